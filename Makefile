@@ -1,0 +1,41 @@
+# One command per habit; each sets up what it needs (a virtual environment with pinned dependencies) by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check fix bench docs clean
+
+demo: $(READY)
+	@$(BIN)/python examples/demo/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+fix: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Ralph needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@echo "Setting up $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q -e . \
+	  hypothesis import-linter mypy pytest pytest-cov pytest-xdist ruff
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .coverage*

@@ -1,0 +1,1 @@
+"""Agent programs and the keeper that runs them."""

@@ -1,0 +1,59 @@
+"""Checks: commands that the engine itself runs, and what came of them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True)
+class Check:
+    """One command that must exit with 0."""
+
+    command: str
+    """Run by the shell in the workspace, as its author wrote it."""
+    timeout: float = 600.0
+
+
+class CheckStatus(StrEnum):
+    """Failing and not being able to run are different things: only the first says something about the work."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    COULD_NOT_RUN = "could-not-run"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What came of one check."""
+
+    command: str
+    status: CheckStatus
+    seconds: float
+    code: int | None = None
+    reason: str = ""
+    """Why it could not be run, or how it failed: one phrase."""
+    output: str = ""
+    """The end of what it printed, capped; the whole is in `log`."""
+    log: str = ""
+    """The file with its output, relative to the run directory."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checks say of the work, together."""
+
+    results: tuple[CheckResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed; no checks is no proof."""
+        return bool(self.results) and all(r.status is CheckStatus.PASSED for r in self.results)
+
+    @property
+    def unrunnable(self) -> CheckResult | None:
+        """The first check that could not be run."""
+        return next((r for r in self.results if r.status is CheckStatus.COULD_NOT_RUN), None)
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The checks that did not pass."""
+        return tuple(r for r in self.results if r.status is not CheckStatus.PASSED)

@@ -1,0 +1,92 @@
+"""Frozen dataclasses to plain JSON values and back, by their type hints.
+
+The hot path writes and reads thousands of these; a validation library would cost more to import than a whole `ralph status`.
+Fields at their default are left out when written, unknown keys are ignored when read.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ralph.core.errors import StateError
+
+T = TypeVar("T")
+
+
+def to_plain(value: object) -> Any:
+    """The value as JSON can hold it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: to_plain(item)
+            for f in fields(value)
+            if (item := getattr(value, f.name)) != f.default or f.default is MISSING
+        }
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def from_plain(kind: type[T], data: object, where: str = "") -> T:
+    """A value of that dataclass, or a StateError that names the path of what is wrong."""
+    result: T = _read(kind, data, where)
+    return result
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    origin = get_origin(kind)
+    if kind is Any or kind is object:
+        return data
+    if origin in (Union, UnionType):
+        if data is None and NoneType in get_args(kind):
+            return None
+        return _read(next(option for option in get_args(kind) if option is not NoneType), data, where)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise _wrong(where, "a list", data)
+        return tuple(_read(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise _wrong(where, "an object", data)
+        value_kind = get_args(kind)[1]
+        return {str(key): _read(value_kind, item, f"{where}.{key}") for key, item in data.items()}
+    if is_dataclass(kind):
+        return _read_dataclass(kind, data, where)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        try:
+            return kind(data)
+        except ValueError:
+            raise _wrong(where, f"one of {', '.join(str(m.value) for m in kind)}", data) from None
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if type(data) is not kind:
+        raise _wrong(where, f"a {getattr(kind, '__name__', kind)}", data)
+    return data
+
+
+def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise _wrong(where, f"an object ({kind.__name__})", data)
+    hints = _hints(kind)
+    given: dict[str, Any] = {}
+    for f in fields(kind):
+        if f.name in data:
+            given[f.name] = _read(hints[f.name], data[f.name], f"{where}.{f.name}" if where else f.name)
+        elif f.default is MISSING and f.default_factory is MISSING:
+            raise StateError(f"the key {f.name!r} is missing", where=where or kind.__name__)
+    return kind(**given)
+
+
+def _wrong(where: str, wanted: str, got: object) -> StateError:
+    return StateError(f"expected {wanted}, found {str(got)[:80]!r}", where=where)

@@ -1,0 +1,95 @@
+"""What a workflow may decide, and what it may be told: two closed unions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from ralph.core.checks import Check, Verdict
+from ralph.core.limits import Limits, Spent
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal
+from ralph.core.turns import TurnRequest, TurnResult
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class StartTurns:
+    """These turns should be under way; those that already are stay as they are."""
+
+    turns: tuple[TurnRequest, ...]
+
+
+@dataclass(frozen=True)
+class RunChecks:
+    """These checks should be run on the tree as it is."""
+
+    key: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The run is over, and why."""
+
+    outcome: Outcome
+    reason: str
+
+
+Decision = StartTurns | RunChecks | Stop
+
+
+@dataclass(frozen=True)
+class TurnEnded:
+    """A turn came to its end, retries included."""
+
+    key: str
+    turn: int
+    role: str
+    attempts: int
+    result: TurnResult
+
+
+@dataclass(frozen=True)
+class ChecksEnded:
+    """The engine ran the checks."""
+
+    key: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class SignalTaken:
+    """A signal was taken from the mailbox."""
+
+    signal: Signal
+
+
+@dataclass(frozen=True)
+class DocumentEdited:
+    """Somebody other than the engine changed a document."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """The run ends now: the last event, for the documents that tell of it."""
+
+    outcome: Outcome
+    reason: str
+    spent: Spent
+    limits: Limits
+
+
+Event = TurnEnded | ChecksEnded | SignalTaken | DocumentEdited | RunEnded
+
+
+@dataclass(frozen=True)
+class Changes(Generic[S]):
+    """What follows from an event: the next state, and the documents to write."""
+
+    state: S
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """New content by path, relative to the root; written together or not at all."""

@@ -1,0 +1,110 @@
+"""What a run may spend, what it has spent, and which limit that reaches."""
+
+from dataclasses import dataclass, replace
+
+from ralph.core.outcomes import Outcome
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one turn used, as far as its agent told."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    """US dollars; None when the agent did not tell."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        cost = None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0)
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, cost)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The counters of a run; they carry on over every resume."""
+
+    iterations: int = 0
+    turns: int = 0
+    active_seconds: float = 0.0
+    """Time in which the run worked; pauses and waits for a rate limit are not in it."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    unpriced_turns: int = 0
+    """Turns whose agent told no cost: the money spent is then a lower bound."""
+
+    def with_turn(self, usage: Usage, *, counts: bool) -> "Spent":
+        """The counters after one more turn."""
+        return replace(
+            self,
+            turns=self.turns + 1,
+            iterations=self.iterations + counts,
+            input_tokens=self.input_tokens + usage.input_tokens,
+            output_tokens=self.output_tokens + usage.output_tokens,
+            cost=self.cost + (usage.cost or 0.0),
+            unpriced_turns=self.unpriced_turns + (usage.cost is None),
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The allowances of a run; None is no limit."""
+
+    iterations: int | None = 10
+    active_seconds: float | None = 3600.0
+    deadline: float | None = None
+    """A moment (seconds since the epoch), not a duration."""
+    tokens: int | None = None
+    cost: float | None = None
+
+    def reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
+        """The limit that forbids to go on working, if any; iterations are asked for apart.
+
+        `running` is what the turns under way have used so far.
+        """
+        used = running or Usage()
+        if self.deadline is not None and now >= self.deadline:
+            return Outcome.LIMIT_DEADLINE
+        if self.active_seconds is not None and spent.active_seconds >= self.active_seconds:
+            return Outcome.LIMIT_TIME
+        if self.cost is not None and spent.cost + (used.cost or 0.0) >= self.cost:
+            return Outcome.LIMIT_COST
+        if self.tokens is not None and spent.tokens + used.tokens >= self.tokens:
+            return Outcome.LIMIT_TOKENS
+        return None
+
+    def out_of_iterations(self, spent: Spent) -> bool:
+        """Whether no further iteration may begin; the last allowed one is always finished and judged."""
+        return self.iterations is not None and spent.iterations >= self.iterations
+
+    def may_reserve(self, spent: Spent, reserved: float, estimate: float) -> bool:
+        """Whether one more turn fits beside the money already reserved for running ones."""
+        return self.cost is None or reserved == 0.0 or spent.cost + reserved + estimate <= self.cost
+
+    def remaining_cost(self, spent: Spent, reserved: float = 0.0) -> float | None:
+        """The money a new turn may use."""
+        return None if self.cost is None else max(0.0, self.cost - spent.cost - reserved)
+
+    def extended(self, reached: Outcome, spent: Spent, now: float, granted: "Limits") -> "Limits":
+        """These limits with the allowance that was reached granted once more."""
+        match reached:
+            case Outcome.LIMIT_ITERATIONS:
+                return replace(self, iterations=spent.iterations + (granted.iterations or 0))
+            case Outcome.LIMIT_TIME:
+                return replace(self, active_seconds=spent.active_seconds + (granted.active_seconds or 0.0))
+            case Outcome.LIMIT_COST:
+                return replace(self, cost=spent.cost + (granted.cost or 0.0))
+            case Outcome.LIMIT_TOKENS:
+                return replace(self, tokens=spent.tokens + (granted.tokens or 0))
+            case _:
+                return self

@@ -1,0 +1,67 @@
+"""Why a run ended: one enum, one exit code each."""
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """Why a run, or a command, ended."""
+
+    SUCCESS = "success"
+    """The engine ran the checks and they passed."""
+    NOTHING_TO_DO = "nothing-to-do"
+    """The checks passed before any turn was started."""
+    INTERNAL_ERROR = "internal-error"
+    USAGE = "usage"
+    LIMIT_ITERATIONS = "limit-iterations"
+    LIMIT_TIME = "limit-time"
+    LIMIT_DEADLINE = "limit-deadline"
+    LIMIT_COST = "limit-cost"
+    LIMIT_TOKENS = "limit-tokens"
+    STUCK = "stuck"
+    UNVERIFIABLE = "unverifiable"
+    """A check could not be run, so nothing can be said about the work."""
+    AGENT_UNAVAILABLE = "agent-unavailable"
+    PAUSED = "paused"
+    ABORTED = "aborted"
+    FAILED = "failed"
+    """The agent failed again and again; the work is not done."""
+    LOCKED = "locked"
+    INTERRUPTED = "interrupted"
+    """The engine was asked to go (SIGTERM); the run can be resumed."""
+
+    @property
+    def exit_code(self) -> int:
+        """What the process says to its caller."""
+        return EXIT_CODES[self]
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the work is verified done."""
+        return self.exit_code == 0
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `ralph resume` may go on from here."""
+        return not self.succeeded and self is not Outcome.ABORTED
+
+
+EXIT_CODES = {
+    Outcome.SUCCESS: 0,
+    Outcome.NOTHING_TO_DO: 0,
+    Outcome.INTERNAL_ERROR: 1,
+    Outcome.USAGE: 2,
+    Outcome.LIMIT_ITERATIONS: 3,
+    Outcome.LIMIT_TIME: 3,
+    Outcome.LIMIT_DEADLINE: 3,
+    Outcome.LIMIT_COST: 3,
+    Outcome.LIMIT_TOKENS: 3,
+    Outcome.STUCK: 4,
+    Outcome.UNVERIFIABLE: 5,
+    Outcome.AGENT_UNAVAILABLE: 6,
+    Outcome.PAUSED: 7,
+    Outcome.ABORTED: 8,
+    Outcome.FAILED: 9,
+    Outcome.LOCKED: 10,
+    Outcome.INTERRUPTED: 143,
+}
+"""The one table of exit codes. Ctrl-C in a command that is not a run exits with 130, as shells expect."""

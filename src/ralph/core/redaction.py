@@ -1,0 +1,60 @@
+"""Secrets of the environment, taken out of everything that is persisted."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE)
+_SHORTEST = 8
+"""Shorter values (`true`, `1234`) occur in ordinary text; replacing them would only garble it."""
+
+
+def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that must not be written anywhere: those of variables with telling names."""
+    values = {
+        value
+        for name, value in environment.items()
+        if _NAMES.search(name) and len(value) >= _SHORTEST and not value.startswith(("/", "~"))
+    }
+    return tuple(sorted(values, key=len, reverse=True))
+
+
+class Redactor:
+    """Replaces secrets in text and, chunk by chunk, in streams."""
+
+    MASK = b"[redacted]"
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = [s.encode() for s in secrets if s]
+        joined = b"|".join(re.escape(s) for s in self._secrets)
+        self._pattern = re.compile(joined) if self._secrets else None
+        self._held = b""
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        if self._pattern is None:
+            return text
+        return self._pattern.sub(self.MASK, text.encode(errors="surrogateescape")).decode(
+            errors="surrogateescape"
+        )
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What may be written of the stream so far; what could be the start of a secret is held back."""
+        if self._pattern is None:
+            return chunk
+        data = self._pattern.sub(self.MASK, self._held + chunk)
+        keep = max((_overlap(data, secret) for secret in self._secrets), default=0)
+        self._held = data[len(data) - keep :]
+        return data[: len(data) - keep]
+
+    def flush(self) -> bytes:
+        """What was held back, at the end of the stream."""
+        held, self._held = self._held, b""
+        return held
+
+
+def _overlap(data: bytes, secret: bytes) -> int:
+    """How many bytes at the end of data begin the secret."""
+    for length in range(min(len(data), len(secret) - 1), 0, -1):
+        if secret.startswith(data[-length:]):
+            return length
+    return 0

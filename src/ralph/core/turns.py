@@ -1,0 +1,89 @@
+"""A turn: one agent process started with one prompt."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ralph.core.limits import Usage
+
+
+class TurnEnd(StrEnum):
+    """How a turn ended."""
+
+    FINISHED = "finished"
+    """The agent said it had finished and exited with 0. It says nothing about the work."""
+    FAILED = "failed"
+    """The agent crashed, exited with an error or told of one."""
+    LIMITED = "limited"
+    """The agent ran into a rate or usage limit of its provider."""
+    IDLE = "idle"
+    """No output for longer than the idle limit; ended."""
+    WALL = "wall"
+    """Ran longer than a turn may; ended."""
+    CUT = "cut"
+    """Ended because a limit of the run was reached."""
+    STOPPED = "stopped"
+    """Ended because a person said so."""
+    INTERRUPTED = "interrupted"
+    """Its keeper died with it, or the engine was told to go: nothing is known but the tree it left."""
+
+
+@dataclass(frozen=True)
+class TurnRequest:
+    """What a workflow asks of an agent."""
+
+    key: str
+    """Names the work, not the process: asking again for a key under way or done starts nothing."""
+    role: str
+    prompt: str
+    counts: bool = False
+    """Whether this turn is an iteration."""
+    contract: str = ""
+    """The name of the contract that `result.json` must fulfil; empty where none is taken."""
+    answer_required: bool = False
+    """Whether a turn without a valid `result.json` has failed."""
+    task: str = ""
+    inbox: Mapping[str, str] = field(default_factory=dict)
+    """Files to lay into the inbox, by name."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a turn changed in the tree, by its snapshot."""
+
+    snapshot: str
+    """The commit that holds the tree as the turn left it."""
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
+class TurnResult:
+    """What came of a turn."""
+
+    end: TurnEnd
+    started_at: float
+    ended_at: float
+    code: int | None = None
+    """Exit code; None when it was ended by a signal or never reported."""
+    signal: int | None = None
+    usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    """The agent's last words, capped."""
+    error: str = ""
+    """What went wrong, for people and for the next prompt."""
+    answer: Mapping[str, Any] | None = None
+    """The validated `result.json`."""
+    answer_errors: tuple[str, ...] = ()
+    resets_at: float | None = None
+    """When the provider's limit is over, where the agent told."""
+    survivors: int = 0
+    """Processes that had to be ended after the agent itself was gone."""
+    change: Change | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return max(0.0, self.ended_at - self.started_at)

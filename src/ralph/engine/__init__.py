@@ -1,0 +1,1 @@
+"""The one loop that runs any workflow, with its policies beside it."""

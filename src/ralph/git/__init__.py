@@ -1,0 +1,1 @@
+"""Snapshots and worktrees, by the git command."""

@@ -1,0 +1,1 @@
+"""What is kept on disk: journal, documents, locks, mailbox, the run directory."""

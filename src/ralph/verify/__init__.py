@@ -1,0 +1,1 @@
+"""Criteria, the checks they compile to, and running those checks."""

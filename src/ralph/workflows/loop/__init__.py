@@ -1,0 +1,1 @@
+"""The loop workflow: one task, iterated until its criterion is verified."""
