@@ -18,6 +18,8 @@ class CheckStatus(StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
+    NOT_FOUND = "not-found"
+    """Its program is not installed."""
     COULD_NOT_RUN = "could-not-run"
 
 
@@ -51,7 +53,8 @@ class Verdict:
     @property
     def unrunnable(self) -> CheckResult | None:
         """The first check that could not be run."""
-        return next((r for r in self.results if r.status is CheckStatus.COULD_NOT_RUN), None)
+        unknown = (CheckStatus.COULD_NOT_RUN, CheckStatus.NOT_FOUND)
+        return next((r for r in self.results if r.status in unknown), None)
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:

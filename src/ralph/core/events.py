@@ -41,13 +41,19 @@ Decision = StartTurns | RunChecks | Stop
 
 @dataclass(frozen=True)
 class TurnEnded:
-    """A turn came to its end, retries included."""
+    """A turn came to its end; where no `retry_at` is set, so did the work that was asked for by its key."""
 
     key: str
     turn: int
     role: str
-    attempts: int
+    attempt: int
     result: TurnResult
+    spent: Spent
+    retry_at: float | None = None
+    """When the work will be tried again; only the engine is concerned with such a turn."""
+    retry_reason: str = ""
+    repair: bool = False
+    """Whether the next try only asks for a better answer."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class ChecksEnded:
 
     key: str
     verdict: Verdict
+    spent: Spent
 
 
 @dataclass(frozen=True)

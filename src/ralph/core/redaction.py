@@ -33,9 +33,7 @@ class Redactor:
         """The text without secrets."""
         if self._pattern is None:
             return text
-        return self._pattern.sub(self.MASK, text.encode(errors="surrogateescape")).decode(
-            errors="surrogateescape"
-        )
+        return self._pattern.sub(self.MASK, text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
     def feed(self, chunk: bytes) -> bytes:
         """What may be written of the stream so far; what could be the start of a secret is held back."""

@@ -25,6 +25,8 @@ class TurnEnd(StrEnum):
     """Ended because a limit of the run was reached."""
     STOPPED = "stopped"
     """Ended because a person said so."""
+    UNAVAILABLE = "unavailable"
+    """The agent program could not be started at all."""
     INTERRUPTED = "interrupted"
     """Its keeper died with it, or the engine was told to go: nothing is known but the tree it left."""
 
@@ -87,3 +89,16 @@ class TurnResult:
     def seconds(self) -> float:
         """How long it ran."""
         return max(0.0, self.ended_at - self.started_at)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn with its number: what is handed to whoever runs it."""
+
+    number: int
+    attempt: int
+    request: TurnRequest
+    budget: float | None = None
+    """US dollars it may use, for agents that take a budget."""
+    repair: tuple[str, ...] = ()
+    """What was wrong with the last answer, where this turn only has to mend that."""

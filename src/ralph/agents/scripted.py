@@ -1,0 +1,343 @@
+"""The scripted agent: a real process that plays a scenario file.
+
+`python -P -m ralph.agents.scripted --scenario FILE` reads a prompt from stdin, works in the current directory
+and tells what it does as JSON Lines on stdout. `-P` keeps the workspace's own modules out of its imports.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+from ralph.core.errors import UsageError
+from ralph.core.limits import Usage
+from ralph.documents import scenario as script
+
+if TYPE_CHECKING:
+    from random import Random
+
+LARGEST_SCENARIO = 1024 * 1024
+LONGEST_OUTPUT = 4000
+"""Characters of a tool's output that are told; the end of it, where test runners sum up."""
+ORPHAN = """import sys, time
+time.sleep(float(sys.argv[1]))
+if sys.argv[2]:
+    open(sys.argv[2], "w").write("late\\n")
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play one turn of a scenario; exits with 2 when the scenario or the environment is wrong."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    path = _scenario_path(arguments)
+    prompt = _prompt()
+    try:
+        scenario = script.parse(_text_of(path), path)
+        turn = _identity(os.environ, prompt)
+    except UsageError as error:
+        tell("error", message=str(error))
+        return 2
+    player = Player(path, scenario.seed, turn)
+    try:
+        code = player.play(_steps(scenario, turn, path))
+    except UsageError as error:
+        tell("error", message=str(error))
+        return 1
+    if code is None:
+        tell("result", text=player.said, is_error=False)
+    return code or 0
+
+
+def tell(kind: str, **content: object) -> None:
+    """One event on stdout, at once."""
+    line = json.dumps({"type": kind, **content}, ensure_ascii=False) + "\n"
+    sys.stdout.buffer.write(line.encode(errors="backslashreplace"))
+    sys.stdout.buffer.flush()
+
+
+class Player:
+    """Plays the steps of one turn."""
+
+    def __init__(self, name: str, seed: int, turn: script.Identity) -> None:
+        self.said = ""
+        self._name = name
+        self._seed = f"{seed}/{turn.turn}/{turn.role}/{turn.hat}/{turn.task}/{turn.attempt}"
+
+    @cached_property
+    def chance(self) -> "Random":
+        """The same draws for the same seed and turn, in every run."""
+        from random import Random
+
+        return Random(self._seed)
+
+    def play(self, steps: Sequence[script.Step]) -> int | None:
+        """Take the steps in turn; an exit code when one of them ends it."""
+        for step in steps:
+            try:
+                code = self._take(step.action)
+            except OSError as error:
+                todo = "correct the step, or what it finds in the workspace"
+                raise UsageError(str(error), where=self._at(step), todo=todo) from None
+            except UsageError as error:
+                error.where = error.where or self._at(step)
+                raise
+            if code is not None:
+                return code
+        return None
+
+    def _at(self, step: script.Step) -> str:
+        return f"{self._name}:{step.line}"
+
+    def _take(self, action: script.Action) -> int | None:
+        if isinstance(action, script.Deed):
+            _work(action)
+        elif isinstance(action, script.Trouble):
+            _misbehave(action)
+        else:
+            return self._talk(action)
+        return None
+
+    def _talk(self, action: script.Talk) -> int | None:
+        match action:
+            case script.Say():
+                self.said = action.text
+                tell("text", text=action.text)
+            case script.Error():
+                tell("error", message=action.message)
+            case Usage():
+                cost = {} if action.cost is None else {"cost": action.cost}
+                tell("usage", input_tokens=action.input_tokens, output_tokens=action.output_tokens, **cost)
+            case script.RateLimit():
+                tell("limit", resets_at=time.time() + action.resets_in, message=action.message)
+                return 1
+            case script.Exit():
+                return action.code
+            case script.Choose():
+                weights = [option.weight for option in action.options]
+                return self.play(self.chance.choices(action.options, weights)[0].steps)
+            case _:
+                assert_never(action)
+        return None
+
+
+def _work(action: script.Deed) -> None:
+    match action:
+        case script.Write():
+            _write(_inside(Path.cwd(), action.path), action.content)
+            tell("tool", name="write", input={"path": action.path}, output="", code=0)
+        case script.Patch():
+            _patch(action)
+        case script.Delete():
+            _delete(action)
+        case script.Run():
+            _run(action)
+        case script.Outbox():
+            _write(_inside(_outbox(), action.path), action.content)
+            tell("tool", name="outbox", input={"path": action.path}, output="", code=0)
+        case script.Emit():
+            _emit(action)
+        case _:
+            assert_never(action)
+
+
+def _patch(action: script.Patch) -> None:
+    target = _inside(Path.cwd(), action.path)
+    find = action.find.encode()
+    before = target.read_bytes() if target.exists() or not action.optional else b""
+    if find not in before and not action.optional:
+        raise UsageError(
+            f"cannot patch {action.path}: {action.find!r} is not in it",
+            todo="correct `find`, or add `optional: true`",
+        )
+    if find in before:
+        target.write_bytes(before.replace(find, action.replace.encode()))
+    told = {"path": action.path, "find": action.find, "replace": action.replace}
+    tell("tool", name="patch", input=told, output=f"{before.count(find)} replaced", code=0)
+
+
+def _delete(action: script.Delete) -> None:
+    # The last part may be a symlink: it is what is deleted, so only its directory must be inside.
+    target = _inside(Path.cwd(), str(Path(action.path).parent)) / Path(action.path).name
+    if target.is_dir() and not target.is_symlink():
+        from shutil import rmtree
+
+        rmtree(target)
+    elif not action.optional or target.is_symlink() or target.exists():
+        target.unlink()
+    tell("tool", name="delete", input={"path": action.path}, output="", code=0)
+
+
+def _run(action: script.Run) -> None:
+    from subprocess import DEVNULL, STDOUT, run
+    from tempfile import TemporaryFile
+
+    # A file, not a pipe: what the command leaves running in the background must not hold the turn.
+    with TemporaryFile() as printed:
+        command = ["/bin/sh", "-c", action.command]
+        code = run(command, stdin=DEVNULL, stdout=printed, stderr=STDOUT, check=False).returncode
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - 4 * LONGEST_OUTPUT))
+        output = printed.read().decode(errors="replace")[-LONGEST_OUTPUT:]
+    tell("tool", name="run", input={"command": action.command}, output=output, code=code)
+    if action.check and code != 0:
+        raise UsageError(f"`{action.command}` exited with {code}", todo="see its output in the event before")
+
+
+def _emit(action: script.Emit) -> None:
+    from datetime import UTC, datetime
+
+    event = {"topic": action.topic, "payload": action.payload, "ts": datetime.now(UTC).isoformat()}
+    with _given("RALPH_EVENTS_FILE").open("ab", buffering=0) as events:
+        events.write(json.dumps(event, ensure_ascii=False).encode() + b"\n")
+    tell("tool", name="emit", input={"topic": action.topic, "payload": action.payload}, output="", code=0)
+
+
+def _misbehave(action: script.Trouble) -> None:
+    match action:
+        case script.Sleep():
+            time.sleep(action.seconds)
+        case script.Hang():
+            while True:
+                signal.pause()
+        case script.IgnoreTerm():
+            # A handler and not SIG_IGN, which the commands it runs would inherit.
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+        case script.Orphan():
+            _leave_orphan(action)
+        case script.Spew():
+            _spew(action)
+        case script.Crash():
+            _crash(signal.Signals[action.signal])
+        case _:
+            assert_never(action)
+
+
+def _leave_orphan(action: script.Orphan) -> None:
+    """Start a process from a child that is gone at once, so that it has no parent of ours."""
+    from subprocess import DEVNULL, Popen
+
+    late = str(_inside(Path.cwd(), action.writes)) if action.writes else ""
+    output = None if action.hold_output else DEVNULL
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            Popen(
+                [sys.executable, "-I", "-S", "-c", ORPHAN, str(action.seconds), late],
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={} if action.scrub_env else None,
+                start_new_session=action.setsid,
+            )
+            code = 0
+        finally:
+            os._exit(code)
+    if os.waitpid(child, 0)[1] != 0:
+        raise UsageError("the orphan could not be started", todo="see stderr")
+
+
+def _spew(action: script.Spew) -> None:
+    stream = sys.stdout.buffer if action.stream == "stdout" else sys.stderr.buffer
+    width = action.line or action.bytes or 1
+    line = ((b"\xff\xfe" if action.invalid_utf8 else b"x") * width)[: width - 1] + b"\n"
+    lines, rest = divmod(action.bytes, width)
+    for _ in range(lines):
+        stream.write(line)
+    stream.write(line[width - rest :])
+    stream.flush()
+
+
+def _crash(by: signal.Signals) -> None:
+    from resource import RLIMIT_CORE, setrlimit
+
+    setrlimit(RLIMIT_CORE, (0, 0))
+    if by not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(by, signal.SIG_DFL)
+    os.kill(os.getpid(), by)
+    raise UsageError(f"{by.name} did not end the agent", todo="use one that does, like SIGSEGV or SIGKILL")
+
+
+def _write(target: Path, content: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content.encode())
+
+
+def _inside(root: Path, path: str) -> Path:
+    """The path with its symlinks followed, which must not lead out of the root."""
+    base, target = os.path.realpath(root), os.path.realpath(root / path)
+    if not Path(target).is_relative_to(base):
+        raise UsageError(f"{path} leads out of {base}, to {target}", todo="remove the symlink")
+    return Path(target)
+
+
+def _outbox() -> Path:
+    outbox = _given("RALPH_OUTBOX")
+    if not outbox.is_dir():
+        raise UsageError(f"RALPH_OUTBOX is not a directory: {outbox}", todo="create it before the turn")
+    return outbox
+
+
+def _given(variable: str) -> Path:
+    if not os.environ.get(variable):
+        raise UsageError(f"{variable} is not set, and this step writes there", todo="set it to a path")
+    return Path(os.environ[variable])
+
+
+def _prompt() -> str:
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    return sys.stdin.buffer.read().decode(errors="replace")
+
+
+def _identity(environment: Mapping[str, str], prompt: str) -> script.Identity:
+    role, hat, task = (environment.get(f"RALPH_{key}", "") for key in ("ROLE", "HAT", "TASK"))
+    turn = _number("RALPH_TURN", environment.get("RALPH_TURN", "").rpartition("/")[2])
+    attempt = _number("RALPH_ATTEMPT", environment.get("RALPH_ATTEMPT", ""))
+    return script.Identity(role, hat, task, attempt, turn, prompt)
+
+
+def _number(variable: str, text: str) -> int:
+    if text and not text.isdecimal():
+        raise UsageError(f"{variable} has no number: {text!r}", todo='RALPH_TURN looks like "<run>/00001"')
+    return int(text or -1)
+
+
+def _steps(scenario: script.Scenario, turn: script.Identity, name: str) -> Sequence[script.Step]:
+    steps = scenario.steps_for(turn)
+    if steps is None and scenario.otherwise == "fail":
+        known = ((key, value) for key, value in vars(turn).items() if key != "prompt")
+        who = ", ".join(f"{key} {value}" for key, value in known if value not in ("", -1))
+        todo = "add an entry that matches it, or `otherwise: finish`"
+        raise UsageError(f"no entry is for this turn ({who})", where=name, todo=todo)
+    return steps or ()
+
+
+def _scenario_path(arguments: Sequence[str] | None) -> str:
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser(prog="python -P -m ralph.agents.scripted", description=main.__doc__)
+    parser.add_argument("--scenario", required=True, metavar="FILE", help="the scenario, YAML")
+    return str(parser.parse_args(arguments).scenario)
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_SCENARIO + 1)
+        if len(content) > LARGEST_SCENARIO:
+            raise UsageError(f"larger than {LARGEST_SCENARIO} bytes", where=path, todo="split the scenario")
+        return content.decode()
+    except OSError as error:
+        what = f"cannot read the scenario: {error.strerror}"
+        raise UsageError(what, where=path, todo="check the path") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the scenario is not UTF-8: {error}", where=path, todo="save it as UTF-8") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

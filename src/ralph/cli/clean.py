@@ -1,0 +1,79 @@
+"""`ralph clean`: remove old runs."""
+
+import time
+from pathlib import Path
+
+import click
+
+from ralph.agents.processes import TURN_MARK, end_marked
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.errors import RalphError, UsageError
+from ralph.git import worktree
+from ralph.git.snapshots import Snapshots
+from ralph.store.runs import Project, RunDir
+from ralph.store.settings import load_config
+
+
+@click.command("clean")
+@click.argument("run", required=False)
+@click.option("--keep", type=click.IntRange(min=0), help="Ended runs to keep (20).")
+@click.option("--older-than", type=click.FloatRange(min=0), help="Days for which every ended run is kept (30).")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@json_option
+def command(run: str | None, keep: int | None, older_than: float | None, dry_run: bool, as_json: bool) -> int:
+    """Remove ended runs beyond those to keep, or one RUN; and whatever processes dead runs left behind.
+
+    A run that is under way or can be resumed stays, unless it is named.
+    """
+    project = here()
+    if run:
+        chosen = [project.run(run)]
+        if chosen[0].alive:
+            raise UsageError(f"run {chosen[0].id} is under way", todo=f"`ralph abort {chosen[0].id}` first")
+    else:
+        retention = load_config(project.root).retention
+        chosen = _expired(
+            project,
+            retention.runs if keep is None else keep,
+            retention.days if older_than is None else older_than,
+        )
+    orphans = 0
+    kept: list[str] = []
+    for one in chosen:
+        if not dry_run:
+            orphans += end_marked(TURN_MARK, f"{one.id}/")
+            kept += _remove(project, one)
+    removed = [one.id for one in chosen]
+    if as_json:
+        say_json(command="clean", removed=removed, dry_run=dry_run, processes_ended=orphans, kept=kept)
+        return 0
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} {len(removed)} runs. {' '.join(removed)}".rstrip())
+    for line in kept:
+        click.echo(f"Kept: {line}")
+    return 0
+
+
+def _expired(project: Project, keep: int, days: float) -> list[RunDir]:
+    """Ended runs that are neither among the latest nor young."""
+    ended = [run for run in project.runs() if (outcome := run.outcome()) and not outcome.resumable]
+    old = time.time() - days * 86400
+    return [run for run in ended[: max(0, len(ended) - keep)] if _touched(run.path) < old]
+
+
+def _touched(path: Path) -> float:
+    return (path / "journal.jsonl").stat().st_mtime if (path / "journal.jsonl").exists() else path.stat().st_mtime
+
+
+def _remove(project: Project, run: RunDir) -> list[str]:
+    """Remove a run with its snapshots; a worktree with work that is not merged stays, and is named."""
+    kept = []
+    try:
+        record = run.record()
+        if record.snapshots:
+            Snapshots.open(project.root, project.root / record.workspace, run.id, run.path).drop()
+        if record.branch and not (removal := worktree.remove(worktree.create(project.root, run.id))):
+            kept.append(f"{record.workspace} on {record.branch}: {removal.why_not}")
+    except RalphError as error:
+        kept.append(f"the snapshots of {run.id}: {error.what}")
+    project.remove(run)
+    return kept

@@ -1,0 +1,123 @@
+"""`ralph doctor`: is this machine, and this project, fit to be left alone?"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import click
+
+from ralph import __version__
+from ralph.agents import registry
+from ralph.agents.processes import TURN_MARK, marked
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.errors import RalphError
+from ralph.core.outcomes import Outcome
+from ralph.store.journal import read_records
+from ralph.store.runs import Project
+from ralph.store.settings import load_config
+
+_LOW_ROOM = 1 << 30
+_CHECKED_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    ok: bool
+    said: str
+    todo: str = ""
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> int:
+    """Check Python, git, the disk, ralph.yml, the agents and the state of past runs."""
+    findings = list(examine(here()))
+    if as_json:
+        say_json(command="doctor", version=__version__, findings=[asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<10} {finding.said}")
+            if finding.todo:
+                click.echo(f"{'':16}next: {finding.todo}")
+    return 0 if all(finding.ok for finding in findings) else Outcome.USAGE.exit_code
+
+
+def examine(project: Project) -> Iterator[Finding]:
+    """All findings, in the order in which a person would look."""
+    yield Finding("ralph", True, f"{__version__} with Python {platform.python_version()} ({sys.executable})")
+    yield _platform()
+    yield _git()
+    yield from _disk(project)
+    yield _configuration(project)
+    yield from _agents(project)
+    yield from _runs(project)
+
+
+def _platform() -> Finding:
+    if platform.system() == "Linux":
+        return Finding("system", True, f"Linux {platform.release()}: every process of a turn is found and ended")
+    told = f"{platform.system()}: processes that detach themselves from a turn may be missed"
+    return Finding("system", True, told)
+
+
+def _git() -> Finding:
+    if not shutil.which("git"):
+        return Finding("git", False, "not found", "install git, or start runs with --no-snapshots")
+    said = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10).stdout.strip()
+    return Finding("git", True, said)
+
+
+def _disk(project: Project) -> Iterator[Finding]:
+    place = project.root / ".ralph" if (project.root / ".ralph").exists() else project.root
+    if not os.access(place, os.W_OK):
+        yield Finding("disk", False, f"{place} is not writable", f"chmod u+w {place}")
+        return
+    free = shutil.disk_usage(place).free
+    todo = "make room; `ralph clean` removes old runs" if free < _LOW_ROOM else ""
+    yield Finding("disk", free >= _LOW_ROOM, f"{free / (1 << 30):.1f} GiB free in {project.root}", todo)
+
+
+def _configuration(project: Project) -> Finding:
+    try:
+        load_config(project.root)
+    except RalphError as error:
+        return Finding("ralph.yml", False, error.what.replace("\n", "; "), error.todo)
+    there = (project.root / "ralph.yml").exists()
+    return Finding("ralph.yml", True, "valid" if there else "none here; the defaults hold")
+
+
+def _agents(project: Project) -> Iterator[Finding]:
+    for name, what in registry.KNOWN.items():
+        yield Finding("agent", True, f"{name}: {what}")
+    try:
+        config = load_config(project.root)
+        if config.agent or config.agent_command or config.scenario:
+            spec = registry.choose(config.agent, config.agent_command, config.scenario, project.root)
+            yield Finding("agent", True, f"this project uses {spec.label}")
+    except RalphError as error:
+        yield Finding("agent", False, error.what.replace("\n", "; "), error.todo)
+
+
+def _runs(project: Project) -> Iterator[Finding]:
+    for run in project.runs()[-_CHECKED_RUNS:]:
+        try:
+            run.record()
+            read_records(run.path / "journal.jsonl")
+        except RalphError as error:
+            yield Finding("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)
+            continue
+        if not run.alive and (left := marked(TURN_MARK, f"{run.id}/")):
+            told = f"{run.id}: its engine is gone, {len(left)} of its processes still work"
+            yield Finding(
+                "run",
+                False,
+                told,
+                f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them",
+            )

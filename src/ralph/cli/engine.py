@@ -1,0 +1,85 @@
+"""Being the engine of a run from the command line: in the foreground, or detached."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import click
+
+from ralph.cli.view import view_for
+from ralph.cli.words import closing, say_json
+from ralph.core.codec import to_plain
+from ralph.core.errors import RalphError, UsageError
+from ralph.store.runs import Project, RunDir
+from ralph.wiring import drive
+
+
+def refuse_inside_a_turn() -> None:
+    """Turns do not start runs: a loop inside a loop has no limits that hold."""
+    if os.environ.get("RALPH_TURN"):
+        raise UsageError(
+            "a turn may not start or resume a run",
+            where=f"RALPH_TURN={os.environ['RALPH_TURN']}",
+            todo="do the work yourself in this turn",
+        )
+
+
+def work_on(project: Project, run: RunDir, notices: tuple[str, ...], *, as_json: bool) -> int:
+    """Drive a run in the foreground and say how it ended."""
+    record = run.record()
+    with view_for(record.limits, as_json=as_json) as view:
+        stop = asyncio.run(drive(project, run, view, notices))
+    report = next((path for path in view.documents if "completion-" in path), "")
+    if as_json:
+        spent = to_plain(view.ended.spent) if view.ended else {}
+        say_json(
+            command="run",
+            run=run.id,
+            outcome=stop.outcome,
+            reason=stop.reason,
+            exit_code=stop.outcome.exit_code,
+            spent=spent,
+            report=report,
+        )
+    elif view.ended:
+        verification = _verification(project, run)
+        click.echo("\n" + "\n".join(closing(view.ended, run.id, report, verification)))
+    if record.branch and not as_json:
+        click.echo(f"Work:   on the branch {record.branch}; merge it with: git merge {record.branch}")
+    return stop.outcome.exit_code
+
+
+def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
+    """Start an engine that outlives this terminal, and wait only until it has taken the run up."""
+    log = run.path / "engine.log"
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ralph", "resume", run.id],
+            cwd=project.root,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 30
+    while process.poll() is None and not run.alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if process.poll() not in (None, 0) and run.outcome() is None:
+        text = log.read_text(errors="replace").strip().splitlines()
+        raise RalphError("the detached engine did not start: " + (text[0] if text else "no word"), where=str(log))
+    if as_json:
+        say_json(command="detach", run=run.id, pid=process.pid, log=str(log))
+    else:
+        click.echo(f"Run {run.id} works in the background (process {process.pid}).")
+        click.echo(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
+    return 0
+
+
+def _verification(project: Project, run: RunDir) -> str:
+    from ralph.wiring import loop_workflow
+
+    loop = loop_workflow(run.record(), project.root)
+    path = project.root / loop.state_path
+    return loop.load({loop.state_path: path.read_text()}).failure if path.exists() else ""

@@ -1,0 +1,85 @@
+"""`ralph logs`: what happened in a run."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.cli.words import clock_time, here, json_option, narrate
+from ralph.core.codec import from_plain
+from ralph.core.entries import NAMES, Record
+from ralph.core.errors import StateError, UsageError
+from ralph.core.events import RunEnded
+from ralph.store.journal import moment, read_raw
+from ralph.store.runs import RunDir
+
+
+@click.command("logs")
+@click.argument("run", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--output", is_flag=True, help="Also what the agents and checks printed last.")
+@json_option
+def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
+    """Show the journal of RUN (the latest one) as people read it, or as JSON Lines."""
+    project = here()
+    runs = project.runs()
+    if not run and not runs:
+        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    chosen = project.run(run) if run else runs[-1]
+    most = None if as_json else chosen.record().limits.iterations
+    for line in _lines(chosen, follow):
+        if as_json:
+            click.echo(json.dumps(line, ensure_ascii=False))
+        else:
+            _print(line, most)
+    if output and not as_json:
+        _print_outputs(chosen)
+    return 0
+
+
+def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
+    """The journal's lines; when following, those to come as well, until the run has ended."""
+    path, offset = run.path / "journal.jsonl", 0
+    while True:
+        ending = follow and not run.alive
+        if path.exists():
+            for behind, line in read_raw(path, offset):
+                offset = behind
+                yield line
+        if not follow or ending:
+            return
+        time.sleep(0.1)
+
+
+def _print(line: dict[str, Any], most: int | None) -> None:
+    try:
+        at = moment(line["at"])
+        record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
+    except (KeyError, ValueError, TypeError, AttributeError, StateError):
+        click.echo(f"?         a line that is not Ralph's: {str(line)[:120]}")
+        return
+    for text in narrate(record, most):
+        click.echo(f"{clock_time(at)}  {text}" if text else "")
+    if isinstance(record.entry, RunEnded):
+        click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")
+
+
+def _print_outputs(run: RunDir) -> None:
+    latest = (
+        sorted((run.path / "turns").glob("*"))[-1:]
+        + sorted((run.path / "checks").glob("*/*"), key=lambda p: p.stat().st_mtime)[-1:]
+    )
+    for directory in latest:
+        for name in ("stdout", "stderr"):
+            _print_tail(directory / name, run.path)
+
+
+def _print_tail(path: Path, base: Path) -> None:
+    if path.exists() and path.stat().st_size:
+        click.echo(f"\n--- {path.relative_to(base)}")
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8000))
+            click.echo(file.read().decode(errors="replace"))

@@ -1,0 +1,204 @@
+"""`ralph loop`: work on one task until its criterion is verified."""
+
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from ralph.agents import registry
+from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.codec import to_plain
+from ralph.core.errors import UsageError
+from ralph.core.limits import Limits
+from ralph.documents.config import Config
+from ralph.documents.run_record import AgentSpec, RunRecord, TurnLimits
+from ralph.store.runs import Project
+from ralph.store.settings import give_consent, has_consent, load_config
+from ralph.verify.criterion import compile_criterion
+from ralph.wiring import create_run, loop_workflow
+
+
+@click.command("loop")
+@click.argument("task")
+@click.option("--until", "criterion", required=True, help="Commands in backticks, joined by AND. Use single quotes.")
+@click.option("--agent", help="The agent: scripted, or command with --agent-command.")
+@click.option("--agent-command", help="Any program as the agent: prompt on stdin, working in this directory.")
+@click.option("--scenario", help="The scenario file of the scripted agent.")
+@click.option("--max-iterations", type=int, help="Iterations at most (10).")
+@click.option("--timeout", type=float, help="Active minutes at most (60).")
+@click.option("--deadline", help="A moment after which no work is done, e.g. 2026-11-16T07:00 (local time).")
+@click.option("--max-cost", type=float, help="US dollars at most.")
+@click.option("--max-tokens", type=int, help="Tokens at most.")
+@click.option("--turn-timeout", type=float, help="Minutes after which one turn is ended (60).")
+@click.option("--idle-timeout", type=float, help="Minutes without output after which a turn is ended (15).")
+@click.option("--check-timeout", type=float, help="Seconds after which a check is ended (600).")
+@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on the branch ralph/<run>.")
+@click.option("--no-snapshots", is_flag=True, help="Do not record the tree (no `ralph diff`, no `ralph undo`).")
+@click.option("--detach", "detached", is_flag=True, help="Work in the background, whatever happens to this terminal.")
+@click.option("--dry-run", is_flag=True, help="Show prompt, checks, settings and the worst case; start nothing.")
+@click.option("--yes", is_flag=True, help="Agree that the agent acts here without asking.")
+@json_option
+def command(
+    task: str,
+    criterion: str,
+    agent: str | None,
+    agent_command: str | None,
+    scenario: str | None,
+    max_iterations: int | None,
+    timeout: float | None,
+    deadline: str | None,
+    max_cost: float | None,
+    max_tokens: int | None,
+    turn_timeout: float | None,
+    idle_timeout: float | None,
+    check_timeout: float | None,
+    worktree: bool,
+    no_snapshots: bool,
+    detached: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Work on TASK until the commands in --until pass; the engine runs them itself after every turn.
+
+    \b
+    ralph loop "Fix the failing tests" --until '`pytest -q` passes' --agent-command "python3 my_agent.py"
+    """
+    refuse_inside_a_turn()
+    project = here()
+    config = load_config(project.root)
+    _refuse_blank(task)
+    checks = compile_criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0)
+    spec = _agent(config, agent, agent_command, scenario)
+    limits = Limits(
+        positive("--max-iterations", max_iterations, config.limits.iterations),
+        _seconds(positive("--timeout", timeout, config.limits.minutes)),
+        _moment(deadline),
+        positive("--max-tokens", max_tokens, config.limits.tokens),
+        positive("--max-cost", max_cost, config.limits.cost),
+    )
+    turn_limits = TurnLimits(
+        _seconds(positive("--turn-timeout", turn_timeout, config.turn.minutes)) or 0,
+        _seconds(positive("--idle-timeout", idle_timeout, config.turn.idle_minutes)) or 0,
+        config.turn.grace_seconds,
+    )
+
+    def record(run: str, workspace: str, branch: str) -> RunRecord:
+        return RunRecord(
+            id=run,
+            workflow="loop",
+            task=task,
+            criterion=criterion,
+            checks=checks,
+            agent=spec,
+            created_at=time.time(),
+            workspace=workspace,
+            branch=branch,
+            limits=limits,
+            turn_limits=turn_limits,
+            snapshots=config.snapshots and not no_snapshots,
+            push=config.push,
+        )
+
+    if dry_run:
+        return show_plan(project, record("000000-000000", ".", ""), as_json=as_json)
+    ask_consent(project, config, spec, yes=yes)
+    run, notices = create_run(project, record, in_worktree=worktree)
+    if detached:
+        return detach(project, run, as_json=as_json)
+    return work_on(project, run, notices, as_json=as_json)
+
+
+N = TypeVar("N", int, float)
+
+
+def positive(name: str, given: N | None, default: N | None) -> N | None:
+    """An option's value, or the configured one; zero and less are refused by name."""
+    if given is None:
+        return default
+    if given <= 0:
+        raise UsageError(f"{name} {given} leaves nothing to do", todo=f"give a number above 0, or leave {name} out")
+    return given
+
+
+def ask_consent(project: Project, config: Config, spec: AgentSpec, *, yes: bool) -> None:
+    """Say once in every project what the agent may do, and have a person agree."""
+    if yes or config.permissions == "full-auto" or has_consent(project.root, spec.label):
+        return
+    push = "may push to remotes" if config.push else "cannot push to remotes"
+    click.echo(
+        f"The agent `{spec.label}` will run without asking: it can read and change every file you can,\n"
+        f"run any program, and {push}.\n"
+        f"Its changes in {project.root} are recorded after every turn; `ralph undo` takes them back.",
+        err=True,
+    )
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "nobody is here to agree",
+            where=f"first run with this agent in {project.root}",
+            todo="give --yes, or put `permissions: full-auto` into ralph.yml",
+        )
+    if not click.confirm("Go ahead?", err=True):
+        raise click.Abort
+    give_consent(project.root, spec.label)
+
+
+def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
+    """What a run would do, and what it could cost at worst."""
+    loop = loop_workflow(record, project.root)
+    state = loop.load({})
+    from dataclasses import replace
+
+    from ralph.workflows.loop.state import Phase
+
+    first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
+    prompt = first.turns[0].prompt if hasattr(first, "turns") else ""
+    limits = record.limits
+    money = f"${limits.cost:g}" if limits.cost else "no limit on money: give --max-cost"
+    tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"
+    worst = f"{limits.iterations or 'any number of'} iterations, {tries}; {money}"
+    if as_json:
+        say_json(command="plan", settings=to_plain(record), prompt=prompt, worst_case=worst)
+        return 0
+    click.echo("Checks:")
+    for check in record.checks:
+        click.echo(f"  $ {check.command}   (at most {check.timeout:g} s)")
+    click.echo(f"Agent:      {record.agent.label}")
+    click.echo(f"Root:       {project.root}")
+    click.echo(f"Worst case: {worst}")
+    click.echo(f"Settings:   {to_plain(limits)} {to_plain(record.turn_limits)}")
+    click.echo(f"\nFirst prompt:\n\n{prompt}")
+    return 0
+
+
+def _agent(config: Config, agent: str | None, agent_command: str | None, scenario: str | None) -> AgentSpec:
+    if agent is None and agent_command is None and scenario is None:
+        return registry.choose(config.agent, config.agent_command, config.scenario, here().root)
+    return registry.choose(agent, agent_command, scenario, Path.cwd())
+
+
+def _refuse_blank(task: str) -> None:
+    if not task.strip():
+        raise UsageError(
+            "the task is empty", todo='say what is to be done: ralph loop "Fix the failing tests" --until ...'
+        )
+
+
+def _seconds(minutes: float | None) -> float | None:
+    return None if minutes is None else minutes * 60
+
+
+def _moment(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise UsageError(f"--deadline {text!r} is no moment", todo="write it like 2026-11-16T07:00") from None
+    if moment.timestamp() <= time.time():
+        raise UsageError(f"--deadline {text} has passed already", todo="give a moment that is still to come")
+    return moment.timestamp()

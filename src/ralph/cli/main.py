@@ -1,0 +1,93 @@
+"""The `ralph` command: subcommands are imported when they are used, so that help and status stay quick."""
+
+import importlib
+import json
+import sys
+import traceback
+
+import click
+
+from ralph import __version__
+from ralph.core.errors import RalphError
+from ralph.core.outcomes import Outcome
+
+COMMANDS = {
+    "loop": ("ralph.cli.loop", "Work on one task until its criterion is verified."),
+    "status": ("ralph.cli.status", "Show the runs of this project."),
+    "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
+    "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),
+    "abort": ("ralph.cli.abort", "End a run for good; files stay as they are."),
+    "diff": ("ralph.cli.diff", "Show what a run changed."),
+    "undo": ("ralph.cli.undo", "Take back the last change that a run made to the files."),
+    "doctor": ("ralph.cli.doctor", "Check this machine and this project."),
+    "clean": ("ralph.cli.clean", "Remove old runs."),
+}
+"""Every subcommand: the module that has it as `command`, and its line in the help."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand only when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table: by what a person wants."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand itself."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list for `--help`, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="ralph")
+def cli() -> None:
+    """Run AI coding agents in loops until the work is verified done."""
+
+
+def main() -> None:
+    """Run the command line; every error leaves with its own exit code."""
+    as_json = "--json" in sys.argv
+    try:
+        code = cli.main(prog_name="ralph", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(Outcome.USAGE.exit_code)
+    except click.ClickException as error:
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "ralph"
+        _fail(error.format_message(), "", f"`{where} --help` shows what it takes", Outcome.USAGE, as_json)
+    except RalphError as error:
+        _fail(error.what, error.where, error.todo, error.outcome, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except Exception as error:  # noqa: BLE001 - the last border: the person gets a sentence, the log the rest
+        traceback.print_exc()
+        todo = "this is a defect of Ralph; please report it with the lines above"
+        _fail(f"{type(error).__name__}: {error}", "", todo, Outcome.INTERNAL_ERROR, as_json)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(what: str, where: str, todo: str, outcome: Outcome, as_json: bool) -> None:
+    if as_json:
+        error = {
+            "what": what,
+            "where": where,
+            "todo": todo,
+            "outcome": outcome,
+            "exit_code": outcome.exit_code,
+        }
+        click.echo(json.dumps({"schema": 1, "error": error}))
+    else:
+        lines = [f"ralph: {what}", f"  where: {where}" if where else "", f"  next:  {todo}" if todo else ""]
+        click.echo("\n".join(line for line in lines if line), err=True)
+    sys.exit(outcome.exit_code)

@@ -1,0 +1,48 @@
+"""`ralph resume`: go on with a run."""
+
+import click
+
+from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.errors import UsageError
+from ralph.core.signals import SignalType
+from ralph.store.runs import RunDir
+
+
+@click.command("resume")
+@click.argument("run", required=False)
+@click.option("--detach", "detached", is_flag=True, help="Work in the background.")
+@json_option
+def command(run: str | None, detached: bool, as_json: bool) -> int:
+    """Go on with RUN, or with the only one that can go on.
+
+    A run that ended on a limit gets that allowance once more. One whose engine was killed takes over the agent that is
+    still at work.
+    """
+    refuse_inside_a_turn()
+    project = here()
+    chosen = project.only((r for r in project.runs() if _can_go_on(r)), "resume", run)
+    if chosen.alive:
+        chosen.mailbox.post(SignalType.RESUME)
+        if as_json:
+            say_json(command="resume", run=chosen.id, signalled=True)
+        else:
+            click.echo(f"Run {chosen.id} is under way; a pause that was asked for is taken back.")
+        return 0
+    outcome = chosen.outcome()
+    if outcome and not outcome.resumable:
+        raise UsageError(
+            f"run {chosen.id} is over: {outcome}",
+            where=str(chosen.path),
+            todo="start a new one with `ralph loop`",
+        )
+    if chosen.mailbox.peek():
+        chosen.mailbox.post(SignalType.RESUME)
+    if detached:
+        return detach(project, chosen, as_json=as_json)
+    return work_on(project, chosen, (), as_json=as_json)
+
+
+def _can_go_on(run: RunDir) -> bool:
+    outcome = run.outcome()
+    return not run.alive and (outcome is None or outcome.resumable)

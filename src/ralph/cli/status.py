@@ -1,0 +1,83 @@
+"""`ralph status`: the runs of this project."""
+
+from typing import Any
+
+import click
+
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.errors import RalphError
+from ralph.store.runs import RunDir
+
+
+@click.command("status")
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Also runs that ended long ago.")
+@json_option
+def command(run: str | None, everything: bool, as_json: bool) -> int:
+    """Show the runs of this project, the latest last; or one RUN."""
+    project = here()
+    runs = [project.run(run)] if run else project.runs()
+    shown = runs if everything or run else runs[-10:]
+    rows = [describe(one) for one in shown]
+    if as_json:
+        say_json(command="status", root=str(project.root), runs=rows)
+    elif not rows:
+        click.echo(f"No runs in {project.root}.")
+        click.echo("Next:   ralph loop \"TASK\" --until '`COMMAND` passes' --agent-command PROGRAM")
+    else:
+        for row in rows:
+            click.echo(_line(row))
+        if len(shown) < len(runs):
+            click.echo(f"({len(runs) - len(shown)} older: ralph status --all)")
+    return 0
+
+
+def describe(run: RunDir) -> dict[str, Any]:
+    """What can be said about a run at a glance; a broken one is listed, with what is wrong."""
+    try:
+        record = run.record()
+    except RalphError as error:
+        return {"run": run.id, "state": "unreadable", "problem": str(error)}
+    words = run.last_words()
+    ended = words.get("ended")
+    alive = run.alive
+    state = "running" if alive else str(ended["outcome"]) if ended else "interrupted" if words.get("at") else "new"
+    return {
+        "run": run.id,
+        "workflow": record.workflow,
+        "state": state,
+        "alive": alive,
+        "task": record.task,
+        "criterion": record.criterion,
+        "agent": record.agent.label,
+        "workspace": record.workspace,
+        "branch": record.branch,
+        "max_iterations": record.limits.iterations,
+        "spent": words["spent"],
+        "reason": ended.get("reason", "") if ended else "",
+        "doing": _doing(words) if alive else "",
+        "at": words.get("at"),
+    }
+
+
+def _doing(words: dict[str, Any]) -> str:
+    last = words.get("last", {})
+    match last.get("type"):
+        case "turn.started":
+            return f"turn {last.get('turn')} ({last.get('role')})"
+        case "checks.started":
+            return "checking " + " AND ".join(last.get("commands", []))
+        case _:
+            return ""
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "problem" in row:
+        return f"{row['run']}  unreadable: {row['problem']}"
+    spent = row["spent"]
+    iterations = f"{spent.get('iterations', 0)}/{row['max_iterations'] or '∞'}"
+    cost = f"${spent['cost']:.4f}" if spent.get("cost") else "-"
+    tail = row["doing"] or row["reason"]
+    return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {row['task'][:50]}" + (
+        f"\n{'':20}{tail}" if tail else ""
+    )

@@ -1,0 +1,36 @@
+"""`ralph undo`: take back the last change that a run made to the files."""
+
+import click
+
+from ralph.cli.diff import latest_with_snapshots, open_snapshots
+from ralph.cli.words import here, json_option, say_json
+from ralph.core.errors import UsageError
+
+
+@click.command("undo")
+@click.argument("run", required=False)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also where you changed the same files since; your version is recorded first.",
+)
+@json_option
+def command(run: str | None, force: bool, as_json: bool) -> int:
+    """Take back what the last turn of RUN (the latest) changed; again, and the turn before it.
+
+    The tree is recorded first, and only files that the turn had changed are written.
+    """
+    project = here()
+    chosen = latest_with_snapshots(project, run)
+    if chosen.alive:
+        raise UsageError(f"run {chosen.id} is under way", todo=f"`ralph abort {chosen.id}` first")
+    undone = open_snapshots(project, chosen).undo(force=force)
+    label, restored = undone.undone.label, undone.restored
+    if as_json:
+        say_json(command="undo", run=chosen.id, undone=label, files=restored.files, notices=restored.notices)
+        return 0
+    click.echo(f"Took back {label}: {len(restored.files)} files.")
+    for line in (*restored.files[:20], *restored.notices):
+        click.echo(f"  {line}")
+    click.echo(f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.")
+    return 0

@@ -1,0 +1,111 @@
+"""Looking on while a run works: a live view on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import Any, TextIO
+
+from ralph.cli.words import narrate
+from ralph.core.entries import ChecksStarted, Record, TurnStarted
+from ralph.core.events import ChecksEnded, RunEnded, TurnEnded
+from ralph.core.limits import Limits, Spent
+from ralph.core.stream import AgentEvent, Kind
+from ralph.core.turns import Turn
+from ralph.workflows.loop.report import duration
+
+
+class PlainView:
+    """One line for each thing that happens."""
+
+    def __init__(self, limits: Limits, out: TextIO) -> None:
+        self._limits = limits
+        self._out = out
+        self.ended: RunEnded | None = None
+        self.documents: list[str] = []
+
+    def __enter__(self) -> "PlainView":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.flush()
+
+    def recorded(self, record: Record) -> None:
+        """Print what was journaled."""
+        if isinstance(record.entry, RunEnded):
+            self.ended = record.entry
+            self.documents = list(record.documents)
+        for line in narrate(record, self._limits.iterations):
+            self._line(line)
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """Print what the agent says."""
+        if event.kind in (Kind.TEXT, Kind.LIMIT, Kind.ERROR) and event.text:
+            self._line(f"  | {event.text.splitlines()[0][:200]}")
+
+    def _line(self, line: str) -> None:
+        self._out.write(line + "\n")
+        self._out.flush()
+
+
+class LiveView(PlainView):
+    """The same lines, above one that says what is going on right now."""
+
+    def __init__(self, limits: Limits, out: TextIO) -> None:
+        super().__init__(limits, out)
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=out, highlight=False, markup=False)
+        self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
+        self._doing = "starting"
+        self._since = time.time()
+        self._spent = Spent()
+        self._iteration = 0
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def recorded(self, record: Record) -> None:
+        """Print what was journaled, and keep the last line true."""
+        match record.entry:
+            case TurnStarted(role=role, turn=turn):
+                self._do(f"turn {turn}: {role} at work")
+            case ChecksStarted(commands=commands):
+                self._do("checking $ " + " AND ".join(commands))
+            case TurnEnded(spent=spent) | ChecksEnded(spent=spent):
+                self._spent = spent
+                self._do("deciding")
+        super().recorded(record)
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """Show what the agent says, and what it tries."""
+        if event.kind is Kind.TOOL and event.text:
+            self._doing = f"turn {turn.number}: {event.text[:80]}"
+        super().told(turn, event)
+
+    def _line(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def _do(self, what: str) -> None:
+        self._doing, self._since = what, time.time()
+
+    def _now(self) -> Any:
+        from rich.spinner import Spinner
+
+        most = self._limits.iterations
+        facts = [
+            f"iterations {self._spent.iterations}" + (f"/{most}" if most else ""),
+            f"{self._doing} ({duration(time.time() - self._since)})",
+            f"{duration(self._spent.active_seconds)} active",
+            f"${self._spent.cost:.4f}" + (f"/${self._limits.cost:g}" if self._limits.cost else ""),
+        ]
+        return Spinner("dots", " · ".join(facts))
+
+
+def view_for(limits: Limits, *, as_json: bool) -> PlainView:
+    """The view that fits where the output goes; with --json, standard output is left to the result."""
+    out = sys.stderr if as_json else sys.stdout
+    return LiveView(limits, out) if out.isatty() else PlainView(limits, out)

@@ -1,0 +1,120 @@
+"""How the command line says things: journal records as lines, and the few helpers that all commands share."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.core.entries import (
+    ChecksStarted,
+    LimitExtended,
+    Notice,
+    Record,
+    RunStarted,
+    SnapshotTaken,
+    TurnStarted,
+)
+from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded
+from ralph.core.turns import TurnEnd
+from ralph.store.runs import Project
+from ralph.workflows.loop.report import cost, duration
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+def here() -> Project:
+    """The project around the current directory."""
+    return Project.around(Path.cwd())
+
+
+def say_json(**data: Any) -> None:
+    """One versioned JSON object on standard output."""
+    click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))
+
+
+def narrate(record: Record, most: int | None) -> list[str]:
+    """A record as the lines that a person reads; none where it is of no interest."""
+    match record.entry:
+        case RunStarted(run=run, resumed=resumed):
+            return [f"run {run} {'goes on' if resumed else 'starts'}"]
+        case LimitExtended(reason=reason):
+            return [f"the limit was extended: {reason}"]
+        case TurnStarted() as entry:
+            kind = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
+            again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
+            return ["", f"{_iteration(entry.key, most)}: turn {entry.turn}, {kind}{again}"]
+        case TurnEnded() as entry:
+            return _turn_ended(entry)
+        case ChecksStarted(key=key) if key == "baseline":
+            return ["baseline: checking before any turn"]
+        case ChecksEnded(verdict=verdict):
+            return [line for result in verdict.results for line in _check(result)]
+        case SignalTaken(signal=signal):
+            return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
+        case DocumentEdited(path=path):
+            return [f"{path} was edited by somebody else and taken in"]
+        case Notice(text=text):
+            return [f"note: {text}"]
+        case RunEnded():
+            return []
+        case ChecksStarted() | SnapshotTaken():
+            return []
+
+
+def closing(ended: RunEnded, run: str, report: str, verification: str = "") -> list[str]:
+    """The banner at the end of a run: what happened, where the evidence is, what to type next."""
+    head = "COMPLETE" if ended.outcome.succeeded else ended.outcome.upper().replace("-", " ")
+    spent = ended.spent
+    lines = [
+        "═" * 60,
+        f"Ralph loop: {head}",
+        "═" * 60,
+        f"{ended.reason}",
+        f"Iterations {spent.iterations} · turns {spent.turns} · {duration(spent.active_seconds)} · cost {cost(spent)}",
+    ]
+    if verification and not ended.outcome.succeeded:
+        lines += ["", *verification.strip().splitlines()[-12:]]
+    lines += ["", f"Report: {report}"] if report else [""]
+    if ended.outcome.succeeded:
+        lines.append(f"Next:   ralph diff {run}")
+    elif ended.outcome.resumable:
+        lines.append(f"Next:   ralph resume {run}   (or: ralph abort {run}, ralph diff {run})")
+    return lines
+
+
+def clock_time(at: float) -> str:
+    """A moment of today as people read it."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+
+
+def _iteration(key: str, most: int | None) -> str:
+    name, _, number = key.rpartition("-")
+    return f"{name} {number}/{most}" if most and name == "iteration" else key.replace("-", " ")
+
+
+def _turn_ended(entry: TurnEnded) -> list[str]:
+    result = entry.result
+    facts = [f"turn {entry.turn} {result.end} after {duration(result.seconds)}"]
+    if result.change:
+        facts.append(f"{result.change.files} files, +{result.change.added}, -{result.change.removed}")
+    if result.usage.cost is not None:
+        facts.append(f"${result.usage.cost:.4f}")
+    if result.survivors:
+        facts.append(f"{result.survivors} left-over processes ended")
+    lines = ["  " + " · ".join(facts)]
+    if result.error and result.end is not TurnEnd.STOPPED:
+        lines.append(f"  {result.error}")
+    if result.answer:
+        lines.append(f"  says: {result.answer.get('summary', '')}")
+    if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
+        lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
+    return lines
+
+
+def _check(result: Any) -> list[str]:
+    passed = result.status == "passed"
+    mark = "PASS" if passed else "FAIL" if result.status == "failed" else "????"
+    why = "" if passed else f" ({result.reason})"
+    return [f"  {mark} $ {result.command}  {duration(result.seconds)}{why}"]

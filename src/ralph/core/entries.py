@@ -1,0 +1,107 @@
+"""What a journal holds: one line for everything that happened in a run, typed and chained by hashes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded
+from ralph.core.limits import Limits
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """An engine took the run up, for the first time or again."""
+
+    pid: int
+    version: str
+    run: str
+    frozen: Mapping[str, str]
+    """The hashes of what must not change while the run is under way: configuration, criterion, checks."""
+    resumed: bool = False
+    schema: int = 1
+
+
+@dataclass(frozen=True)
+class LimitExtended:
+    """A resume after a limit granted that allowance once more."""
+
+    limits: Limits
+    reason: str
+
+
+@dataclass(frozen=True)
+class TurnStarted:
+    """A turn is about to start; from here on its number is taken."""
+
+    turn: int
+    key: str
+    role: str
+    attempt: int
+    agent: str
+    reserved: float = 0.0
+    """Money set aside for it while it runs."""
+    repair: bool = False
+    """Whether it only has to answer again, in the form that was asked for."""
+
+
+@dataclass(frozen=True)
+class ChecksStarted:
+    """The engine begins to run checks."""
+
+    key: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SnapshotTaken:
+    """The tree was recorded."""
+
+    label: str
+    snapshot: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something a person should know."""
+
+    text: str
+
+
+Entry = (
+    RunStarted
+    | LimitExtended
+    | TurnStarted
+    | ChecksStarted
+    | SnapshotTaken
+    | Notice
+    | TurnEnded
+    | ChecksEnded
+    | SignalTaken
+    | DocumentEdited
+    | RunEnded
+)
+
+NAMES: dict[str, type[Entry]] = {
+    "run.started": RunStarted,
+    "limit.extended": LimitExtended,
+    "turn.started": TurnStarted,
+    "checks.started": ChecksStarted,
+    "snapshot.taken": SnapshotTaken,
+    "notice": Notice,
+    "turn.ended": TurnEnded,
+    "checks.ended": ChecksEnded,
+    "signal.taken": SignalTaken,
+    "document.edited": DocumentEdited,
+    "run.ended": RunEnded,
+}
+"""The name that each kind of entry has in the file."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the journal."""
+
+    seq: int
+    at: float
+    entry: Entry
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """The hash of every document that this entry wrote, by path."""

@@ -1,0 +1,42 @@
+"""Contracts: the form in which a role must answer in `result.json`."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+
+class LoopAnswer(BaseModel):
+    """What the actor of a loop hands back. It informs people and later turns; it decides nothing."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    summary: str = Field(min_length=1, max_length=2000, description="what you did, in one or two sentences")
+    learned: str = Field(default="", max_length=2000, description="what the next iteration should know")
+    next: str = Field(default="", max_length=2000, description="what you would try next if the checks still fail")
+
+
+CONTRACTS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer}
+
+
+def schema(contract: str) -> str:
+    """The contract as JSON Schema, for the inbox."""
+    return json.dumps(CONTRACTS[contract].model_json_schema(), indent=2) + "\n"
+
+
+def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+    """The answer, or everything that is wrong with it."""
+    try:
+        data = json.loads(text)
+        answer = CONTRACTS[contract].model_validate(data)
+    except ValidationError as error:
+        return None, tuple(_sentence(fault) for fault in error.errors())
+    except (ValueError, RecursionError) as error:
+        return None, (f"result.json is not valid JSON: {error}",)
+    return answer.model_dump(), ()
+
+
+def _sentence(fault: Any) -> str:
+    place = ".".join(str(part) for part in fault["loc"]) or "the answer"
+    return f"{place}: {fault['msg']}"

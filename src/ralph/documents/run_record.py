@@ -1,0 +1,92 @@
+"""`run.json`: what a run was started with. Written once; what changes is in the journal."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ralph.core.checks import Check
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.errors import StateError
+from ralph.core.limits import Limits
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """Which agent does the turns, and how it is started."""
+
+    kind: str
+    """`scripted`, or `command` for any program."""
+    command: tuple[str, ...] = ()
+    scenario: str = ""
+    """The scenario file of the scripted agent, as an absolute path."""
+
+    @property
+    def label(self) -> str:
+        """What people are told."""
+        return " ".join(self.command) if self.kind == "command" else self.kind
+
+
+@dataclass(frozen=True)
+class TurnLimits:
+    """What one turn may take."""
+
+    wall: float = 3600.0
+    idle: float = 900.0
+    grace: float = 5.0
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The settings of a run, frozen when it was created."""
+
+    id: str
+    workflow: str
+    task: str
+    criterion: str
+    checks: tuple[Check, ...]
+    agent: AgentSpec
+    created_at: float
+    workspace: str = "."
+    """The directory in which turns act, relative to the root."""
+    branch: str = ""
+    """The branch of its own worktree, where it has one."""
+    limits: Limits = field(default_factory=Limits)
+    turn_limits: TurnLimits = field(default_factory=TurnLimits)
+    snapshots: bool = True
+    push: bool = False
+    """Whether agents may push to remote repositories."""
+    schema: int = SCHEMA
+
+
+def render(record: RunRecord) -> str:
+    """The file's text."""
+    return json.dumps({"schema": record.schema, **to_plain(record)}, indent=2, ensure_ascii=False) + "\n"
+
+
+def parse(text: str, where: str) -> RunRecord:
+    """The record in a file; one from another version is refused by name."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"not readable as JSON ({error})", where=where, todo=_CLEAN) from error
+    require_schema(data, SCHEMA, where)
+    return from_plain(RunRecord, data, where)
+
+
+def require_schema(data: object, known: int, where: str) -> Mapping[str, object]:
+    """The object, if its schema version is one that this Ralph reads."""
+    if not isinstance(data, dict):
+        raise StateError("the file holds no JSON object", where=where, todo=_CLEAN)
+    version = data.get("schema")
+    if version != known:
+        raise StateError(
+            f"the file has schema version {version!r}; this Ralph reads version {known}",
+            where=where,
+            todo="use the version of ralph-engine that wrote it" if version else _CLEAN,
+        )
+    return data
+
+
+_CLEAN = "restore the file from a backup, or remove the run with `ralph clean RUN`"

@@ -1,0 +1,21 @@
+"""Prompt templates: text with `{{names}}`, strict about every one of them."""
+
+import re
+from collections.abc import Mapping
+
+from ralph.core.errors import UsageError
+
+_VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+
+def fill(name: str, template: str, values: Mapping[str, str]) -> str:
+    """The template with its variables replaced, in one pass: what a value says is never read as a variable."""
+    unknown = sorted(set(_VARIABLE.findall(template)) - set(values))
+    if unknown:
+        raise UsageError(
+            f"the template uses unknown variables: {', '.join(unknown)}",
+            where=name,
+            todo=f"known are {', '.join(sorted(values))}",
+        )
+    text = _VARIABLE.sub(lambda match: values[match[1]], template)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

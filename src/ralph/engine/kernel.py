@@ -1,0 +1,384 @@
+"""The one loop that runs any workflow.
+
+`run` calls `step` until the run has a reason to end. A step takes what people said, asks the workflow what should
+be under way, starts what is not yet, and accepts the next thing that happens. Retry, limits, money and recovery are
+policies beside it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Generic, assert_never
+
+from ralph.core.entries import (
+    ChecksStarted,
+    Entry,
+    LimitExtended,
+    Notice,
+    RunStarted,
+    SnapshotTaken,
+    TurnStarted,
+)
+from ralph.core.events import (
+    ChecksEnded,
+    DocumentEdited,
+    Event,
+    RunChecks,
+    RunEnded,
+    SignalTaken,
+    StartTurns,
+    Stop,
+    TurnEnded,
+)
+from ralph.core.limits import Limits, Usage
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
+from ralph.core.stream import AgentEvent, Kind
+from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.engine.activity import Activity
+from ralph.engine.ledger import Ledger, Work
+from ralph.engine.ports import Checker, Clock, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
+from ralph.engine.retry import retry_after
+
+POLL = 0.25
+"""Seconds between two looks into the mailbox while turns run."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything outside that the kernel acts through."""
+
+    store: Store
+    turns: Turns
+    checker: Checker
+    mailbox: Mailbox
+    clock: Clock
+    observer: Observer
+    snapshots: Snapshots | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """How this engine takes the run up."""
+
+    entry: RunStarted
+    agent: str
+    granted: Limits
+    """The allowances of the run: the one that it ended on is granted again by a resume."""
+    notices: tuple[str, ...] = ()
+
+
+class Kernel(Generic[S]):
+    """One run of a workflow, from where its journal ends to its next outcome."""
+
+    def __init__(self, workflow: Workflow[S], world: World, ledger: Ledger, start: Start) -> None:
+        self.workflow = workflow
+        self.world = world
+        self.ledger = ledger
+        self._start = start
+        self._jobs: dict[str, asyncio.Task[Event]] = {}
+        self._running: dict[int, tuple[Turn, Usage]] = {}
+        self._activity = Activity(world.clock.now)
+        self._wake = asyncio.Event()
+        self._waiting: set[str] = set()
+        self._asked: list[Signal] = []
+        self._stop: Stop | None = None
+        self._over_limit: Outcome | None = None
+
+    async def run(self) -> Stop:
+        """Run until there is a reason to end, and say which."""
+        self._take_up()
+        while (stop := await self.step()) is None:
+            pass
+        await self._end_all(stop)
+        self._commit(RunEnded(stop.outcome, stop.reason, self.ledger.spent, self.ledger.limits))
+        return stop
+
+    async def step(self) -> Stop | None:
+        """Take signals, decide, start, and accept what happens next."""
+        self._take_signals()
+        self._take_edits()
+        if self._stop:
+            return self._stop
+        if not self.ledger.paused:
+            decision = self.workflow.decide(self.state, self.world.clock.now())
+            match decision:
+                case Stop():
+                    return decision
+                case StartTurns(turns):
+                    if stop := self._start_turns(turns):
+                        return stop
+                case RunChecks(key):
+                    self._start_job(key, self._check(decision))
+                case _:
+                    assert_never(decision)
+        if self._waiting.issuperset(self._jobs) and (stop := self._reason_not_to_wait()):
+            return stop
+        for event in await self._next_events():
+            self._commit(event)
+            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE:
+                return Stop(Outcome.AGENT_UNAVAILABLE, event.result.error)
+        return None
+
+    def ask(self, signal: Signal) -> None:
+        """Take a signal that did not come through the mailbox."""
+        self._asked.append(signal)
+        self._wake.set()
+
+    def ask_leave(self, reason: str) -> None:
+        """End the turns under way and leave the run to be resumed."""
+        self._stop = Stop(Outcome.INTERRUPTED, reason)
+        self._wake.set()
+
+    def _take_up(self) -> None:
+        """Journal that this engine is here, and carry on where the journal ends."""
+        now = self.world.clock.now()
+        extended = self.ledger.extended_limits(self._start.granted, now)
+        reached = self.ledger.ended
+        self._journal(self._start.entry)
+        if extended != self.ledger.limits and reached:
+            self._journal(LimitExtended(extended, f"resumed after {reached.outcome}"))
+        for notice in self._start.notices:
+            self._journal(Notice(notice))
+        self.state = self.workflow.load(self.world.store.read())
+        if self.world.snapshots and not self._start.entry.resumed:
+            base = self.world.snapshots.take("before the run")
+            self._journal(SnapshotTaken("before the run", base.snapshot))
+        for key, work in self.ledger.work.items():
+            if work.open:
+                self._start_job(key, self._adopt(work.open))
+
+    def _take_signals(self) -> None:
+        while self._asked:
+            self._heed(self._asked.pop(0))
+        for signal in self.world.mailbox.peek():
+            if signal.name not in self.ledger.taken:
+                self._heed(signal)
+            self.world.mailbox.settle(signal, _ACTIONS[signal.type])
+
+    def _heed(self, signal: Signal) -> None:
+        self._commit(SignalTaken(signal))
+        if signal.type is SignalType.ABORT:
+            self._stop = Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
+
+    def _take_edits(self) -> None:
+        for path, content in self.world.store.edited():
+            self._commit(DocumentEdited(path, content))
+
+    def _start_turns(self, requests: tuple[TurnRequest, ...]) -> Stop | None:
+        """Start what is not under way yet, as far as the limits allow."""
+        for request in requests:
+            if request.key in self._jobs:
+                continue
+            if stop := self._limit_before(request):
+                return None if self._jobs else stop
+            self._start_job(request.key, self._turn(request))
+        return None
+
+    def _limit_before(self, request: TurnRequest) -> Stop | None:
+        """The limit that keeps this turn from starting."""
+        now, limits, spent = self.world.clock.now(), self.ledger.limits, self.ledger.spent
+        reached = limits.reached(spent, now)
+        if reached is None and request.counts and limits.out_of_iterations(spent):
+            reached = Outcome.LIMIT_ITERATIONS
+        if reached is None and not limits.may_reserve(spent, self.ledger.reserved, self.ledger.estimate(request.role)):
+            reached = Outcome.LIMIT_COST
+        return Stop(reached, limit_reason(reached, limits)) if reached else None
+
+    def _reason_not_to_wait(self) -> Stop | None:
+        """Why the run ends although a turn is to be tried again later."""
+        if self.ledger.paused:
+            return Stop(Outcome.PAUSED, "paused by a signal")
+        spent = self.ledger.with_activity(self._activity.peek())
+        reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._jobs else None
+        return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
+
+    def _start_job(self, key: str, work: Coroutine[Any, Any, Event]) -> None:
+        if key in self._jobs:
+            work.close()
+            return
+        self._jobs[key] = asyncio.create_task(work)
+
+    async def _next_events(self) -> list[Event]:
+        """Wait until something happens: a turn or checks end, a signal comes, a limit is reached."""
+        self._wake.clear()
+        waker = asyncio.create_task(self._wake.wait())
+        done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        waker.cancel()
+        await self._hold_limits()
+        ended = [key for key, job in self._jobs.items() if job in done]
+        return [self._jobs.pop(key).result() for key in ended]
+
+    async def _hold_limits(self) -> None:
+        """Cut the turns under way when a limit of the run is crossed."""
+        if not self._running or self._over_limit:
+            return
+        used = sum((usage for _, usage in self._running.values()), Usage())
+        spent = self.ledger.with_activity(self._activity.peek())
+        self._over_limit = self.ledger.limits.reached(spent, self.world.clock.now(), running=used)
+        if self._over_limit:
+            await self._stop_turns("cut")
+
+    async def _stop_turns(self, reason: str) -> None:
+        for turn, _ in list(self._running.values()):
+            await self.world.turns.stop(turn, reason)
+
+    async def _end_all(self, stop: Stop) -> None:
+        """End what is under way, and account for it."""
+        running = {turn.request.key for turn, _ in self._running.values()}
+        for key, job in self._jobs.items():
+            if key not in running:
+                job.cancel()
+        await self._stop_turns("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped")
+        for outcome in await asyncio.gather(*self._jobs.values(), return_exceptions=True):
+            if isinstance(outcome, TurnEnded):
+                self._commit(outcome)
+            elif isinstance(outcome, Exception):
+                raise outcome
+
+    async def _turn(self, request: TurnRequest) -> TurnEnded:
+        """The work behind one key: a turn, and as many more as its failures are worth."""
+        while True:
+            work = self.ledger.work.get(request.key) or Work()
+            if work.last and work.last.retry_at is not None:
+                await self._wait_until(work.last)
+            ended = await self._one_turn(self._open(request, work), request)
+            if ended.retry_at is None or self._stop:
+                return ended
+            self._journal(ended)
+
+    async def _adopt(self, started: TurnStarted) -> Event:
+        """Take over a turn that an earlier engine started, with the request it was started for."""
+        decision = self.workflow.decide(self.state, self.world.clock.now())
+        requests = decision.turns if isinstance(decision, StartTurns) else ()
+        request = next((r for r in requests if r.key == started.key), None)
+        request = request or TurnRequest(started.key, started.role, "")
+        return await self._turn(request)
+
+    async def _wait_until(self, ended: TurnEnded) -> None:
+        """Let the time until the next try pass; only a wait for the provider is not active time."""
+        delay = (ended.retry_at or 0.0) - self.world.clock.now()
+        if delay <= 0:
+            return
+        limited = ended.result.end is TurnEnd.LIMITED
+        self._waiting.add(ended.key)
+        with contextlib.nullcontext() if limited else self._activity.working():
+            await self.world.clock.sleep(delay)
+        self._waiting.discard(ended.key)
+
+    def _open(self, request: TurnRequest, work: Work) -> Turn:
+        """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
+        errors = work.last.result.answer_errors if work.last and work.last.repair else ()
+        if work.open:
+            return Turn(work.open.turn, work.open.attempt, request, repair=errors)
+        number = self.ledger.turns + 1
+        budget = self.ledger.limits.remaining_cost(self.ledger.spent, self.ledger.reserved)
+        reserved = self.ledger.estimate(request.role)
+        self._journal(
+            TurnStarted(
+                number,
+                request.key,
+                request.role,
+                work.attempt,
+                self._start.agent,
+                reserved,
+                repair=bool(errors),
+            )
+        )
+        return Turn(number, work.attempt, request, budget, errors)
+
+    async def _one_turn(self, turn: Turn, request: TurnRequest) -> TurnEnded:
+        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
+        self._running[turn.number] = (turn, Usage())
+        work = self.ledger.work[request.key]
+        adopted_at = self.world.clock.now()
+        with self._activity.working():
+            result = await self.world.turns.run(turn, self._watcher(turn))
+        del self._running[turn.number]
+        self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
+        if self.world.snapshots:
+            result = replace(result, change=self.world.snapshots.take(f"turn {turn.number} ({request.role})"))
+        if work.last and work.last.repair:
+            result = _mended(work.last.result, result)
+        return self._judge(turn, request, work, result)
+
+    def _judge(self, turn: Turn, request: TurnRequest, work: Work, result: TurnResult) -> TurnEnded:
+        """Whether this was the last turn for its work."""
+        now = self.world.clock.now()
+        repair = bool(result.answer_errors) and result.end is TurnEnd.FINISHED and not turn.repair
+        if result.answer_errors and turn.repair and request.answer_required:
+            result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
+        retry = retry_after(result, attempt=work.attempt, interruptions=work.interruptions, now=now)
+        again = now if repair else retry.at if retry else None
+        why = "the answer is not in the form that was asked for" if repair else retry.reason if retry else ""
+        final = again is None and result.end is not TurnEnd.STOPPED
+        spent = self.ledger.with_activity(self._activity.take())
+        spent = spent.with_turn(result.usage, counts=request.counts and final)
+        return TurnEnded(request.key, turn.number, request.role, turn.attempt, result, spent, again, why, repair)
+
+    def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
+        def watch(event: AgentEvent) -> None:
+            self.world.observer.told(turn, event)
+            if event.kind is Kind.USAGE and turn.number in self._running:
+                self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
+                self._wake.set()
+
+        return watch
+
+    async def _check(self, decision: RunChecks) -> ChecksEnded:
+        self._journal(ChecksStarted(decision.key, tuple(check.command for check in decision.checks)))
+        with self._activity.working():
+            verdict = await self.world.checker.run(decision.key, decision.checks)
+        return ChecksEnded(decision.key, verdict, self.ledger.with_activity(self._activity.take()))
+
+    def _commit(self, event: Event) -> None:
+        """Accept an event: the journal, the documents and the state move on together."""
+        now = self.world.clock.now()
+        concerns_workflow = not (isinstance(event, TurnEnded) and _unsettled(event))
+        if concerns_workflow:
+            changes = self.workflow.accept(self.state, event, now)
+            record = self.world.store.commit(now, event, changes.documents)
+            self.state = changes.state
+        else:
+            record = self.world.store.commit(now, event, {})
+        self.ledger.apply(record)
+        self.world.observer.recorded(record)
+
+    def _journal(self, entry: Entry) -> None:
+        record = self.world.store.commit(self.world.clock.now(), entry, {})
+        self.ledger.apply(record)
+        self.world.observer.recorded(record)
+
+
+_ACTIONS = {
+    SignalType.PAUSE: "pausing after the turn under way",
+    SignalType.RESUME: "going on",
+    SignalType.ABORT: "aborting",
+}
+
+
+def limit_reason(reached: Outcome, limits: Limits) -> str:
+    """The limit that was reached, in words."""
+    match reached:
+        case Outcome.LIMIT_ITERATIONS:
+            return f"all {limits.iterations} iterations were used"
+        case Outcome.LIMIT_TIME:
+            return f"the {(limits.active_seconds or 0) / 60:g} minutes of active time were used"
+        case Outcome.LIMIT_COST:
+            return f"the budget of ${limits.cost:g} was used"
+        case Outcome.LIMIT_TOKENS:
+            return f"the allowance of {limits.tokens} tokens was used"
+        case _:
+            return "the deadline has passed"
+
+
+def _unsettled(event: TurnEnded) -> bool:
+    """Whether the work behind a turn goes on in another one, now or after a resume."""
+    return event.retry_at is not None or event.result.end is TurnEnd.STOPPED
+
+
+def _mended(first: TurnResult, repair: TurnResult) -> TurnResult:
+    """The first turn's work with the answer that its repair turn gave."""
+    moved = repair.change if repair.change and repair.change.files else first.change
+    return replace(repair, text=first.text or repair.text, change=moved)

@@ -1,0 +1,113 @@
+"""What the journal says about turns, money and counters: a fold over its records, the same live and on resume."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ralph.core.entries import LimitExtended, Record, RunStarted, TurnStarted
+from ralph.core.events import ChecksEnded, RunEnded, SignalTaken, TurnEnded
+from ralph.core.limits import Limits, Spent
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import SignalType
+from ralph.core.turns import TurnEnd
+
+_REMEMBERED_COSTS = 5
+
+
+@dataclass
+class Work:
+    """How far the work behind one key has come."""
+
+    attempt: int = 1
+    interruptions: int = 0
+    open: TurnStarted | None = None
+    """A turn that was started and not yet ended."""
+    opened_at: float = 0.0
+    last: TurnEnded | None = None
+    """The last turn that ended without settling the work."""
+
+
+@dataclass
+class Ledger:
+    """The counters of a run, as its journal accounts for them."""
+
+    limits: Limits
+    spent: Spent = field(default_factory=Spent)
+    turns: int = 0
+    """The highest turn number taken."""
+    work: dict[str, Work] = field(default_factory=dict)
+    paused: bool = False
+    taken: set[str] = field(default_factory=set)
+    """Signals that were acted on; one that is still in the mailbox only has to be filed."""
+    costs: dict[str, deque[float]] = field(default_factory=dict)
+    ended: RunEnded | None = None
+    started: RunStarted | None = None
+    """The first start of the run, with the hashes frozen then."""
+
+    @classmethod
+    def of(cls, limits: Limits, records: Iterable[Record]) -> "Ledger":
+        """The ledger of a whole journal."""
+        ledger = cls(limits)
+        for record in records:
+            ledger.apply(record)
+        return ledger
+
+    def apply(self, record: Record) -> None:
+        """Take one record into account."""
+        match record.entry:
+            case RunStarted() as entry:
+                self.started = self.started or entry
+                self.ended = None
+                self.paused = False
+            case LimitExtended(limits=limits):
+                self.limits = limits
+            case TurnStarted() as entry:
+                work = self.work.setdefault(entry.key, Work())
+                work.open, work.opened_at = entry, record.at
+                self.turns = max(self.turns, entry.turn)
+            case TurnEnded() as entry:
+                self._end_turn(entry)
+            case ChecksEnded(spent=spent):
+                self.spent = spent
+            case SignalTaken(signal=signal):
+                self.taken.add(signal.name)
+                self.paused = signal.type is SignalType.PAUSE
+            case RunEnded() as entry:
+                self.ended = entry
+                self.spent = entry.spent
+            case _:
+                pass
+
+    def _end_turn(self, entry: TurnEnded) -> None:
+        self.spent = entry.spent
+        if entry.result.usage.cost is not None:
+            self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
+        if entry.retry_at is None and entry.result.end is not TurnEnd.STOPPED:
+            self.work.pop(entry.key, None)
+            return
+        work = self.work.setdefault(entry.key, Work())
+        work.open, work.last = None, entry
+        if entry.result.end is TurnEnd.INTERRUPTED:
+            work.interruptions += 1
+        elif entry.result.end is not TurnEnd.LIMITED and not entry.repair:
+            work.attempt += 1
+
+    def estimate(self, role: str) -> float:
+        """What the next turn of a role will cost, judged by the last ones."""
+        seen = self.costs.get(role)
+        return sum(seen) / len(seen) if seen else 0.0
+
+    @property
+    def reserved(self) -> float:
+        """The money set aside for turns that are under way."""
+        return sum(work.open.reserved for work in self.work.values() if work.open)
+
+    def extended_limits(self, granted: Limits, now: float) -> Limits:
+        """The limits for a resume: the allowance that the run ended on is granted once more."""
+        if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
+            return self.limits
+        return self.limits.extended(Outcome(self.ended.outcome), self.spent, now, granted)
+
+    def with_activity(self, seconds: float) -> Spent:
+        """The counters after that much more active time."""
+        return replace(self.spent, active_seconds=round(self.spent.active_seconds + seconds, 3))

@@ -1,0 +1,109 @@
+"""What the kernel needs of the world, declared by the kernel itself."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from ralph.core.checks import Check, Verdict
+from ralph.core.entries import Entry, Record
+from ralph.core.events import Changes, Decision, Event
+from ralph.core.signals import Signal
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Change, Turn, TurnResult
+
+S = TypeVar("S")
+
+
+class Workflow(Protocol[S]):
+    """The rules that say what happens next: three pure functions."""
+
+    def load(self, documents: Mapping[str, str]) -> S:
+        """The state that the documents describe; the initial one where there are none."""
+        ...
+
+    def decide(self, state: S, now: float) -> Decision:
+        """What should be under way in this state."""
+        ...
+
+    def accept(self, state: S, event: Event, now: float) -> Changes[S]:
+        """What follows from an event."""
+        ...
+
+
+class Store(Protocol):
+    """Journal and documents, changed together."""
+
+    def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
+        """Journal an entry and write what follows from it, all or nothing."""
+        ...
+
+    def read(self) -> Mapping[str, str]:
+        """The documents as they are now."""
+        ...
+
+    def edited(self) -> Iterable[tuple[str, str]]:
+        """The documents that somebody else changed."""
+        ...
+
+
+class Turns(Protocol):
+    """Where turns run."""
+
+    async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
+        """Start a turn, or take over one that is under way or has ended, and return what came of it."""
+        ...
+
+    async def stop(self, turn: Turn, reason: str) -> None:
+        """End a turn: its `run` returns soon after."""
+        ...
+
+
+class Checker(Protocol):
+    """Who runs the checks."""
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        """Run them all on the tree as it is."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Who records the tree."""
+
+    def take(self, label: str) -> Change:
+        """Record the tree as it is now, and what changed since the last time."""
+        ...
+
+
+class Mailbox(Protocol):
+    """Where people leave signals."""
+
+    def peek(self) -> Sequence[Signal]:
+        """The signals that wait, in the order in which they are to be taken."""
+        ...
+
+    def settle(self, signal: Signal, action: str) -> None:
+        """File a signal that was taken."""
+        ...
+
+
+class Clock(Protocol):
+    """The time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that much time pass."""
+        ...
+
+
+class Observer(Protocol):
+    """Who looks on."""
+
+    def recorded(self, record: Record) -> None:
+        """Something was journaled."""
+        ...
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """The agent of a running turn told something."""
+        ...

@@ -1,0 +1,32 @@
+"""The retry ladder: when a turn that failed is tried again, and when no more."""
+
+from dataclasses import dataclass
+
+from ralph.core.turns import TurnEnd, TurnResult
+
+LADDER = (0.0, 30.0, 60.0, 60.0)
+"""Seconds before the second, third, fourth and fifth try."""
+LIMIT_WAIT = 300.0
+"""Seconds until the next try where an agent ran into its provider's limit and did not say when it is over."""
+MOST_INTERRUPTIONS = 5
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Another try."""
+
+    at: float
+    reason: str
+
+
+def retry_after(result: TurnResult, *, attempt: int, interruptions: int, now: float) -> Retry | None:
+    """The next try after such an end, or None when what came of the turn has to do."""
+    match result.end:
+        case TurnEnd.LIMITED:
+            return Retry(max(now, result.resets_at or now + LIMIT_WAIT), "waiting for the provider's limit")
+        case TurnEnd.INTERRUPTED if interruptions < MOST_INTERRUPTIONS:
+            return Retry(now, "the turn was interrupted")
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if attempt <= len(LADDER):
+            return Retry(now + LADDER[attempt - 1], result.error or f"the turn ended as {result.end}")
+        case _:
+            return None

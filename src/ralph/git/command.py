@@ -1,0 +1,135 @@
+"""The one runner of the git command: no hooks, no prompts, no housekeeping, its failures mapped once."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ralph.core.errors import RalphError, StorageError, UsageError
+
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.logAllRefUpdates=false",
+    "core.splitIndex=false",
+    "core.fsync=committed",
+    "core.fsyncMethod=batch",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgSign=false",
+    "submodule.recurse=false",
+    "advice.addEmbeddedRepo=false",
+)
+_KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXEC_PATH")
+_ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_FULL_SAYS = tuple(os.strerror(code) for code in _FULL)
+_MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
+
+
+class GitError(RalphError):
+    """Git refused or failed; `said` is what it wrote."""
+
+    def __init__(self, what: str, *, where: str = "", todo: str = "", said: str = "") -> None:
+        super().__init__(what, where=where, todo=todo)
+        self.said = said
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a git command gave."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        """The output without its last line end; bytes that are not UTF-8 survive as in file names."""
+        return os.fsdecode(self.out).rstrip("\n")
+
+    @property
+    def names(self) -> list[str]:
+        """The items of output that is separated by NUL."""
+        return [os.fsdecode(name) for name in self.out.split(b"\0") if name]
+
+
+@dataclass(frozen=True)
+class Git:
+    """The git command in one directory."""
+
+    cwd: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    config: tuple[str, ...] = ()
+
+    def adding(self, *config: str, **env: str) -> "Git":
+        """The same with more configuration or environment."""
+        return replace(self, config=(*self.config, *config), env={**self.env, **env})
+
+    def run(self, *args: str, stdin: bytes = b"", ok: tuple[int, ...] = (0,), timeout: float = 600) -> Output:
+        """Run one git command to its end; a code that is not among `ok` is an error."""
+        options = [word for setting in (*_CONFIG, *self.config) for word in ("-c", setting)]
+        with disk(self.cwd):
+            output = self._start(["git", *options, *args], stdin, timeout)
+        if output.code not in ok or (output.code and _is_full(output)):
+            raise _failure(args[0], self.cwd, output)
+        return output
+
+    def _start(self, command: list[str], stdin: bytes, timeout: float) -> Output:
+        try:
+            # A session of its own: Ctrl-C is for the engine, and must not break a snapshot in the middle.
+            done = subprocess.run(
+                command,
+                cwd=self.cwd,
+                env={**_environment(), **self.env},
+                input=stdin,
+                capture_output=True,
+                timeout=timeout,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            if error.filename != "git":
+                raise
+            raise UsageError("git is not installed", todo="install git, or run without it: `--no-snapshots`") from error
+        except subprocess.TimeoutExpired as error:
+            what = f"git did not finish within {timeout:g} s"
+            raise RalphError(what, where=str(self.cwd), todo="`git status` there shows what it is at") from error
+        return Output(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def disk(where: Path) -> Iterator[None]:
+    """Tell a person what the disk refused."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageError(str(error), where=str(where), todo=_MAKE_ROOM) from error
+        raise GitError(str(error), where=str(where)) from error
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the variables by which a surrounding git (a hook, a rebase) would redirect the command."""
+    kept = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or name.startswith(_KEPT)}
+    return kept | _ENVIRONMENT
+
+
+def _is_full(output: Output) -> bool:
+    return any(says.encode() in output.err for says in _FULL_SAYS)
+
+
+def _failure(verb: str, cwd: Path, output: Output) -> RalphError:
+    said = output.err.decode(errors="replace").strip()
+    lines = [line for line in said.splitlines() if not line.startswith(("hint:", "warning:"))]
+    what = f"`git {verb}` failed: {lines[-1] if lines else f'code {output.code}'}"
+    if _is_full(output):
+        return StorageError(what, where=str(cwd), todo=_MAKE_ROOM)
+    if "dubious ownership" in said:
+        todo = f"if you trust it: `git config --global --add safe.directory {cwd}`"
+        return UsageError("git does not trust this repository: it belongs to someone else", where=str(cwd), todo=todo)
+    if output.code == 129:
+        return UsageError(what, where=str(cwd), todo="install git 2.34 or newer, or use `--no-snapshots`")
+    return GitError(what, where=str(cwd), said=said)

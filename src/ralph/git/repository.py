@@ -1,0 +1,69 @@
+"""The repository around a workspace, and what in its work tree is Ralph's own."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ralph.git.command import Git, GitError, disk
+
+OWN = (".ralph", ".aiwg", ".ralph-sessions")
+"""The directories that Ralph keeps beside the user's files."""
+
+RALPH = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "Ralph"), ("EMAIL", "ralph@localhost"))
+}
+"""Who commits where nobody else is named."""
+
+_NO_REPOSITORY = ("not a git repository", "must be run in a work tree")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A work tree and the repository that it belongs to."""
+
+    top: Path
+    git_dir: Path
+    common: Path
+    """Where refs, objects and `info/exclude` are; the git directory itself except in a linked worktree."""
+    private: bool = False
+    """Whether Ralph made it, where there was none."""
+
+
+def repository(path: Path) -> Repository | None:
+    """The repository around a directory, if there is one with a work tree."""
+    try:
+        found = Git(path).run("rev-parse", "--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir")
+    except GitError as error:
+        if any(reason in error.said for reason in _NO_REPOSITORY):
+            return None
+        raise
+    top, git_dir, common = found.text.split("\n")
+    return Repository(Path(top), Path(git_dir), Path(common))
+
+
+def own_paths(top: Path, *places: Path) -> tuple[str, ...]:
+    """Ralph's directories in the given places, relative to the top of the work tree."""
+    inside = {place.relative_to(top) for place in places if place.is_relative_to(top)}
+    return tuple(sorted((place / name).as_posix() for place in inside for name in OWN))
+
+
+def hide(common: Path, paths: tuple[str, ...]) -> None:
+    """Keep paths out of the user's `git status` by `info/exclude`, once, after what is there."""
+    file = common / "info" / "exclude"
+    with disk(file):
+        old = file.read_bytes() if file.exists() else b""
+        patterns = [os.fsencode("/" + re.sub(r"([\\*?\[])", r"\\\1", path) + "/") for path in paths]
+        new = [pattern + b"\n" for pattern in patterns if pattern not in old.splitlines()]
+        if not new:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab") as stream:
+            stream.write((b"\n" if old and not old.endswith(b"\n") else b"") + b"".join(new))
+
+
+def shown(path: str) -> str:
+    """A file name as it can be printed, whatever bytes it has."""
+    return "".join(part if part.isprintable() else repr(part.encode("utf-8", "surrogateescape"))[2:-1] for part in path)

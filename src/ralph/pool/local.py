@@ -1,0 +1,254 @@
+"""Turns on this machine: a directory each, an agent process in the keeper's care, inbox and outbox in the workspace."""
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ralph.agents import keeper_client
+from ralph.agents.agent import Agent
+from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
+from ralph.agents.processes import TURN_MARK, end_marked
+from ralph.core.errors import StateError
+from ralph.core.ids import turn_name
+from ralph.core.redaction import Redactor
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Turn, TurnEnd, TurnResult
+from ralph.documents import contracts
+from ralph.documents.run_record import RunRecord
+from ralph.documents.templates import fill
+from ralph.pool.stream import Account, Tail
+from ralph.store.files import read_limited, storage
+
+_ANSWER_LIMIT = 1024 * 1024
+_FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
+_REMOTES = ("https://", "http://", "ssh://", "git://", "git@")
+_ENDS = {
+    "idle": TurnEnd.IDLE,
+    "wall": TurnEnd.WALL,
+    "cut": TurnEnd.CUT,
+    "stopped": TurnEnd.STOPPED,
+    "interrupted": TurnEnd.INTERRUPTED,
+    "exec": TurnEnd.UNAVAILABLE,
+}
+
+
+@dataclass(frozen=True)
+class LocalTurns:
+    """Runs the turns of one run in one workspace, one at a time."""
+
+    run_dir: Path
+    record: RunRecord
+    root: Path
+    workspace: Path
+    keeper: Keeper
+    agent: Agent
+    repair_template: str
+    environment: Mapping[str, str]
+    secrets: tuple[str, ...] = ()
+
+    async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
+        """Start a turn, or take over one that is under way or has ended, and return what came of it."""
+        directory = self._directory(turn)
+        if not (directory / "turn.json").exists():
+            self._prepare(turn, directory)
+        tail = Tail(directory / "stdout", self.agent.reader, watch)
+        try:
+            ended = await self.keeper.run(self._job(turn, directory), tail.poll)
+        except Lost:
+            end_marked(TURN_MARK, self._mark(turn))
+            ended = Exit("interrupted", _started_at(directory), time.time(), error="its keeper died with it")
+        account = tail.finish()
+        self._file(directory)
+        answer, errors = self._answer(turn, directory, account.text)
+        end = self._end(ended, account)
+        return TurnResult(
+            end,
+            ended.started_at,
+            ended.ended_at,
+            ended.code,
+            ended.signal,
+            account.usage,
+            account.text,
+            "" if end is TurnEnd.FINISHED else self._error(ended, account, directory),
+            answer,
+            errors,
+            account.resets_at,
+            ended.survivors,
+        )
+
+    async def stop(self, turn: Turn, reason: str) -> None:
+        """Ask the turn's keeper to end it."""
+        await keeper_client.stop(self._directory(turn), reason)
+
+    def _directory(self, turn: Turn) -> Path:
+        return self.run_dir / "turns" / turn_name(turn.number, turn.request.role)
+
+    def _mark(self, turn: Turn) -> str:
+        return f"{self.record.id}/{turn.number:05d}"
+
+    @property
+    def _desk(self) -> Path:
+        """Where the inbox and the outbox are while a turn runs."""
+        return self.workspace / ".ralph" / "turn"
+
+    def _prepare(self, turn: Turn, directory: Path) -> None:
+        """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
+        request = turn.request
+        with storage(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._clear_desk(directory)
+            for box in ("inbox", "outbox"):
+                (self._desk / box).mkdir(parents=True)
+            for name, text in request.inbox.items():
+                (self._desk / "inbox" / name).write_text(text)
+            if request.contract:
+                (self._desk / "inbox" / "result.schema.json").write_text(contracts.schema(request.contract))
+            (directory / "prompt.md").write_text(self._prompt(turn))
+            about = {
+                "schema": 1,
+                "turn": turn.number,
+                "attempt": turn.attempt,
+                "key": request.key,
+                "role": request.role,
+                "agent": self.agent.name,
+                "command": list(self.agent.command),
+                "repair": list(turn.repair),
+                "budget": turn.budget,
+                "wall": self.record.turn_limits.wall,
+                "idle": self.record.turn_limits.idle,
+            }
+            (directory / "turn.json").write_text(json.dumps(about, indent=2) + "\n")
+
+    def _prompt(self, turn: Turn) -> str:
+        if not turn.repair:
+            return turn.request.prompt
+        values = {
+            "errors": "\n".join(f"- {error}" for error in turn.repair),
+            "outbox": ".ralph/turn/outbox",
+            "schema": contracts.schema(turn.request.contract),
+        }
+        return fill("repair", self.repair_template, values)
+
+    def _clear_desk(self, directory: Path) -> None:
+        """Keep what a turn of a lost run left on the desk, out of the way of this one."""
+        if self._desk.is_symlink():
+            self._desk.unlink()
+        elif self._desk.exists():
+            shutil.move(self._desk, directory / "found-on-the-desk")
+
+    def _job(self, turn: Turn, directory: Path) -> Job:
+        limits = self.record.turn_limits
+        return Job(
+            directory,
+            tuple(self.agent.command),
+            self._environment(turn),
+            self.workspace,
+            stdin=directory / "prompt.md",
+            wall=limits.wall,
+            idle=limits.idle,
+            grace=limits.grace,
+            secrets=self.secrets,
+        )
+
+    def _environment(self, turn: Turn) -> dict[str, str]:
+        ralph = Path(sys.argv[0]).resolve()
+        beside = Path(sys.executable).with_name("ralph")
+        program = beside if beside.exists() else ralph
+        path = self.environment.get("PATH", os.defpath)
+        return {
+            **self.environment,
+            "PATH": f"{program.parent}{os.pathsep}{path}",
+            "RALPH_BIN": str(program),
+            "RALPH_RUN": self.record.id,
+            TURN_MARK: self._mark(turn),
+            "RALPH_ROLE": turn.request.role,
+            "RALPH_TASK": turn.request.task,
+            "RALPH_HAT": "",
+            "RALPH_ATTEMPT": str(turn.attempt),
+            "RALPH_INBOX": str(self._desk / "inbox"),
+            "RALPH_OUTBOX": str(self._desk / "outbox"),
+            "RALPH_EVENTS_FILE": str(self._desk / "outbox" / "events.jsonl"),
+            "RALPH_WORKSPACE_ROOT": str(self.root),
+            **({} if self.record.push else push_guard(self.environment)),
+        }
+
+    def _end(self, ended: Exit, account: Account) -> TurnEnd:
+        """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
+        if ended.reason in _ENDS:
+            return _ENDS[ended.reason]
+        if account.limited and not account.finished:
+            return TurnEnd.LIMITED
+        said_so = account.finished or not self.agent.announces_end
+        return TurnEnd.FINISHED if ended.code == 0 and said_so else TurnEnd.FAILED
+
+    def _error(self, ended: Exit, account: Account, directory: Path) -> str:
+        how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
+        if ended.reason != "exit":
+            how = {"idle": "no output for too long", "wall": "ran too long"}.get(ended.reason, ended.reason)
+        elif ended.code == 0:
+            how = "the agent stopped without saying that it had finished"
+        detail = account.error or ended.error or _end_of(directory / "stderr")
+        return f"{how}: {detail}" if detail else how
+
+    def _file(self, directory: Path) -> None:
+        """Move inbox and outbox from the desk into the turn's directory; links are not followed."""
+        for box in ("inbox", "outbox"):
+            source = self._desk / box
+            if source.is_dir() and not source.is_symlink() and not (directory / box).exists():
+                with storage(directory):
+                    shutil.move(source, directory / box)
+        shutil.rmtree(self._desk, ignore_errors=True)
+
+    def _answer(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+        """The validated `result.json`, or the last JSON block of the final message, or what is wrong with it."""
+        contract = turn.request.contract
+        if not contract:
+            return None, ()
+        try:
+            data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT, follow=False)
+            return contracts.validate(contract, Redactor(self.secrets).text(data.decode(errors="replace")))
+        except FileNotFoundError:
+            pass
+        except (StateError, OSError) as error:
+            return None, (f"result.json cannot be read: {error}",)
+        blocks = _FENCED_JSON.findall(text)
+        answer, errors = contracts.validate(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
+        required = turn.request.answer_required or bool(turn.repair)
+        return answer, errors if required else ()
+
+
+def push_guard(environment: Mapping[str, str]) -> dict[str, str]:
+    """Git settings under which a push to a remote machine fails, with a name that says why."""
+    try:
+        count = int(environment.get("GIT_CONFIG_COUNT", "0"))
+    except ValueError:
+        count = 0
+    guard = {"GIT_CONFIG_COUNT": str(count + len(_REMOTES))}
+    for number, remote in enumerate(_REMOTES, count):
+        guard[f"GIT_CONFIG_KEY_{number}"] = f"url.ralph-does-not-let-agents-push::{remote}.pushInsteadOf"
+        guard[f"GIT_CONFIG_VALUE_{number}"] = remote
+    return guard
+
+
+def _started_at(directory: Path) -> float:
+    try:
+        return (directory / "pid").stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+def _end_of(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return ""
+    return " / ".join(line.strip() for line in lines[-3:])[:600]

@@ -1,0 +1,110 @@
+"""The one way to write a file, and the one way to read what others may have written.
+
+Every function that changes the disk does it through `_syscall`, one named step at a time: this is where the tests cut the power.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from ralph.core.errors import StateError, StorageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+READ_LIMIT = 8 * 1024 * 1024
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
+
+def _syscall(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    return function(*args, **kwargs)
+
+
+@contextmanager
+def storage(path: Path) -> Iterator[None]:
+    """Map the errors of a disk that is full, read-only or closed to us, once."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StorageError(
+                f"cannot write: {error.strerror}",
+                where=str(path),
+                todo="make room (`ralph clean` removes old runs), then `ralph resume`",
+            ) from error
+        if isinstance(error, PermissionError):
+            raise StorageError(
+                "cannot write: permission denied",
+                where=str(path),
+                todo=f"make it writable for you, e.g. `chmod u+w {path.parent}`",
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    with storage(path):
+        descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+        try:
+            write_all(descriptor, data)
+            _syscall(os.fsync, descriptor)
+            os.close(descriptor)
+            _syscall(os.rename, temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte."""
+    view = memoryview(data)
+    while view:
+        view = view[_syscall(os.write, descriptor, view) :]
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames and new names in a directory last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _syscall(os.fsync, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there."""
+    with storage(path):
+        try:
+            _syscall(os.unlink, path)
+        except FileNotFoundError:
+            return
+
+
+def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = True) -> bytes:
+    """A file's bytes; a link where none is followed, a special file or one over the limit is refused by name."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StateError("a symbolic link is not read here", where=str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StateError("this is not a regular file", where=str(path))
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise StateError(
+            f"the file is larger than the {limit // 1024} KiB that are read of it",
+            where=str(path),
+            todo="move it away if it is not Ralph's",
+        )
+    return data

@@ -1,0 +1,173 @@
+"""The journal: append-only JSON Lines, each line chained to the one before by its hash."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.entries import NAMES, Entry, Record
+from ralph.core.errors import StateError
+from ralph.store.files import _syscall, storage, write_all
+
+LINE_LIMIT = 4 * 1024 * 1024
+_NAME_OF = {kind: name for name, kind in NAMES.items()}
+_START = "0" * 16
+
+
+@dataclass
+class Journal:
+    """A run's journal, open for appending by the one engine that holds the run's lock."""
+
+    path: Path
+    seq: int
+    hash: str
+    size: int
+
+    @classmethod
+    def open(cls, path: Path) -> tuple["Journal", list[Record]]:
+        """Open or create; a line torn off by a crash is moved aside, a broken chain is an error."""
+        records, size, last_hash, torn = _verified(path)
+        if torn:
+            path.with_suffix(".torn").write_bytes(torn)
+            with storage(path):
+                _syscall(os.truncate, path, size)
+        return cls(path, len(records), last_hash, size), records
+
+    def append(self, at: float, entry: Entry, documents: Mapping[str, str] | None = None) -> Record:
+        """Add one line and make it last; a line that does not fit on the disk leaves no trace."""
+        line, record, line_hash = self.encode(at, entry, documents or {})
+        self.append_line(line, line_hash)
+        return record
+
+    def encode(self, at: float, entry: Entry, documents: Mapping[str, str]) -> tuple[bytes, Record, str]:
+        """The next line, without writing it."""
+        body: dict[str, Any] = {
+            "seq": self.seq + 1,
+            "at": timestamp(at),
+            "type": _NAME_OF[type(entry)],
+            **to_plain(entry),
+        }
+        if documents:
+            body["documents"] = documents
+        text = json.dumps(body, ensure_ascii=False)
+        line_hash = chained(self.hash, text)
+        line = f'{text[:-1]}, "hash": "{line_hash}"}}\n'.encode()
+        return line, Record(self.seq + 1, at, entry, documents), line_hash
+
+    def append_line(self, line: bytes, line_hash: str) -> None:
+        """Write a line made by `encode`."""
+        with storage(self.path):
+            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+            descriptor = os.open(self.path, flags, 0o644)
+            try:
+                if os.fstat(descriptor).st_size != self.size:
+                    raise StateError(
+                        "the journal was changed by somebody else while the run was under way",
+                        where=str(self.path),
+                        todo="an agent may have done it: look at the end of that file; nothing of it is trusted",
+                    )
+                try:
+                    write_all(descriptor, line)
+                except OSError:
+                    os.ftruncate(descriptor, self.size)
+                    raise
+                _syscall(os.fsync, descriptor)
+            finally:
+                os.close(descriptor)
+        self.seq += 1
+        self.hash = line_hash
+        self.size += len(line)
+
+
+def read_records(path: Path) -> list[Record]:
+    """All records of a journal; for those who only look."""
+    return _verified(path)[0]
+
+
+def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Whole lines from an offset on, unverified, each with the offset behind it."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            offset += len(line)
+            try:
+                yield offset, json.loads(line)
+            except ValueError:
+                continue
+
+
+def last_lines(path: Path, size: int = 65536) -> list[dict[str, Any]]:
+    """The last lines of a journal, at a cost that does not grow with it."""
+    try:
+        start = max(0, path.stat().st_size - size)
+    except FileNotFoundError:
+        return []
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read().splitlines(keepends=True)
+    found = []
+    for line in lines[1 if start else 0 :]:
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def chained(previous: str, text: str) -> str:
+    """The hash of a line: of its text, and of all that came before it."""
+    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()[:16]
+
+
+def timestamp(at: float) -> str:
+    """A moment as people and tools read it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(text: str) -> float:
+    """The moment that a timestamp names."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def _verified(path: Path) -> tuple[list[Record], int, str, bytes]:
+    records: list[Record] = []
+    size, last_hash = 0, _START
+    if not path.exists():
+        return records, size, last_hash, b""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            where = f"{path}, line {number}"
+            if not line.endswith(b"\n"):
+                return records, size, last_hash, line
+            if len(line) > LINE_LIMIT:
+                raise StateError("the line is too long to be Ralph's", where=where)
+            record, last_hash = _read_line(line, last_hash, number, where)
+            records.append(record)
+            size += len(line)
+    return records, size, last_hash, b""
+
+
+def _read_line(line: bytes, previous: str, number: int, where: str) -> tuple[Record, str]:
+    try:
+        text = line.decode()
+        body = json.loads(text)
+        head, mark, tail = text.rpartition(', "hash": "')
+        claimed = tail[:16]
+        seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
+    if not mark or chained(previous, head + "}") != claimed or seq != number:
+        raise StateError(
+            "the journal was changed: this line does not follow from the one before",
+            where=where,
+            todo="the run cannot be trusted from here on; start a new one (`ralph diff` still shows its work)",
+        )
+    entry = from_plain(kind, body, where)
+    return Record(seq, at, entry, body.get("documents", {})), claimed

@@ -1,0 +1,70 @@
+"""Locks that die with their holder: one per run, one per work tree."""
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ralph.store.files import storage
+
+
+@dataclass
+class Lock:
+    """A lock that is held until it is released or the last process that has its descriptor is gone."""
+
+    path: Path
+    descriptor: int
+    before: Mapping[str, object]
+    """What the holder before us wrote, where it went without releasing."""
+
+    def release(self) -> None:
+        """Give the lock back, leaving nothing to take over."""
+        os.ftruncate(self.descriptor, 0)
+        os.close(self.descriptor)
+
+    def leave(self) -> None:
+        """Close our descriptor only: a keeper that inherited it may still hold the lock."""
+        os.close(self.descriptor)
+
+
+def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
+    """The lock, or what its holder wrote into it."""
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        said = _holder(descriptor)
+        os.close(descriptor)
+        return said
+    before = _holder(descriptor)
+    with storage(path):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    return Lock(path, descriptor, before)
+
+
+def is_held(path: Path) -> bool:
+    """Whether some living process holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _holder(descriptor: int) -> Mapping[str, object]:
+    try:
+        said = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,88 @@
+"""The mailbox of a run: `signals/inputs/`, where people drop files, and where those go when they were taken.
+
+The journal is the ledger of what was acted on, and is written before a file moves; here files are only read and moved.
+"""
+
+import os
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+
+from ralph.core.errors import StateError
+from ralph.core.signals import Signal, SignalType
+from ralph.store.files import read_limited, storage, write_atomic
+
+
+class Mailbox:
+    """The signals of one run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._inputs = directory / "inputs"
+        self._processed = directory / "processed"
+        self._rejected = directory / "rejected"
+        self._suspects: dict[str, tuple[int, int]] = {}
+        """Files that could not be read at the last look: they may be half-written, and get one more look."""
+
+    def post(self, kind: SignalType, message: str = "") -> Path:
+        """Leave a signal; names never collide and sort by time."""
+        stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%S-%f")
+        path = self._inputs / f"signal.{stamp}-{secrets.token_hex(2)}.yaml"
+        with storage(path):
+            self._inputs.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, _codec().render(kind, message).encode())
+        return path
+
+    def peek(self) -> Sequence[Signal]:
+        """The signals that wait: ABORT first, then by name, which is by time."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._inputs) if not entry.name.startswith("."))
+        except FileNotFoundError:
+            return ()
+        found = [signal for name in names if (signal := self._read(name))]
+        return sorted(found, key=lambda signal: signal.type is not SignalType.ABORT)
+
+    def settle(self, signal: Signal, action: str) -> None:
+        """File a signal that was taken, with what was done about it."""
+        source, target = self._inputs / signal.name, self._processed / signal.name
+        try:
+            text = read_limited(source, _codec().SIZE_LIMIT, follow=False).decode(errors="replace")
+        except FileNotFoundError:
+            return
+        with storage(target):
+            self._processed.mkdir(exist_ok=True)
+        write_atomic(target, _codec().with_handling(text, action=action, at=datetime.now(UTC)).encode())
+        source.unlink(missing_ok=True)
+
+    def _read(self, name: str) -> Signal | None:
+        path = self._inputs / name
+        try:
+            data = read_limited(path, _codec().SIZE_LIMIT, follow=False)
+            signal: Signal = _codec().parse(name, data.decode())
+        except FileNotFoundError:
+            return None
+        except (StateError, UnicodeDecodeError, OSError) as error:
+            self._suspect(path, str(error).splitlines()[0])
+            return None
+        return signal
+
+    def _suspect(self, path: Path, reason: str) -> None:
+        """Reject a file that is as broken as it was at the last look."""
+        status = path.lstat()
+        seen = (status.st_size, status.st_mtime_ns)
+        if self._suspects.get(path.name) != seen:
+            self._suspects[path.name] = seen
+            return
+        del self._suspects[path.name]
+        with storage(path):
+            self._rejected.mkdir(exist_ok=True)
+            os.rename(path, self._rejected / path.name)
+        write_atomic(self._rejected / f"{path.name}.reason", f"{reason}\n".encode())
+
+
+def _codec() -> ModuleType:
+    """The YAML codec, imported when the first signal is seen: most runs never see one."""
+    from ralph.documents import signals
+
+    return signals

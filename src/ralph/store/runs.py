@@ -1,0 +1,187 @@
+"""The project and its runs: where they are, how they are made, and which one is meant."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.core.ids import run_id, valid_run_id
+from ralph.core.outcomes import Outcome
+from ralph.documents import run_record
+from ralph.documents.run_record import RunRecord
+from ralph.store import locks
+from ralph.store.files import read_limited, storage, write_atomic
+from ralph.store.journal import last_lines
+from ralph.store.mailbox import Mailbox
+
+_ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's directory."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where people leave signals for it."""
+        return Mailbox(self.path / "signals")
+
+    @property
+    def alive(self) -> bool:
+        """Whether an engine works on it now."""
+        return locks.is_held(self.path / "lock")
+
+    def record(self) -> RunRecord:
+        """What it was started with."""
+        path = self.path / "run.json"
+        try:
+            return run_record.parse(read_limited(path).decode(errors="replace"), str(path))
+        except FileNotFoundError:
+            raise StateError("the run has no run.json", where=str(path), todo=f"`ralph clean {self.id}`") from None
+
+    def lock(self) -> locks.Lock:
+        """Become the one engine of this run."""
+        taken = locks.take(self.path / "lock", {"pid": os.getpid(), "run": self.id})
+        if isinstance(taken, locks.Lock):
+            return taken
+        raise LockedError(
+            f"run {self.id} is under way already, in process {taken.get('pid', '?')}",
+            where=str(self.path / "lock"),
+            todo=f"follow it with `ralph logs -f {self.id}`",
+        )
+
+    def last_words(self) -> dict[str, Any]:
+        """The state of the run as the end of its journal tells it, at a cost that does not grow."""
+        words: dict[str, Any] = {"spent": {}}
+        for line in last_lines(self.path / "journal.jsonl"):
+            kind = line.get("type")
+            words["at"] = line.get("at")
+            words["spent"] = line.get("spent") or words["spent"]
+            if kind == "run.started":
+                words["ended"] = None
+            elif kind == "run.ended":
+                words["ended"] = line
+            elif kind in ("turn.started", "turn.ended", "checks.started", "checks.ended"):
+                words["last"] = line
+        return words
+
+    def outcome(self) -> Outcome | None:
+        """Why it ended; None while it runs, or when its engine died."""
+        ended = self.last_words().get("ended")
+        try:
+            return Outcome(ended["outcome"]) if ended and not self.alive else None
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class Project:
+    """A directory with Ralph's state in it."""
+
+    root: Path
+
+    @classmethod
+    def around(cls, start: Path) -> "Project":
+        """The project that a directory belongs to: the nearest parent with `.ralph/`, `ralph.yml` or `.git`."""
+        start = start.resolve()
+        for directory in (start, *start.parents):
+            if any((directory / sign).exists() for sign in _ROOT_SIGNS):
+                return cls(directory)
+        return cls(start)
+
+    @property
+    def runs_dir(self) -> Path:
+        """Where the runs are."""
+        return self.root / ".ralph" / "runs"
+
+    def claim(self, at: datetime) -> RunDir:
+        """A new run directory; `mkdir` decides who gets an id."""
+        for _ in range(100):
+            directory = self.runs_dir / run_id(at, secrets.token_hex(2))
+            with storage(directory):
+                self.runs_dir.mkdir(parents=True, exist_ok=True)
+                try:
+                    directory.mkdir()
+                except FileExistsError:
+                    continue
+            return RunDir(directory)
+        raise UsageError("no free run id could be found", where=str(self.runs_dir))
+
+    def create(self, run: RunDir, record: RunRecord) -> None:
+        """Write what a run is started with."""
+        write_atomic(run.path / "run.json", run_record.render(record).encode())
+
+    def runs(self) -> list[RunDir]:
+        """All runs, oldest first."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.runs_dir) if entry.is_dir())
+        except FileNotFoundError:
+            return []
+        return [RunDir(self.runs_dir / name) for name in names if _is_id(name)]
+
+    def run(self, wanted: str) -> RunDir:
+        """The run with that id, or with an id that begins so."""
+        for run in self.runs():
+            if run.id == wanted:
+                return run
+        matching = [run for run in self.runs() if run.id.startswith(wanted)] if wanted else []
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            raise _several(f"several runs begin with {wanted}", matching)
+        valid_run_id(wanted)
+        raise UsageError(
+            f"there is no run {wanted}", where=str(self.runs_dir), todo="list them with `ralph status --all`"
+        )
+
+    def only(self, candidates: Iterator[RunDir], what: str, wanted: str | None) -> RunDir:
+        """The run that is meant: the named one, or the only candidate."""
+        if wanted:
+            return self.run(wanted)
+        found = list(candidates)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _several(f"several runs could be meant: {what}", found)
+        raise UsageError(
+            f"no run here is one to {what}", where=str(self.root), todo="list them with `ralph status --all`"
+        )
+
+    def remove(self, run: RunDir) -> None:
+        """Delete a run's directory; it is moved out of sight first, so that half a run is never seen."""
+        hidden = self.runs_dir / f".removed-{run.id}"
+        with storage(run.path):
+            os.rename(run.path, hidden)
+            shutil.rmtree(hidden)
+
+
+def _several(what: str, runs: list[RunDir]) -> UsageError:
+    listing = "\n".join(f"    {run.id}  {_task_of(run)}" for run in runs)
+    return UsageError(what, where=f"candidates:\n{listing}", todo="name one of them")
+
+
+def _task_of(run: RunDir) -> str:
+    try:
+        return run.record().task[:60]
+    except StateError:
+        return "(unreadable run.json)"
+
+
+def _is_id(name: str) -> bool:
+    try:
+        valid_run_id(name)
+    except UsageError:
+        return False
+    return True

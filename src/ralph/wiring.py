@@ -1,0 +1,233 @@
+"""Where the parts are put together: a run is created, and driven by a kernel with the real world around it."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ralph import __version__
+from ralph.agents import registry
+from ralph.agents.keeper_client import Keeper
+from ralph.core.entries import Record, RunStarted
+from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.core.events import Stop
+from ralph.core.outcomes import Outcome
+from ralph.core.redaction import secrets_in
+from ralph.core.signals import Signal, SignalType
+from ralph.documents import run_record
+from ralph.documents.run_record import RunRecord
+from ralph.engine.kernel import Kernel, Start, World
+from ralph.engine.ledger import Ledger
+from ralph.engine.ports import Observer
+from ralph.git import worktree
+from ralph.git.repository import hide, own_paths, repository
+from ralph.git.snapshots import Snapshots
+from ralph.pool.local import LocalTurns
+from ralph.store import locks, prompts
+from ralph.store.documents import Documents, digest
+from ralph.store.runs import Project, RunDir
+from ralph.verify.runner import CheckRunner, check_environment
+from ralph.workflows.loop.rules import Loop
+from ralph.workflows.loop.state import Fixed, LoopState
+
+
+class SystemClock:
+    """The real time."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let that much time pass."""
+        await asyncio.sleep(seconds)
+
+
+def create_run(
+    project: Project, make: Callable[[str, str, str], RunRecord], *, in_worktree: bool
+) -> tuple[RunDir, tuple[str, ...]]:
+    """Claim an id, make a worktree where one is asked for, and write down what the run is started with."""
+    run = project.claim(datetime.now())
+    try:
+        if in_worktree:
+            tree = worktree.create(project.root, run.id)
+            record = make(run.id, str(tree.workspace.relative_to(project.root)), tree.branch)
+            notices = tree.notices
+        else:
+            record, notices = make(run.id, ".", ""), ()
+        project.create(run, record)
+    except BaseException:
+        project.remove(run)
+        raise
+    return run, notices
+
+
+def loop_workflow(record: RunRecord, root: Path) -> Loop:
+    """The rules of a loop run."""
+    fixed = Fixed(
+        record.id, record.criterion, record.limits.iterations, record.created_at, record.limits.active_seconds
+    )
+    return Loop(record.task, record.checks, prompts.load("loop-actor", root), fixed)
+
+
+@dataclass
+class TreeLock:
+    """The claim of a run on its work tree, handed on to the keeper so that it holds while agents live."""
+
+    project: Project
+    run: str
+    path: Path
+    held: locks.Lock | None = None
+    notice: str = ""
+
+    def take(self) -> int:
+        """The lock's descriptor; -1 where a keeper of this very run still holds it."""
+        if self.held:
+            return self.held.descriptor
+        deadline = time.monotonic() + 3.0
+        while True:
+            taken = locks.take(self.path, {"pid": os.getpid(), "run": self.run})
+            if isinstance(taken, locks.Lock):
+                self.held = taken
+                before = taken.before.get("run")
+                if before and before != self.run:
+                    self.notice = f"took the work tree over from run {before}, whose engine is gone"
+                return taken.descriptor
+            holder = str(taken.get("run", "?"))
+            if holder == self.run:
+                return -1
+            if not self._is_leaving(holder) or time.monotonic() > deadline:
+                raise LockedError(
+                    f"run {holder} works in this tree",
+                    where=str(self.path),
+                    todo=f"wait for it, `ralph abort {holder}`, or give this run a tree of its own with --worktree",
+                )
+            time.sleep(0.02)
+
+    def _is_leaving(self, holder: str) -> bool:
+        try:
+            return self.project.run(holder).outcome() is not None
+        except (UsageError, StateError):
+            return False
+
+    def release(self) -> None:
+        """Give the tree back."""
+        if self.held:
+            self.held.release()
+            self.held = None
+
+
+async def drive(project: Project, run: RunDir, observer: Observer, notices: tuple[str, ...] = ()) -> Stop:
+    """Be the engine of a run until its next outcome."""
+    record = run.record()
+    workspace = project.root / record.workspace
+    lock = run.lock()
+    tree = TreeLock(project, run.id, workspace / ".ralph" / "tree.lock")
+    try:
+        tree.take()
+        keeper = Keeper(run.path, tree.take)
+        try:
+            kernel = build_kernel(project, run, record, keeper, observer, (*notices, tree.notice))
+            stop = await _with_signals(kernel)
+        finally:
+            await keeper.close()
+        if record.branch:
+            worktree.commit_all(worktree.create(project.root, run.id), f"ralph: {record.task}")
+        return stop
+    finally:
+        tree.release()
+        lock.release()
+
+
+def build_kernel(
+    project: Project,
+    run: RunDir,
+    record: RunRecord,
+    keeper: Keeper,
+    observer: Observer,
+    notices: tuple[str, ...],
+) -> Kernel[LoopState]:
+    """A kernel with the real world around it."""
+    root, workspace = project.root, project.root / record.workspace
+    documents, records = Documents.open(root, run.path)
+    ledger = Ledger.of(record.limits, records)
+    frozen = frozen_hashes(record)
+    _refuse_changed(run, ledger, frozen)
+    environment = dict(os.environ)
+    secrets = secrets_in(environment)
+    turns = LocalTurns(
+        run.path,
+        record,
+        root,
+        workspace,
+        keeper,
+        registry.make(record.agent),
+        prompts.load("repair", root),
+        environment,
+        secrets,
+    )
+    checker = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
+    snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
+    if snapshots is None and shutil.which("git") and (place := repository(root)):
+        hide(place.common, own_paths(place.top, root, workspace))
+    world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots)
+    started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
+    start = Start(started, record.agent.label, record.limits, tuple(n for n in notices if n))
+    return Kernel(loop_workflow(record, root), world, ledger, start)
+
+
+def frozen_hashes(record: RunRecord) -> dict[str, str]:
+    """The hashes of what must not change while a run is under way."""
+    return {
+        "run.json": digest(run_record.render(record).encode()),
+        "criterion": digest(record.criterion.encode()),
+        "checks": digest("\n".join(check.command for check in record.checks).encode()),
+    }
+
+
+def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None:
+    if ledger.started is None:
+        return
+    changed = [name for name, value in frozen.items() if ledger.started.frozen.get(name) != value]
+    if changed:
+        raise StateError(
+            f"what the run was started with has been changed since: {', '.join(changed)}",
+            where=str(run.path / "run.json"),
+            todo="undo that edit, or start a new run with the settings you want",
+        )
+
+
+def _was_started(records: list[Record]) -> bool:
+    return any(isinstance(record.entry, RunStarted) for record in records)
+
+
+async def _with_signals(kernel: Kernel[LoopState]) -> Stop:
+    """Run the kernel with the process's signals: Ctrl-C pauses, a second one aborts, TERM leaves."""
+    loop = asyncio.get_running_loop()
+    pressed = 0
+
+    def interrupt() -> None:
+        nonlocal pressed
+        pressed += 1
+        kind = SignalType.PAUSE if pressed == 1 else SignalType.ABORT
+        kernel.ask(Signal(f"ctrl-c.{os.getpid()}.{pressed}", kind, "Ctrl-C"))
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, kernel.ask_leave, f"the engine was asked to go ({number.name})")
+    try:
+        return await kernel.run()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)
+
+
+def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: str) -> Outcome:
+    """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
+    run.mailbox.post(SignalType.ABORT, message)
+    return asyncio.run(drive(project, run, observer)).outcome

@@ -1,0 +1,244 @@
+"""The rules of the loop: baseline, then act, verify and learn, until the checks pass or a limit is reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.events import (
+    Changes,
+    ChecksEnded,
+    Decision,
+    DocumentEdited,
+    Event,
+    RunChecks,
+    RunEnded,
+    SignalTaken,
+    StartTurns,
+    Stop,
+    TurnEnded,
+)
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.documents.templates import fill
+from ralph.workflows.loop.report import completion_report, report_path
+from ralph.workflows.loop.state import (
+    REMEMBERED,
+    Fixed,
+    Iteration,
+    LoopState,
+    Phase,
+    current_loop_json,
+    read_state,
+    state_json,
+)
+
+HOME = ".aiwg/ralph"
+INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
+GIVE_UP_UNVERIFIED = 3
+"""Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
+QUOTED = 3000
+"""How many characters of a failing check's output the next prompt quotes."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One task and its checks."""
+
+    task: str
+    checks: tuple[Check, ...]
+    template: str
+    """The prompt of the actor."""
+    fixed: Fixed
+
+    @property
+    def state_path(self) -> str:
+        """Where the truth of this loop is."""
+        return f"{HOME}/loops/{self.fixed.loop}/state.json"
+
+    def load(self, documents: Mapping[str, str]) -> LoopState:
+        """The state that the documents describe."""
+        text = documents.get(self.state_path)
+        if text is None:
+            return LoopState(self.task)
+        state = read_state(text, self.state_path, self.fixed)
+        if state.outcome and state.outcome.resumable:
+            return _reopened(state)
+        return state
+
+    def decide(self, state: LoopState, now: float) -> Decision:
+        """Verify when something was done, act when it was not enough."""
+        match state.phase:
+            case Phase.BASELINE:
+                return RunChecks("baseline", self.checks)
+            case Phase.ACT:
+                return StartTurns((self._turn(state),))
+            case Phase.VERIFY:
+                return RunChecks(f"iteration-{state.iteration}", self.checks)
+            case Phase.DONE:
+                return Stop(state.outcome or Outcome.FAILED, state.reason)
+            case _:
+                assert_never(state.phase)
+
+    def accept(self, state: LoopState, event: Event, now: float) -> Changes[LoopState]:
+        """What follows from an event."""
+        match event:
+            case TurnEnded(result=result):
+                return self._changes(_acted(state, result))
+            case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
+                return self._changes(_baselined(state, verdict))
+            case ChecksEnded(verdict=verdict):
+                return self._changes(_verified(state, verdict))
+            case DocumentEdited(path=path, content=content):
+                return self._edited(state, path, content)
+            case RunEnded():
+                return self._ended(state, event, now)
+            case SignalTaken():
+                return Changes(state)
+            case _:
+                assert_never(event)
+
+    def _turn(self, state: LoopState) -> TurnRequest:
+        values = {
+            "task": state.task,
+            "checks": "\n".join(f"- `{check.command}`" for check in self.checks),
+            "iteration": str(state.iteration),
+            "most": str(self.fixed.most or "as many as it takes"),
+            "failure": f"The checks do not pass yet:\n{state.failure}" if state.failure else "",
+            "lessons": _lessons(state),
+            "inbox": INBOX,
+            "outbox": OUTBOX,
+        }
+        prompt = fill("loop-actor", self.template, values)
+        key = f"iteration-{state.iteration}"
+        return TurnRequest(key, "actor", prompt, counts=True, contract="loop.actor")
+
+    def _changes(self, state: LoopState) -> Changes[LoopState]:
+        documents = {
+            self.state_path: state_json(state, self.fixed),
+            f"{HOME}/current-loop.json": current_loop_json(state, self.fixed),
+        }
+        return Changes(state, documents)
+
+    def _edited(self, state: LoopState, path: str, content: str) -> Changes[LoopState]:
+        """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's."""
+        if path != self.state_path:
+            return self._changes(state)
+        edited = read_state(content, path, self.fixed)
+        notes = {iteration.number: iteration.learnings for iteration in edited.iterations}
+        iterations = tuple(
+            replace(iteration, learnings=notes.get(iteration.number, iteration.learnings))
+            for iteration in state.iterations
+        )
+        return self._changes(replace(state, task=edited.task, iterations=iterations, extra=edited.extra))
+
+    def _ended(self, state: LoopState, event: RunEnded, now: float) -> Changes[LoopState]:
+        """Close the documents. Where the loop itself was not done, it keeps its phase, so that it can go on."""
+        if not event.outcome.resumable:
+            state = replace(state, phase=Phase.DONE, outcome=event.outcome, reason=event.reason)
+        else:
+            state = replace(state, outcome=event.outcome, reason=event.reason)
+        report = completion_report(state, self.fixed, event, self.checks)
+        changes = self._changes(state)
+        return Changes(state, {**changes.documents, report_path(HOME, now): report})
+
+
+def _reopened(state: LoopState) -> LoopState:
+    """Where a loop that ended for a time goes on: in its phase, or, where it had given up, with a new iteration."""
+    state = replace(state, outcome=None, reason="", agent_error="", unverified=0)
+    if state.phase is not Phase.DONE:
+        return state
+    if not state.iterations:
+        return replace(state, phase=Phase.BASELINE)
+    return replace(state, phase=Phase.ACT, iteration=state.iterations[-1].number + 1)
+
+
+def _baselined(state: LoopState, verdict: Verdict) -> LoopState:
+    """Before the first turn: already done, impossible to verify, or something to do."""
+    state = replace(state, failure=failure_text(verdict), verification=verification_text(verdict))
+    if verdict.passed:
+        return _done(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
+    missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)
+    if missing:
+        return _done(state, Outcome.UNVERIFIABLE, f"`{missing.command}` cannot be run: {missing.reason}")
+    return replace(state, phase=Phase.ACT, iteration=1)
+
+
+def _acted(state: LoopState, result: TurnResult) -> LoopState:
+    """After a turn, however it ended: what the tree is worth is for the checks to say."""
+    answer = result.answer or {}
+    action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
+    learned = " ".join(str(answer[k]) for k in ("learned", "next") if answer.get(k))
+    change = result.change
+    pending = Iteration(
+        state.iteration,
+        action,
+        result="",
+        learnings=learned,
+        seconds=round(result.seconds, 1),
+        cost=result.usage.cost,
+        files=change.files if change else 0,
+        added=change.added if change else 0,
+        removed=change.removed if change else 0,
+    )
+    failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
+    return replace(
+        state, phase=Phase.VERIFY, pending=pending, agent_error=(result.error or result.end) if failed else ""
+    )
+
+
+def _verified(state: LoopState, verdict: Verdict) -> LoopState:
+    """After the checks: success, another iteration, or an end for lack of anything to stand on."""
+    pending = state.pending or Iteration(state.iteration, "", "")
+    summary = verdict_summary(verdict)
+    learnings = pending.learnings or ("" if verdict.passed or verdict.unrunnable else f"still failing: {summary}")
+    iteration = replace(pending, result=summary, learnings=learnings, passed=verdict.passed)
+    state = replace(
+        state,
+        iterations=(*state.iterations, iteration)[-REMEMBERED:],
+        pending=None,
+        failure=failure_text(verdict),
+        verification=verification_text(verdict),
+        unverified=state.unverified + 1 if verdict.unrunnable else 0,
+    )
+    if verdict.passed:
+        return _done(state, Outcome.SUCCESS, "all checks pass")
+    if state.agent_error:
+        return _done(state, Outcome.FAILED, f"the agent failed again and again: {state.agent_error}")
+    if state.unverified >= GIVE_UP_UNVERIFIED:
+        return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
+    return replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
+
+
+def _done(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
+    return replace(state, phase=Phase.DONE, outcome=outcome, reason=reason)
+
+
+def _lessons(state: LoopState) -> str:
+    lines = [f"- Iteration {i.number}: {i.action} -> {i.result}. {i.learnings}" for i in state.learned()]
+    return "What earlier iterations did and learned:\n" + "\n".join(lines) if lines else ""
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def verdict_summary(verdict: Verdict) -> str:
+    """One line: which checks passed, and how the others did not."""
+    return "; ".join(f"`{r.command}` {_how(r)}" for r in (verdict.failed or verdict.results))
+
+
+def failure_text(verdict: Verdict) -> str:
+    """What the next prompt quotes of the failing checks."""
+    share = QUOTED // max(1, len(verdict.failed))
+    return "\n\n".join(f"$ {r.command}\n({_how(r)})\n{r.output[-share:].strip()}" for r in verdict.failed)
+
+
+def verification_text(verdict: Verdict) -> str:
+    """What the report shows of all checks."""
+    return "\n\n".join(f"$ {r.command}\n{r.output[-QUOTED:].strip()}\n({_how(r)})" for r in verdict.results)
+
+
+def _how(result: CheckResult) -> str:
+    return "passed" if result.status is CheckStatus.PASSED else f"{result.status}: {result.reason}"
