@@ -177,8 +177,15 @@ def build_kernel(
         hide(place.common, own_paths(place.top, root, workspace))
     world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots)
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
-    start = Start(started, record.agent.label, record.limits, tuple(n for n in notices if n))
+    unwritten = since_documents(records)
+    start = Start(started, record.agent.label, record.limits, unwritten, tuple(n for n in notices if n))
     return Kernel(loop_workflow(record, root), world, ledger, start)
+
+
+def since_documents(records: list[Record]) -> tuple[Record, ...]:
+    """The records after the last one that wrote documents."""
+    last = max((i for i, record in enumerate(records) if record.documents), default=-1)
+    return tuple(records[last + 1 :])
 
 
 def frozen_hashes(record: RunRecord) -> dict[str, str]:

@@ -51,7 +51,7 @@ class Job:
             "cap": self.cap,
             "umask": _umask(),
         }
-        return json.dumps({"op": "start", "job": spec}).encode() + b"\n"
+        return json.dumps(spec).encode() + b"\n"
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ class Keeper:
             try:
                 if self._lifeline is None:
                     raise ConnectionRefusedError
-                streams = await stack.enter_async_context(_connected(self._run_dir, "keeper.sock"))
+                streams = await stack.enter_async_context(_connected(self._run_dir, "jobs.sock"))
             except OSError:
                 self._attach_or_start()
-                streams = await stack.enter_async_context(_connected(self._run_dir, "keeper.sock"))
+                streams = await stack.enter_async_context(_connected(self._run_dir, "jobs.sock"))
             opened = stack.pop_all()
         async with opened:
             yield streams
@@ -127,13 +127,12 @@ class Keeper:
             lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             lifeline.settimeout(10.0)
             lifeline.connect(path)
-            lifeline.sendall(b'{"op": "attach"}\n')
             if lifeline.recv(65536):
                 self._lifeline = lifeline
                 return
         ours, theirs = socket.socketpair()
         lock = self._tree_lock()
-        command = [sys.executable, "-m", "ralph.agents.keeper", str(self._run_dir)]
+        command = [sys.executable, "-P", "-m", "ralph.agents.keeper", str(self._run_dir)]
         log = os.open(self._run_dir / "keeper.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         self._process = subprocess.Popen(
             [*command, str(theirs.fileno()), str(lock)],

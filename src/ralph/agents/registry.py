@@ -60,7 +60,7 @@ def read_scenario(path: Path) -> scenario.Scenario:
 def make(spec: AgentSpec) -> Agent:
     """The agent, ready to be started."""
     if spec.kind == "scripted":
-        command = (sys.executable, "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
+        command = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
         return Agent("scripted", command, EventLines(), announces_end=True)
     return Agent(spec.label, spec.command, PlainText(), announces_end=False)
 

@@ -56,7 +56,7 @@ def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
     log = run.path / "engine.log"
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ralph", "resume", run.id],
+            [sys.executable, "-P", "-m", "ralph", "resume", run.id],
             cwd=project.root,
             stdin=subprocess.DEVNULL,
             stdout=out,

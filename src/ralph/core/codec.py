@@ -18,12 +18,11 @@ T = TypeVar("T")
 
 def to_plain(value: object) -> Any:
     """The value as JSON can hold it."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {
-            f.name: to_plain(item)
-            for f in fields(value)
-            if (item := getattr(value, f.name)) != f.default or f.default is MISSING
-        }
+    kind: Any = type(value)
+    if value is None or kind in _PLAIN:
+        return value
+    if (shape := _shape(kind)) is not None:
+        return {name: to_plain(item) for name, default in shape if (item := getattr(value, name)) != default}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -37,6 +36,15 @@ def from_plain(kind: type[T], data: object, where: str = "") -> T:
     """A value of that dataclass, or a StateError that names the path of what is wrong."""
     result: T = _read(kind, data, where)
     return result
+
+
+_PLAIN = frozenset((str, int, float, bool))
+
+
+@cache
+def _shape(kind: Any) -> tuple[tuple[str, object], ...] | None:
+    """The fields of a dataclass with their defaults; None for what is no dataclass."""
+    return tuple((f.name, f.default) for f in fields(kind)) if is_dataclass(kind) else None
 
 
 @cache

@@ -77,7 +77,8 @@ class DocumentEdited:
     """Somebody other than the engine changed a document."""
 
     path: str
-    content: str
+    content: str = ""
+    """What is in it now; not journaled, for it may be large. A copy is kept beside the journal."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,6 +21,7 @@ class LoopAnswer(BaseModel):
 CONTRACTS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer}
 
 
+@cache
 def schema(contract: str) -> str:
     """The contract as JSON Schema, for the inbox."""
     return json.dumps(CONTRACTS[contract].model_json_schema(), indent=2) + "\n"

@@ -16,6 +16,7 @@ from ralph.core.entries import (
     Entry,
     LimitExtended,
     Notice,
+    Record,
     RunStarted,
     SnapshotTaken,
     TurnStarted,
@@ -66,6 +67,8 @@ class Start:
     agent: str
     granted: Limits
     """The allowances of the run: the one that it ended on is granted again by a resume."""
+    unwritten: tuple[Record, ...] = ()
+    """Events that were journaled after the documents were last written."""
     notices: tuple[str, ...] = ()
 
 
@@ -141,13 +144,22 @@ class Kernel(Generic[S]):
             self._journal(LimitExtended(extended, f"resumed after {reached.outcome}"))
         for notice in self._start.notices:
             self._journal(Notice(notice))
-        self.state = self.workflow.load(self.world.store.read())
+        self.state = self._load()
         if self.world.snapshots and not self._start.entry.resumed:
             base = self.world.snapshots.take("before the run")
             self._journal(SnapshotTaken("before the run", base.snapshot))
         for key, work in self.ledger.work.items():
             if work.open:
                 self._start_job(key, self._adopt(work.open))
+
+    def _load(self) -> S:
+        """The state that the documents describe, and what has happened since they were written."""
+        state = self.workflow.load(self.world.store.read())
+        for record in self._start.unwritten:
+            entry = record.entry
+            if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and _unsettled(entry)):
+                state = self.workflow.accept(state, entry, record.at).state
+        return state
 
     def _take_signals(self) -> None:
         while self._asked:
@@ -334,19 +346,20 @@ class Kernel(Generic[S]):
 
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
+        if isinstance(event, TurnEnded) and _unsettled(event):
+            self._journal(event)
+            return
         now = self.world.clock.now()
-        concerns_workflow = not (isinstance(event, TurnEnded) and _unsettled(event))
-        if concerns_workflow:
-            changes = self.workflow.accept(self.state, event, now)
-            record = self.world.store.commit(now, event, changes.documents)
-            self.state = changes.state
-        else:
-            record = self.world.store.commit(now, event, {})
-        self.ledger.apply(record)
-        self.world.observer.recorded(record)
+        changes = self.workflow.accept(self.state, event, now)
+        entry = replace(event, content="") if isinstance(event, DocumentEdited) else event
+        record = self.world.store.commit(now, entry, changes.documents)
+        self.state = changes.state
+        self._note(record)
 
     def _journal(self, entry: Entry) -> None:
-        record = self.world.store.commit(self.world.clock.now(), entry, {})
+        self._note(self.world.store.commit(self.world.clock.now(), entry, {}))
+
+    def _note(self, record: Record) -> None:
         self.ledger.apply(record)
         self.world.observer.recorded(record)
 

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -81,23 +83,45 @@ class Git:
     def _start(self, command: list[str], stdin: bytes, timeout: float) -> Output:
         try:
             # A session of its own: Ctrl-C is for the engine, and must not break a snapshot in the middle.
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command,
                 cwd=self.cwd,
                 env={**_environment(), **self.env},
-                input=stdin,
-                capture_output=True,
-                timeout=timeout,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except FileNotFoundError as error:
             if error.filename != "git":
                 raise
-            raise UsageError("git is not installed", todo="install git, or run without it: `--no-snapshots`") from error
-        except subprocess.TimeoutExpired as error:
-            what = f"git did not finish within {timeout:g} s"
-            raise RalphError(what, where=str(self.cwd), todo="`git status` there shows what it is at") from error
-        return Output(done.returncode, done.stdout, done.stderr)
+            todo = "install git, or run without it: `--no-snapshots`"
+            raise UsageError("git is not installed", todo=todo) from error
+        with process, _deadline(process, timeout) as late:
+            out, err = process.communicate(stdin)
+        if late.is_set():
+            todo = "see what keeps git busy, then `ralph resume`"
+            raise RalphError(f"git did not finish within {timeout:g} s", where=str(self.cwd), todo=todo)
+        return Output(process.returncode, out, err)
+
+
+@contextmanager
+def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
+    """End a command and its children when time is up; to wait with a timeout would poll, at the cost of a git."""
+    late = threading.Event()
+
+    def end() -> None:
+        if process.poll() is None:
+            late.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from ralph.git.command import Git, GitError, disk
 from ralph.git.repository import Repository, shown
 
 _SKIPPED = rb"error: unable to index file '(.*?)'"
+_UNREADABLE = "{} cannot be read: not in snapshots"
+_NESTED = "{} is a git repository of its own: its files are not in snapshots"
 _UNSEEN = {
-    _SKIPPED: "{} cannot be read: not in snapshots",
-    rb"warning: could not open directory '(.*?)/?': .*?": "{} cannot be read: not in snapshots",
-    rb"error: '(.*?)/?' does not have a commit checked out": "{} is a repository of its own: not in snapshots",
-    rb"warning: adding embedded git repository: (.*?)": "{} is a repository of its own: not in snapshots",
+    _SKIPPED: _UNREADABLE,
+    rb"warning: could not open directory '(.*?)/?': .*?": _UNREADABLE,
+    rb"error: '(.*?)/?' does not have a commit checked out": _NESTED,
+    rb"warning: adding embedded git repository: (.*?)": _NESTED,
 }
 
 

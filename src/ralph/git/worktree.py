@@ -106,7 +106,8 @@ def remove(worktree: Worktree) -> Removal:
         tips.append(git.run("rev-parse", "HEAD").text)
     ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD").text)
     if ahead:
-        return Removal(f"{ahead} commit(s) are not merged: `git merge {worktree.branch}`, or delete it by hand")
+        tip = worktree.branch if tips[-1] in branch else tips[-1]
+        return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
     try:
         main.run("worktree", "remove", str(worktree.path), ok=(0,) if worktree.path.exists() else (0, 128))
     except GitError as error:

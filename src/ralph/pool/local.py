@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 import time
@@ -51,7 +52,8 @@ class LocalTurns:
     agent: Agent
     repair_template: str
     environment: Mapping[str, str]
-    secrets: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Secrets that must not be written anywhere."""
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended, and return what came of it."""
@@ -141,7 +143,7 @@ class LocalTurns:
         if self._desk.is_symlink():
             self._desk.unlink()
         elif self._desk.exists():
-            shutil.move(self._desk, directory / "found-on-the-desk")
+            shutil.move(self._desk, directory / f"found-on-the-desk-{secrets.token_hex(2)}")
 
     def _job(self, turn: Turn, directory: Path) -> Job:
         limits = self.record.turn_limits
@@ -154,7 +156,7 @@ class LocalTurns:
             wall=limits.wall,
             idle=limits.idle,
             grace=limits.grace,
-            secrets=self.secrets,
+            secrets=self.hidden,
         )
 
     def _environment(self, turn: Turn) -> dict[str, str]:
@@ -204,7 +206,10 @@ class LocalTurns:
             if source.is_dir() and not source.is_symlink() and not (directory / box).exists():
                 with storage(directory):
                     shutil.move(source, directory / box)
-        shutil.rmtree(self._desk, ignore_errors=True)
+        try:
+            self._desk.rmdir()
+        except OSError:
+            self._clear_desk(directory)
 
     def _answer(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
         """The validated `result.json`, or the last JSON block of the final message, or what is wrong with it."""
@@ -213,7 +218,7 @@ class LocalTurns:
             return None, ()
         try:
             data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT, follow=False)
-            return contracts.validate(contract, Redactor(self.secrets).text(data.decode(errors="replace")))
+            return contracts.validate(contract, Redactor(self.hidden).text(data.decode(errors="replace")))
         except FileNotFoundError:
             pass
         except (StateError, OSError) as error:

@@ -7,6 +7,7 @@ or finishes it. A document that somebody edited in between is left as they wrote
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ class Documents:
     record_path: Path
     hashes: dict[str, str] = field(default_factory=dict)
     """What the engine last wrote to each document."""
+    signatures: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Inode, size and time of each document as the engine wrote it: one that matches need not be read."""
 
     @classmethod
     def open(cls, root: Path, run_dir: Path) -> tuple["Documents", list[Record]]:
@@ -49,6 +52,8 @@ class Documents:
             return self.journal.append(at, entry)
         contents = {path: text.encode() for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
+        before = {path: self._on_disk(path) for path in changes}
+        self._keep_foreign(before)
         line, record, line_hash = self.journal.encode(at, entry, after)
         ahead = {
             "schema": 1,
@@ -56,8 +61,7 @@ class Documents:
             "line": line.decode(),
             "line_hash": line_hash,
             "documents": {
-                path: {"before": self._on_disk(path), "after": after[path], "content": text}
-                for path, text in changes.items()
+                path: {"before": before[path], "after": after[path], "content": text} for path, text in changes.items()
             },
         }
         write_atomic(self.record_path, json.dumps(ahead).encode())
@@ -70,21 +74,41 @@ class Documents:
 
     def read(self) -> dict[str, str]:
         """The documents as they are on the disk now, by path; those that are gone are left out."""
-        found = {}
-        for path in self.hashes:
-            try:
-                found[path] = read_limited(self._inside(path)).decode()
-            except FileNotFoundError:
-                continue
-            except UnicodeDecodeError as error:
-                raise StateError(f"the document is not UTF-8 text ({error})", where=str(self.root / path)) from error
-        return found
+        return {path: text for path in self.hashes if (text := self._text(path)) is not None}
 
     def edited(self) -> Iterator[tuple[str, str]]:
         """Documents that somebody else changed since the engine wrote them, with what is in them now."""
-        for path, text in self.read().items():
-            if digest(text.encode()) != self.hashes[path]:
+        for path in [path for path in self.hashes if self._moved(path)]:
+            text = self._text(path)
+            if text is not None and digest(text.encode()) == self.hashes[path]:
+                self._remember(path)
+            elif text is not None:
                 yield path, text
+
+    def _keep_foreign(self, before: Mapping[str, str]) -> None:
+        """Copy what somebody else wrote into a document before it is written over."""
+        for path, found in before.items():
+            if found not in (_ABSENT, self.hashes.get(path, found)):
+                copy = self.record_path.parent / "edited" / f"{self.journal.seq + 1:05d}-{Path(path).name}"
+                with storage(copy):
+                    copy.parent.mkdir(exist_ok=True)
+                write_atomic(copy, read_limited(self._inside(path)))
+
+    def _text(self, path: str) -> str | None:
+        try:
+            return read_limited(self._inside(path)).decode()
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as error:
+            raise StateError(f"the document is not UTF-8 text ({error})", where=str(self.root / path)) from error
+
+    def _moved(self, path: str) -> bool:
+        """Whether a document is not the file that the engine saw last."""
+        return _signature(self.root / path) != self.signatures.get(path)
+
+    def _remember(self, path: str) -> None:
+        if signature := _signature(self.root / path):
+            self.signatures[path] = signature
 
     def _roll_forward(self, ahead: dict[str, object]) -> None:
         if self.journal.seq < int(str(ahead["seq"])):
@@ -103,8 +127,11 @@ class Documents:
         with storage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, data)
+        self._remember(path)
 
     def _on_disk(self, path: str) -> str:
+        if path in self.hashes and not self._moved(path):
+            return self.hashes[path]
         try:
             return digest(read_limited(self._inside(path)))
         except FileNotFoundError:
@@ -116,6 +143,14 @@ class Documents:
         if not target.parent.resolve().is_relative_to(self.root.resolve()):
             raise StateError("a symbolic link leads out of the project", where=str(target), todo="remove it")
         return target
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def digest(data: bytes) -> str:

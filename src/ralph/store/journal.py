@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.entries import NAMES, Entry, Record
+from ralph.core.entries import NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.store.files import _syscall, storage, write_all
 
 LINE_LIMIT = 4 * 1024 * 1024
 _NAME_OF = {kind: name for name, kind in NAMES.items()}
 _START = "0" * 16
+_INFORMATIVE = (ChecksStarted, Notice, SnapshotTaken)
+"""Entries that nothing rests on: a power cut may take them, and the next entry makes them last."""
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Journal:
     def append(self, at: float, entry: Entry, documents: Mapping[str, str] | None = None) -> Record:
         """Add one line and make it last; a line that does not fit on the disk leaves no trace."""
         line, record, line_hash = self.encode(at, entry, documents or {})
-        self.append_line(line, line_hash)
+        self.append_line(line, line_hash, durable=not isinstance(entry, _INFORMATIVE))
         return record
 
     def encode(self, at: float, entry: Entry, documents: Mapping[str, str]) -> tuple[bytes, Record, str]:
@@ -59,7 +61,7 @@ class Journal:
         line = f'{text[:-1]}, "hash": "{line_hash}"}}\n'.encode()
         return line, Record(self.seq + 1, at, entry, documents), line_hash
 
-    def append_line(self, line: bytes, line_hash: str) -> None:
+    def append_line(self, line: bytes, line_hash: str, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
         with storage(self.path):
             flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
@@ -76,7 +78,8 @@ class Journal:
                 except OSError:
                     os.ftruncate(descriptor, self.size)
                     raise
-                _syscall(os.fsync, descriptor)
+                if durable:
+                    _syscall(os.fsync, descriptor)
             finally:
                 os.close(descriptor)
         self.seq += 1

@@ -94,12 +94,16 @@ def judge(check: Check, ended: Exit, output: str, path: str | None) -> tuple[Che
 
 
 def check_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for checks: without the agents' keys, and without what marks a turn."""
-    return {
+    """The environment for checks: without the agents' keys, and without what marks a turn.
+
+    Python checks leave no bytecode behind: it is trusted by second and size, and a turn may be quicker than that.
+    """
+    kept = {
         name: value
         for name, value in environment.items()
         if not _AGENT_KEYS.match(name) and not name.startswith("RALPH_")
     }
+    return {"PYTHONDONTWRITEBYTECODE": "1", **kept}
 
 
 def read_output(path: Path) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.errors import StateError
 from ralph.core.events import (
     Changes,
     ChecksEnded,
@@ -61,10 +62,7 @@ class Loop:
         text = documents.get(self.state_path)
         if text is None:
             return LoopState(self.task)
-        state = read_state(text, self.state_path, self.fixed)
-        if state.outcome and state.outcome.resumable:
-            return _reopened(state)
-        return state
+        return _reopened(read_state(text, self.state_path, self.fixed))
 
     def decide(self, state: LoopState, now: float) -> Decision:
         """Verify when something was done, act when it was not enough."""
@@ -84,7 +82,7 @@ class Loop:
         """What follows from an event."""
         match event:
             case TurnEnded(result=result):
-                return self._changes(_acted(state, result))
+                return Changes(_acted(state, result))
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
                 return self._changes(_baselined(state, verdict))
             case ChecksEnded(verdict=verdict):
@@ -121,10 +119,16 @@ class Loop:
         return Changes(state, documents)
 
     def _edited(self, state: LoopState, path: str, content: str) -> Changes[LoopState]:
-        """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's."""
+        """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's.
+
+        What cannot be read is not taken in; the store keeps a copy of it.
+        """
         if path != self.state_path:
             return self._changes(state)
-        edited = read_state(content, path, self.fixed)
+        try:
+            edited = read_state(content, path, self.fixed)
+        except StateError:
+            return self._changes(state)
         notes = {iteration.number: iteration.learnings for iteration in edited.iterations}
         iterations = tuple(
             replace(iteration, learnings=notes.get(iteration.number, iteration.learnings))
@@ -144,12 +148,18 @@ class Loop:
 
 
 def _reopened(state: LoopState) -> LoopState:
-    """Where a loop that ended for a time goes on: in its phase, or, where it had given up, with a new iteration."""
+    """Where a loop goes on: in its phase, or, where it had given up, with a new iteration.
+
+    A document that says the work is done is only a document: the checks are run again.
+    """
+    claims_success = state.outcome is not None and state.outcome.succeeded
     state = replace(state, outcome=None, reason="", agent_error="", unverified=0)
     if state.phase is not Phase.DONE:
         return state
     if not state.iterations:
         return replace(state, phase=Phase.BASELINE)
+    if claims_success:
+        return replace(state, phase=Phase.VERIFY)
     return replace(state, phase=Phase.ACT, iteration=state.iterations[-1].number + 1)
 
 
@@ -189,13 +199,12 @@ def _acted(state: LoopState, result: TurnResult) -> LoopState:
 
 def _verified(state: LoopState, verdict: Verdict) -> LoopState:
     """After the checks: success, another iteration, or an end for lack of anything to stand on."""
-    pending = state.pending or Iteration(state.iteration, "", "")
-    summary = verdict_summary(verdict)
-    learnings = pending.learnings or ("" if verdict.passed or verdict.unrunnable else f"still failing: {summary}")
-    iteration = replace(pending, result=summary, learnings=learnings, passed=verdict.passed)
+    iterations = state.iterations
+    if state.pending:
+        iterations = (*iterations, _judged(state.pending, verdict))[-REMEMBERED:]
     state = replace(
         state,
-        iterations=(*state.iterations, iteration)[-REMEMBERED:],
+        iterations=iterations,
         pending=None,
         failure=failure_text(verdict),
         verification=verification_text(verdict),
@@ -208,6 +217,13 @@ def _verified(state: LoopState, verdict: Verdict) -> LoopState:
     if state.unverified >= GIVE_UP_UNVERIFIED:
         return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
     return replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
+
+
+def _judged(pending: Iteration, verdict: Verdict) -> Iteration:
+    """The iteration with its verdict; a check that could not run teaches nothing."""
+    summary = verdict_summary(verdict)
+    learnings = pending.learnings or ("" if verdict.passed or verdict.unrunnable else f"still failing: {summary}")
+    return replace(pending, result=summary, learnings=learnings, passed=verdict.passed)
 
 
 def _done(state: LoopState, outcome: Outcome, reason: str) -> LoopState:

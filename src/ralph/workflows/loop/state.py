@@ -15,7 +15,7 @@ from ralph.core.errors import StateError
 from ralph.core.outcomes import Outcome
 
 SCHEMA = 1
-REMEMBERED = 20
+REMEMBERED = 10
 """How many past iterations the documents hold."""
 
 
@@ -86,7 +86,8 @@ class Fixed:
 
 def state_json(state: LoopState, fixed: Fixed) -> str:
     """The text of `state.json`."""
-    own = {name: value for name, value in to_plain(state).items() if name not in ("extra", "iterations", "task")}
+    own = to_plain(replace(state, extra={}, iterations=(), task=""))
+    own.pop("task"), own.pop("extra")
     return _dump({"schema": SCHEMA, "loopId": fixed.loop, **_seed_fields(state, fixed), **own, **state.extra})
 
 
@@ -133,4 +134,15 @@ def _seed_fields(state: LoopState, fixed: Fixed) -> dict[str, Any]:
 
 
 def _dump(data: dict[str, Any]) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    """JSON that reads well and diffs well: a line for each key, and for each item of a list."""
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_value(value)}" for key, value in data.items()) + "\n}\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"    {_compact(item)}" for item in value) + "\n  ]"
+    return _compact(value)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

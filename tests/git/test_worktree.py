@@ -1,0 +1,205 @@
+"""Worktrees of runs: made once, salvaged, and removed only when nothing is lost."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ralph.core.errors import UsageError
+from ralph.git.worktree import Worktree, commit_all, create, remove
+
+RUN = "261115-093000-k3x9"
+
+
+@pytest.fixture(autouse=True)
+def no_configuration_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+def git(cwd: Path, *args: str) -> str:
+    identity = ("-c", "user.name=User", "-c", "user.email=user@example.org")
+    done = subprocess.run(["git", *identity, *args], cwd=cwd, capture_output=True, check=True, text=True)
+    return done.stdout.rstrip("\n")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    (root / "sub").mkdir(parents=True)
+    git(root, "init", "-q", "-b", "main")
+    (root / "a.txt").write_text("one\n")
+    (root / "sub" / "b.txt").write_text("b\n")
+    (root / ".gitignore").write_text("*.log\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    return root
+
+
+def committed(worktree: Worktree, name: str = "new") -> str | None:
+    (worktree.path / name).write_text("work\n")
+    return commit_all(worktree, "the run ended")
+
+
+def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
+    made = create(repo, RUN)
+    assert made.path == repo / ".ralph" / "worktrees" / RUN
+    assert made.workspace == made.path
+    assert git(made.path, "symbolic-ref", "HEAD") == f"refs/heads/ralph/{RUN}"
+    assert made.notices == ()
+    assert git(repo, "status", "--porcelain") == ""
+    (made.path / "half-done").write_text("x")
+    assert create(repo, RUN) == made
+    assert (made.path / "half-done").exists()
+
+
+def test_uncommitted_changes_of_the_main_tree_are_told_of(repo: Path) -> None:
+    git(repo, "config", "status.showUntrackedFiles", "no")
+    (repo / "a.txt").write_text("changed\n")
+    (repo / "new").write_text("x")
+    made = create(repo, RUN)
+    assert made.notices == (f"2 uncommitted change(s) in {repo} are not in the worktree",)
+    assert (made.path / "a.txt").read_text() == "one\n"
+    assert (repo / "a.txt").read_text() == "changed\n"
+
+
+def test_a_subdirectory_keeps_its_place_in_the_worktree(repo: Path) -> None:
+    made = create(repo / "sub", RUN)
+    assert made.path == repo / "sub" / ".ralph" / "worktrees" / RUN
+    assert made.workspace == made.path / "sub"
+    assert (made.workspace / "b.txt").exists()
+    assert git(repo, "status", "--porcelain") == ""
+
+
+def test_without_a_repository_or_a_commit_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs a git repository") as plain:
+        create(tmp_path, RUN)
+    assert "git init" in plain.value.todo
+    git(tmp_path, "init", "-q")
+    with pytest.raises(UsageError, match="needs a commit") as unborn:
+        create(tmp_path, RUN)
+    assert "first commit" in unborn.value.todo
+
+
+def test_a_worktree_whose_directory_is_gone_comes_back_with_its_branch(repo: Path) -> None:
+    made = create(repo, RUN)
+    sha = committed(made)
+    git(repo, "worktree", "move", str(made.path), str(repo.parent / "elsewhere"))
+    git(repo, "worktree", "remove", str(repo.parent / "elsewhere"))
+    assert git(create(repo, RUN).path, "rev-parse", "HEAD") == sha
+    for file in sorted(made.path.rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    made.path.rmdir()
+    assert git(create(repo, RUN).path, "rev-parse", "HEAD") == sha
+
+
+def test_a_worktree_that_a_kill_left_half_made_is_made_again(repo: Path) -> None:
+    made = create(repo, RUN)
+    (repo / ".git" / "worktrees" / RUN / "locked").write_text("initializing")
+    (made.path / "a.txt").unlink()
+    assert (create(repo, RUN).path / "a.txt").exists()
+    assert git(made.path, "status", "--porcelain") == ""
+
+
+def test_a_directory_in_the_way_is_not_touched(repo: Path) -> None:
+    path = repo / ".ralph" / "worktrees" / RUN
+    path.mkdir(parents=True)
+    (path / "mine").write_text("x")
+    with pytest.raises(UsageError, match="where the worktree belongs"):
+        create(repo, RUN)
+    assert (path / "mine").exists()
+
+
+def test_commit_all_takes_everything_but_what_is_ignored(repo: Path) -> None:
+    made = create(repo, RUN)
+    assert commit_all(made, "nothing") is None
+    (made.path / "a.txt").unlink()
+    (made.path / "x.log").write_text("ignored")
+    (made.path / ".ralph" / "turn").mkdir(parents=True)
+    (made.path / ".ralph" / "turn" / "inbox").write_text("ours")
+    (repo / ".git" / "worktrees" / RUN / "index.lock").write_bytes(b"")
+    sha = committed(made)
+    assert sha == git(repo, "rev-parse", f"ralph/{RUN}")
+    assert git(repo, "show", "--format=%an <%ae> %s", "--name-status", str(sha)).split("\n") == [
+        "Ralph <ralph@localhost> the run ended",
+        "",
+        "D\ta.txt",
+        "A\tnew",
+    ]
+    assert commit_all(made, "again") is None
+    assert git(repo, "log", "--format=%s", "main") == "first"
+
+
+def test_commit_all_is_the_users_and_asks_no_hook(repo: Path) -> None:
+    git(repo, "config", "user.name", "Ada")
+    git(repo, "config", "user.email", "ada@example.org")
+    git(repo, "config", "commit.gpgSign", "true")
+    for name in ("pre-commit", "commit-msg", "prepare-commit-msg", "post-checkout"):
+        hook = repo / ".git" / "hooks" / name
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+    made = create(repo, RUN)
+    (made.path / "new").write_text("x")
+    sha = commit_all(made, "# title\n\nbody\n")
+    assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == "Ada <ada@example.org>\n# title\n\nbody"
+
+
+def test_commit_all_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
+    made = create(repo, RUN)
+    (repo / "a.txt").write_text("main\n")
+    git(repo, "commit", "-q", "-a", "-m", "main moved")
+    (made.path / "a.txt").write_text("run\n")
+    commit_all(made, "run")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(made.path, "merge", "main")
+    sha = commit_all(made, "as it was left")
+    assert "<<<<<<<" in git(repo, "show", f"{sha}:a.txt")
+    assert git(made.path, "status", "--porcelain") == ""
+
+
+def test_commit_all_in_a_worktree_that_is_gone(repo: Path) -> None:
+    made = create(repo, RUN)
+    git(repo, "worktree", "remove", str(made.path))
+    made.path.mkdir()
+    with pytest.raises(UsageError, match="the worktree is gone"):
+        commit_all(made, "x")
+
+
+def test_remove_where_nothing_was_done(repo: Path) -> None:
+    made = create(repo, RUN)
+    (made.path / "x.log").write_text("ignored")
+    assert remove(made)
+    assert not made.path.exists()
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+    assert remove(made)
+
+
+def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
+    git(repo, "config", "status.showUntrackedFiles", "no")
+    made = create(repo, RUN)
+    (made.path / "new").write_text("x")
+    refused = remove(made)
+    assert not refused
+    assert "1 uncommitted" in refused.why_not
+    commit_all(made, "work")
+    refused = remove(made)
+    assert not refused
+    assert f"git merge ralph/{RUN}" in refused.why_not
+    assert (made.path / "new").exists()
+    git(repo, "merge", "-q", f"ralph/{RUN}")
+    assert remove(made)
+    assert (repo / "new").exists()
+    assert git(repo, "branch", "--format=%(refname:short)") == "main"
+
+
+def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> None:
+    made = create(repo, RUN)
+    git(made.path, "checkout", "-q", "--detach")
+    sha = committed(made)
+    refused = remove(made)
+    assert not refused
+    assert refused.why_not == f"1 commit(s) are not merged: `git merge {sha}`, or delete them by hand"
+    assert made.path.exists()
