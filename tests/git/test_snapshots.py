@@ -693,7 +693,7 @@ def test_without_git_the_error_says_what_to_do(repo: Path, monkeypatch: pytest.M
     assert "--no-snapshots" in missing.value.todo
 
 
-@pytest.mark.parametrize("reason", ["No space left on device", "Read-only file system", "Disk quota exceeded"])
+@pytest.mark.parametrize("reason", ["No space left on device", "Read-only file system", "Disk quota exceeded", "Out of diskspace"])
 def test_a_full_or_read_only_disk_is_a_storage_error(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
@@ -712,13 +712,11 @@ def test_a_git_that_hangs_is_ended_with_its_children(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrap_git(tmp_path, monkeypatch, "sleep 60 & sleep 60")
-    with pytest.raises(RalphError, match="did not finish within 0.2 s"):
+    with pytest.raises(RalphError, match="did not finish"):
         Git(repo).run("status", timeout=0.2)
 
 
-def test_a_git_that_is_too_old_and_a_directory_that_is_gone(
-    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_git_that_is_too_old_and_a_directory_that_is_gone(repo: Path, tmp_path: Path) -> None:
     with pytest.raises(GitError, match="No such file"):
         Git(tmp_path / "gone").run("status")
     with pytest.raises(UsageError, match="no-such-option") as too_old:

@@ -5,8 +5,8 @@ import time
 
 import click
 
+from ralph.cli.console import here, json_option, say_json
 from ralph.cli.view import PlainView
-from ralph.cli.words import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import SignalType

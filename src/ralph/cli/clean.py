@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from ralph.agents.processes import TURN_MARK, end_marked
-from ralph.cli.words import here, json_option, say_json
+from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError, UsageError
 from ralph.git import worktree
 from ralph.git.snapshots import Snapshots

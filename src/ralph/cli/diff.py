@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from ralph.cli.words import here, json_option, say_json
+from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.git.snapshots import Snapshots
 from ralph.store.runs import Project, RunDir

@@ -13,7 +13,7 @@ import click
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.processes import TURN_MARK, marked
-from ralph.cli.words import here, json_option, say_json
+from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.store.journal import read_records

@@ -8,8 +8,9 @@ import time
 
 import click
 
+from ralph.cli.console import say_json
 from ralph.cli.view import view_for
-from ralph.cli.words import closing, say_json
+from ralph.cli.words import closing
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.store.runs import Project, RunDir

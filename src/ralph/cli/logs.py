@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from ralph.cli.words import clock_time, here, json_option, narrate
+from ralph.cli.console import clock_time, here, json_option
+from ralph.cli.words import narrate
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
-from ralph.store.journal import moment, read_raw
+from ralph.store.lines import moment, read_raw
 from ralph.store.runs import RunDir
 
 

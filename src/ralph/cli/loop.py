@@ -9,8 +9,8 @@ from typing import TypeVar
 import click
 
 from ralph.agents import registry
+from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.cli.words import here, json_option, say_json
 from ralph.core.codec import to_plain
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits

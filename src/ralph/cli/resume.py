@@ -2,8 +2,8 @@
 
 import click
 
+from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.cli.words import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.core.signals import SignalType
 from ralph.store.runs import RunDir

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.words import here, json_option, say_json
+from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.store.runs import RunDir
 

@@ -2,8 +2,8 @@
 
 import click
 
+from ralph.cli.console import here, json_option, say_json
 from ralph.cli.diff import latest_with_snapshots, open_snapshots
-from ralph.cli.words import here, json_option, say_json
 from ralph.core.errors import UsageError
 
 

@@ -1,12 +1,8 @@
-"""How the command line says things: journal records as lines, and the few helpers that all commands share."""
+"""How the command line tells what happened in a run: journal records as lines, and the banner at its end."""
 
-import json
-from datetime import datetime
-from pathlib import Path
 from typing import Any
 
-import click
-
+from ralph.cli.console import clock_time
 from ralph.core.entries import (
     ChecksStarted,
     LimitExtended,
@@ -18,20 +14,7 @@ from ralph.core.entries import (
 )
 from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded
 from ralph.core.turns import TurnEnd
-from ralph.store.runs import Project
 from ralph.workflows.loop.report import cost, duration
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-
-
-def here() -> Project:
-    """The project around the current directory."""
-    return Project.around(Path.cwd())
-
-
-def say_json(**data: Any) -> None:
-    """One versioned JSON object on standard output."""
-    click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))
 
 
 def narrate(record: Record, most: int | None) -> list[str]:
@@ -82,11 +65,6 @@ def closing(ended: RunEnded, run: str, report: str, verification: str = "") -> l
     elif ended.outcome.resumable:
         lines.append(f"Next:   ralph resume {run}   (or: ralph abort {run}, ralph diff {run})")
     return lines
-
-
-def clock_time(at: float) -> str:
-    """A moment of today as people read it."""
-    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
 
 
 def _iteration(key: str, most: int | None) -> str:

@@ -15,8 +15,6 @@ from ralph.core.errors import RalphError, StorageError, UsageError
 _CONFIG = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
-    "core.logAllRefUpdates=false",
-    "core.splitIndex=false",
     "core.fsync=committed",
     "core.fsyncMethod=batch",
     "gc.auto=0",
@@ -28,7 +26,7 @@ _CONFIG = (
 _KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXEC_PATH")
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_FULL_SAYS = tuple(os.strerror(code) for code in _FULL)
+_FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write new index")
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 
 
@@ -147,8 +145,8 @@ def _is_full(output: Output) -> bool:
 
 def _failure(verb: str, cwd: Path, output: Output) -> RalphError:
     said = output.err.decode(errors="replace").strip()
-    lines = [line for line in said.splitlines() if not line.startswith(("hint:", "warning:"))]
-    what = f"`git {verb}` failed: {lines[-1] if lines else f'code {output.code}'}"
+    faults = [line for line in said.splitlines() if line.startswith(("fatal:", "error:"))]
+    what = f"`git {verb}` failed: {faults[-1] if faults else said or f'code {output.code}'}"
     if _is_full(output):
         return StorageError(what, where=str(cwd), todo=_MAKE_ROOM)
     if "dubious ownership" in said:

@@ -19,6 +19,7 @@ from ralph.git.repository import RALPH, Repository, hide, own_paths, repository,
 
 _ABSENT, _NESTED = "000000", "160000"
 _TRAILER = re.compile(r"^Ralph-(Restores|Position): ([0-9a-f]+)$", re.M)
+_CONFIG = ("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false")
 _LINE_END = {"true": "crlf", "yes": "crlf", "on": "crlf", "1": "crlf", "input": "lf"}
 
 
@@ -82,7 +83,7 @@ class Snapshots:
         with disk(home):
             home.mkdir(parents=True, exist_ok=True)
         where = {"GIT_DIR": str(place.git_dir), "GIT_WORK_TREE": str(place.top)}
-        git = Git(place.top, {**where, **RALPH}, ("core.safecrlf=false",))
+        git = Git(place.top, {**where, **RALPH}, _CONFIG)
         end = _LINE_END.get(git.run("config", "--get", "core.autocrlf", ok=(0, 1)).text.lower())
         if end:
             # Bytes as they are; files with a `text` attribute get the line ends that they would have got.
@@ -173,13 +174,10 @@ class Snapshots:
             # A git that was killed left it: nobody else writes this ref.
             (self._place.common / f"{self._ref}.lock").unlink(missing_ok=True)
         self._git.run("update-ref", self._ref, sha, self._latest or "")
-        change = self._change(sha, tree)
-        self._latest, self._tree = sha, tree
-        return change
+        before, self._latest, self._tree = self._tree, sha, tree
+        return Change(sha) if before in (None, tree) else self._counted(sha)
 
-    def _change(self, sha: str, tree: str) -> Change:
-        if self._tree in (None, tree):
-            return Change(sha)
+    def _counted(self, sha: str) -> Change:
         counted = self._git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", f"{sha}^", sha).names
         counts = [line.split("\t", 2)[:2] for line in counted]
         added, removed = (sum(int(pair[side]) for pair in counts if pair[side] != "-") for side in (0, 1))
@@ -247,7 +245,7 @@ def _place(root: Path, workspace: Path, ref: str) -> Repository:
 def _has(private: Path, ref: str) -> bool:
     if not (private / "HEAD").exists():
         return False
-    return bool(Git(private, {"GIT_DIR": str(private)}).run("for-each-ref", ref).out)
+    return bool(Git(private, {"GIT_DIR": str(private)}).run("for-each-ref", ref, ok=(0, 128)).out)
 
 
 def _is_ignored(top: Path, workspace: Path) -> bool:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import secrets
 import shutil
 import sys
 import time
@@ -143,7 +142,7 @@ class LocalTurns:
         if self._desk.is_symlink():
             self._desk.unlink()
         elif self._desk.exists():
-            shutil.move(self._desk, directory / f"found-on-the-desk-{secrets.token_hex(2)}")
+            shutil.move(self._desk, directory / f"found-on-the-desk-{os.urandom(2).hex()}")
 
     def _job(self, turn: Turn, directory: Path) -> Job:
         limits = self.record.turn_limits

@@ -5,7 +5,6 @@ Every function that changes the disk does it through `_syscall`, one named step 
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +47,7 @@ def storage(path: Path) -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     with storage(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
         try:

@@ -3,9 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.store.files import _syscall, storage, write_all
+from ralph.store.lines import moment, timestamp
 
 LINE_LIMIT = 4 * 1024 * 1024
 _NAME_OF = {kind: name for name, kind in NAMES.items()}
@@ -92,51 +92,9 @@ def read_records(path: Path) -> list[Record]:
     return _verified(path)[0]
 
 
-def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Whole lines from an offset on, unverified, each with the offset behind it."""
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            offset += len(line)
-            try:
-                yield offset, json.loads(line)
-            except ValueError:
-                continue
-
-
-def last_lines(path: Path, size: int = 65536) -> list[dict[str, Any]]:
-    """The last lines of a journal, at a cost that does not grow with it."""
-    try:
-        start = max(0, path.stat().st_size - size)
-    except FileNotFoundError:
-        return []
-    with path.open("rb") as file:
-        file.seek(start)
-        lines = file.read().splitlines(keepends=True)
-    found = []
-    for line in lines[1 if start else 0 :]:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
-
-
 def chained(previous: str, text: str) -> str:
     """The hash of a line: of its text, and of all that came before it."""
     return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()[:16]
-
-
-def timestamp(at: float) -> str:
-    """A moment as people and tools read it."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def moment(text: str) -> float:
-    """The moment that a timestamp names."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def _verified(path: Path) -> tuple[list[Record], int, str, bytes]:

@@ -4,7 +4,6 @@ The journal is the ledger of what was acted on, and is written before a file mov
 """
 
 import os
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ class Mailbox:
     def post(self, kind: SignalType, message: str = "") -> Path:
         """Leave a signal; names never collide and sort by time."""
         stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%S-%f")
-        path = self._inputs / f"signal.{stamp}-{secrets.token_hex(2)}.yaml"
+        path = self._inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
         with storage(path):
             self._inputs.mkdir(parents=True, exist_ok=True)
         write_atomic(path, _codec().render(kind, message).encode())

@@ -1,8 +1,6 @@
 """The project and its runs: where they are, how they are made, and which one is meant."""
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +14,7 @@ from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, write_atomic
-from ralph.store.journal import last_lines
+from ralph.store.lines import last_lines
 from ralph.store.mailbox import Mailbox
 
 _ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
@@ -109,7 +107,7 @@ class Project:
     def claim(self, at: datetime) -> RunDir:
         """A new run directory; `mkdir` decides who gets an id."""
         for _ in range(100):
-            directory = self.runs_dir / run_id(at, secrets.token_hex(2))
+            directory = self.runs_dir / run_id(at, os.urandom(2).hex())
             with storage(directory):
                 self.runs_dir.mkdir(parents=True, exist_ok=True)
                 try:
@@ -161,6 +159,8 @@ class Project:
 
     def remove(self, run: RunDir) -> None:
         """Delete a run's directory; it is moved out of sight first, so that half a run is never seen."""
+        import shutil
+
         hidden = self.runs_dir / f".removed-{run.id}"
         with storage(run.path):
             os.rename(run.path, hidden)

@@ -178,7 +178,9 @@ def _acted(state: LoopState, result: TurnResult) -> LoopState:
     """After a turn, however it ended: what the tree is worth is for the checks to say."""
     answer = result.answer or {}
     action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
-    learned = " ".join(str(answer[k]) for k in ("learned", "next") if answer.get(k))
+    learned = str(answer.get("learned") or "")
+    if answer.get("next"):
+        learned = f"{learned} Next to try: {answer['next']}".strip()
     change = result.change
     pending = Iteration(
         state.iteration,

@@ -1,0 +1,205 @@
+"""Measures the engine against the plainest thing that does the same work, as ratios in one run.
+
+python bench/run.py                     every figure (some ten minutes)
+python bench/run.py --iterations 10,1000     fewer iterations
+python bench/run.py --only loop,git,start,prompt,memory
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+PYTHON = sys.executable
+RALPH = [str(Path(PYTHON).with_name("ralph"))]
+ENVIRONMENT = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+
+AGENT = "#!/bin/sh\ncat > /dev/null\nread n < count\necho $((n + 1)) > count\n"
+CHECK = '#!/bin/sh\nread n < count\n[ "$n" -ge "$MOST" ]\n'
+SHELL_LOOP = """#!/bin/sh
+while ! ./check.sh; do
+  ./agent.sh < prompt
+  {snapshot}
+  echo "one line" >> log
+  sync log
+done
+"""
+SNAPSHOT = """
+  export GIT_INDEX_FILE=.git/bench.index GIT_AUTHOR_NAME=b GIT_AUTHOR_EMAIL=b GIT_COMMITTER_NAME=b GIT_COMMITTER_EMAIL=b
+  git -c core.fsync=committed add -A
+  tree=$(git write-tree)
+  commit=$(echo turn | git -c core.fsync=committed commit-tree $tree -p $(git rev-parse refs/bench))
+  git update-ref refs/bench $commit
+  git diff-tree -r --numstat $commit^ $commit > /dev/null
+"""
+
+
+def main() -> None:
+    """Run the figures that were asked for and print them as a table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--iterations", default="10,1000,10000")
+    options.add_argument("--git-iterations", default="10,300")
+    options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
+    options.add_argument("--only", default="loop,git,start,prompt,memory")
+    given = options.parse_args()
+    wanted = given.only.split(",")
+    print(f"{'what':<66}{'ours':>12}{'against':>12}{'ratio':>8}{'at most':>9}", flush=True)
+    if "start" in wanted:
+        bench_start()
+    if "prompt" in wanted:
+        bench_prompt()
+    if "loop" in wanted:
+        for most in map(int, given.iterations.split(",")):
+            bench_loop(most, git=False, bound=3.0)
+    if "git" in wanted:
+        for most in map(int, given.git_iterations.split(",")):
+            bench_loop(most, git=True, bound=2.0)
+    if "memory" in wanted:
+        bench_memory(given.runs)
+
+
+def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:
+    """One line of the table."""
+    print(
+        f"{what:<66}{ours:>12}{against:>12}{ratio:>8.2f}{bound:>9.2f}{'' if ratio <= bound else '  OVER'}", flush=True
+    )
+
+
+def bench_loop(most: int, *, git: bool, bound: float) -> None:
+    """Time per iteration of the engine, against a shell loop that starts the same agent and the same check."""
+    with project(git=git, most=most) as place:
+        plain = timed(["./loop.sh"], place)
+        (place / "count").write_text("0\n")
+        ours = timed([*RALPH, *loop_arguments(most, git=git)], place)
+        empty = timed([*RALPH, *loop_arguments(most, git=git)], place)
+    each, base = (ours - empty) / most * 1000, plain / most * 1000
+    kind = "in a git repository" if git else "no git"
+    row(f"engine time per iteration, {kind}, {most} iterations", f"{each:.2f} ms", f"{base:.2f} ms", each / base, bound)
+
+
+def loop_arguments(most: int, *, git: bool) -> list[str]:
+    """A loop that ends when the agent has been started often enough; done already, it only starts and checks."""
+    arguments = ["loop", "count", "--until", "`./check.sh` passes", "--agent-command", "./agent.sh", "--yes"]
+    return [*arguments, "--timeout", "600", "--max-iterations", str(most + 1), *([] if git else ["--no-snapshots"])]
+
+
+@contextmanager
+def project(*, git: bool, most: int) -> Iterator[Path]:
+    """A directory with the agent, the check and the shell loop."""
+    place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
+    ENVIRONMENT["MOST"] = str(most)
+    try:
+        loop = SHELL_LOOP.format(snapshot=SNAPSHOT if git else "")
+        for name, text in (
+            ("agent.sh", AGENT),
+            ("check.sh", CHECK),
+            ("loop.sh", loop),
+            ("prompt", "go\n"),
+            ("count", "0\n"),
+        ):
+            (place / name).write_text(text)
+            (place / name).chmod(0o755)
+        if git:
+            identity = "-c user.name=b -c user.email=b@localhost"
+            script = f"git init -q && git add . && git {identity} commit -qm start && git update-ref refs/bench HEAD"
+            subprocess.run(["sh", "-c", script], cwd=place, env=ENVIRONMENT, check=True)
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+def timed(command: list[str], place: Path) -> float:
+    """Seconds that a command takes."""
+    start = time.perf_counter()
+    done = subprocess.run(command, cwd=place, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        sys.exit(f"{command} failed: {done.stderr.decode()}")
+    return time.perf_counter() - start
+
+
+def bench_start() -> None:
+    """Start-up of the commands that people type most, against the interpreter itself."""
+    with project(git=False, most=1) as place:
+        timed([*RALPH, *loop_arguments(1, git=False)], place)
+        cases = {
+            "python -c pass": [PYTHON, "-c", "pass"],
+            "ralph --help": [*RALPH, "--help"],
+            "ralph status": [*RALPH, "status"],
+        }
+        times: dict[str, list[float]] = {name: [] for name in cases}
+        for _ in range(21):
+            for name, command in cases.items():
+                times[name].append(timed(command, place))
+    middle = {name: statistics.median(values) * 1000 for name, values in times.items()}
+    base = middle.pop("python -c pass")
+    for name, value in middle.items():
+        row(f"{name} against python -c pass", f"{value:.0f} ms", f"{base:.0f} ms", value / base, 8.0)
+
+
+def bench_prompt() -> None:
+    """The fixed part of a prompt, in tokens of about four characters, against the peer's."""
+    from ralph.core.checks import Check
+    from ralph.store import prompts
+    from ralph.workflows.loop.rules import Loop
+    from ralph.workflows.loop.state import Fixed, Phase
+
+    loop = Loop("", (Check(""),), prompts.load("loop-actor", Path("/nonexistent")), Fixed("", "", 10, 0.0, None))
+    decision = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), 0.0)
+    tokens = len(decision.turns[0].prompt) / 4
+    row("fixed prompt overhead against 3,200 tokens", f"{tokens:.0f}", "3200", tokens / 3200, 1 / 3)
+
+
+def bench_memory(runs: int) -> None:
+    """Memory of one engine process that drives many runs at once, each with an agent at work."""
+    place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
+    try:
+        megabytes = asyncio.run(drive_many(place, runs))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    row(f"memory of the engine with {runs} runs at once", f"{megabytes:.0f} MB", "500 MB", megabytes / 500, 1.0)
+
+
+async def drive_many(place: Path, runs: int) -> float:
+    """Start that many runs in this process, let all their agents work at once, and read our own memory."""
+    import io
+    from datetime import datetime
+
+    from ralph.agents.keeper_client import Keeper
+    from ralph.cli.view import PlainView
+    from ralph.core.limits import Limits
+    from ralph.documents.run_record import AgentSpec, RunRecord
+    from ralph.store.runs import Project
+    from ralph.verify.criterion import compile_criterion
+    from ralph.wiring import build_kernel
+
+    async def one(number: int) -> None:
+        root = place / str(number)
+        (root / ".ralph").mkdir(parents=True)
+        own = Project(root)
+        run = own.claim(datetime.now())
+        checks = compile_criterion("`test -e done`", 60)
+        agent = AgentSpec("command", ("sh", "-c", "sleep 20; touch done"))
+        record = RunRecord(run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False)
+        own.create(run, record)
+        keeper = Keeper(run.path)
+        kernel = build_kernel(own, run, record, keeper, PlainView(Limits(), io.StringIO()), ())
+        stop = await kernel.run()
+        await keeper.close()
+        assert stop.outcome.succeeded, stop
+
+    await asyncio.gather(*(one(number) for number in range(runs)))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()
