@@ -693,7 +693,9 @@ def test_without_git_the_error_says_what_to_do(repo: Path, monkeypatch: pytest.M
     assert "--no-snapshots" in missing.value.todo
 
 
-@pytest.mark.parametrize("reason", ["No space left on device", "Read-only file system", "Disk quota exceeded", "Out of diskspace"])
+@pytest.mark.parametrize(
+    "reason", ["No space left on device", "Read-only file system", "Disk quota exceeded", "Out of diskspace"]
+)
 def test_a_full_or_read_only_disk_is_a_storage_error(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:

@@ -86,11 +86,13 @@ class Keeper:
 
     async def run(self, job: Job, on_output: Callable[[], None] | None = None) -> Exit:
         """Start a job, or take over one that is under way or has ended, and wait for its end; raises Lost."""
-        if ended := read_exit(job.dir):
-            return ended
-        if (job.dir / "pid").exists():
-            return await self._watch(job.dir, on_output)
-        job.dir.mkdir(parents=True, exist_ok=True)
+        if job.dir.exists():
+            if ended := read_exit(job.dir):
+                return ended
+            if (job.dir / "pid").exists():
+                return await self._watch(job.dir, on_output)
+        else:
+            job.dir.mkdir(parents=True)
         async with self._keeper() as (reader, writer):
             writer.write(job.request())
             if (ended := await _follow(reader, job.dir, on_output)) is not None:

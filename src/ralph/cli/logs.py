@@ -71,7 +71,7 @@ def _print(line: dict[str, Any], most: int | None) -> None:
 def _print_outputs(run: RunDir) -> None:
     latest = (
         sorted((run.path / "turns").glob("*"))[-1:]
-        + sorted((run.path / "checks").glob("*/*"), key=lambda p: p.stat().st_mtime)[-1:]
+        + sorted((run.path / "checks").glob("*"), key=lambda p: p.stat().st_mtime)[-1:]
     )
     for directory in latest:
         for name in ("stdout", "stderr"):

@@ -26,7 +26,7 @@ _CONFIG = (
 _KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXEC_PATH")
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write new index")
+_FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write")
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 
 

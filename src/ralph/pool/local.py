@@ -105,8 +105,9 @@ class LocalTurns:
         with storage(directory):
             directory.mkdir(parents=True, exist_ok=True)
             self._clear_desk(directory)
+            self._desk.mkdir(parents=True)
             for box in ("inbox", "outbox"):
-                (self._desk / box).mkdir(parents=True)
+                (self._desk / box).mkdir()
             for name, text in request.inbox.items():
                 (self._desk / "inbox" / name).write_text(text)
             if request.contract:

@@ -124,8 +124,9 @@ class Documents:
 
     def _write(self, path: str, data: bytes) -> None:
         target = self._inside(path)
-        with storage(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.parent.exists():
+            with storage(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, data)
         self._remember(path)
 

@@ -38,7 +38,7 @@ class CheckRunner:
         return Verdict(tuple(results))
 
     async def _one(self, key: str, number: int, check: Check) -> CheckResult:
-        directory = self.run_dir / "checks" / key / str(number)
+        directory = self.run_dir / "checks" / f"{key}-{number}"
         await self._clear(directory)
         mark = f"{self.run_id}/{key}/{number}"
         job = Job(

@@ -1,0 +1,485 @@
+"""A simulated world for the kernel: time that passes at once, agents that outlive their engine, a disk that can fail.
+
+The store and the workflow are the real ones. What is simulated lives in a `Simulation`, outside every engine: an engine
+may be killed at any instant, and the next one finds agents, tree, mailbox and disk as the world left them.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import os
+import selectors
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.entries import Record, RunStarted
+from ralph.core.events import DocumentEdited, RunEnded, Stop
+from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.signals import Signal, SignalType
+from ralph.core.stream import AgentEvent, Kind
+from ralph.core.turns import Change, Turn, TurnEnd, TurnResult
+from ralph.engine.kernel import Kernel, Start, World
+from ralph.engine.ledger import Ledger
+from ralph.store import prompts
+from ralph.store.documents import Documents
+from ralph.store.journal import read_records
+from ralph.workflows.loop.rules import Loop
+from ralph.workflows.loop.state import Fixed
+
+RUN = "261115-093000-k3x9"
+EPOCH = 1_800_000_000.0
+E = TypeVar("E")
+
+
+class PowerCut(BaseException):
+    """The machine is gone; nothing of ours may handle this."""
+
+
+class Endless(AssertionError):
+    """The run does not come to an end."""
+
+
+class VirtualClock:
+    """Time that passes only while everybody waits; what was planned for a moment happens at that moment."""
+
+    def __init__(self) -> None:
+        self._now = EPOCH
+        self._order = count()
+        self._plans: list[tuple[float, int, Callable[[], None]]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def plan(self, at: float, action: Callable[[], None]) -> None:
+        """Let something happen in the world, whether an engine is there or not."""
+        heapq.heappush(self._plans, (max(at, self._now), next(self._order), action))
+
+    def advance(self, seconds: float | None) -> None:
+        """Let time pass, as far as the next plan."""
+        if seconds is None and not self._plans:
+            raise Endless("everybody waits, and nothing will ever happen")
+        target = float("inf") if seconds is None else self._now + max(0.0, seconds)
+        if self._plans and self._plans[0][0] <= target:
+            self._now, _, action = heapq.heappop(self._plans)
+            action()
+        else:
+            self._now = target
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass while there is no engine."""
+        target = self._now + seconds
+        while self._now < target:
+            self.advance(target - self._now)
+
+
+class _VirtualSelector(selectors.SelectSelector):
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout != 0:
+            self._clock.advance(timeout)
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop on a virtual clock: every timer of asyncio is one of that clock."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._virtual = clock
+        super().__init__(_VirtualSelector(clock))
+        self._clock_resolution = 1e-6
+
+    def time(self) -> float:
+        return self._virtual.now()
+
+
+class Cut(Enum):
+    """When, in a system call, the power goes."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    HALF = "half"
+    """After half of the bytes of a write."""
+
+
+class Disk:
+    """Stands where the store makes its system calls; at the chosen one the power goes, and stays away."""
+
+    def __init__(self, cut_at: int | None = None, how: Cut = Cut.BEFORE) -> None:
+        self._cut_at, self._how = cut_at, how
+        self.calls: list[str] = []
+        self._dead = False
+        self._unfinished: int | None = None
+        """The descriptor of a temporary file, which dies with the process."""
+
+    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._dead:
+            raise PowerCut
+        self.calls.append(function.__name__)
+        if len(self.calls) != self._cut_at:
+            return self._done(function, *args, **kwargs)
+        self._dead = True
+        if self._how is Cut.AFTER:
+            self._done(function, *args, **kwargs)
+        elif self._how is Cut.HALF and function is os.write:
+            os.write(args[0], args[1][: len(args[1]) // 2])
+        raise PowerCut
+
+    def _done(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if function is os.fsync:
+            return None  # what a process sees of its files does not depend on it, and it is slow
+        result = function(*args, **kwargs)
+        if function is os.open:
+            self._unfinished = result
+        if function is os.rename:
+            self._unfinished = None
+        return result
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """The disk under every module of the store."""
+        places = [module for name, module in sys.modules.items() if name.startswith("ralph.store.")]
+        places = [module for module in places if hasattr(module, "_syscall")]
+        before = [module._syscall for module in places]
+        for module in places:
+            module._syscall = self
+        try:
+            yield
+        finally:
+            for module, own in zip(places, before, strict=True):
+                module._syscall = own
+            if self._dead and self._unfinished is not None and self.calls[-1] != "rename":
+                with contextlib.suppress(OSError):
+                    os.close(self._unfinished)
+
+
+def _nothing(sim: "Simulation") -> None:
+    """An agent that leaves the tree as it is."""
+
+
+def works(sim: "Simulation") -> None:
+    """An agent that does the work."""
+    sim.tree.add("works")
+
+
+def breaks(sim: "Simulation") -> None:
+    """An agent that undoes it."""
+    sim.tree.discard("works")
+
+
+@dataclass(frozen=True)
+class Play:
+    """What one agent process does."""
+
+    does: Callable[["Simulation"], None] = _nothing
+    """What it has done to the world when it ends by itself."""
+    end: TurnEnd = TurnEnd.FINISHED
+    seconds: float = 4.0
+    meanwhile: Callable[["Simulation"], None] = _nothing
+    """What it does when half of its time is over."""
+    cost: float | None = 0.25
+    tokens: int = 100
+    tells: int = 4
+    """In how many portions, spread over its time, it tells what it used; with 0 only its end tells."""
+    errors: tuple[str, ...] = ()
+    answer: Mapping[str, Any] | None = None
+    resets_in: float | None = None
+    """Seconds from its end until the provider's limit is over."""
+    error: str = ""
+    text: str = ""
+
+    def portion(self) -> Usage:
+        return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
+
+
+@dataclass
+class Process:
+    """An agent process; it needs no engine to go on."""
+
+    turn: Turn
+    play: Play
+    started_at: float
+    result: TurnResult | None = None
+    told: int = 0
+    stopped: str = ""
+    wake: asyncio.Event | None = None
+
+    def notify(self) -> None:
+        if self.wake:
+            self.wake.set()
+
+
+_ENDS = {"cut": TurnEnd.CUT, "stopped": TurnEnd.STOPPED, "interrupted": TurnEnd.INTERRUPTED}
+
+
+class SimTurns:
+    """Starts agents, or finds them where an engine before us started them."""
+
+    def __init__(self, sim: "Simulation") -> None:
+        self._sim = sim
+
+    async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
+        process = self._sim.processes.get(turn.number) or self._launch(turn)
+        if process.turn.request.key != turn.request.key:
+            raise AssertionError(f"turn {turn.number} was started for {process.turn.request.key}")
+        heard = 0
+        while True:
+            for _ in range(process.told - heard):
+                watch(AgentEvent(Kind.USAGE, usage=process.play.portion()))
+            heard = process.told
+            if process.result:
+                return process.result
+            process.wake = asyncio.Event()
+            try:
+                await process.wake.wait()
+            finally:
+                process.wake = None
+
+    async def stop(self, turn: Turn, reason: str) -> None:
+        process = self._sim.processes.get(turn.number)
+        if process and process.result is None:
+            process.stopped = reason
+            self._sim.end(process, _ENDS[reason])
+
+    def _launch(self, turn: Turn) -> Process:
+        sim = self._sim
+        if len(sim.processes) >= sim.most_turns:
+            raise Endless(f"more than {sim.most_turns} turns were started")
+        play = sim.script(turn)
+        process = sim.processes[turn.number] = Process(turn, play, sim.clock.now())
+        for number in range(1, play.tells + 1):
+            sim.clock.plan(process.started_at + play.seconds * number / play.tells, lambda: sim.tell(process))
+        sim.clock.plan(process.started_at + play.seconds / 2, lambda: process.result or play.meanwhile(sim))
+        if play.seconds:
+            sim.clock.plan(process.started_at + play.seconds, lambda: sim.end(process))
+        else:
+            sim.end(process)
+        return process
+
+
+class SimChecker:
+    """Looks at the simulated tree: a check passes when what it names is there."""
+
+    def __init__(self, sim: "Simulation") -> None:
+        self._sim = sim
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        await asyncio.sleep(self._sim.check_seconds)
+        verdict = Verdict(tuple(self._result(check) for check in checks))
+        self._sim.verdicts.append((key, verdict.passed))
+        return verdict
+
+    def _result(self, check: Check) -> CheckResult:
+        status = CheckStatus.PASSED if check.command in self._sim.tree else CheckStatus.FAILED
+        status = self._sim.broken_checks.get(check.command, status)
+        reason = "" if status is CheckStatus.PASSED else f"{check.command} is {status}"
+        return CheckResult(check.command, status, self._sim.check_seconds, 0, reason, f"output of {check.command}")
+
+
+class SimMailbox:
+    """Signals in memory, in the order in which they are to be taken."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Signal] = []
+        self.settled: list[Signal] = []
+
+    def post(self, kind: SignalType, message: str = "", name: str = "") -> None:
+        number = len(self.waiting) + len(self.settled) + 1
+        self.waiting.append(Signal(name or f"signal.{number:03d}.yaml", kind, message))
+
+    def peek(self) -> Sequence[Signal]:
+        return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
+
+    def settle(self, signal: Signal, action: str) -> None:
+        self.waiting.remove(signal)
+        self.settled.append(signal)
+
+
+class SimSnapshots:
+    """Counts the snapshots."""
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+
+    def take(self, label: str) -> Change:
+        self.labels.append(label)
+        return Change(f"snapshot-{len(self.labels)}", files=1, added=2, removed=1)
+
+
+@dataclass
+class Onlooker:
+    """Keeps what it was shown."""
+
+    records: list[Record] = field(default_factory=list)
+    events: list[tuple[int, AgentEvent]] = field(default_factory=list)
+
+    def recorded(self, record: Record) -> None:
+        self.records.append(record)
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        self.events.append((turn.number, event))
+
+
+class Simulation:
+    """The world around one run."""
+
+    def __init__(
+        self,
+        root: Path,
+        plays: Sequence[Play] | Callable[[Turn], Play] = (),
+        *,
+        limits: Limits | None = None,
+        checks: Sequence[str] = ("works",),
+        mailbox: Any = None,
+        workflow: Any = None,
+        snapshots: bool = False,
+        loop_id: str = RUN,
+        most_turns: int = 60,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.root = root
+        self.run_dir = root / ".ralph" / "runs" / loop_id
+        self.run_dir.mkdir(parents=True)
+        self.clock = clock or VirtualClock()
+        self.script = plays if callable(plays) else lambda turn: _in_order(plays, turn)
+        self.limits = limits or Limits()
+        self.mailbox = SimMailbox() if mailbox is None else mailbox
+        self.snapshots = SimSnapshots() if snapshots else None
+        self.most_turns = most_turns
+        self.check_seconds = 1.0
+        self.tree: set[str] = set()
+        self.broken_checks: dict[str, CheckStatus] = {}
+        self.verdicts: list[tuple[str, bool]] = []
+        self.processes: dict[int, Process] = {}
+        self.onlooker = Onlooker()
+        self.kernel: Kernel[Any] | None = None
+        self.loop = Loop(
+            "make it work",
+            tuple(Check(command) for command in checks),
+            prompts.load("loop-actor", root),
+            Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds),
+        )
+        self.workflow = workflow or self.loop
+
+    def run(self, disk: Disk | None = None) -> Stop:
+        """Be an engine of this run, built from what is on the disk, until its next outcome."""
+        with (
+            (disk or Disk()).installed(),
+            asyncio.Runner(loop_factory=lambda: VirtualLoop(self.clock)) as runner,
+        ):
+            try:
+                return runner.run(self.drive())
+            finally:
+                self.kernel = None
+
+    async def drive(self) -> Stop:
+        """The same inside a loop that is there already."""
+        self.kernel = self.build()
+        return await self.kernel.run()
+
+    def build(self) -> Kernel[Any]:
+        """A kernel over what is on the disk."""
+        documents, records = Documents.open(self.root, self.run_dir)
+        world = World(
+            documents,
+            SimTurns(self),
+            SimChecker(self),
+            self.mailbox,
+            self.clock,
+            self.onlooker,
+            self.snapshots,
+        )
+        resumed = any(isinstance(record.entry, RunStarted) for record in records)
+        start = Start(RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed), "simulated", self.limits)
+        return Kernel(self.workflow, world, Ledger.of(self.limits, records), start)
+
+    def tell(self, process: Process) -> None:
+        """An agent tells what it used."""
+        if process.result is None:
+            process.told += 1
+            process.notify()
+
+    def end(self, process: Process, end: TurnEnd | None = None) -> None:
+        """An agent comes to its end, by itself or because it was told to."""
+        if process.result is not None:
+            return
+        play, now = process.play, self.clock.now()
+        if end is None:
+            play.does(self)
+        used = sum((play.portion() for _ in range(process.told)), Usage()) if play.tells else Usage()
+        by_itself = end is None or end is TurnEnd.INTERRUPTED
+        process.result = TurnResult(
+            end or play.end,
+            process.started_at,
+            now,
+            code=0 if (end or play.end) is TurnEnd.FINISHED else 1,
+            usage=Usage(play.tokens, 0, play.cost) if end is None and not play.tells else used,
+            text=play.text,
+            error=play.error if by_itself else "",
+            answer=play.answer if by_itself else None,
+            answer_errors=play.errors if by_itself else (),
+            resets_at=None if play.resets_in is None else now + play.resets_in,
+        )
+        process.notify()
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Let something happen so many seconds after the beginning of the world."""
+        self.clock.plan(EPOCH + seconds, action)
+
+    def kill_engine(self) -> None:
+        """`kill -9` the engine, if there is one."""
+        if self.kernel:
+            self.kernel = None
+            raise PowerCut
+
+    def records(self) -> list[Record]:
+        """The journal, verified."""
+        return read_records(self.run_dir / "journal.jsonl")
+
+    def entries(self, kind: type[E]) -> list[E]:
+        """All entries of one kind."""
+        return [record.entry for record in self.records() if isinstance(record.entry, kind)]
+
+    def ledger(self) -> Ledger:
+        """What the journal accounts for."""
+        return Ledger.of(self.limits, self.records())
+
+    @property
+    def spent(self) -> Spent:
+        return self.ledger().spent
+
+    @property
+    def ended(self) -> RunEnded | None:
+        return self.ledger().ended
+
+    @property
+    def edits(self) -> list[str]:
+        """The paths of the edits that were taken in."""
+        return [entry.path for entry in self.entries(DocumentEdited)]
+
+    @property
+    def starts(self) -> list[float]:
+        """When each turn was started, in seconds since the beginning of the world."""
+        return [self.processes[number].started_at - EPOCH for number in sorted(self.processes)]
+
+    @property
+    def state_path(self) -> Path:
+        return self.root / self.loop.state_path
+
+
+def _in_order(plays: Sequence[Play], turn: Turn) -> Play:
+    if turn.number > len(plays):
+        raise AssertionError(f"turn {turn.number} ({turn.request.key}) was not expected")
+    return plays[turn.number - 1]
