@@ -160,11 +160,11 @@ def test_ralphs_directories_are_excluded_once_after_what_the_user_wrote(repo: Pa
     exclude.write_bytes(b"# mine\n*.tmp")
     opened(repo)
     opened(repo)
-    assert exclude.read_bytes() == b"# mine\n*.tmp\n/.aiwg/\n/.ralph/\n/.ralph-sessions/\n"
+    assert exclude.read_bytes() == b"# mine\n*.tmp\n/.aiwg/ralph/\n/.ralph/\n/.ralph-sessions/\n"
     exclude.unlink()
     exclude.parent.rmdir()
     opened(repo)
-    assert exclude.read_bytes() == b"/.aiwg/\n/.ralph/\n/.ralph-sessions/\n"
+    assert exclude.read_bytes() == b"/.aiwg/ralph/\n/.ralph/\n/.ralph-sessions/\n"
 
 
 def test_ralphs_directories_stay_out_even_when_tracked_or_unignored(repo: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
     made = create(repo, RUN)
     assert made.path == repo / ".ralph" / "worktrees" / RUN
     assert made.workspace == made.path
-    assert git(made.path, "symbolic-ref", "HEAD") == f"refs/heads/ralph/{RUN}"
+    assert git(made.path, "symbolic-ref", "HEAD") == f"refs/heads/ralph/{RUN}/run"
     assert made.notices == ()
     assert git(repo, "status", "--porcelain") == ""
     (made.path / "half-done").write_text("x")
@@ -122,7 +122,7 @@ def test_commit_all_takes_everything_but_what_is_ignored(repo: Path) -> None:
     (made.path / ".ralph" / "turn" / "inbox").write_text("ours")
     (repo / ".git" / "worktrees" / RUN / "index.lock").write_bytes(b"")
     sha = committed(made)
-    assert sha == git(repo, "rev-parse", f"ralph/{RUN}")
+    assert sha == git(repo, "rev-parse", f"ralph/{RUN}/run")
     assert git(repo, "show", "--format=%an <%ae> %s", "--name-status", str(sha)).split("\n") == [
         "Ralph <ralph@localhost> the run ended",
         "",
@@ -189,7 +189,7 @@ def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
     assert not refused
     assert f"git merge ralph/{RUN}" in refused.why_not
     assert (made.path / "new").exists()
-    git(repo, "merge", "-q", f"ralph/{RUN}")
+    git(repo, "merge", "-q", f"ralph/{RUN}/run")
     assert remove(made)
     assert (repo / "new").exists()
     assert git(repo, "branch", "--format=%(refname:short)") == "main"

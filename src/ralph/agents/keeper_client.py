@@ -178,6 +178,15 @@ async def stop(job_dir: Path, reason: str) -> None:
             await writer.drain()
 
 
+async def end(job_dir: Path, reason: str) -> None:
+    """Ask a job's keeper to end it, and wait until it has; a job whose keeper is gone has ended."""
+    with contextlib.suppress(OSError):
+        async with _connected(job_dir, "sock") as (reader, writer):
+            writer.write(json.dumps({"op": "stop", "reason": reason}).encode() + b"\n")
+            while await reader.readline():
+                pass
+
+
 def read_exit(job_dir: Path) -> Exit | None:
     """The exit record of a job, if it has ended."""
     try:

@@ -20,7 +20,7 @@ from ralph.store.runs import RunDir
 def command(run: str | None, message: str, as_json: bool) -> int:
     """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are."""
     project = here()
-    chosen = project.only((r for r in project.runs() if _can_be_aborted(r)), "abort", run)
+    chosen = project.only((r for r in project.runs() if r.can_go_on), "abort", run)
     outcome = chosen.outcome()
     if outcome and not outcome.resumable:
         raise UsageError(f"run {chosen.id} is over: {outcome}", todo="there is nothing to abort")
@@ -38,11 +38,6 @@ def command(run: str | None, message: str, as_json: bool) -> int:
         click.echo(f"Run {chosen.id}: {outcome or 'still ending its turn'}. The files are as the last turn left them.")
         click.echo(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id}")
     return 0
-
-
-def _can_be_aborted(run: RunDir) -> bool:
-    outcome = run.outcome()
-    return outcome is None or outcome.resumable
 
 
 def _wait_until_over(run: RunDir) -> None:

@@ -1,6 +1,7 @@
 """What all commands share: the project around us, and how JSON is printed."""
 
 import json
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 def here() -> Project:
-    """The project around the current directory."""
-    return Project.around(Path.cwd())
+    """The project around the current directory; in a turn, the one whose run it is of."""
+    main_root = os.environ.get("RALPH_WORKSPACE_ROOT") if os.environ.get("RALPH_TURN") else None
+    return Project(Path(main_root)) if main_root else Project.around(Path.cwd())
 
 
 def say_json(**data: Any) -> None:

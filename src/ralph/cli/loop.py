@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -36,7 +37,7 @@ from ralph.wiring import create_run, loop_workflow
 @click.option("--turn-timeout", type=float, help="Minutes after which one turn is ended (60).")
 @click.option("--idle-timeout", type=float, help="Minutes without output after which a turn is ended (15).")
 @click.option("--check-timeout", type=float, help="Seconds after which a check is ended (600).")
-@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on the branch ralph/<run>.")
+@click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on the branch ralph/<run>/run.")
 @click.option("--no-snapshots", is_flag=True, help="Do not record the tree (no `ralph diff`, no `ralph undo`).")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background, whatever happens to this terminal.")
 @click.option("--dry-run", is_flag=True, help="Show prompt, checks, settings and the worst case; start nothing.")
@@ -108,6 +109,7 @@ def command(
         return show_plan(project, record("000000-000000", ".", ""), as_json=as_json)
     ask_consent(project, config, spec, yes=yes)
     run, notices = create_run(project, record, in_worktree=worktree)
+    notices = (*notices, *_notices(project, spec, limits))
     if detached:
         return detach(project, run, as_json=as_json)
     return work_on(project, run, notices, as_json=as_json)
@@ -179,6 +181,14 @@ def _agent(config: Config, agent: str | None, agent_command: str | None, scenari
     if agent is None and agent_command is None and scenario is None:
         return registry.choose(config.agent, config.agent_command, config.scenario, here().root)
     return registry.choose(agent, agent_command, scenario, Path.cwd())
+
+
+def _notices(project: Project, spec: AgentSpec, limits: Limits) -> Iterator[str]:
+    """What a person may not expect."""
+    if project.root != Path.cwd():
+        yield f"agent and checks work in {project.root}, the root of the project"
+    if spec.kind == "command" and (limits.cost or limits.tokens):
+        yield "this agent reports neither cost nor tokens: the limits on them cannot hold"
 
 
 def _refuse_blank(task: str) -> None:

@@ -6,7 +6,6 @@ from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import UsageError
 from ralph.core.signals import SignalType
-from ralph.store.runs import RunDir
 
 
 @click.command("resume")
@@ -21,7 +20,7 @@ def command(run: str | None, detached: bool, as_json: bool) -> int:
     """
     refuse_inside_a_turn()
     project = here()
-    chosen = project.only((r for r in project.runs() if _can_go_on(r)), "resume", run)
+    chosen = project.only((r for r in project.runs() if r.can_go_on and not r.alive), "resume", run)
     if chosen.alive:
         chosen.mailbox.post(SignalType.RESUME)
         if as_json:
@@ -41,8 +40,3 @@ def command(run: str | None, detached: bool, as_json: bool) -> int:
     if detached:
         return detach(project, chosen, as_json=as_json)
     return work_on(project, chosen, (), as_json=as_json)
-
-
-def _can_go_on(run: RunDir) -> bool:
-    outcome = run.outcome()
-    return not run.alive and (outcome is None or outcome.resumable)

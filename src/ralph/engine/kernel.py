@@ -36,7 +36,7 @@ from ralph.core.limits import Limits, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger, Work
 from ralph.engine.ports import Checker, Clock, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
@@ -88,6 +88,7 @@ class Kernel(Generic[S]):
         self._asked: list[Signal] = []
         self._stop: Stop | None = None
         self._over_limit: Outcome | None = None
+        self._snapshot_notices = 0
 
     async def run(self) -> Stop:
         """Run until there is a reason to end, and say which."""
@@ -145,8 +146,7 @@ class Kernel(Generic[S]):
         for notice in self._start.notices:
             self._journal(Notice(notice))
         self.state = self._load()
-        if self.world.snapshots and not self._start.entry.resumed:
-            base = self.world.snapshots.take("before the run")
+        if not self._start.entry.resumed and (base := self._snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         for key, work in self.ledger.work.items():
             if work.open:
@@ -309,8 +309,7 @@ class Kernel(Generic[S]):
             result = await self.world.turns.run(turn, self._watcher(turn))
         del self._running[turn.number]
         self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
-        if self.world.snapshots:
-            result = replace(result, change=self.world.snapshots.take(f"turn {turn.number} ({request.role})"))
+        result = replace(result, change=self._snapshot(f"turn {turn.number} ({request.role})"))
         if work.last and work.last.repair:
             result = _mended(work.last.result, result)
         return self._judge(turn, request, work, result)
@@ -328,6 +327,16 @@ class Kernel(Generic[S]):
         spent = self.ledger.with_activity(self._activity.take())
         spent = spent.with_turn(result.usage, counts=request.counts and final)
         return TurnEnded(request.key, turn.number, request.role, turn.attempt, result, spent, again, why, repair)
+
+    def _snapshot(self, label: str) -> Change | None:
+        """Record the tree, and say what could not be recorded."""
+        if self.world.snapshots is None:
+            return None
+        change = self.world.snapshots.take(label)
+        for notice in self.world.snapshots.notices[self._snapshot_notices :]:
+            self._journal(Notice(notice))
+            self._snapshot_notices += 1
+        return change
 
     def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
         def watch(event: AgentEvent) -> None:

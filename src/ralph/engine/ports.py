@@ -68,6 +68,11 @@ class Checker(Protocol):
 class Snapshots(Protocol):
     """Who records the tree."""
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What could not be recorded, for a person to know."""
+        ...
+
     def take(self, label: str) -> Change:
         """Record the tree as it is now, and what changed since the last time."""
         ...

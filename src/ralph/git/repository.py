@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ralph.git.command import Git, GitError, disk
 
-OWN = (".ralph", ".aiwg", ".ralph-sessions")
+OWN = (".ralph", ".aiwg/ralph", ".ralph-sessions")
 """The directories that Ralph keeps beside the user's files."""
 
 RALPH = {

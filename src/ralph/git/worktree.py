@@ -42,7 +42,7 @@ def create(root: Path, run: str) -> Worktree:
         todo = "make a first commit, or run without `--worktree`"
         raise UsageError("a worktree needs a commit to start from", where=str(root), todo=todo)
     hide(place.common, own_paths(place.top, root))
-    path, branch = root / ".ralph" / "worktrees" / run, f"ralph/{run}"
+    path, branch = root / ".ralph" / "worktrees" / run, f"ralph/{run}/run"
     notices: tuple[str, ...] = ()
     if not _usable(git, path):
         _add(git, path, branch)

@@ -49,6 +49,12 @@ class RunDir:
         except FileNotFoundError:
             raise StateError("the run has no run.json", where=str(path), todo=f"`ralph clean {self.id}`") from None
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it is neither over nor only half made."""
+        outcome = self.outcome()
+        return (outcome is None or outcome.resumable) and (self.path / "run.json").exists()
+
     def lock(self) -> locks.Lock:
         """Become the one engine of this run."""
         taken = locks.take(self.path / "lock", {"pid": os.getpid(), "run": self.id})

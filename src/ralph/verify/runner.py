@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.keeper_client import Exit, Job, Keeper, Lost, stop
+from ralph.agents.keeper_client import Exit, Job, Keeper, Lost, end
 from ralph.agents.processes import CHECK_MARK, end_marked
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 
@@ -39,8 +39,8 @@ class CheckRunner:
 
     async def _one(self, key: str, number: int, check: Check) -> CheckResult:
         directory = self.run_dir / "checks" / f"{key}-{number}"
-        await self._clear(directory)
         mark = f"{self.run_id}/{key}/{number}"
+        await self._clear(directory, mark)
         job = Job(
             directory,
             ("/bin/sh", "-c", check.command),
@@ -57,16 +57,15 @@ class CheckRunner:
             end_marked(CHECK_MARK, mark)
             return CheckResult(check.command, CheckStatus.COULD_NOT_RUN, 0.0, reason="its keeper was killed")
         except asyncio.CancelledError:
-            await stop(directory, "stopped")
+            await end(directory, "stopped")
             raise
         return self._result(check, ended, directory)
 
-    async def _clear(self, directory: Path) -> None:
+    async def _clear(self, directory: Path, mark: str) -> None:
         """End and forget a run of the same check that an engine before us did not see to its end."""
         if directory.exists():
-            await stop(directory, "stopped")
-            while (directory / "sock").exists() and not (directory / "exit").exists():
-                await asyncio.sleep(0.05)
+            await end(directory, "stopped")
+            end_marked(CHECK_MARK, mark)
             shutil.rmtree(directory)
 
     def _result(self, check: Check, ended: Exit, directory: Path) -> CheckResult:
