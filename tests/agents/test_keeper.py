@@ -58,17 +58,19 @@ while time.time() < end:
     time.sleep(0.005)
 """
 """Starts one detached process after the other."""
-BROOD = """
+SLEEPER = f"{sys.executable} -I -S -c 'import time; time.sleep(300)'"
+DAEMON = f"{sys.executable} -I -S -c 'import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(300)'"
+BROOD = f"""
 token=$1
 sleep 300 &
 setsid sleep 300 &
 (setsid sleep 300 &)
-env -i setsid {python} -I -S -c 'import time; time.sleep(300)' $token >/dev/null 2>&1 </dev/null &
-(env -i {python} -I -S -c 'import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(300)' $token &)
+env -i setsid {SLEEPER} $token >/dev/null 2>&1 </dev/null &
+(env -i {DAEMON} $token &)
 setsid sh -c 'kill -STOP $$' &
 setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' &
-""".format(python=sys.executable)
-"""Processes as agents leave them behind: in the background, detached, with a clean environment, stopped, deaf; all hold stdout open."""
+"""
+"""Processes as agents leave them behind: in the background, detached, with a clean environment, stopped, deaf; most hold stdout open."""
 
 
 def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
@@ -415,7 +417,7 @@ class TestNothingIsLeft:
         assert time.monotonic() - begun < lasts, "it only went because its time was over"
 
     def test_the_end_of_one_job_does_not_touch_the_detached_children_of_another(self, stage: Stage) -> None:
-        child = "(env -i setsid {python} -I -S -c 'import time, sys; time.sleep(300)' $1 x{name} &)"
+        child = f"(env -i setsid {SLEEPER} $1 xNAME &)"
 
         def alive(name: str) -> list[int]:
             found = []
@@ -427,12 +429,12 @@ class TestNothingIsLeft:
 
         async def engine() -> None:
             keeper = Keeper(stage.run_dir)
-            script = child.format(python=sys.executable, name="long")
+            script = child.replace("NAME", "long")
             long = asyncio.create_task(
                 keeper.run(stage.shell("long", f"{script}; while [ ! -e go ]; do sleep 0.05; done"))
             )
             await asyncio.to_thread(eventually, lambda: alive("long"))
-            script = child.format(python=sys.executable, name="short")
+            script = child.replace("NAME", "short")
             short = await keeper.run(stage.shell("short", f"{script}; sleep 0.3"))
             assert (short.reason, short.survivors, alive("short")) == ("exit", 1, [])
             assert len(alive("long")) == 1

@@ -29,6 +29,7 @@ from ralph.engine.ledger import Ledger
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
+from ralph.wiring import since_documents
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed
 
@@ -68,11 +69,12 @@ class VirtualClock:
         if seconds is None and not self._plans:
             raise Endless("everybody waits, and nothing will ever happen")
         target = float("inf") if seconds is None else self._now + max(0.0, seconds)
-        if self._plans and self._plans[0][0] <= target:
-            self._now, _, action = heapq.heappop(self._plans)
-            action()
-        else:
+        if not self._plans or self._plans[0][0] > target:
             self._now = target
+            return
+        self._now = self._plans[0][0]
+        while self._plans and self._plans[0][0] <= self._now:
+            heapq.heappop(self._plans)[2]()
 
     def pass_by(self, seconds: float) -> None:
         """Let time pass while there is no engine."""
@@ -312,6 +314,7 @@ class SimSnapshots:
 
     def __init__(self) -> None:
         self.labels: list[str] = []
+        self.notices: list[str] = []
 
     def take(self, label: str) -> Change:
         self.labels.append(label)
@@ -346,6 +349,7 @@ class Simulation:
         workflow: Any = None,
         snapshots: bool = False,
         loop_id: str = RUN,
+        task: str = "make it work",
         most_turns: int = 60,
         clock: VirtualClock | None = None,
     ) -> None:
@@ -361,12 +365,13 @@ class Simulation:
         self.check_seconds = 1.0
         self.tree: set[str] = set()
         self.broken_checks: dict[str, CheckStatus] = {}
+        self.notices: tuple[str, ...] = ()
         self.verdicts: list[tuple[str, bool]] = []
         self.processes: dict[int, Process] = {}
         self.onlooker = Onlooker()
         self.kernel: Kernel[Any] | None = None
         self.loop = Loop(
-            "make it work",
+            task,
             tuple(Check(command) for command in checks),
             prompts.load("loop-actor", root),
             Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds),
@@ -402,7 +407,8 @@ class Simulation:
             self.snapshots,
         )
         resumed = any(isinstance(record.entry, RunStarted) for record in records)
-        start = Start(RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed), "simulated", self.limits)
+        entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
+        start = Start(entry, "simulated", self.limits, since_documents(records), self.notices)
         return Kernel(self.workflow, world, Ledger.of(self.limits, records), start)
 
     def tell(self, process: Process) -> None:

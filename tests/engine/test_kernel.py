@@ -1,5 +1,6 @@
 """The kernel, under a simulated clock, with simulated agents and the real store and loop."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import EPOCH, RUN, Play, PowerCut, Simulation, VirtualClock, VirtualLoop, breaks, works
+from simulation import EPOCH, RUN, Disk, Play, PowerCut, Simulation, VirtualClock, VirtualLoop, breaks, works
 
 from ralph.core.checks import CheckStatus
 from ralph.core.entries import LimitExtended, Notice, RunStarted, SnapshotTaken, TurnStarted
@@ -30,6 +31,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Turn, TurnEnd, TurnRequest
 from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
 from ralph.workflows.loop.rules import HOME, Loop
+from ralph.workflows.loop.state import REMEMBERED
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1")
 UNLIMITED = Limits(iterations=None, active_seconds=None)
@@ -126,10 +128,10 @@ class TestTheLoop:
         assert sim.spent.turns == 40
         assert widest <= 5
         assert sim.ledger().work == {}
-        assert len(json.loads(sim.state_path.read_text())["iterations"]) == 20
+        assert len(json.loads(sim.state_path.read_text())["iterations"]) == REMEMBERED
 
     def test_the_journal_has_a_line_for_every_step_and_none_for_waiting(self, tmp_path: Path) -> None:
-        sim = Simulation(tmp_path, [Play(works, seconds=1800.0)])
+        sim = Simulation(tmp_path, [Play(works, seconds=300.0)])
         sim.run()
         kinds = [type(record.entry).__name__ for record in sim.records()]
         assert kinds == [
@@ -153,14 +155,7 @@ class TestTheLoop:
 
     def test_notices_are_journaled(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
-        build = sim.build
-
-        def with_notice() -> Any:
-            kernel = build()
-            kernel._start = replace(kernel._start, notices=("took the tree over",))
-            return kernel
-
-        sim.build = with_notice  # type: ignore[method-assign]
+        sim.notices = ("took the tree over",)
         sim.run()
         assert sim.entries(Notice) == [Notice("took the tree over")]
 
@@ -592,10 +587,10 @@ class TestSignals:
 
     def test_an_abort_ends_the_turn_and_the_run_and_accounts_for_both(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
-        sim.after(51.0, lambda: sim.mailbox.post(SignalType.ABORT, "wrong task"))
+        sim.after(55.0, lambda: sim.mailbox.post(SignalType.ABORT, "wrong task"))
         stop = sim.run()
         assert (stop.outcome, stop.outcome.exit_code, stop.reason) == (Outcome.ABORTED, 8, "wrong task")
-        assert sim.clock.now() - EPOCH < 52.0
+        assert sim.clock.now() - EPOCH < 56.0
         assert sim.processes[1].stopped == "stopped"
         assert (sim.spent.turns, sim.spent.iterations, sim.spent.cost) == (1, 0, 0.125)
 
@@ -621,6 +616,13 @@ class TestSignals:
         with pytest.raises(PowerCut):
             sim.run()
         assert sim.run().outcome is Outcome.ABORTED
+
+    def test_an_aborted_run_is_not_taken_up_again(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0)])
+        sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))
+        sim.run()
+        assert sim.run().outcome is Outcome.ABORTED
+        assert sim.spent.turns == 1
 
     def test_a_signal_that_was_taken_is_only_filed_by_the_next_engine(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
@@ -746,16 +748,14 @@ class TestEdits:
         assert sim.ended is not None
 
     def test_two_runs_in_one_project_do_not_take_each_other_for_editors(self, tmp_path: Path) -> None:
-        import asyncio
-
         clock = VirtualClock()
-        first = Simulation(tmp_path, [Play(works, seconds=60.0)], clock=clock)
-        second = Simulation(tmp_path, [Play(works, seconds=60.0)], clock=clock, loop_id="261115-093000-aaaa")
+        first = Simulation(tmp_path, [Play(works, seconds=10.0)], clock=clock)
+        second = Simulation(tmp_path, [Play(works, seconds=10.0)], clock=clock, loop_id="261115-093000-aaaa", task="b")
 
         async def both() -> list[Stop]:
             return await asyncio.gather(first.drive(), second.drive())
 
-        with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
+        with Disk().installed(), asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
             stops = runner.run(both())
         assert [stop.outcome for stop in stops] == [Outcome.SUCCESS] * 2
         assert len(first.edits) + len(second.edits) <= 10

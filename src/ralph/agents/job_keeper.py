@@ -26,6 +26,8 @@ TAIL = 256 * 1024
 """How much of the end of a stream is kept once its cap is reached: the last event of an agent is in it."""
 GIVE_UP = 10.0
 """How long unkillable processes are waited for (they are in the kernel's hands) before they are reported."""
+LONGEST_NAP = 3600.0
+"""Seconds that are slept at once, for the kernel takes no longer ones."""
 EXIT_ROOM = 4096
 """Room set aside for the exit record when the job starts, so that a full disk cannot swallow it."""
 
@@ -55,6 +57,7 @@ def serve_jobs(jobs: socket.socket, keeper_alive: int, tell: Callable[[bytes], o
 
 def _keep(spec: Message, connection: socket.socket, wakeup: int) -> bool:
     """Keep a job to its end; whether nothing of it is left."""
+    drain(wakeup)
     job = Job(spec, connection, wakeup)
     try:
         job.keep()
@@ -159,7 +162,7 @@ class Job:
         if self.unannounced:
             moments.append(self.announced + 0.1)
         known = [moment for moment in moments if moment is not None]
-        return max(0.0, min(known) - now) if known else None
+        return min(max(0.0, min(known) - now), LONGEST_NAP) if known else None
 
     def _hold_limits(self) -> None:
         now = time.monotonic()
@@ -255,8 +258,10 @@ class Job:
             connection.close()
             return
         for line in data.splitlines():
-            if b'"stop"' in line:
-                self._end(json.loads(line).get("reason", "stopped"))
+            with contextlib.suppress(ValueError, RecursionError):
+                message = json.loads(line)
+                if isinstance(message, dict) and message.get("op") == "stop":
+                    self._end(str(message.get("reason", "stopped")))
 
     def _tell(self, message: Message) -> None:
         for watcher in self.watchers.values():
@@ -308,7 +313,7 @@ class Stream:
         self.cap = cap
         self.redactor = Redactor(secrets)
         self.file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self.total = self.kept = 0
+        self.total = self.kept = self.left_out = 0
         self.tail = bytearray()
         self.failed = ""
 
@@ -327,7 +332,9 @@ class Stream:
                 self._trim()
 
     def _trim(self) -> None:
-        del self.tail[: max(0, len(self.tail) - TAIL)]
+        over = max(0, len(self.tail) - TAIL)
+        del self.tail[:over]
+        self.left_out += over
 
     def _put(self, data: bytes) -> None:
         view = memoryview(data)
@@ -341,9 +348,8 @@ class Stream:
         """Write what was held back, and the end of a stream that grew over its cap."""
         self._keep(self.redactor.flush())
         self._trim()
-        left_out = self.total - self.kept - len(self.tail)
-        if left_out > 0:
-            self._put(f"\n[ralph: {left_out} bytes left out]\n".encode())
+        if self.left_out:
+            self._put(f"\n[ralph: {self.left_out} bytes left out]\n".encode())
         self._put(bytes(self.tail))
         os.close(self.file)
 

@@ -11,9 +11,12 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from typing import NoReturn
 
 from ralph.agents.job_keeper import become_subreaper, descendants, drain, listen, say, serve_jobs, wake_on_signals
+
+SWEEP_PAUSE = 0.02
 
 
 def main() -> None:
@@ -41,6 +44,8 @@ class Keeper:
         self.told_read, self.told_write = os.pipe()
         self.workers: dict[int, bool] = {}
         """The job keepers, and whether each has a job."""
+        self.sweeping = False
+        """Whether a job keeper was killed, and what it left may not all be gone."""
         self.selector.register(lifeline, selectors.EVENT_READ, self._on_engine)
         self.selector.register(self.wakeup, selectors.EVENT_READ, self._on_signal)
         self.selector.register(self.listener, selectors.EVENT_READ, self._on_connect)
@@ -51,8 +56,12 @@ class Keeper:
         self._have_one_free()
         os.write(next(iter(self.engines)), b"ready\n")
         while self.engines or any(self.workers.values()):
-            for key, _ in self.selector.select():
+            for key, _ in self.selector.select(SWEEP_PAUSE if self.sweeping else None):
                 key.data(key.fd)
+            if self.sweeping:
+                self.sweeping = self._sweep()
+        while self.sweeping and self._sweep():
+            time.sleep(SWEEP_PAUSE)
         for name in ("keeper.sock", "jobs.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
@@ -109,13 +118,17 @@ class Keeper:
                 self._on_end(ended[0])
 
     def _on_end(self, pid: int) -> None:
-        """Where a job keeper was killed, end the orphans that it left to us."""
-        if self.workers.pop(pid, None) is None:
-            return
-        for orphan in descendants(os.getpid(), skip=set(self.workers)):
+        if self.workers.pop(pid, None) is not None:
+            self.sweeping = True
+            self._have_one_free()
+
+    def _sweep(self) -> bool:
+        """End the orphans that a killed job keeper left to us; whether there were any."""
+        orphans = descendants(os.getpid(), skip=set(self.workers))
+        for orphan in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(orphan, signal.SIGKILL)
-        self._have_one_free()
+        return bool(orphans)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.codec import from_plain
-from ralph.core.errors import RalphError
+from ralph.core.errors import RalphError, StateError
+from ralph.store.files import read_limited
 
 STREAM_CAP = 64 * 1024 * 1024
+EXIT_LIMIT = 65536
+TRIES, PAUSE = 40, 0.05
+"""How long a job that is just being started is waited for."""
 
 
 @dataclass(frozen=True)
@@ -86,27 +90,36 @@ class Keeper:
 
     async def run(self, job: Job, on_output: Callable[[], None] | None = None) -> Exit:
         """Start a job, or take over one that is under way or has ended, and wait for its end; raises Lost."""
-        if job.dir.exists():
-            if ended := read_exit(job.dir):
-                return ended
-            if (job.dir / "pid").exists():
-                return await self._watch(job.dir, on_output)
-        else:
-            job.dir.mkdir(parents=True)
-        async with self._keeper() as (reader, writer):
-            writer.write(job.request())
-            if (ended := await _follow(reader, job.dir, on_output)) is not None:
-                return ended
-        return await self._watch(job.dir, on_output)
+        for _ in range(TRIES):
+            if job.dir.exists():
+                if ended := read_exit(job.dir):
+                    return ended
+                if (job.dir / "pid").exists():
+                    return await self._watch(job.dir, on_output)
+            else:
+                job.dir.mkdir(parents=True)
+            async with self._keeper() as (reader, writer):
+                writer.write(job.request())
+                if (ended := await _follow(reader, job.dir, on_output)) is not None:
+                    return ended
+        raise RalphError("the keeper does not start jobs", where=str(self._run_dir / "keeper.log"))
 
     async def _watch(self, job_dir: Path, on_output: Callable[[], None] | None) -> Exit:
-        try:
-            async with _connected(job_dir, "sock") as (reader, _):
-                ended = await _follow(reader, job_dir, on_output)
-        except OSError:
-            ended = None
-        if ended := ended or read_exit(job_dir):
-            return ended
+        """Follow a job that was started before, by this engine or another."""
+        for _ in range(TRIES):
+            try:
+                async with _connected(job_dir, "sock") as (reader, _):
+                    ended = await _follow(reader, job_dir, on_output)
+            except ConnectionRefusedError:
+                ended = None
+            except FileNotFoundError:
+                if not (job_dir / "exit").exists():
+                    await asyncio.sleep(PAUSE)
+                    continue
+                ended = None
+            if ended := ended or read_exit(job_dir):
+                return ended
+            break
         raise Lost(str(job_dir))
 
     @contextlib.asynccontextmanager
@@ -114,7 +127,7 @@ class Keeper:
         """A connection to the living keeper; one that is not there is started."""
         async with self._starting, contextlib.AsyncExitStack() as stack:
             try:
-                if self._lifeline is None:
+                if self._lifeline is None or _hung_up(self._lifeline):
                     raise ConnectionRefusedError
                 streams = await stack.enter_async_context(_connected(self._run_dir, "jobs.sock"))
             except OSError:
@@ -125,13 +138,28 @@ class Keeper:
             yield streams
 
     def _attach_or_start(self) -> None:
-        with contextlib.suppress(OSError), _short_path(self._run_dir, "keeper.sock") as path:
-            lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            lifeline.settimeout(10.0)
-            lifeline.connect(path)
-            if lifeline.recv(65536):
-                self._lifeline = lifeline
-                return
+        """Connect to the keeper that is there, or start one; our end of the connection keeps it alive."""
+        if self._lifeline is not None:
+            self._lifeline.close()
+        self._lifeline = self._attached() or self._started()
+        self._lifeline.setblocking(False)
+
+    def _attached(self) -> socket.socket | None:
+        lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        lifeline.settimeout(10.0)
+        try:
+            with _short_path(self._run_dir, "keeper.sock") as path:
+                lifeline.connect(path)
+            if lifeline.recv(64):
+                return lifeline
+        except OSError:
+            pass
+        lifeline.close()
+        return None
+
+    def _started(self) -> socket.socket:
+        if self._process is not None:
+            self._process.wait()
         ours, theirs = socket.socketpair()
         lock = self._tree_lock()
         command = [sys.executable, "-P", "-m", "ralph.agents.keeper", str(self._run_dir)]
@@ -148,9 +176,11 @@ class Keeper:
         os.close(log)
         theirs.close()
         ours.settimeout(30.0)
-        if ours.recv(64) != b"ready\n":
-            raise RalphError("the keeper did not start", where=str(self._run_dir / "keeper.log"), todo="read that file")
-        self._lifeline = ours
+        if ours.recv(64) == b"ready\n":
+            return ours
+        ours.close()
+        log_path = self._run_dir / "keeper.log"
+        raise RalphError("the keeper did not start", where=str(log_path), todo="read that file")
 
     async def close(self) -> None:
         """Let the keeper go; where it has no job left, it is gone when this returns."""
@@ -172,28 +202,54 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def stop(job_dir: Path, reason: str) -> None:
     """Ask a job's keeper to end it; its end comes as any other does."""
-    with contextlib.suppress(OSError):
-        async with _connected(job_dir, "sock") as (_, writer):
-            writer.write(json.dumps({"op": "stop", "reason": reason}).encode() + b"\n")
-            await writer.drain()
+    for _ in range(TRIES):
+        try:
+            async with _connected(job_dir, "sock") as (_, writer):
+                writer.write(_stop_message(reason))
+                await writer.drain()
+            return
+        except OSError:
+            if (job_dir / "exit").exists():
+                return
+            await asyncio.sleep(PAUSE)
 
 
 async def end(job_dir: Path, reason: str) -> None:
     """Ask a job's keeper to end it, and wait until it has; a job whose keeper is gone has ended."""
     with contextlib.suppress(OSError):
         async with _connected(job_dir, "sock") as (reader, writer):
-            writer.write(json.dumps({"op": "stop", "reason": reason}).encode() + b"\n")
+            writer.write(_stop_message(reason))
             while await reader.readline():
                 pass
 
 
 def read_exit(job_dir: Path) -> Exit | None:
     """The exit record of a job, if it has ended."""
+    path = job_dir / "exit"
     try:
-        data = (job_dir / "exit").read_bytes()[:65536]
+        return from_plain(Exit, json.loads(read_limited(path, EXIT_LIMIT, follow=False)), str(path))
     except FileNotFoundError:
         return None
-    return from_plain(Exit, json.loads(data), str(job_dir / "exit"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise StateError(
+            f"the exit record cannot be read ({error})",
+            where=str(path),
+            todo="remove it; the turn then counts as interrupted",
+        ) from error
+
+
+def _stop_message(reason: str) -> bytes:
+    return json.dumps({"op": "stop", "reason": reason}).encode() + b"\n"
+
+
+def _hung_up(lifeline: socket.socket) -> bool:
+    """Whether the other side is gone."""
+    try:
+        return lifeline.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callable[[], None] | None) -> Exit | None:

@@ -24,7 +24,7 @@ class Redactor:
     MASK = b"[redacted]"
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = [s.encode() for s in secrets if s]
+        self._secrets = sorted((s.encode(errors="surrogateescape") for s in secrets if s), key=len, reverse=True)
         joined = b"|".join(re.escape(s) for s in self._secrets)
         self._pattern = re.compile(joined) if self._secrets else None
         self._held = b""
@@ -39,15 +39,18 @@ class Redactor:
         """What may be written of the stream so far; what could be the start of a secret is held back."""
         if self._pattern is None:
             return chunk
-        data = self._pattern.sub(self.MASK, self._held + chunk)
-        keep = max((_overlap(data, secret) for secret in self._secrets), default=0)
-        self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
+        data = self._held + chunk
+        safe = len(data) - max(_overlap(data, secret) for secret in self._secrets)
+        for match in self._pattern.finditer(data):
+            if match.start() < safe < match.end():
+                safe = match.start()
+        self._held = data[safe:]
+        return self._pattern.sub(self.MASK, data[:safe])
 
     def flush(self) -> bytes:
         """What was held back, at the end of the stream."""
         held, self._held = self._held, b""
-        return held
+        return held if self._pattern is None else self._pattern.sub(self.MASK, held)
 
 
 def _overlap(data: bytes, secret: bytes) -> int:

@@ -1,0 +1,255 @@
+"""The power goes at every system call of the store, one after the other: what comes of a run is always the same."""
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import Cut, Disk, Play, PowerCut, Simulation, works
+
+from ralph.core.checks import CheckStatus
+from ralph.core.entries import SnapshotTaken, TurnStarted
+from ralph.core.events import RunEnded, SignalTaken, TurnEnded
+from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd
+from ralph.store.documents import Documents
+from ralph.store.mailbox import Mailbox
+from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop.state import read_state
+
+FAILS = Play(end=TurnEnd.FAILED, error="exit code 1", seconds=2.0)
+SHARDS = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def coarse_polling() -> Iterator[None]:
+    """Look at the mailbox less often than in earnest: it is most of the time that a run takes here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ralph.engine.kernel.POLL", 0.7)
+        yield
+
+
+def said(sim: Simulation, *signals: str) -> Callable[[], None]:
+    """A person drops signal files."""
+
+    def drop() -> None:
+        inputs = sim.run_dir / "signals" / "inputs"
+        inputs.mkdir(parents=True, exist_ok=True)
+        for name in signals:
+            (inputs / f"{name}.yaml").write_text(f"type: {name.split('-')[1]}\n")
+
+    return drop
+
+
+def task_edited(sim: Simulation) -> None:
+    """A person edits the task."""
+    state = json.loads(sim.state_path.read_text())
+    sim.state_path.write_text(json.dumps({**state, "task": "make it work well", "mine": [1, 2]}))
+
+
+@dataclass(frozen=True)
+class Script:
+    """A run that goes the same way every time, unless the engine lets a crash make a difference."""
+
+    plays: tuple[Play, ...]
+    outcomes: tuple[Outcome, ...]
+    """How it ends, and how again after every resume."""
+    limits: Limits = field(default_factory=Limits)
+    signals: tuple[tuple[float, tuple[str, ...]], ...] = ()
+    edited_at: float | None = None
+    unrunnable: bool = False
+
+    def staged(self, root: Path) -> Simulation:
+        sim = Simulation(root, self.plays, limits=self.limits, snapshots=True)
+        for moment, names in self.signals:
+            sim.after(moment, said(sim, *names))
+        if self.edited_at is not None:
+            sim.after(self.edited_at, lambda: task_edited(sim))
+        if self.unrunnable:
+            sim.broken_checks["works"] = CheckStatus.COULD_NOT_RUN
+        return sim
+
+
+SCRIPTS = {
+    "whole": Script(
+        (
+            FAILS,
+            Play(answer={"summary": "first", "learned": "one"}, seconds=2.0),
+            Play(errors=("summary: Field required",), seconds=2.0),
+            Play(answer={"summary": "second"}, seconds=2.0),
+            Play(works, seconds=2.0),
+        ),
+        (Outcome.SUCCESS,),
+        signals=((7.1, ("1-PAUSE", "2-RESUME")),),
+        edited_at=11.6,
+    ),
+    "aborted": Script((Play(seconds=2.0), Play(seconds=50.0)), (Outcome.ABORTED,), signals=((6.0, ("1-ABORT",)),)),
+    "limited": Script(
+        (Play(seconds=2.0), Play(works, seconds=2.0)),
+        (Outcome.LIMIT_ITERATIONS, Outcome.SUCCESS),
+        limits=Limits(iterations=1),
+    ),
+    "failed": Script((FAILS,) * 5, (Outcome.FAILED,)),
+    "unverifiable": Script((Play(seconds=2.0),) * 3, (Outcome.UNVERIFIABLE,), unrunnable=True),
+}
+
+
+def lived(sim: Simulation, disks: Iterable[Disk], ends: int, downtime: float) -> None:
+    """Be one engine after the other, each on its disk, until the run has ended so often."""
+    for disk in chain(disks, (Disk() for _ in range(20))):
+        sim.mailbox = Mailbox(sim.run_dir / "signals")
+        try:
+            with disk.installed():
+                _, records = Documents.open(sim.root, sim.run_dir)
+            if sum(isinstance(record.entry, RunEnded) for record in records) == ends:
+                return
+            sim.run(disk)
+        except PowerCut:
+            sim.clock.pass_by(downtime)
+    raise AssertionError("the run does not end")
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """What a run leaves, as far as a crash must not change it."""
+
+    outcomes: tuple[Outcome, ...]
+    iterations: int
+    turns: int
+    cost: float
+    tokens: int
+    processes: int
+    state: dict[str, Any]
+    files: tuple[str, ...]
+    reports: int
+    signals: tuple[str, ...]
+
+
+def legacy(sim: Simulation) -> Legacy:
+    state = json.loads(sim.state_path.read_text())
+    return Legacy(
+        tuple(entry.outcome for entry in sim.entries(RunEnded)),
+        sim.spent.iterations,
+        sim.spent.turns,
+        sim.spent.cost,
+        sim.spent.tokens,
+        len(sim.processes),
+        {key: state[key] for key in ("task", "phase", "iteration", "iterations", "outcome", "active") if key in state},
+        tuple(sorted(path for path in files(sim) if "completion-" not in path)),
+        sum("completion-" in path for path in files(sim)),
+        tuple(sorted(entry.signal.name for entry in sim.entries(SignalTaken))),
+    )
+
+
+def files(sim: Simulation) -> list[str]:
+    """Every file, without what a crash may leave: temporary files, torn lines, copies of edits."""
+    found = [path for path in sim.root.rglob("*") if path.is_file()]
+    kept = [path for path in found if not path.name.endswith((".tmp", ".torn")) and path.parent.name != "edited"]
+    assert all(path.name.startswith(".") for path in found if path.name.endswith(".tmp"))
+    return [str(path.relative_to(sim.root)) for path in kept]
+
+
+def assert_sound(sim: Simulation) -> None:
+    """What holds after every run, whatever happened to its engines."""
+    started = [entry.turn for entry in sim.entries(TurnStarted)]
+    assert started == list(range(1, len(started) + 1)), "a turn was started twice"
+    assert sorted(entry.turn for entry in sim.entries(TurnEnded)) == started, "a turn ended twice or never"
+    assert started == sorted(sim.processes)
+    names = [entry.signal.name for entry in sim.entries(SignalTaken)]
+    assert len(names) == len(set(names)), "a signal was handled twice"
+    inputs = sim.run_dir / "signals" / "inputs"
+    assert [path.name for path in inputs.glob("[!.]*")] == [], "a signal was left behind"
+    assert not (sim.run_dir / "commit.json").exists()
+    read_state(sim.state_path.read_text(), "state.json", sim.loop.fixed)
+    json.loads((sim.root / HOME / "current-loop.json").read_text())
+    documents, _ = Documents.open(sim.root, sim.run_dir)
+    assert list(documents.edited()) == []
+
+
+def undisturbed(script: Script, root: Path) -> tuple[Legacy, list[str]]:
+    """What comes of a run when nothing happens to it, and the system calls that it makes."""
+    sim, disks = script.staged(root), [Disk() for _ in script.outcomes]
+    lived(sim, disks, len(script.outcomes), 0.0)
+    assert_sound(sim)
+    return legacy(sim), [call for disk in disks for call in disk.calls]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_scripts_go_as_they_say(tmp_path: Path, name: str) -> None:
+    left, calls = undisturbed(SCRIPTS[name], tmp_path)
+    assert left.outcomes == SCRIPTS[name].outcomes
+    assert left.turns == left.processes == len(SCRIPTS[name].plays)
+    assert len(calls) > 50
+
+
+def test_the_whole_script_has_everything_in_it(tmp_path: Path) -> None:
+    left, _ = undisturbed(SCRIPTS["whole"], tmp_path)
+    assert (left.iterations, left.turns, left.cost) == (3, 5, 1.25)
+    assert [iteration["action"] for iteration in left.state["iterations"]][:2] == ["first", "second"]
+    assert left.state["task"] == "make it work well"
+    assert left.signals == ("1-PAUSE.yaml", "2-RESUME.yaml")
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("how", Cut, ids=lambda how: how.value)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_power_cut_at_any_system_call_makes_no_difference(tmp_path: Path, name: str, how: Cut, shard: int) -> None:
+    script = SCRIPTS[name]
+    expected, calls = undisturbed(script, tmp_path / "undisturbed")
+    if how is Cut.AFTER and name != "whole":
+        pytest.skip("the next call's BEFORE is the same but for what is done between two calls")
+    for cut in range(shard + 1, len(calls) + 1, SHARDS):
+        if how is Cut.HALF and calls[cut - 1] != "write":
+            continue
+        sim = script.staged(tmp_path / str(cut))
+        lived(sim, cut_at(cut, how), len(script.outcomes), downtime=0.0)
+        assert_sound(sim)
+        assert legacy(sim) == expected, f"cut {how.value} call {cut}, {calls[cut - 1]}"
+
+
+def cut_at(number: int, how: Cut) -> Iterator[Disk]:
+    """Disks of which the one that meets the call with that number fails at it, counted over all of them."""
+    before = 0
+    for _ in range(20):
+        disk = Disk(number - before if number > before else None, how)
+        yield disk
+        before += len(disk.calls)
+
+
+@pytest.mark.parametrize("downtime", [1.0, 100.0])
+@pytest.mark.parametrize("name", ["whole", "limited"])
+def test_agents_that_go_on_while_no_engine_is_there_make_no_difference(
+    tmp_path: Path, name: str, downtime: float
+) -> None:
+    script = replace(SCRIPTS[name], signals=(), edited_at=None)
+    expected, calls = undisturbed(script, tmp_path / "undisturbed")
+    for cut in range(3, len(calls) + 1, 7):
+        sim = script.staged(tmp_path / str(cut))
+        lived(sim, cut_at(cut, Cut.BEFORE), len(script.outcomes), downtime)
+        assert_sound(sim)
+        assert legacy(sim) == expected, f"cut before call {cut}, {calls[cut - 1]}"
+
+
+@pytest.mark.parametrize("seed", range(SHARDS))
+def test_a_second_power_cut_during_the_recovery_makes_no_difference(tmp_path: Path, seed: int) -> None:
+    script, chance = SCRIPTS["whole"], random.Random(seed)
+    expected, calls = undisturbed(script, tmp_path / "undisturbed")
+    for number in range(15):
+        first, second = chance.randint(1, len(calls)), chance.randint(1, 30)
+        hows = chance.choice(list(Cut)), chance.choice(list(Cut))
+        sim = script.staged(tmp_path / str(number))
+        lived(sim, [Disk(first, hows[0]), Disk(second, hows[1])], 1, downtime=0.0)
+        assert_sound(sim)
+        assert legacy(sim) == expected, f"cuts at {first} and {second}, {hows}"
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_the_snapshot_before_the_run_is_there_whenever_the_power_went(tmp_path: Path, cut: int) -> None:
+    sim = SCRIPTS["whole"].staged(tmp_path)
+    lived(sim, cut_at(cut, Cut.BEFORE), 1, downtime=0.0)
+    assert [entry.label for entry in sim.entries(SnapshotTaken)] == ["before the run"]

@@ -1,0 +1,209 @@
+"""Whatever agents do, say and write: the verdict is the engine's, and every run ends."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from simulation import Play, PowerCut, Simulation, breaks, works
+
+from ralph.core.errors import StateError
+from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import SignalType
+from ralph.core.turns import TurnEnd
+from ralph.workflows.loop.rules import HOME
+
+MOST_ITERATIONS = 5
+MOST_ACTIVE = 120.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def coarse_polling() -> Iterator[None]:
+    """Look at the mailbox less often than in earnest: nothing here depends on it, and it is most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ralph.engine.kernel.POLL", 4.0)
+        yield
+
+
+def lies_in_the_state(sim: Simulation) -> None:
+    """Writes success into the document that holds the state."""
+    if sim.state_path.exists():
+        state = json.loads(sim.state_path.read_text())
+        said = {"phase": "done", "outcome": "success", "reason": "all checks pass", "active": False}
+        sim.state_path.write_text(json.dumps({**state, **said}))
+
+
+def lies_about_the_phase(sim: Simulation) -> None:
+    """Sets the counters back."""
+    if sim.state_path.exists():
+        state = json.loads(sim.state_path.read_text())
+        sim.state_path.write_text(json.dumps({**state, "phase": "act", "iteration": 1, "iterations": []}))
+
+
+def lies_in_the_copy(sim: Simulation) -> None:
+    """Writes success into the document that people's tools read."""
+    (sim.root / HOME).mkdir(parents=True, exist_ok=True)
+    (sim.root / HOME / "current-loop.json").write_text('{"active": false, "lastResult": "PASS"}')
+
+
+def garbles_the_state(sim: Simulation) -> None:
+    """Leaves half a document."""
+    if sim.state_path.exists():
+        sim.state_path.write_bytes(b'{"schema": 1, "phase": \xff')
+
+
+def removes_the_documents(sim: Simulation) -> None:
+    """Deletes what the engine wrote."""
+    for path in (sim.state_path, sim.root / HOME / "current-loop.json"):
+        path.unlink(missing_ok=True)
+
+
+def appends_to_the_journal(sim: Simulation) -> None:
+    """Forges an end of the run."""
+    with (sim.run_dir / "journal.jsonl").open("a") as file:
+        file.write('{"seq": 3, "type": "run.ended", "outcome": "success", "hash": "0000000000000000"}\n')
+
+
+def tears_the_journal(sim: Simulation) -> None:
+    """Appends half a line."""
+    with (sim.run_dir / "journal.jsonl").open("a") as file:
+        file.write('{"seq": 3, "type": "run.')
+
+
+def nothing(sim: Simulation) -> None:
+    """Leaves everything as it is."""
+
+
+HONEST: tuple[Callable[[Simulation], None], ...] = (nothing, works, breaks)
+TAMPERING: tuple[Callable[[Simulation], None], ...] = (
+    lies_in_the_state,
+    lies_about_the_phase,
+    lies_in_the_copy,
+    garbles_the_state,
+    removes_the_documents,
+    appends_to_the_journal,
+    tears_the_journal,
+)
+ANSWERS = ({"summary": "all checks pass, the work is done"}, {"summary": "x", "outcome": "success"}, None)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A whole run: what its agents do in turn, and what happens to the engine and its people meanwhile."""
+
+    plays: tuple[Play, ...]
+    kills: tuple[float, ...] = ()
+    """When the engine is killed."""
+    downtime: float = 3.0
+    signals: tuple[tuple[float, SignalType], ...] = ()
+    cost: float | None = None
+
+
+def plays(deeds: tuple[Callable[[Simulation], None], ...]) -> st.SearchStrategy[Play]:
+    ends = (
+        TurnEnd.FINISHED,
+        TurnEnd.FINISHED,
+        TurnEnd.FAILED,
+        TurnEnd.IDLE,
+        TurnEnd.WALL,
+        TurnEnd.LIMITED,
+        TurnEnd.INTERRUPTED,
+        TurnEnd.UNAVAILABLE,
+    )
+    return st.builds(
+        Play,
+        does=st.sampled_from(deeds),
+        meanwhile=st.sampled_from(deeds),
+        end=st.sampled_from(ends),
+        seconds=st.sampled_from((5.0, 10.0, 40.0)),
+        cost=st.sampled_from((None, 0.0, 0.25, 3.0)),
+        tells=st.sampled_from((0, 1, 4)),
+        errors=st.sampled_from(((), (), ("summary: Field required",))),
+        answer=st.sampled_from(ANSWERS),
+        resets_in=st.sampled_from((0.0, 60.0)),
+        error=st.sampled_from(("", "exit code 1")),
+    )
+
+
+def stories(deeds: tuple[Callable[[Simulation], None], ...]) -> st.SearchStrategy[Story]:
+    moments = st.integers(0, 120).map(lambda n: n / 2)
+    return st.builds(
+        Story,
+        plays=st.lists(plays(deeds), min_size=1, max_size=6).map(tuple),
+        kills=st.lists(moments, max_size=3).map(tuple),
+        downtime=st.sampled_from((0.0, 3.0, 100.0)),
+        signals=st.lists(st.tuples(moments, st.sampled_from(list(SignalType))), max_size=2).map(tuple),
+        cost=st.sampled_from((None, None, 2.0)),
+    )
+
+
+def told(story: Story) -> None:
+    """Live through a story, resuming after every crash and pause, and look at how it ends."""
+    with tempfile.TemporaryDirectory() as root:
+        limits = Limits(iterations=MOST_ITERATIONS, active_seconds=MOST_ACTIVE, cost=story.cost)
+        sim = Simulation(
+            Path(root), lambda turn: story.plays[(turn.number - 1) % len(story.plays)], limits=limits, most_turns=300
+        )
+        for moment in story.kills:
+            sim.after(moment, sim.kill_engine)
+        for moment, kind in story.signals:
+            sim.after(moment, lambda kind=kind: sim.mailbox.post(kind))
+        outcome = lived_through(sim, story.downtime)
+        if outcome is None:
+            return
+        assert not outcome.succeeded or "works" in sim.tree
+        assert sim.spent.iterations <= MOST_ITERATIONS
+        assert sim.spent.turns == len(sim.processes)
+        assert all(process.result for process in sim.processes.values()), "an agent was left running"
+        assert sim.ledger().reserved == 0.0
+
+
+def lived_through(sim: Simulation, downtime: float) -> Outcome | None:
+    """The outcome of the run; None where the engine refused to go on with what was tampered with."""
+    for engine in count(1):
+        assert engine <= 10, "the run does not end"
+        try:
+            outcome = sim.run().outcome
+        except PowerCut:
+            sim.clock.pass_by(downtime)
+            continue
+        except StateError:
+            return None
+        if outcome is not Outcome.PAUSED:
+            return outcome
+    raise AssertionError("never reached")
+
+
+OURS = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+
+
+@OURS
+@given(stories(HONEST))
+def test_the_verdict_is_what_the_tree_says(story: Story) -> None:
+    told(story)
+
+
+@OURS
+@given(stories(HONEST + TAMPERING))
+@example(Story((Play(lies_in_the_state, seconds=40.0),), kills=(30.0,), downtime=100.0))
+@example(Story((Play(meanwhile=lies_in_the_state, seconds=40.0),), kills=(22.0,)))
+@example(Story((Play(removes_the_documents, seconds=40.0), Play()), kills=(30.0,), downtime=100.0))
+@example(Story((Play(appends_to_the_journal, seconds=40.0),)))
+def test_nothing_that_an_agent_writes_makes_a_success(story: Story) -> None:
+    told(story)
+
+
+@pytest.mark.parametrize("deed", TAMPERING, ids=lambda deed: deed.__name__)
+@pytest.mark.parametrize("killed", [False, True], ids=["engine alive", "engine dead"])
+def test_each_lie_on_its_own_is_no_success(deed: Callable[[Simulation], None], killed: bool) -> None:
+    told(Story((Play(deed, seconds=40.0),), kills=(30.0,) if killed else (), downtime=100.0))
+
+
+def test_a_success_that_is_broken_again_before_it_was_seen_is_none() -> None:
+    told(Story((Play(meanwhile=works, does=breaks, seconds=40.0),)))
