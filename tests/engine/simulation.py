@@ -114,6 +114,8 @@ class Cut(Enum):
     AFTER = "after"
     HALF = "half"
     """After half of the bytes of a write."""
+    LOST = "lost"
+    """Before the call, and everything that was not synced to the disk is lost."""
 
 
 class Disk:
@@ -125,6 +127,8 @@ class Disk:
         self._dead = False
         self._unfinished: int | None = None
         """The descriptor of a temporary file, which dies with the process."""
+        self._unsynced: list[tuple[str, Callable[[], object]]] = []
+        """How to take back what was not synced yet, by the file or directory whose sync makes it last."""
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._dead:
@@ -137,9 +141,14 @@ class Disk:
             self._done(function, *args, **kwargs)
         elif self._how is Cut.HALF and function is os.write:
             os.write(args[0], args[1][: len(args[1]) // 2])
+        elif self._how is Cut.LOST:
+            for _, take_back in reversed(self._unsynced):
+                take_back()
         raise PowerCut
 
     def _done(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._how is Cut.LOST:
+            self._note(function, *args)
         if function is os.fsync:
             return None  # what a process sees of its files does not depend on it, and it is slow
         result = function(*args, **kwargs)
@@ -148,6 +157,19 @@ class Disk:
         if function is os.rename:
             self._unfinished = None
         return result
+
+    def _note(self, function: Callable[..., Any], *args: Any) -> None:
+        """Remember what a call changes until it is synced: the bytes of a file, the names in a directory."""
+        if function is os.write:
+            path, size = os.readlink(f"/proc/self/fd/{args[0]}"), os.fstat(args[0]).st_size
+            self._unsynced.append((path, lambda: os.path.exists(path) and os.truncate(path, size)))
+        elif function is os.fsync:
+            synced = os.readlink(f"/proc/self/fd/{args[0]}")
+            self._unsynced = [(path, take_back) for path, take_back in self._unsynced if path != synced]
+        elif function in (os.rename, os.unlink):
+            changed = Path(args[-1])
+            old = changed.read_bytes() if changed.exists() else None
+            self._unsynced.append((str(changed.parent), lambda: _restore(changed, old)))
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -165,6 +187,13 @@ class Disk:
             if self._dead and self._unfinished is not None and self.calls[-1] != "rename":
                 with contextlib.suppress(OSError):
                     os.close(self._unfinished)
+
+
+def _restore(path: Path, data: bytes | None) -> None:
+    if data is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(data)
 
 
 def _nothing(sim: "Simulation") -> None:
@@ -299,7 +328,7 @@ class SimMailbox:
 
     def post(self, kind: SignalType, message: str = "", name: str = "") -> None:
         number = len(self.waiting) + len(self.settled) + 1
-        self.waiting.append(Signal(name or f"signal.{number:03d}.yaml", kind, message))
+        self.waiting.append(Signal(name or f"signal.{number:03d}.yaml", kind, message, stamp=str(number)))
 
     def peek(self) -> Sequence[Signal]:
         return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
@@ -369,6 +398,7 @@ class Simulation:
         self.verdicts: list[tuple[str, bool]] = []
         self.processes: dict[int, Process] = {}
         self.onlooker = Onlooker()
+        self._read: tuple[object, list[Record]] = (None, [])
         self.kernel: Kernel[Any] | None = None
         self.loop = Loop(
             task,
@@ -451,8 +481,13 @@ class Simulation:
             raise PowerCut
 
     def records(self) -> list[Record]:
-        """The journal, verified."""
-        return read_records(self.run_dir / "journal.jsonl")
+        """The journal, verified; read again only where it has changed."""
+        path = self.run_dir / "journal.jsonl"
+        status = path.stat()
+        mark = (status.st_size, status.st_mtime_ns)
+        if self._read[0] != mark:
+            self._read = (mark, read_records(path))
+        return self._read[1]
 
     def entries(self, kind: type[E]) -> list[E]:
         """All entries of one kind."""

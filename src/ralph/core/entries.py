@@ -41,6 +41,8 @@ class TurnStarted:
     """Money set aside for it while it runs."""
     repair: bool = False
     """Whether it only has to answer again, in the form that was asked for."""
+    counts: bool = False
+    """Whether its work is an iteration."""
 
 
 @dataclass(frozen=True)

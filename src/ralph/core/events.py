@@ -48,7 +48,9 @@ class TurnEnded:
     role: str
     attempt: int
     result: TurnResult
-    spent: Spent
+    counts: bool = False
+    """Whether it is an iteration, if it is the last turn for its work."""
+    spent: Spent = field(default_factory=Spent)
     retry_at: float | None = None
     """When the work will be tried again; only the engine is concerned with such a turn."""
     retry_reason: str = ""
@@ -62,7 +64,7 @@ class ChecksEnded:
 
     key: str
     verdict: Verdict
-    spent: Spent
+    spent: Spent = field(default_factory=Spent)
 
 
 @dataclass(frozen=True)
@@ -101,3 +103,5 @@ class Changes(Generic[S]):
     state: S
     documents: Mapping[str, str] = field(default_factory=dict)
     """New content by path, relative to the root; written together or not at all."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """What only shows the state to others: written by the latest run, and never read back."""

@@ -83,13 +83,13 @@ class Limits:
             return Outcome.LIMIT_TOKENS
         return None
 
-    def out_of_iterations(self, spent: Spent) -> bool:
+    def out_of_iterations(self, spent: Spent, under_way: int = 0) -> bool:
         """Whether no further iteration may begin; the last allowed one is always finished and judged."""
-        return self.iterations is not None and spent.iterations >= self.iterations
+        return self.iterations is not None and spent.iterations + under_way >= self.iterations
 
     def may_reserve(self, spent: Spent, reserved: float, estimate: float) -> bool:
-        """Whether one more turn fits beside the money already reserved for running ones."""
-        return self.cost is None or reserved == 0.0 or spent.cost + reserved + estimate <= self.cost
+        """Whether the money for one more turn is there beside what is reserved for running ones."""
+        return self.cost is None or spent.cost + reserved + estimate <= self.cost
 
     def remaining_cost(self, spent: Spent, reserved: float = 0.0) -> float | None:
         """The money a new turn may use."""

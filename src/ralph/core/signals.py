@@ -29,3 +29,5 @@ class Signal:
     """The name of its file."""
     type: SignalType
     message: str = ""
+    stamp: str = ""
+    """What tells this file from a later one of the same name."""

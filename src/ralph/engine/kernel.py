@@ -7,9 +7,9 @@ policies beside it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, assert_never
+from typing import Generic, assert_never
 
 from ralph.core.entries import (
     ChecksStarted,
@@ -80,14 +80,14 @@ class Kernel(Generic[S]):
         self.world = world
         self.ledger = ledger
         self._start = start
-        self._jobs: dict[str, asyncio.Task[Event]] = {}
+        self._jobs: dict[str, asyncio.Task[TurnEnded | ChecksEnded]] = {}
         self._running: dict[int, tuple[Turn, Usage]] = {}
-        self._activity = Activity(world.clock.now)
-        self._wake = asyncio.Event()
         self._waiting: set[str] = set()
         self._asked: list[Signal] = []
+        self._activity = Activity(world.clock.now)
+        self._wake = asyncio.Event()
         self._stop: Stop | None = None
-        self._over_limit: Outcome | None = None
+        self._over_limit = False
         self._snapshot_notices = 0
 
     async def run(self) -> Stop:
@@ -105,25 +105,22 @@ class Kernel(Generic[S]):
         self._take_edits()
         if self._stop:
             return self._stop
-        if not self.ledger.paused:
-            decision = self.workflow.decide(self.state, self.world.clock.now())
-            match decision:
-                case Stop():
-                    return decision
-                case StartTurns(turns):
-                    if stop := self._start_turns(turns):
-                        return stop
-                case RunChecks(key):
-                    self._start_job(key, self._check(decision))
-                case _:
-                    assert_never(decision)
+        decision = self.workflow.decide(self.state, self.world.clock.now())
+        match decision:
+            case Stop():
+                return decision
+            case StartTurns(turns):
+                limit = None if self.ledger.paused else self._start_turns(turns)
+                if limit and not self._jobs:
+                    return limit
+            case RunChecks(key):
+                if key not in self._jobs and not self.ledger.paused:
+                    self._jobs[key] = asyncio.create_task(self._check(decision))
+            case _:
+                assert_never(decision)
         if self._waiting.issuperset(self._jobs) and (stop := self._reason_not_to_wait()):
             return stop
-        for event in await self._next_events():
-            self._commit(event)
-            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE:
-                return Stop(Outcome.AGENT_UNAVAILABLE, event.result.error)
-        return None
+        return self._accept(await self._next_events())
 
     def ask(self, signal: Signal) -> None:
         """Take a signal that did not come through the mailbox."""
@@ -137,20 +134,20 @@ class Kernel(Generic[S]):
 
     def _take_up(self) -> None:
         """Journal that this engine is here, and carry on where the journal ends."""
-        now = self.world.clock.now()
-        extended = self.ledger.extended_limits(self._start.granted, now)
-        reached = self.ledger.ended
+        extended = self.ledger.extended_limits(self._start.granted, self.world.clock.now())
+        if extended != self.ledger.limits and self.ledger.ended:
+            self._journal(LimitExtended(extended, f"resumed after {self.ledger.ended.outcome}"))
         self._journal(self._start.entry)
-        if extended != self.ledger.limits and reached:
-            self._journal(LimitExtended(extended, f"resumed after {reached.outcome}"))
         for notice in self._start.notices:
             self._journal(Notice(notice))
+        if self.ledger.aborted:
+            self._stop = _aborted(self.ledger.aborted)
         self.state = self._load()
-        if not self._start.entry.resumed and (base := self._snapshot("before the run")):
+        if not self.ledger.snapshots and (base := self._snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
         for key, work in self.ledger.work.items():
             if work.open:
-                self._start_job(key, self._adopt(work.open))
+                self._start_turn(self._request(key, work.open), work)
 
     def _load(self) -> S:
         """The state that the documents describe, and what has happened since they were written."""
@@ -161,40 +158,57 @@ class Kernel(Generic[S]):
                 state = self.workflow.accept(state, entry, record.at).state
         return state
 
+    def _request(self, key: str, started: TurnStarted) -> TurnRequest:
+        """What a turn that an earlier engine started was asked for."""
+        decision = self.workflow.decide(self.state, self.world.clock.now())
+        wanted = decision.turns if isinstance(decision, StartTurns) else ()
+        bare = TurnRequest(key, started.role, "", counts=started.counts)
+        return next((request for request in wanted if request.key == key), bare)
+
     def _take_signals(self) -> None:
         while self._asked:
             self._heed(self._asked.pop(0))
         for signal in self.world.mailbox.peek():
-            if signal.name not in self.ledger.taken:
+            if (signal.name, signal.stamp) not in self.ledger.taken:
                 self._heed(signal)
             self.world.mailbox.settle(signal, _ACTIONS[signal.type])
 
     def _heed(self, signal: Signal) -> None:
         self._commit(SignalTaken(signal))
         if signal.type is SignalType.ABORT:
-            self._stop = Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
+            self._stop = _aborted(signal)
 
     def _take_edits(self) -> None:
-        for path, content in self.world.store.edited():
+        for path, content in list(self.world.store.edited()):
             self._commit(DocumentEdited(path, content))
 
     def _start_turns(self, requests: tuple[TurnRequest, ...]) -> Stop | None:
-        """Start what is not under way yet, as far as the limits allow."""
+        """Start what is not under way yet; the limit that keeps the rest from starting."""
         for request in requests:
             if request.key in self._jobs:
                 continue
-            if stop := self._limit_before(request):
-                return None if self._jobs else stop
-            self._start_job(request.key, self._turn(request))
+            if limit := self._limit_before(request):
+                return limit
+            self._start_turn(request, self.ledger.work.get(request.key) or Work())
         return None
+
+    def _start_turn(self, request: TurnRequest, work: Work) -> None:
+        """Start a turn, or wait until it may be tried again."""
+        until = work.last.retry_at if work.last and not work.open else None
+        if until is not None and until > self.world.clock.now():
+            self._jobs[request.key] = asyncio.create_task(self._turn_later(request, work, until))
+        else:
+            self._jobs[request.key] = asyncio.create_task(self._turn(request, self._open(request, work)))
 
     def _limit_before(self, request: TurnRequest) -> Stop | None:
         """The limit that keeps this turn from starting."""
-        now, limits, spent = self.world.clock.now(), self.ledger.limits, self.ledger.spent
-        reached = limits.reached(spent, now)
-        if reached is None and request.counts and limits.out_of_iterations(spent):
+        ledger, limits = self.ledger, self.ledger.limits
+        reached = limits.reached(ledger.spent, self.world.clock.now())
+        under_way = ledger.iterations_under_way(but=request.key)
+        if reached is None and request.counts and limits.out_of_iterations(ledger.spent, under_way):
             reached = Outcome.LIMIT_ITERATIONS
-        if reached is None and not limits.may_reserve(spent, self.ledger.reserved, self.ledger.estimate(request.role)):
+        estimate = ledger.estimate(request.role)
+        if reached is None and self._running and not limits.may_reserve(ledger.spent, ledger.reserved, estimate):
             reached = Outcome.LIMIT_COST
         return Stop(reached, limit_reason(reached, limits)) if reached else None
 
@@ -206,21 +220,23 @@ class Kernel(Generic[S]):
         reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._jobs else None
         return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
 
-    def _start_job(self, key: str, work: Coroutine[Any, Any, Event]) -> None:
-        if key in self._jobs:
-            work.close()
-            return
-        self._jobs[key] = asyncio.create_task(work)
-
-    async def _next_events(self) -> list[Event]:
+    async def _next_events(self) -> list[TurnEnded | ChecksEnded]:
         """Wait until something happens: a turn or checks end, a signal comes, a limit is reached."""
-        self._wake.clear()
         waker = asyncio.create_task(self._wake.wait())
         done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
         waker.cancel()
+        self._wake.clear()
         await self._hold_limits()
         ended = [key for key, job in self._jobs.items() if job in done]
         return [self._jobs.pop(key).result() for key in ended]
+
+    def _accept(self, events: list[TurnEnded | ChecksEnded]) -> Stop | None:
+        stop = None
+        for event in events:
+            self._commit(self._accounted(event))
+            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE:
+                stop = Stop(Outcome.AGENT_UNAVAILABLE, event.result.error)
+        return stop
 
     async def _hold_limits(self) -> None:
         """Cut the turns under way when a limit of the run is crossed."""
@@ -228,8 +244,8 @@ class Kernel(Generic[S]):
             return
         used = sum((usage for _, usage in self._running.values()), Usage())
         spent = self.ledger.with_activity(self._activity.peek())
-        self._over_limit = self.ledger.limits.reached(spent, self.world.clock.now(), running=used)
-        if self._over_limit:
+        if self.ledger.limits.reached(spent, self.world.clock.now(), running=used):
+            self._over_limit = True
             await self._stop_turns("cut")
 
     async def _stop_turns(self, reason: str) -> None:
@@ -240,53 +256,34 @@ class Kernel(Generic[S]):
         """End what is under way, and account for it."""
         running = {turn.request.key for turn, _ in self._running.values()}
         for key, job in self._jobs.items():
-            if key not in running:
+            if key not in running and not job.done():
                 job.cancel()
         await self._stop_turns("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped")
-        for outcome in await asyncio.gather(*self._jobs.values(), return_exceptions=True):
-            if isinstance(outcome, TurnEnded):
-                self._commit(outcome)
-            elif isinstance(outcome, Exception):
-                raise outcome
+        for ended in await asyncio.gather(*self._jobs.values(), return_exceptions=True):
+            if isinstance(ended, TurnEnded):
+                self._commit(self._accounted(ended))
+            elif isinstance(ended, Exception):
+                raise ended
 
-    async def _turn(self, request: TurnRequest) -> TurnEnded:
-        """The work behind one key: a turn, and as many more as its failures are worth."""
-        while True:
-            work = self.ledger.work.get(request.key) or Work()
-            if work.last and work.last.retry_at is not None:
-                await self._wait_until(work.last)
-            ended = await self._one_turn(self._open(request, work), request)
-            if ended.retry_at is None or self._stop:
-                return ended
-            self._journal(ended)
-
-    async def _adopt(self, started: TurnStarted) -> Event:
-        """Take over a turn that an earlier engine started, with the request it was started for."""
-        decision = self.workflow.decide(self.state, self.world.clock.now())
-        requests = decision.turns if isinstance(decision, StartTurns) else ()
-        request = next((r for r in requests if r.key == started.key), None)
-        request = request or TurnRequest(started.key, started.role, "")
-        return await self._turn(request)
-
-    async def _wait_until(self, ended: TurnEnded) -> None:
+    async def _turn_later(self, request: TurnRequest, work: Work, until: float) -> TurnEnded:
         """Let the time until the next try pass; only a wait for the provider is not active time."""
-        delay = (ended.retry_at or 0.0) - self.world.clock.now()
-        if delay <= 0:
-            return
-        limited = ended.result.end is TurnEnd.LIMITED
-        self._waiting.add(ended.key)
-        with contextlib.nullcontext() if limited else self._activity.working():
-            await self.world.clock.sleep(delay)
-        self._waiting.discard(ended.key)
+        limited = work.last is not None and work.last.result.end is TurnEnd.LIMITED
+        self._waiting.add(request.key)
+        try:
+            with contextlib.nullcontext() if limited else self._activity.working():
+                await self.world.clock.sleep(until - self.world.clock.now())
+        finally:
+            self._waiting.discard(request.key)
+        return await self._turn(request, self._open(request, work))
 
     def _open(self, request: TurnRequest, work: Work) -> Turn:
         """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
-        errors = work.last.result.answer_errors if work.last and work.last.repair else ()
+        errors = work.broken.result.answer_errors if work.broken else ()
         if work.open:
-            return Turn(work.open.turn, work.open.attempt, request, repair=errors)
-        number = self.ledger.turns + 1
-        budget = self.ledger.limits.remaining_cost(self.ledger.spent, self.ledger.reserved)
-        reserved = self.ledger.estimate(request.role)
+            return self._enter(Turn(work.open.turn, work.open.attempt, request, repair=errors))
+        ledger = self.ledger
+        number, reserved = ledger.turns + 1, ledger.estimate(request.role)
+        budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
         self._journal(
             TurnStarted(
                 number,
@@ -296,37 +293,57 @@ class Kernel(Generic[S]):
                 self._start.agent,
                 reserved,
                 repair=bool(errors),
+                counts=request.counts,
             )
         )
-        return Turn(number, work.attempt, request, budget, errors)
+        return self._enter(Turn(number, work.attempt, request, budget, errors))
 
-    async def _one_turn(self, turn: Turn, request: TurnRequest) -> TurnEnded:
-        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
+    def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())
+        return turn
+
+    async def _turn(self, request: TurnRequest, turn: Turn) -> TurnEnded:
+        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
         work = self.ledger.work[request.key]
         adopted_at = self.world.clock.now()
         with self._activity.working():
             result = await self.world.turns.run(turn, self._watcher(turn))
         del self._running[turn.number]
-        self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
+        if result.end is not TurnEnd.INTERRUPTED:
+            self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
         result = replace(result, change=self._snapshot(f"turn {turn.number} ({request.role})"))
-        if work.last and work.last.repair:
-            result = _mended(work.last.result, result)
-        return self._judge(turn, request, work, result)
+        if work.broken:
+            result = _mended(work.broken.result, result)
+        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts)
+        return self._judged(ended, work, turn, request)
 
-    def _judge(self, turn: Turn, request: TurnRequest, work: Work, result: TurnResult) -> TurnEnded:
+    def _judged(self, ended: TurnEnded, work: Work, turn: Turn, request: TurnRequest) -> TurnEnded:
         """Whether this was the last turn for its work."""
-        now = self.world.clock.now()
-        repair = bool(result.answer_errors) and result.end is TurnEnd.FINISHED and not turn.repair
-        if result.answer_errors and turn.repair and request.answer_required:
+        now, result = self.world.clock.now(), ended.result
+        broken = bool(result.answer_errors) and result.end is TurnEnd.FINISHED
+        if broken and not turn.repair:
+            why = "the answer is not in the form that was asked for"
+            return replace(ended, retry_at=now, retry_reason=why, repair=True)
+        if broken and request.answer_required:
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
         retry = retry_after(result, attempt=work.attempt, interruptions=work.interruptions, now=now)
-        again = now if repair else retry.at if retry else None
-        why = "the answer is not in the form that was asked for" if repair else retry.reason if retry else ""
-        final = again is None and result.end is not TurnEnd.STOPPED
+        if retry is None:
+            return replace(ended, result=result)
+        return replace(ended, result=result, retry_at=retry.at, retry_reason=retry.reason)
+
+    def _accounted(self, event: TurnEnded | ChecksEnded) -> TurnEnded | ChecksEnded:
+        """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
         spent = self.ledger.with_activity(self._activity.take())
-        spent = spent.with_turn(result.usage, counts=request.counts and final)
-        return TurnEnded(request.key, turn.number, request.role, turn.attempt, result, spent, again, why, repair)
+        if isinstance(event, ChecksEnded):
+            return replace(event, spent=spent)
+        after = spent.with_turn(event.result.usage, counts=False)
+        if event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED:
+            if self.ledger.limits.reached(after, self.world.clock.now()):
+                end = TurnEnd.FINISHED if event.repair else TurnEnd.CUT
+                result = replace(event.result, end=end)
+                event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
+        counts = event.counts and not _unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
+        return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
 
     def _snapshot(self, label: str) -> Change | None:
         """Record the tree, and say what could not be recorded."""
@@ -351,7 +368,7 @@ class Kernel(Generic[S]):
         self._journal(ChecksStarted(decision.key, tuple(check.command for check in decision.checks)))
         with self._activity.working():
             verdict = await self.world.checker.run(decision.key, decision.checks)
-        return ChecksEnded(decision.key, verdict, self.ledger.with_activity(self._activity.take()))
+        return ChecksEnded(decision.key, verdict)
 
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
@@ -364,6 +381,8 @@ class Kernel(Generic[S]):
         record = self.world.store.commit(now, entry, changes.documents)
         self.state = changes.state
         self._note(record)
+        for path, text in changes.copies.items():
+            self.world.store.copy(path, text)
 
     def _journal(self, entry: Entry) -> None:
         self._note(self.world.store.commit(self.world.clock.now(), entry, {}))
@@ -378,6 +397,10 @@ _ACTIONS = {
     SignalType.RESUME: "going on",
     SignalType.ABORT: "aborting",
 }
+
+
+def _aborted(signal: Signal) -> Stop:
+    return Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
 
 
 def limit_reason(reached: Outcome, limits: Limits) -> str:

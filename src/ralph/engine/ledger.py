@@ -4,12 +4,13 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ralph.core.entries import LimitExtended, Record, RunStarted, TurnStarted
+from ralph.core.entries import LimitExtended, Record, RunStarted, SnapshotTaken, TurnStarted
 from ralph.core.events import ChecksEnded, RunEnded, SignalTaken, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import SignalType
+from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd
+from ralph.engine.retry import MOST_INTERRUPTIONS
 
 _REMEMBERED_COSTS = 5
 
@@ -20,11 +21,15 @@ class Work:
 
     attempt: int = 1
     interruptions: int = 0
+    counts: bool = False
+    """Whether it is an iteration."""
     open: TurnStarted | None = None
     """A turn that was started and not yet ended."""
     opened_at: float = 0.0
     last: TurnEnded | None = None
     """The last turn that ended without settling the work."""
+    broken: TurnEnded | None = None
+    """The turn whose answer is being repaired."""
 
 
 @dataclass
@@ -37,8 +42,10 @@ class Ledger:
     """The highest turn number taken."""
     work: dict[str, Work] = field(default_factory=dict)
     paused: bool = False
-    taken: set[str] = field(default_factory=set)
+    aborted: Signal | None = None
+    taken: set[tuple[str, str]] = field(default_factory=set)
     """Signals that were acted on; one that is still in the mailbox only has to be filed."""
+    snapshots: int = 0
     costs: dict[str, deque[float]] = field(default_factory=dict)
     ended: RunEnded | None = None
     started: RunStarted | None = None
@@ -63,15 +70,18 @@ class Ledger:
                 self.limits = limits
             case TurnStarted() as entry:
                 work = self.work.setdefault(entry.key, Work())
-                work.open, work.opened_at = entry, record.at
+                work.open, work.opened_at, work.counts = entry, record.at, entry.counts
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry)
+            case SnapshotTaken():
+                self.snapshots += 1
             case ChecksEnded(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):
-                self.taken.add(signal.name)
+                self.taken.add((signal.name, signal.stamp))
                 self.paused = signal.type is SignalType.PAUSE
+                self.aborted = signal if signal.type is SignalType.ABORT else self.aborted
             case RunEnded() as entry:
                 self.ended = entry
                 self.spent = entry.spent
@@ -87,15 +97,22 @@ class Ledger:
             return
         work = self.work.setdefault(entry.key, Work())
         work.open, work.last = None, entry
-        if entry.result.end is TurnEnd.INTERRUPTED:
+        if entry.repair:
+            work.broken = entry
+        elif entry.result.end is TurnEnd.INTERRUPTED and work.interruptions < MOST_INTERRUPTIONS:
             work.interruptions += 1
-        elif entry.result.end is not TurnEnd.LIMITED and not entry.repair:
+        elif entry.result.end is not TurnEnd.LIMITED:
             work.attempt += 1
+            work.broken = None if entry.result.answer_errors else work.broken
 
     def estimate(self, role: str) -> float:
         """What the next turn of a role will cost, judged by the last ones."""
         seen = self.costs.get(role)
         return sum(seen) / len(seen) if seen else 0.0
+
+    def iterations_under_way(self, but: str) -> int:
+        """Iterations that have begun and not been counted yet, except one."""
+        return sum(work.counts for key, work in self.work.items() if key != but)
 
     @property
     def reserved(self) -> float:

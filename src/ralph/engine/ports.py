@@ -30,10 +30,14 @@ class Workflow(Protocol[S]):
 
 
 class Store(Protocol):
-    """Journal and documents, changed together."""
+    """Journal and documents, changed together, and what shows them to others."""
 
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
+        ...
+
+    def copy(self, path: str, text: str) -> None:
+        """Write what only shows the state to others."""
         ...
 
     def read(self) -> Mapping[str, str]:

@@ -23,7 +23,8 @@ def retry_after(result: TurnResult, *, attempt: int, interruptions: int, now: fl
     """The next try after such an end, or None when what came of the turn has to do."""
     match result.end:
         case TurnEnd.LIMITED:
-            return Retry(max(now, result.resets_at or now + LIMIT_WAIT), "waiting for the provider's limit")
+            known = result.resets_at is not None and result.resets_at > now
+            return Retry(result.resets_at or 0.0 if known else now + LIMIT_WAIT, "waiting for the provider's limit")
         case TurnEnd.INTERRUPTED if interruptions < MOST_INTERRUPTIONS:
             return Retry(now, "the turn was interrupted")
         case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if attempt <= len(LADDER):

@@ -64,7 +64,8 @@ class LocalTurns:
             ended = await self.keeper.run(self._job(turn, directory), tail.poll)
         except Lost:
             end_marked(TURN_MARK, self._mark(turn))
-            ended = Exit("interrupted", _started_at(directory), time.time(), error="its keeper died with it")
+            started_at, seen_at = _life_of(directory)
+            ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
         account = tail.finish()
         self._file(directory)
         answer, errors = self._answer(turn, directory, account.text)
@@ -242,11 +243,10 @@ def push_guard(environment: Mapping[str, str]) -> dict[str, str]:
     return guard
 
 
-def _started_at(directory: Path) -> float:
-    try:
-        return (directory / "pid").stat().st_mtime
-    except FileNotFoundError:
-        return time.time()
+def _life_of(directory: Path) -> tuple[float, float]:
+    """When a lost turn started, and when there was the last sign of it."""
+    times = [(directory / name).stat().st_mtime for name in ("pid", "stdout", "stderr") if (directory / name).exists()]
+    return (times[0], max(times)) if times else (time.time(), time.time())
 
 
 def _end_of(path: Path) -> str:

@@ -11,11 +11,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ralph.core.entries import Entry, Record
 from ralph.core.errors import StateError
+from ralph.core.events import DocumentEdited
 from ralph.store.files import read_limited, remove, storage, write_atomic
-from ralph.store.journal import Journal
+from ralph.store.journal import Journal, hash_in
 
 _ABSENT = ""
 
@@ -39,7 +41,7 @@ class Documents:
         journal, records = Journal.open(run_dir / "journal.jsonl")
         documents = cls(root, journal, record_path)
         if record_path.exists():
-            documents._roll_forward(json.loads(read_limited(record_path, 64 * 1024 * 1024)))
+            documents._roll_forward()
             journal, records = Journal.open(run_dir / "journal.jsonl")
             documents.journal = journal
         for record in records:
@@ -49,17 +51,16 @@ class Documents:
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
         if not changes:
-            return self.journal.append(at, entry)
+            return self.journal.append(at, entry, self._seen(entry))
         contents = {path: text.encode() for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._on_disk(path) for path in changes}
         self._keep_foreign(before)
-        line, record, line_hash = self.journal.encode(at, entry, after)
+        line, record, line_hash = self.journal.encode(at, entry, {**self._seen(entry), **after})
         ahead = {
             "schema": 1,
             "seq": record.seq,
-            "line": line.decode(),
-            "line_hash": line_hash,
+            "lines": [*self.journal.unsynced, line.decode()],
             "documents": {
                 path: {"before": before[path], "after": after[path], "content": text} for path, text in changes.items()
             },
@@ -110,13 +111,41 @@ class Documents:
         if signature := _signature(self.root / path):
             self.signatures[path] = signature
 
-    def _roll_forward(self, ahead: dict[str, object]) -> None:
-        if self.journal.seq < int(str(ahead["seq"])):
-            self.journal.append_line(str(ahead["line"]).encode(), str(ahead["line_hash"]))
-        documents = ahead["documents"]
-        if not isinstance(documents, dict):
-            raise StateError("the write-ahead record is corrupt", where=str(self.record_path))
-        for path, change in documents.items():
+    def _seen(self, entry: Entry) -> dict[str, str]:
+        """The hash of a document that somebody edited and that stays as it is now."""
+        if not isinstance(entry, DocumentEdited):
+            return {}
+        self.hashes[entry.path] = self._on_disk(entry.path)
+        self._remember(entry.path)
+        return {entry.path: self.hashes[entry.path]}
+
+    def copy(self, path: str, text: str) -> None:
+        """Write what only shows the state to others; it is not tracked, and nothing rests on it."""
+        target = self._inside(path)
+        with storage(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, text.encode())
+
+    def _ahead(self) -> dict[str, Any]:
+        try:
+            ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024, follow=False))
+            _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
+            for change in ahead["documents"].values():
+                _ = change["before"], change["after"], change["content"].encode()
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+            raise StateError(
+                f"the write-ahead record is corrupt ({error})",
+                where=str(self.record_path),
+                todo="remove it: the run then goes on from its last whole commit",
+            ) from error
+        return ahead
+
+    def _roll_forward(self) -> None:
+        ahead = self._ahead()
+        missing = int(ahead["seq"]) - self.journal.seq
+        for line in ahead["lines"][-missing:] if missing > 0 else ():
+            self.journal.append_line(line.encode(), hash_in(line))
+        for path, change in ahead["documents"].items():
             current = self._on_disk(path)
             if current == change["before"] and current != change["after"]:
                 self._write(path, change["content"].encode())

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Journal:
     seq: int
     hash: str
     size: int
+    unsynced: list[str] = field(default_factory=list)
+    """Lines that a power cut may still take."""
 
     @classmethod
     def open(cls, path: Path) -> tuple["Journal", list[Record]]:
@@ -78,8 +80,10 @@ class Journal:
                 except OSError:
                     os.ftruncate(descriptor, self.size)
                     raise
+                self.unsynced.append(line.decode())
                 if durable:
                     _syscall(os.fsync, descriptor)
+                    self.unsynced.clear()
             finally:
                 os.close(descriptor)
         self.seq += 1
@@ -90,6 +94,11 @@ class Journal:
 def read_records(path: Path) -> list[Record]:
     """All records of a journal; for those who only look."""
     return _verified(path)[0]
+
+
+def hash_in(line: str) -> str:
+    """The hash that a line ends with."""
+    return line.rpartition(', "hash": "')[2][:16]
 
 
 def chained(previous: str, text: str) -> str:
@@ -119,8 +128,8 @@ def _read_line(line: bytes, previous: str, number: int, where: str) -> tuple[Rec
     try:
         text = line.decode()
         body = json.loads(text)
-        head, mark, tail = text.rpartition(', "hash": "')
-        claimed = tail[:16]
+        head, mark, _ = text.rpartition(', "hash": "')
+        claimed = hash_in(text)
         seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None

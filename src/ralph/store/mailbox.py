@@ -5,6 +5,7 @@ The journal is the ledger of what was acted on, and is written before a file mov
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +60,7 @@ class Mailbox:
         try:
             data = read_limited(path, _codec().SIZE_LIMIT, follow=False)
             signal: Signal = _codec().parse(name, data.decode())
+            signal = replace(signal, stamp=_stamp(path))
         except FileNotFoundError:
             return None
         except (StateError, UnicodeDecodeError, OSError) as error:
@@ -78,6 +80,11 @@ class Mailbox:
             self._rejected.mkdir(exist_ok=True)
             os.rename(path, self._rejected / path.name)
         write_atomic(self._rejected / f"{path.name}.reason", f"{reason}\n".encode())
+
+
+def _stamp(path: Path) -> str:
+    status = path.lstat()
+    return f"{status.st_ino}-{status.st_mtime_ns}"
 
 
 def _codec() -> ModuleType:

@@ -112,11 +112,8 @@ class Loop:
         return TurnRequest(key, "actor", prompt, counts=True, contract="loop.actor")
 
     def _changes(self, state: LoopState) -> Changes[LoopState]:
-        documents = {
-            self.state_path: state_json(state, self.fixed),
-            f"{HOME}/current-loop.json": current_loop_json(state, self.fixed),
-        }
-        return Changes(state, documents)
+        documents = {self.state_path: state_json(state, self.fixed)}
+        return Changes(state, documents, {f"{HOME}/current-loop.json": current_loop_json(state, self.fixed)})
 
     def _edited(self, state: LoopState, path: str, content: str) -> Changes[LoopState]:
         """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's.
@@ -124,7 +121,7 @@ class Loop:
         What cannot be read is not taken in; the store keeps a copy of it.
         """
         if path != self.state_path:
-            return self._changes(state)
+            return Changes(state)
         try:
             edited = read_state(content, path, self.fixed)
         except StateError:
@@ -138,13 +135,11 @@ class Loop:
 
     def _ended(self, state: LoopState, event: RunEnded, now: float) -> Changes[LoopState]:
         """Close the documents. Where the loop itself was not done, it keeps its phase, so that it can go on."""
-        if not event.outcome.resumable:
-            state = replace(state, phase=Phase.DONE, outcome=event.outcome, reason=event.reason)
-        else:
-            state = replace(state, outcome=event.outcome, reason=event.reason)
+        phase = state.phase if event.outcome.resumable else Phase.DONE
+        state = replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True)
         report = completion_report(state, self.fixed, event, self.checks)
         changes = self._changes(state)
-        return Changes(state, {**changes.documents, report_path(HOME, now): report})
+        return replace(changes, documents={**changes.documents, report_path(HOME, now): report})
 
 
 def _reopened(state: LoopState) -> LoopState:
@@ -152,15 +147,16 @@ def _reopened(state: LoopState) -> LoopState:
 
     A document that says the work is done is only a document: the checks are run again.
     """
-    claims_success = state.outcome is not None and state.outcome.succeeded
-    state = replace(state, outcome=None, reason="", agent_error="", unverified=0)
-    if state.phase is not Phase.DONE:
+    if state.phase is Phase.DONE and state.outcome and state.outcome.succeeded:
+        return replace(state, phase=Phase.VERIFY if state.iterations else Phase.BASELINE, outcome=None, ended=False)
+    if not state.ended:
         return state
-    if not state.iterations:
-        return replace(state, phase=Phase.BASELINE)
-    if claims_success:
-        return replace(state, phase=Phase.VERIFY)
-    return replace(state, phase=Phase.ACT, iteration=state.iterations[-1].number + 1)
+    done, state = state.phase is Phase.DONE, replace(state, outcome=None, reason="", agent_error="", ended=False)
+    if not done:
+        return state
+    phase = Phase.ACT if state.iterations else Phase.BASELINE
+    number = state.iterations[-1].number + 1 if state.iterations else 0
+    return replace(state, phase=phase, iteration=number, unverified=0)
 
 
 def _baselined(state: LoopState, verdict: Verdict) -> LoopState:

@@ -65,6 +65,8 @@ class LoopState:
     """Iterations in a row whose checks could not be run."""
     outcome: Outcome | None = None
     reason: str = ""
+    ended: bool = False
+    """Whether the run itself has ended with that outcome."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Keys of `state.json` that are not Ralph's; they are kept."""
 

@@ -1,0 +1,624 @@
+"""What people mistype, what others leave on the disk, and a disk that gives out: never a traceback, always a next step."""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_loop import DONE, MARK, NEVER_DONE, SUCCEEDS, Done, Project, make_project
+
+from ralph.cli.main import main
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield from make_project(tmp_path)
+
+
+def call(project: Project, monkeypatch: pytest.MonkeyPatch, *args: str, cwd: Path | None = None) -> Done:
+    """The same as the real command line, in this process: hundreds of mistakes need not each start Python."""
+    with monkeypatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(("RALPH_", "GIT_"))]:
+            patch.delenv(name)
+        for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "HOME", MARK):
+            patch.setenv(name, project.environment[name])
+        patch.setattr(sys, "argv", ["ralph", *args])
+        patch.chdir(cwd or project.root)
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as left:
+            main()
+    assert "Traceback" not in err.getvalue(), f"`ralph {' '.join(args)[:200]}`: {err.getvalue()}"
+    return Done(left.value.code if isinstance(left.value.code, int) else 0, out.getvalue(), err.getvalue())
+
+
+def loop(*args: str, task: str = "the task", until: str = DONE) -> tuple[str, ...]:
+    return ("loop", task, "--until", until, *args)
+
+
+class TestCommandLine:
+    @pytest.mark.parametrize(
+        ("args", "code", "says"),
+        [
+            (loop("--agent", "scriptd"), 2, "did you mean scripted?"),
+            (loop("--agent", "command"), 2, "--agent-command"),
+            (loop("--agent", "scripted"), 2, "--scenario"),
+            (loop("--agent", "scripted", "--agent-command", "true"), 2, "exclude each other"),
+            (loop(), 6, "--agent-command"),
+            (loop("--agent-command", "no-such-program --fast"), 6, "no-such-program"),
+            (loop("--agent-command", ""), 2, "empty"),
+            (loop("--agent-command", "sh 'unclosed"), 2, "unclosed"),
+            (loop("--scenario", "missing.yaml"), 2, "missing.yaml"),
+            (loop("--scenario", "."), 2, "where:"),
+            (loop("--agent-command", "true", task=""), 2, "task is empty"),
+            (loop("--agent-command", "true", task=" \n\t"), 2, "task is empty"),
+            (loop("--agent-command", "true", until=""), 2, "criterion is empty"),
+            (loop("--agent-command", "true", until="  "), 2, "criterion is empty"),
+            (loop("--agent-command", "true", until="the code is clean"), 2, "--until '`"),
+            (loop("--agent-command", "true", until="pytest -q passes"), 2, "--until '`pytest -q` passes'"),
+            (loop("--agent-command", "true", until=" passes"), 2, "--until '`"),
+            (loop("--agent-command", "true", until="`` passes"), 2, "--until '`"),
+            (loop("--agent-command", "true", until="`a` AND nice"), 2, "'nice'"),
+            (loop("--agent-command", "true", until="`a` `b`"), 2, "AND"),
+            (loop("--agent-command", "true", until="== 3 failed ==\nE  assert\n"), 2, "single quotes"),
+            (("loop", "task"), 2, "--until"),
+            (("loop",), 2, "TASK"),
+            (("lop",), 2, "ralph --help"),
+            (("status", "../../etc"), 2, "is not a run id"),
+            (("status", "261116-000000-aaaa"), 2, "there is no run"),
+            (("diff", "../../../etc/passwd"), 2, "is not a run id"),
+            (("diff", "²"), 2, "²"),
+            (("diff", "99999"), 2, "no run"),
+            (("logs", "a\nb"), 2, "is not a run id"),
+            (("clean", ".."), 2, "is not a run id"),
+            (("clean", ""), 2, ""),
+            (("resume", "1" * 5000), 2, "is not a run id"),
+            (("abort", ".."), 2, "is not a run id"),
+            (("undo", "."), 2, "is not a run id"),
+        ],
+        ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
+    )
+    def test_a_mistake_is_named_with_what_to_type_instead(
+        self,
+        project: Project,
+        monkeypatch: pytest.MonkeyPatch,
+        args: tuple[str, ...],
+        code: int,
+        says: str,
+    ) -> None:
+        done = call(project, monkeypatch, *args)
+        if args == ("clean", ""):
+            assert done.code in (0, 2)
+            return
+        assert done.code == code, done.said
+        assert says in done.err
+        assert "next:" in done.err or "--help" in done.err
+        assert not (project.root / ".ralph" / "runs").exists()
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            *("--max-iterations", "--timeout", "--max-cost", "--max-tokens"),
+            *("--turn-timeout", "--idle-timeout", "--check-timeout"),
+        ],
+    )
+    def test_a_limit_that_leaves_nothing_or_limits_nothing_is_refused(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, option: str
+    ) -> None:
+        whole = option in ("--max-iterations", "--max-tokens")
+        for value in ("0", "-1", "-0", "many", "", "nan", *(("1.5",) if whole else ("-inf", "-0.0"))):
+            done = call(project, monkeypatch, *loop("--agent-command", "true", "--dry-run", option, value))
+            assert done.code == 2, f"{option} {value!r}: {done.said}"
+            assert option in done.err
+
+    @pytest.mark.parametrize("value", ["1e9", "1e300", "inf"])
+    def test_a_limit_may_be_large(self, project: Project, value: str) -> None:
+        options = [
+            word
+            for name in ("--timeout", "--turn-timeout", "--idle-timeout", "--check-timeout")
+            for word in (name, value)
+        ]
+        done = project.play(SUCCEEDS, *options, "--max-cost", value)
+        assert done.code in (0, 2), done.said
+
+    @pytest.mark.parametrize(
+        "moment", ["yesterday", "2020-01-01T00:00", "", "0001-01-01", "9999-12-31T23:59:59", "2026-13-01", "²"]
+    )
+    def test_a_deadline_that_cannot_be_kept_is_refused(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        done = call(project, monkeypatch, *loop("--agent-command", "true", "--dry-run", "--deadline", moment))
+        assert done.code == 0 if moment.startswith("9999") else done.code == 2
+        assert moment.startswith("9999") or "--deadline" in done.err
+
+    def test_whatever_the_task_says_it_arrives_as_it_was_written(self, project: Project) -> None:
+        task = 'Füge "x" hinzu 😀\n\n## Not a heading\n{{failure}} $(touch pwned) `touch pwned` \\n ]]>\ttab'
+        agent = project.agent("cat > prompt.txt; touch done.txt")
+        done = project.ralph("loop", task, "--until", DONE, "--agent-command", agent, "--yes")
+        assert done.code == 0
+        assert task in (project.root / "prompt.txt").read_text()
+        assert not (project.root / "pwned").exists()
+        assert project.ralph("status", "--json").json["runs"][0]["task"] == task
+
+    def test_a_task_that_is_not_text_is_refused_or_taken_but_breaks_nothing(self, project: Project) -> None:
+        agent = project.agent("touch done.txt")
+        done = project.ralph("loop", os.fsdecode(b"fix \xff it"), "--until", DONE, "--agent-command", agent, "--yes")
+        assert done.code in (0, 2), done.said
+        assert project.ralph("status").code == 0
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("limts: {iterations: 3}\n", "did you mean `limits`?"),
+            ("limits: {iteration: 3}\n", "did you mean `iterations`?"),
+            ("# first\n\nturn:\n  minuts: 3\n", "line 4"),
+            ("limits: {iterations: 0}\n", "limits.iterations"),
+            ("limits: {cost: -1}\n", "limits.cost"),
+            ("limits: {minutes: .nan}\n", "limits.minutes"),
+            ("limits: 5\n", "limits"),
+            ("limits: [1]\n", "limits"),
+            ("permissions: sudo\n", "permissions"),
+            ("push: perhaps\n", "push"),
+            ("- a\n- b\n", "key: value"),
+            ("just text\n", "key: value"),
+            ("a: [1\n", "line"),
+            ("a: 1\na: 2\n", "ralph.yml"),
+            ("{[1]: 2}\n", "ralph.yml"),
+            ("? {a: 1}\n: 2\n", "ralph.yml"),
+            ("1: 2\n", "ralph.yml"),
+            ("!!python/object/apply:os.system ['touch pwned']\n", "ralph.yml"),
+            ("agent: !!python/name:os.system x\n", "ralph.yml"),
+            ("agent: " + "x" * 11_000_000, "larger"),
+            ("[" * 3000, "ralph.yml"),
+            ("a: &a [*a]\nagent: *a\n", "ralph.yml"),
+            ("\0", "ralph.yml"),
+            ("agent: scriptd\n", "did you mean scripted?"),
+            ("scenario: missing.yaml\n", "missing.yaml"),
+        ],
+        ids=lambda value: value[:30].strip() if isinstance(value, str) else None,
+    )
+    def test_a_fault_in_ralph_yml_is_named(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+    ) -> None:
+        (project.root / "ralph.yml").write_text(text)
+        done = call(project, monkeypatch, *loop("--dry-run"))
+        assert done.code == 2, done.said
+        assert says in done.err
+        assert "ralph.yml" in done.err or "scenario" in done.err or "agent" in done.err
+        doctor = call(project, monkeypatch, "doctor")
+        assert (doctor.code, "BAD" in doctor.out) == (2, True)
+        assert not (project.root / "pwned").exists()
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "turns: []",
+            "turns: [{steps: [{pacth: x}]}]",
+            "turns: [{steps: [{write: {path: ../x, content: y}}]}]",
+            "turns: [{steps: [{say: " + "x" * 11_000_000 + "}]}]",
+            "turns: " + "[" * 3000,
+            "\xff\xfe",
+            "turns: [{steps: [{sleep: .inf}]}]",
+        ],
+        ids=["empty", "none", "typo", "escape", "large", "deep", "strange", "endless"],
+    )
+    def test_a_fault_in_a_scenario_is_named_before_anything_starts(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, text: str
+    ) -> None:
+        done = call(project, monkeypatch, *loop("--yes", "--scenario", project.scenario(text)))
+        assert done.code == 2, done.said
+        assert "scenario-" in done.err
+        assert project.runs == []
+
+    @pytest.mark.parametrize("kind", ["unknown", "binary", "large", "directory", "link"])
+    def test_a_fault_in_a_prompt_of_the_project_is_named(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        path = project.root / ".ralph" / "prompts" / "loop-actor.md"
+        path.parent.mkdir(parents=True)
+        if kind == "directory":
+            path.mkdir()
+        elif kind == "link":
+            path.symlink_to(path)
+        else:
+            path.write_bytes({"unknown": b"{{tsak}}", "binary": b"\xff\xfe{{task}}", "large": b"x" * 300_000}[kind])
+        done = call(project, monkeypatch, *loop("--dry-run", "--agent-command", "true"))
+        if kind not in ("directory", "link"):
+            assert done.code == 2
+            assert "loop-actor" in done.err
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        "name", ["with space", 'quote\'s "double"', "ünï-😀", "-dash", "semi;$(touch x)", "new\nline", "%s{}"]
+    )
+    def test_a_workspace_may_have_any_name(self, tmp_path: Path, name: str) -> None:
+        for project in make_project(tmp_path, name=name):
+            assert project.play(SUCCEEDS).code == 0
+            assert "+done" in project.ralph("diff").out
+            assert project.ralph("undo").code == 0
+
+    def test_a_workspace_whose_name_is_not_text_works(self, tmp_path: Path) -> None:
+        for project in make_project(tmp_path, name=os.fsdecode(b"a\xffb")):
+            assert project.play(SUCCEEDS).code == 0
+
+    @pytest.mark.parametrize("place", [".ralph", ".ralph/runs", ".aiwg", ".aiwg/ralph", ".ralph/turn"])
+    def test_a_file_where_a_directory_belongs_is_named(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        path = project.root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine\n")
+        for command in (("status",), ("doctor",), loop("--agent-command", "touch done.txt", "--yes")):
+            done = call(project, monkeypatch, *command)
+            assert done.code != 1, done.said
+        if place != ".ralph/turn":
+            assert done.code in (2, 7)
+            assert str(path) in done.err
+            assert path.read_text() == "mine\n"
+
+    def test_a_directory_that_is_gone_is_named(self, project: Project) -> None:
+        gone = project.root / "gone"
+        gone.mkdir()
+        command = f"cd {gone} && rmdir {gone} && {sys.executable} -P -m ralph status"
+        done = subprocess.run(["sh", "-c", command], env=project.environment, capture_output=True, text=True)
+        assert done.returncode != 1
+        assert "Traceback" not in done.stderr
+
+    def test_without_git_a_run_says_how_to_go_on_and_can(self, project: Project) -> None:
+        tools = project.home / "tools"
+        tools.mkdir()
+        for tool in ("test", "touch", "sh", "cat", "env"):
+            (tools / tool).symlink_to(str(shutil.which(tool)))
+        done = project.play(SUCCEEDS, PATH=str(tools))
+        assert done.code == 2
+        assert "--no-snapshots" in done.err
+        assert project.runs == [], "a run that could not begin is no candidate for a resume"
+        assert project.play(SUCCEEDS, "--no-snapshots", PATH=str(tools)).code == 0
+        assert project.ralph("status", PATH=str(tools)).code == 0
+        assert project.ralph("doctor", PATH=str(tools)).code == 2
+
+    def test_a_read_only_disk_is_named(self, project: Project) -> None:
+        if (
+            os.geteuid() != 0
+            or subprocess.run(["mount", "--bind", project.root, project.root], capture_output=True).returncode
+        ):
+            pytest.skip("needs to mount, which needs root")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", project.root], check=True)
+            done = project.play(SUCCEEDS)
+            assert done.code == 7
+            assert ".ralph" in done.err
+            assert "ead-only" in done.err
+            assert "writable" in done.err, "making room is no help here"
+            assert project.ralph("status").code == 0
+            doctor = project.ralph("doctor")
+            assert (doctor.code, "not writable" in doctor.out) == (2, True)
+        finally:
+            subprocess.run(["umount", "-l", project.root], check=True)
+
+    def test_a_link_in_place_of_a_lock_is_not_written_through(self, project: Project) -> None:
+        victim = project.home / "victim"
+        victim.write_text("precious\n")
+        (project.root / ".ralph").mkdir()
+        (project.root / ".ralph" / "tree.lock").symlink_to(victim)
+        done = project.play(SUCCEEDS)
+        assert victim.read_text() == "precious\n"
+        assert done.code in (0, 2)
+
+    @pytest.mark.parametrize("place", [".aiwg", ".aiwg/ralph", ".ralph", ".ralph/runs"])
+    def test_a_link_that_leads_out_of_the_project_is_not_followed(self, project: Project, place: str) -> None:
+        """As a repository of somebody else may have one."""
+        outside = project.home / "outside"
+        outside.mkdir()
+        (project.root / place).parent.mkdir(parents=True, exist_ok=True)
+        (project.root / place).symlink_to(outside)
+        done = project.play(SUCCEEDS)
+        assert done.code in (2, 7), done.said
+        assert list(outside.iterdir()) == []
+
+
+JUNK = {
+    "empty": b"",
+    "truncated": b'{"schema": 1, "id": "26',
+    "text": b"junk\n",
+    "list": b"[]\n",
+    "number": b"5\n",
+    "null": b"null\n",
+    "deep": b"[" * 100_000 + b"\n",
+    "binary": b"\xff\xfe\0\n",
+    "future": b'{"schema": 99}\n',
+    "types": b'{"schema": 1, "seq": "x", "at": 5, "type": ["run.ended"], "run": {}, "agents": 5, "documents": 7, "line": 1}\n',
+    "forged": b'{"seq": 1, "at": "2026-11-16T00:00:00Z", "type": "run.ended", "spent": [1], "outcome": {}}\n',
+}
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """A project whose only run has reached its limit, and could go on."""
+    for project in make_project(tmp_path_factory.mktemp("stopped")):
+        (project.root / "ralph.yml").write_text("permissions: full-auto\n")
+        assert project.work("touch work.txt", "--max-iterations", "1").code == 3
+        yield project
+
+
+@pytest.fixture
+def copy(stopped: Project, tmp_path: Path) -> Iterator[Project]:
+    shutil.copytree(stopped.root, tmp_path / "project", symlinks=True)
+    project = Project(tmp_path / "project", stopped.home)
+    yield project
+    project.end()
+
+
+def spoil(path: Path, kind: str, victim: Path) -> None:
+    """Put something else where a file of Ralph's was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    match kind:
+        case "directory":
+            (path / "inside").mkdir(parents=True)
+        case "link":
+            path.symlink_to(victim)
+        case "fifo":
+            os.mkfifo(path)
+        case "large":
+            path.write_bytes(b" " * 70_000_000)
+        case _:
+            path.write_bytes(JUNK[kind])
+
+
+class TestSpoiltFiles:
+    KINDS = (*JUNK, "directory", "link", "fifo", "large")
+    LOOKING = (("status",), ("status", "--json"), ("logs",), ("doctor",), ("diff",), ("clean", "--dry-run"))
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("name", ["run.json", "journal.jsonl"])
+    def test_the_files_of_a_run(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, kind: str
+    ) -> None:
+        if kind == "fifo" and name == "journal.jsonl":
+            pytest.skip("see test_a_pipe_in_place_of_a_file_is_not_waited_for")
+        victim = tmp_path / "victim"
+        victim.write_text("precious\n")
+        run = copy.run
+        spoil(run / name, kind, victim)
+        for command in (*self.LOOKING, ("resume", run.name), ("abort", run.name), ("undo",)):
+            done = call(copy, monkeypatch, *command)
+            assert done.code in (0, 2, 3, 7), f"{command}: {done.said}"
+            if done.code == 2 and command[0] in ("resume", "abort"):
+                assert name in done.err
+                assert "next:" in done.err, f"{command}: {done.err}"
+        assert victim.read_text() == "precious\n"
+        assert call(copy, monkeypatch, "clean", run.name).code == 0
+        assert copy.runs == []
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(
+        "name", ["commit.json", "state.json", "current-loop.json", "lock", "tree.lock", "consent.json"]
+    )
+    def test_files_that_are_read_to_go_on(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, kind: str
+    ) -> None:
+        if kind == "fifo" and "lock" in name:
+            pytest.skip("see test_a_pipe_in_place_of_a_file_is_not_waited_for")
+        victim = tmp_path / "victim"
+        victim.write_text("precious\n")
+        run, loops = copy.run, copy.root / ".aiwg" / "ralph"
+        paths = {
+            "commit.json": run / name,
+            "lock": run / name,
+            "state.json": loops / "loops" / run.name / name,
+            "current-loop.json": loops / name,
+            "tree.lock": copy.root / ".ralph" / name,
+            "consent.json": copy.root / ".ralph" / name,
+        }
+        spoil(paths[name], kind, victim)
+        if name == "consent.json":
+            (copy.root / "ralph.yml").unlink()
+            done = call(copy, monkeypatch, *loop("--agent-command", "true"))
+            assert done.code == 2
+            return
+        assert call(copy, monkeypatch, "status").code == 0
+        done = call(copy, monkeypatch, "resume")
+        assert done.code in (2, 3), done.said
+        if done.code == 2:
+            assert name in done.err
+            assert "next:" in done.err, done.err
+        assert victim.read_text() == "precious\n"
+
+    @pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "lock", "commit.json"])
+    def test_a_pipe_in_place_of_a_file_is_not_waited_for(self, copy: Project, name: str) -> None:
+        spoil(copy.run / name, "fifo", copy.root)
+        for command in ("status", "resume"):
+            assert copy.ralph(command, timeout=10).code in (0, 2)
+
+    def test_a_run_from_the_future_is_refused_by_its_version(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = copy.run / "run.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
+        done = call(copy, monkeypatch, "resume", copy.run.name)
+        assert (done.code, "schema version 2" in done.err) == (2, True)
+
+    @pytest.mark.parametrize("workspace", ["..", "/etc", "../../..", "no-such-directory", "\0", ""])
+    def test_a_run_whose_workspace_leads_elsewhere_is_refused(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch, workspace: str
+    ) -> None:
+        path = copy.run / "run.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "workspace": workspace}))
+        for command in ("resume", "diff", "undo"):
+            done = call(copy, monkeypatch, command, copy.run.name)
+            assert done.code in (0, 2) if command == "diff" else done.code == 2, f"{command}: {done.said}"
+
+    def test_a_torn_last_line_is_set_aside_and_the_run_goes_on(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        journal = copy.run / "journal.jsonl"
+        before = journal.read_bytes()
+        journal.write_bytes(before + b'{"seq": 99, "at": "20')
+        assert call(copy, monkeypatch, "status").code == 0
+        assert call(copy, monkeypatch, "resume").code == 3
+        assert journal.read_bytes().startswith(before)
+
+    def test_a_changed_line_is_evident(self, copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        journal = copy.run / "journal.jsonl"
+        journal.write_text(journal.read_text().replace('"failed"', '"passed"', 1))
+        done = call(copy, monkeypatch, "resume")
+        assert (done.code, "line 4" in done.err) == (2, True)
+        assert call(copy, monkeypatch, "doctor").code == 2
+
+    def test_stray_files_among_the_runs_are_no_runs(self, copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs = copy.run.parent
+        (runs / "notes.txt").write_text("x")
+        (runs / "261116-000000-zzzz").write_text("a file")
+        (runs / "261116-000001-zzzz").symlink_to("/etc")
+        (runs / "261116-000002-zzzz").mkdir()
+        (runs / "..x").mkdir()
+        for command in self.LOOKING:
+            assert call(copy, monkeypatch, *command).code in (0, 2)
+        assert call(copy, monkeypatch, "resume").code == 3, "a directory without run.json is no candidate"
+
+    def test_the_latest_run_is_the_one_that_began_last_within_a_second_too(
+        self, copy: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = copy.run
+        later = first.with_name(first.name[:14] + "0000")
+        earlier = first.rename(first.with_name(first.name[:14] + "ffff"))
+        shutil.copytree(earlier, later)
+        for run, moment in ((earlier, 100.0), (later, 100.5)):
+            record = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps({**record, "id": run.name, "created_at": moment}))
+        rows = call(copy, monkeypatch, "status", "--json").json["runs"]
+        assert [row["run"] for row in rows] == [earlier.name, later.name]
+
+
+class TestCleanAndDoctor:
+    def test_clean_keeps_the_latest_and_what_could_go_on(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (project.root / "done.txt").touch()
+        for _ in range(3):
+            project.play(SUCCEEDS)
+            time.sleep(1.0 - time.time() % 1.0)
+        resumable = project.play(NEVER_DONE, "--max-iterations", "1", "--json", until="`test -f other.txt`").json["run"]
+        ended = [run.name for run in project.runs if run.name != resumable]
+        refs = project.git("for-each-ref", "--format=%(refname)", "refs/ralph").split()
+        assert len(refs) == 4
+        assert call(project, monkeypatch, "clean").out.startswith("Removed 0 runs")
+        dry = call(project, monkeypatch, "clean", "--keep", "1", "--older-than", "0", "--dry-run", "--json").json
+        assert dry["removed"] == ended[:2]
+        assert len(project.runs) == 4
+        done = call(project, monkeypatch, "clean", "--keep", "1", "--older-than", "0", "--json").json
+        assert done["removed"] == ended[:2]
+        assert [run.name for run in project.runs] == sorted([ended[2], resumable])
+        assert project.git("for-each-ref", "--format=%(refname)", "refs/ralph").split() == [
+            f"refs/ralph/{name}" for name in sorted([ended[2], resumable])
+        ]
+        assert call(project, monkeypatch, "clean", "--keep", "0", "--older-than", "0").code == 0
+        assert [run.name for run in project.runs] == [resumable]
+        assert call(project, monkeypatch, "resume").code == 3
+        assert call(project, monkeypatch, "clean", resumable).code == 0
+        assert project.runs == []
+        assert not list((project.root / ".ralph" / "runs").iterdir())
+
+    def test_clean_does_not_lose_work_that_is_not_merged(
+        self, project: Project, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        project.play(SUCCEEDS, "--worktree")
+        run = project.run
+        branch = json.loads((run / "run.json").read_text())["branch"]
+        done = call(project, monkeypatch, "clean", run.name)
+        assert "not merged" in done.out
+        assert project.git("show", f"{branch}:done.txt") == "done\n"
+
+    def test_clean_does_not_touch_a_run_under_way(self, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = project.start(*project.working("while [ ! -e go ]; do sleep 0.02; done; touch done.txt"))
+        while not project.journal("turn.started"):
+            time.sleep(0.02)
+        assert call(project, monkeypatch, "clean", "--keep", "0", "--older-than", "0").code == 0
+        assert call(project, monkeypatch, "clean", project.run.name).code == 2
+        assert call(project, monkeypatch, "undo").code == 2
+        (project.root / "go").touch()
+        engine.communicate(timeout=30)
+        assert engine.returncode == 0
+
+    def test_doctor_finds_a_healthy_project_healthy(self, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        done = call(project, monkeypatch, "doctor")
+        assert done.code == 0, done.said
+        subjects = {line.split()[1] for line in done.out.splitlines()}
+        assert subjects >= {"ralph", "system", "git", "disk", "ralph.yml", "agent"}
+
+    def test_doctor_names_what_is_broken(self, copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+        (copy.run / "run.json").write_text("{")
+        (copy.root / "ralph.yml").write_text("agent: nobody\n")
+        done = call(copy, monkeypatch, "doctor")
+        assert done.code == 2
+        assert copy.run.name in done.out
+        assert "nobody" in done.out
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Project]:
+    """A project on a disk of its own, of 4 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True).returncode
+    ):
+        pytest.skip("needs to mount a small disk, which needs root")
+    try:
+        for project in make_project(disk):
+            project.home = tmp_path / "home"
+            project.home.mkdir()
+            yield project
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+class TestFullDisk:
+    FILL = "dd if=/dev/zero of=fill bs=64k 2> /dev/null; dd if=/dev/zero of=fill2 bs=1 count=4096 2> /dev/null"
+
+    @pytest.mark.parametrize("snapshots", [(), ("--no-snapshots",)], ids=["snapshots", "plain"])
+    def test_a_run_that_fills_the_disk_pauses_and_goes_on_when_there_is_room(
+        self, small_disk: Project, snapshots: tuple[str, ...]
+    ) -> None:
+        project = small_disk
+        project.git("config", "core.excludesFile", str(project.home / "ignored"))
+        (project.home / "ignored").write_text("fill*\n")
+        done = project.work(f"touch done.txt; test -e filled || {{ touch filled; {self.FILL}; }}", *snapshots)
+        assert done.code == 7, done.said
+        assert "ralph resume" in done.said
+        for name in ("fill", "fill2"):
+            (project.root / name).unlink(missing_ok=True)
+        again = project.ralph("resume")
+        assert again.code == 0, again.said
+        assert project.living() == []
+
+    def test_a_disk_with_hardly_any_room_breaks_nothing(self, small_disk: Project) -> None:
+        """Page by page: at each the run pauses, or goes on, and never says that it is a defect of Ralph."""
+        project = small_disk
+        assert project.work("echo >> work.txt", "--max-iterations", "1", "--no-snapshots").code == 3
+        fill = project.root / "fill"
+        with contextlib.suppress(OSError), fill.open("wb", buffering=0) as file:
+            while file.write(b"\0" * 4096) == 4096:
+                pass
+        for pages in (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16):
+            os.truncate(fill, max(0, fill.stat().st_size - 4096 * (pages and 1)))
+            done = project.ralph("resume")
+            assert done.code in (3, 7), f"with {pages} pages: {done.said}"
+        fill.unlink()
+        assert project.ralph("resume").code == 3
+        (project.root / "done.txt").touch()
+        assert project.ralph("doctor").code in (0, 2)
+        turns = [entry["turn"] for entry in project.journal("turn.started")]
+        assert turns == sorted(set(turns))

@@ -1,0 +1,482 @@
+"""Engines, keepers and agents that are killed, interrupted, paused and aborted, through the real command line."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_loop import DONE, NEVER_DONE, SUCCEEDS, Project, eventually, is_alive, make_project
+
+UNTIL_GO = "while [ ! -e go ]; do sleep 0.02; done"
+PATIENT = f"""
+turns:
+  - steps:
+      - run: echo $RALPH_TURN >> starts
+      - usage: {{input_tokens: 100, output_tokens: 20, cost: 0.01}}
+      - run: "{UNTIL_GO}"
+      - write: {{path: done.txt, content: x}}
+      - answer: {{summary: worked on}}
+"""
+"""An agent that works until it is told to go on, and notes each time it is started."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield from make_project(tmp_path)
+
+
+def begin(project: Project, *args: str, until: str = DONE) -> "subprocess.Popen[str]":
+    """A loop with the patient agent, whose turn is under way."""
+    engine = project.start(*project.playing(PATIENT, *args, until=until))
+    eventually(lambda: (project.root / "starts").exists())
+    return engine
+
+
+def kill(engine: "subprocess.Popen[str]") -> None:
+    engine.kill()
+    engine.communicate()
+
+
+def starts(project: Project) -> list[str]:
+    return (project.root / "starts").read_text().split()
+
+
+def turn_processes(project: Project) -> list[int]:
+    """The processes that carry the mark of a turn of this project's runs."""
+    return [pid for run in project.runs for pid in project.living(f"RALPH_TURN={run.name}/")]
+
+
+class TestKilledEngine:
+    def test_a_resume_takes_over_the_running_agent_and_its_result(self, project: Project) -> None:
+        kill(begin(project))
+        assert project.ralph("status", "--json").json["runs"][0]["state"] == "interrupted"
+        resumed = project.start("resume", "--json")
+        eventually(lambda: len(project.journal("run.started")) == 2)
+        time.sleep(0.2)
+        assert resumed.poll() is None
+        (project.root / "go").touch()
+        out, err = resumed.communicate(timeout=30)
+        told = json.loads(out)
+        assert (resumed.returncode, told["outcome"]) == (0, "success"), err
+        assert starts(project) == [f"{project.run.name}/00001"]
+        assert (told["spent"]["iterations"], told["spent"]["turns"], told["spent"]["cost"]) == (1, 1, 0.01)
+        [ended] = project.journal("turn.ended")
+        assert (ended["result"]["end"], ended["result"]["answer"]["summary"]) == ("finished", "worked on")
+        assert project.living() == []
+
+    def test_a_turn_that_ended_while_no_engine_was_there_is_not_repeated(self, project: Project) -> None:
+        kill(begin(project))
+        (project.root / "go").touch()
+        eventually(lambda: not project.living())
+        done = project.ralph("resume", "--json").json
+        assert done["outcome"] == "success"
+        assert starts(project) == [f"{project.run.name}/00001"]
+        assert done["spent"]["cost"] == 0.01
+
+    def test_counters_and_money_carry_on(self, project: Project) -> None:
+        scenario = NEVER_DONE + "      - sleep: 0.1\n"
+        engine = project.start(*project.playing(scenario, "--max-iterations", "3"))
+        eventually(lambda: len(project.journal("turn.started")) == 2)
+        kill(engine)
+        done = project.ralph("resume", "--json").json
+        assert (done["outcome"], done["spent"]["iterations"], done["spent"]["turns"]) == ("limit-iterations", 3, 3)
+        assert done["spent"]["cost"] == pytest.approx(0.03)
+        assert done["spent"]["input_tokens"] == 300
+
+    def test_the_tree_is_not_free_while_the_agent_lives(self, project: Project) -> None:
+        kill(begin(project))
+        done = project.play(SUCCEEDS)
+        assert done.code == 10
+        assert project.runs[0].name in done.err
+        (project.root / "go").touch()
+        assert project.ralph("resume", project.runs[0].name).code == 0
+        (project.root / "done.txt").unlink()
+        again = project.play(SUCCEEDS)
+        assert again.code == 0
+        assert "whose engine is gone" not in again.out, "that run has ended in order"
+
+    def test_two_resumes_at_once_are_one(self, project: Project) -> None:
+        kill(begin(project))
+        both = [project.start("resume") for _ in range(2)]
+        eventually(lambda: any(process.poll() is not None for process in both))
+        (project.root / "go").touch()
+        for process in both:
+            process.communicate(timeout=30)
+        assert sorted(process.returncode for process in both) in ([0, 0], [0, 10])
+        assert starts(project) == [f"{project.run.name}/00001"]
+
+    def test_somebody_who_only_looks_does_not_keep_an_engine_from_starting(self, project: Project) -> None:
+        kill(begin(project))
+        (project.root / "go").touch()
+        look = f"from ralph.store.locks import is_held\nfrom pathlib import Path\nwhile True: is_held(Path({str(project.run / 'lock')!r}))"
+        looker = subprocess.Popen([sys.executable, "-c", look], env=project.environment)
+        try:
+            time.sleep(0.3)
+            assert project.ralph("resume").code == 0
+        finally:
+            looker.kill()
+            looker.wait()
+
+    def test_an_engine_killed_before_its_first_snapshot_still_knows_how_the_tree_was(self, project: Project) -> None:
+        shim = project.home / "bin"
+        shim.mkdir()
+        (shim / "git").write_text('#!/bin/sh\ncase "$*" in *" add "*) sleep 300;; esac\nexec /usr/bin/git "$@"\n')
+        (shim / "git").chmod(0o755)
+        engine = project.start(*project.playing(SUCCEEDS), PATH=f"{shim}:{os.environ['PATH']}")
+        eventually(lambda: project.journal("run.started"))
+        eventually(lambda: any(b"300" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in project.living()))
+        kill(engine)
+        project.end()
+        assert project.ralph("resume").code == 0
+        assert "+done" in project.ralph("diff").out
+        assert project.ralph("undo").code == 0
+        assert not (project.root / "done.txt").exists()
+
+
+class TestReboot:
+    def test_a_turn_that_died_with_everything_is_interrupted_and_the_run_goes_on(self, project: Project) -> None:
+        kill(begin(project))
+        (project.root / "half.txt").write_text("half\n")
+        project.end()
+        (project.root / "go").touch()
+        done = project.ralph("resume", "--json").json
+        assert done["outcome"] == "success"
+        first, second = project.journal("turn.ended")
+        assert (first["turn"], first["result"]["end"]) == (1, "interrupted")
+        assert (second["turn"], second["result"]["end"]) == (2, "finished")
+        assert (done["spent"]["iterations"], done["spent"]["turns"]) == (1, 2)
+        assert "+half" in project.ralph("diff", "1").out
+
+    @pytest.mark.parametrize("key", ["baseline", "iteration-1"])
+    def test_a_check_that_died_with_everything_is_run_again(self, project: Project, key: str) -> None:
+        touched = "true" if key == "baseline" else "test -f done.txt"
+        until = f"`{touched} && echo $$ >> checks && {UNTIL_GO}; test -f done.txt`"
+        engine = project.start(*project.playing(SUCCEEDS, until=until))
+        eventually(lambda: (project.root / "checks").exists())
+        assert project.journal("checks.started")[-1]["key"] == key
+        kill(engine)
+        project.end()
+        (project.root / "go").touch()
+        assert project.ralph("resume", timeout=30).code == 0
+        assert len(project.journal("turn.started")) == 1
+
+    def test_a_check_whose_engine_was_killed_is_ended_before_it_is_run_again(self, project: Project) -> None:
+        until = f"`echo $$ >> checks; {UNTIL_GO}; test -f done.txt`"
+        engine = project.start(*project.playing(SUCCEEDS, until=until))
+        eventually(lambda: (project.root / "checks").exists())
+        kill(engine)
+        resumed = project.start("resume")
+        eventually(lambda: len((project.root / "checks").read_text().split()) == 2)
+        first, _ = map(int, (project.root / "checks").read_text().split())
+        assert not is_alive(first)
+        (project.root / "go").touch()
+        resumed.communicate(timeout=30)
+        assert resumed.returncode == 0
+
+    def test_a_new_run_takes_the_tree_over_with_a_notice(self, project: Project) -> None:
+        kill(begin(project))
+        project.end()
+        done = project.play(SUCCEEDS)
+        assert done.code == 0
+        assert f"took the work tree over from run {project.runs[0].name}" in done.out
+
+
+class TestRandomKills:
+    def test_however_often_the_engine_is_killed_every_turn_happens_once(self, project: Project) -> None:
+        steps = 12
+        chance = random.Random(20261116)
+        scenario = """
+turns:
+  - steps:
+      - run: echo $RALPH_TURN >> starts
+      - sleep: 0.1
+      - run: echo >> steps
+      - answer: {summary: one more}
+      - usage: {cost: 0.01}
+"""
+        args = project.playing(
+            scenario, "--max-iterations", "40", until=f"`sleep 0.05; test $(wc -l < steps) -ge {steps}`"
+        )
+        kills = 0
+        while kills < 15:
+            engine = project.start(*args)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                engine.wait(timeout=chance.uniform(0.15, 0.9))
+            if engine.poll() is not None:
+                break
+            kill(engine)
+            kills += 1
+            if project.runs and (project.run / "run.json").exists():
+                args = ("resume",)
+            if kills in (5, 10):
+                project.end()
+        last = project.ralph(*args)
+        assert last.code == 0, last.said
+        assert kills >= 8
+        started = [entry["turn"] for entry in project.journal("turn.started")]
+        ended = {entry["turn"]: entry["result"]["end"] for entry in project.journal("turn.ended")}
+        assert started == list(range(1, len(started) + 1))
+        assert sorted(ended) == started
+        assert set(ended.values()) <= {"finished", "interrupted"}
+        assert len(starts(project)) == len(set(starts(project))), "an agent was started twice for a turn"
+        finished = [turn for turn, end in ended.items() if end == "finished"]
+        spent = project.journal("run.ended")[-1]["spent"]
+        assert spent["iterations"] == len(finished) <= len((project.root / "steps").read_text().splitlines())
+        assert spent["cost"] == pytest.approx(0.01 * len(finished), abs=0.021)
+        assert project.ralph("doctor").code == 0
+        assert project.living() == []
+
+
+class TestAbort:
+    BROOD = "setsid sleep 300 & (setsid sleep 300 &); (trap '' TERM; exec setsid sleep 300) & "
+
+    def test_a_living_engine_ends_its_turn_and_every_process_of_it(self, project: Project) -> None:
+        engine = project.start(*project.working(f"{self.BROOD} touch here; sleep 300"))
+        eventually(lambda: (project.root / "here").exists())
+        done = project.ralph("abort", "--message", "changed my mind")
+        assert (done.code, "aborted" in done.out) == (0, True)
+        assert turn_processes(project) == []
+        engine.communicate(timeout=30)
+        assert engine.returncode == 8
+        assert project.journal("run.ended")[-1]["reason"] == "changed my mind"
+        assert project.journal("turn.ended")[-1]["result"]["end"] == "stopped"
+        assert project.ralph("resume").code == 2
+
+    def test_without_an_engine_the_living_agent_is_ended_too(self, project: Project) -> None:
+        engine = project.start(*project.working(f"{self.BROOD} touch here; sleep 300"))
+        eventually(lambda: (project.root / "here").exists())
+        kill(engine)
+        assert turn_processes(project) != []
+        done = project.ralph("abort", "--json").json
+        assert done["outcome"] == "aborted"
+        assert turn_processes(project) == []
+        assert project.journal("turn.ended")[-1]["result"]["end"] == "stopped"
+        eventually(lambda: not project.living(), 10)
+        assert project.play(SUCCEEDS).code == 0, "the tree is free"
+
+    def test_an_agent_that_died_with_its_engine_is_no_hindrance(self, project: Project) -> None:
+        kill(begin(project))
+        project.end()
+        assert project.ralph("abort").code == 0
+        assert project.journal("run.ended")[-1]["outcome"] == "aborted"
+
+    def test_a_check_is_ended_with_the_run_and_the_tree_is_free_at_once(self, project: Project) -> None:
+        until = "`trap '' TERM; touch checking; while :; do sleep 0.1; done`"
+        engine = project.start(*project.playing(SUCCEEDS, until=until))
+        eventually(lambda: (project.root / "checking").exists())
+        assert project.ralph("abort").code == 0
+        assert project.living(f"RALPH_CHECK={project.run.name}/") == []
+        engine.communicate(timeout=30)
+        assert engine.returncode == 8
+        again = project.play(SUCCEEDS)
+        assert again.code == 0, again.said
+
+    def test_a_run_that_is_over_cannot_be_aborted(self, project: Project) -> None:
+        project.play(SUCCEEDS)
+        assert project.ralph("abort").code == 2
+        assert project.ralph("abort", project.run.name).code == 2
+
+    def test_clean_ends_what_a_run_without_an_engine_left(self, project: Project) -> None:
+        kill(begin(project))
+        name = project.run.name
+        doctor = project.ralph("doctor")
+        assert doctor.code == 2
+        assert f"ralph abort {name}" in doctor.out
+        assert project.ralph("clean", name).code == 0
+        assert project.living(f"RALPH_TURN={name}/") == []
+        eventually(lambda: not project.living(), 10)
+        assert project.runs == []
+
+
+class TestInterrupts:
+    def test_ctrl_c_pauses_after_the_turn_and_a_resume_goes_on(self, project: Project) -> None:
+        engine = begin(project, until="`test -f more.txt`")
+        engine.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.taken"))
+        time.sleep(0.3)
+        assert engine.poll() is None, "the turn is not over"
+        (project.root / "go").touch()
+        out, _ = engine.communicate(timeout=30)
+        assert engine.returncode == 7
+        assert "ralph resume" in out
+        assert project.journal("turn.ended")[0]["result"]["end"] == "finished"
+        assert len(project.journal("turn.started")) == 1
+        (project.root / "more.txt").touch()
+        assert project.ralph("resume").code == 0
+        assert len(project.journal("turn.started")) == 1, "the finished turn was not repeated"
+
+    def test_a_pause_starts_no_new_try_of_a_turn_that_failed(self, project: Project) -> None:
+        engine = project.start(*project.working(f"echo >> starts; {UNTIL_GO}; exit 1"))
+        eventually(lambda: (project.root / "starts").exists())
+        engine.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.taken"))
+        (project.root / "go").touch()
+        engine.communicate(timeout=30)
+        assert engine.returncode == 7
+        assert len(project.journal("turn.started")) == 1
+
+    def test_ctrl_c_twice_aborts(self, project: Project) -> None:
+        engine = begin(project)
+        engine.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.taken"))
+        engine.send_signal(signal.SIGINT)
+        engine.communicate(timeout=30)
+        assert engine.returncode == 8
+        assert turn_processes(project) == []
+        assert project.living() == []
+
+    def test_sigterm_leaves_a_run_that_can_be_resumed(self, project: Project) -> None:
+        engine = begin(project)
+        engine.terminate()
+        engine.communicate(timeout=30)
+        assert engine.returncode == 143
+        assert project.living() == []
+        [ended] = project.journal("turn.ended")
+        assert ended["result"]["end"] == "interrupted"
+        (project.root / "go").touch()
+        assert project.ralph("resume").code == 0
+        assert starts(project) == [f"{project.run.name}/0000{number}" for number in (1, 2)]
+        assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
+
+    def test_a_signal_that_comes_just_as_a_turn_starts_is_heard(self, project: Project) -> None:
+        """Three times, for it is a matter of milliseconds."""
+        args = project.working("sleep 20")
+        for number in range(1, 4):
+            engine = project.start(*args)
+            journal = project.root / ".ralph" / "runs"
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                texts = [path.read_bytes() for path in journal.glob("*/journal.jsonl")]
+                if texts and texts[0].count(b'"turn.started"') == number:
+                    break
+            engine.terminate()
+            engine.communicate(timeout=15)
+            assert engine.returncode == 143
+            args = ("resume",)
+        assert project.living() == []
+
+
+class TestSignalFiles:
+    @pytest.mark.parametrize(
+        ("content", "code"),
+        [("type: PAUSE\n", 7), ("type: ABORT\nmessage: enough # really\n", 8), ("type: stop\nfrom: me\n", 8)],
+        ids=["PAUSE", "ABORT", "STOP"],
+    )
+    def test_a_file_dropped_by_hand_is_heeded_and_filed(self, project: Project, content: str, code: int) -> None:
+        engine = begin(project, until="`test -f more.txt`")
+        inputs = project.run / "signals" / "inputs"
+        inputs.mkdir(parents=True)
+        (inputs / "by-hand.yaml").write_text(content)
+        processed = project.run / "signals" / "processed" / "by-hand.yaml"
+        eventually(processed.exists)
+        (project.root / "go").touch()
+        engine.communicate(timeout=30)
+        assert engine.returncode == code
+        assert processed.read_text().startswith(content)
+        assert "handling_metadata" in processed.read_text()
+        assert list(inputs.iterdir()) == []
+        assert len(project.journal("signal.taken")) == 1
+
+    def test_a_file_that_is_no_signal_is_set_aside_with_the_reason(self, project: Project) -> None:
+        engine = begin(project)
+        signals = project.run / "signals"
+        (signals / "inputs" / "dir").mkdir(parents=True)
+        junk = {
+            "a.yaml": b"type: DANCE\n",
+            "b.yaml": b"\xff\xfe",
+            "c.yaml": b"x" * 100_000,
+            "d.yaml": b"[" * 5000,
+            "e.yaml": b"- 1\n",
+            "f.yaml": b"type: [PAUSE]\n",
+        }
+        for name, content in junk.items():
+            (signals / "inputs" / name).write_bytes(content)
+        (signals / "inputs" / "g.yaml").symlink_to("/etc/passwd")
+        os.mkfifo(signals / "inputs" / "h.yaml")
+        eventually(lambda: not list((signals / "inputs").iterdir()))
+        for name in [*junk, "g.yaml", "h.yaml", "dir"]:
+            assert (signals / "rejected" / f"{name}.reason").read_text().strip()
+        (project.root / "go").touch()
+        engine.communicate(timeout=30)
+        assert engine.returncode == 0
+
+    def test_a_pause_that_waits_since_before_is_taken_back_by_a_resume(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        inputs = project.run / "signals" / "inputs"
+        inputs.mkdir(parents=True)
+        (inputs / "zz-pause.yaml").write_text("type: PAUSE\n")
+        done = project.ralph("resume", "--json").json
+        assert done["outcome"] == "limit-iterations"
+
+
+class TestResume:
+    def test_several_candidates_are_listed(self, project: Project) -> None:
+        for _ in range(2):
+            project.play(NEVER_DONE, "--max-iterations", "1")
+        for command in ("resume", "abort"):
+            done = project.ralph(command)
+            assert done.code == 2
+            assert all(run.name in done.err for run in project.runs)
+            assert "the task" in done.err
+
+    def test_a_limit_is_granted_once_more(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "2")
+        done = project.ralph("resume", "--json").json
+        assert (done["outcome"], done["spent"]["iterations"]) == ("limit-iterations", 4)
+        assert project.journal("limit.extended")[0]["limits"]["iterations"] == 4
+        (project.root / "done.txt").touch()
+        assert project.ralph("resume").code in (0, 3)
+        assert project.journal("run.ended")[-1]["spent"]["iterations"] <= 6
+
+    def test_a_run_that_is_over_or_under_way_is_not_resumed(self, project: Project) -> None:
+        engine = begin(project)
+        running = project.ralph("resume", project.run.name)
+        assert (running.code, "under way" in running.out) == (0, True)
+        (project.root / "go").touch()
+        engine.communicate(timeout=30)
+        over = project.ralph("resume", project.run.name)
+        assert (over.code, "over: success" in over.err) == (2, True)
+        assert starts(project) == [f"{project.run.name}/00001"]
+
+    def test_a_document_cannot_say_that_the_work_is_done(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        [path] = (project.root / ".aiwg" / "ralph" / "loops").glob("*/state.json")
+        for forged in (
+            {"phase": "done", "outcome": "success"},
+            {"phase": "done", "outcome": "nothing-to-do", "iterations": []},
+        ):
+            path.write_text(json.dumps({**json.loads(path.read_text()), **forged}))
+            assert project.ralph("resume").code == 3
+
+    def test_what_a_person_may_edit_is_taken_in(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        [path] = (project.root / ".aiwg" / "ralph" / "loops").glob("*/state.json")
+        path.write_text(json.dumps({**json.loads(path.read_text()), "task": "another task", "mine": {"a": 1}}))
+        assert project.ralph("resume").code == 3
+        assert "another task" in project.turn(2).joinpath("prompt.md").read_text()
+        assert json.loads(path.read_text())["mine"] == {"a": 1}
+        assert [entry["path"] for entry in project.journal("document.edited")] == [str(path.relative_to(project.root))]
+
+    def test_a_note_in_a_report_is_noticed_at_most_once(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        [report] = (project.root / ".aiwg" / "ralph").glob("completion-*.md")
+        report.write_text(report.read_text() + "\nmy note\n")
+        assert project.ralph("resume").code == 3
+        assert len(project.journal("document.edited")) <= 1
+        assert "my note" in report.read_text()
+
+    def test_what_the_run_was_started_with_cannot_be_changed(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        path = project.run / "run.json"
+        record = json.loads(path.read_text())
+        record["checks"] = [{"command": "true"}]
+        path.write_text(json.dumps(record))
+        done = project.ralph("resume")
+        assert (done.code, "checks" in done.err) == (2, True)
