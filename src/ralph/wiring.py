@@ -25,7 +25,7 @@ from ralph.engine.kernel import Kernel, Start, World
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer
 from ralph.git import worktree
-from ralph.git.repository import hide, own_paths, repository
+from ralph.git.repository import OWN, hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
 from ralph.pool.local import LocalTurns
 from ralph.store import locks, prompts
@@ -98,14 +98,14 @@ class TreeLock:
                 if before and before != self.run:
                     self.notice = f"took the work tree over from run {before}, whose engine is gone"
                 return taken.descriptor
-            holder = str(taken.get("run", "?"))
+            holder = str(taken.get("run", ""))
             if holder == self.run:
                 return -1
             if not self._is_leaving(holder) or time.monotonic() > deadline:
                 raise LockedError(
-                    f"run {holder} works in this tree",
+                    f"run {holder} works in this tree" if holder else "another run works in this tree",
                     where=str(self.path),
-                    todo=f"wait for it, `ralph abort {holder}`, or give this run a tree of its own with --worktree",
+                    todo="wait for it, `ralph abort` it, or give this run a tree of its own with --worktree",
                 )
             time.sleep(0.02)
 
@@ -125,7 +125,9 @@ class TreeLock:
 async def drive(project: Project, run: RunDir, observer: Observer, notices: tuple[str, ...] = ()) -> Stop:
     """Be the engine of a run until its next outcome."""
     record = run.record()
-    workspace = project.root / record.workspace
+    if record.branch:
+        worktree.create(project.root, run.id)
+    workspace = project.workspace(record)
     lock = run.lock()
     tree = TreeLock(project, run.id, workspace / ".ralph" / "tree.lock")
     try:
@@ -153,7 +155,7 @@ def build_kernel(
     notices: tuple[str, ...],
 ) -> Kernel[LoopState]:
     """A kernel with the real world around it."""
-    root, workspace = project.root, project.root / record.workspace
+    root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
     ledger = Ledger.of(record.limits, records)
     frozen = frozen_hashes(record)
@@ -172,6 +174,7 @@ def build_kernel(
         secrets,
     )
     checker = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
+    _refuse_links(root)
     snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))
@@ -195,6 +198,14 @@ def frozen_hashes(record: RunRecord) -> dict[str, str]:
         "criterion": digest(record.criterion.encode()),
         "checks": digest("\n".join(check.command for check in record.checks).encode()),
     }
+
+
+def _refuse_links(root: Path) -> None:
+    """State that is written through a link would be written somewhere else."""
+    for own in OWN:
+        place = root / own
+        if not place.resolve().is_relative_to(root.resolve()):
+            raise StateError("a symbolic link leads out of the project", where=str(place), todo="remove the link")
 
 
 def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None:
@@ -225,12 +236,13 @@ async def _with_signals(kernel: Kernel[LoopState]) -> Stop:
         kernel.ask(Signal(f"ctrl-c.{os.getpid()}.{pressed}", kind, "Ctrl-C"))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    leaving = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    for number in leaving:
         loop.add_signal_handler(number, kernel.ask_leave, f"the engine was asked to go ({number.name})")
     try:
         return await kernel.run()
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, *leaving):
             loop.remove_signal_handler(number)
 
 

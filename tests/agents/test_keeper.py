@@ -59,7 +59,8 @@ while time.time() < end:
 """
 """Starts one detached process after the other."""
 SLEEPER = f"{sys.executable} -I -S -c 'import time; time.sleep(300)'"
-DAEMON = f"{sys.executable} -I -S -c 'import os, time; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); time.sleep(300)'"
+FORKS = "os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0)"
+DAEMON = f"{sys.executable} -I -S -c 'import os, time; {FORKS}; time.sleep(300)'"
 BROOD = f"""
 token=$1
 sleep 300 &
@@ -70,7 +71,7 @@ env -i setsid {SLEEPER} $token >/dev/null 2>&1 </dev/null &
 setsid sh -c 'kill -STOP $$' &
 setsid sh -c 'trap "" TERM HUP INT; while :; do sleep 1; done' &
 """
-"""Processes as agents leave them behind: in the background, detached, with a clean environment, stopped, deaf; most hold stdout open."""
+"""Processes as agents leave them behind: detached, with a clean environment, stopped, deaf; most hold stdout open."""
 
 
 def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import http.server
+import io
 import json
 import os
 import shlex
@@ -16,8 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+
+from ralph.cli.main import main
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARK = "CLI_TEST"
@@ -101,7 +105,8 @@ class Project:
             start_new_session=True,
         )
 
-    def ralph(self, *args: str, cwd: Path | None = None, timeout: float = 60, **variables: str) -> Done:
+    def real(self, *args: str, cwd: Path | None = None, timeout: float = 60, **variables: str) -> Done:
+        """Run a command to its end, in a process of its own."""
         with self.start(*args, cwd=cwd, **variables) as process:
             try:
                 out, err = process.communicate(timeout=timeout)
@@ -111,6 +116,25 @@ class Project:
                 pytest.fail(f"`ralph {' '.join(args)}` did not end:\n{out}\n{err}")
         assert "Traceback" not in err, err
         return Done(process.returncode, out, err)
+
+    def ralph(self, *args: str, cwd: Path | None = None, **variables: str) -> Done:
+        """The same in this process, which is quicker; keepers, agents and checks are real processes all the same."""
+        out, err = io.StringIO(), io.StringIO()
+        before = os.getcwd()
+        os.chdir(cwd or self.root)
+        try:
+            with (
+                mock.patch.dict(os.environ, {**self.environment, **variables}, clear=True),
+                mock.patch.object(sys, "argv", [str(RALPH), *args]),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                pytest.raises(SystemExit) as left,
+            ):
+                main()
+        finally:
+            os.chdir(before)
+        assert "Traceback" not in err.getvalue(), f"`ralph {' '.join(args)[:200]}`: {err.getvalue()}"
+        return Done(left.value.code if isinstance(left.value.code, int) else 0, out.getvalue(), err.getvalue())
 
     def scenario(self, text: str) -> str:
         """A scenario file, beside the project."""
@@ -221,7 +245,7 @@ def fingerprint(root: Path) -> dict[str, str]:
 
 class TestVerdict:
     def test_work_that_the_checks_confirm_is_a_success_with_evidence(self, project: Project) -> None:
-        done = project.play(SUCCEEDS)
+        done = project.real(*project.playing(SUCCEEDS))
         assert done.code == 0
         assert "COMPLETE" in done.out
         [report] = (project.root / ".aiwg" / "ralph").glob("completion-*.md")
@@ -404,7 +428,7 @@ touch done.txt
             (project.root / f"{name}.py").write_text(f"raise SystemExit('{name} of the project was imported')\n")
         assert project.play(SUCCEEDS).code == 0
         (project.root / "done.txt").unlink()
-        assert project.play(SUCCEEDS, "--detach").code == 0
+        assert project.real(*project.playing(SUCCEEDS, "--detach")).code == 0
         eventually(lambda: (project.root / "done.txt").exists())
 
     def test_a_turn_leaves_nothing_running(self, project: Project) -> None:
@@ -523,7 +547,7 @@ class TestBeforeTheRun:
 class TestDetached:
     def test_a_detached_run_goes_on_and_can_be_followed_to_its_end(self, project: Project) -> None:
         script = "echo working; while [ ! -e go ]; do sleep 0.02; done; touch done.txt"
-        begun = project.ralph(*project.working(script, "--detach"))
+        begun = project.real(*project.working(script, "--detach"))
         assert begun.code == 0
         run = project.run.name
         assert f"ralph logs -f {run}" in begun.out
@@ -544,7 +568,7 @@ class TestDetached:
     def test_a_detached_run_that_cannot_begin_says_why_with_its_own_code(self, project: Project) -> None:
         blocker = project.start(*project.working("sleep 300"))
         eventually(lambda: project.journal("turn.started"))
-        done = project.play(SUCCEEDS, "--detach")
+        done = project.real(*project.playing(SUCCEEDS, "--detach"))
         assert (done.code, "--worktree" in done.err) == (10, True), done.said
         blocker.kill()
         blocker.communicate()
@@ -883,7 +907,7 @@ class TestStrangeAgents:
 
     def test_a_terminal_that_knows_only_ascii_does_not_stop_the_engine(self, project: Project) -> None:
         scenario = 'turns: [{steps: [{say: "größer 😀"}, {write: {path: done.txt, content: x}}]}]'
-        assert project.play(scenario, PYTHONIOENCODING="ascii").code == 0
+        assert project.real(*project.playing(scenario), PYTHONIOENCODING="ascii").code == 0
 
     def test_nobody_reading_the_output_does_not_stop_the_engine(self, project: Project) -> None:
         process = project.start(*project.working("echo 1; sleep 0.3; echo 2; touch done.txt"))

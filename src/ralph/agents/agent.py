@@ -1,12 +1,16 @@
 """What every agent adapter is: how its program is started, and how its output is read."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent, Kind, clean_text
+
+_FAR = 4102444800.0
+"""The year 2100: nobody's limit ends later, and no calendar has to show it."""
 
 
 class Reader(Protocol):
@@ -33,7 +37,7 @@ class PlainText:
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """The line as text."""
-        text = line.decode(errors="replace").strip()
+        text = clean_text(line.decode(errors="replace")).strip()
         return [AgentEvent(Kind.TEXT, text)] if text else []
 
 
@@ -47,7 +51,7 @@ class EventLines:
         try:
             data = json.loads(line)
             return [_event(data)]
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             return []
 
 
@@ -55,17 +59,17 @@ def _event(data: Mapping[str, Any]) -> AgentEvent:
     kind = Kind(data["type"] if isinstance(data.get("type"), str) else "")
     text = data.get("text") or data.get("message") or data.get("name") or ""
     if kind is Kind.USAGE:
-        cost = data.get("cost")
-        usage = Usage(
-            max(0, int(data.get("input_tokens") or 0)),
-            max(0, int(data.get("output_tokens") or 0)),
-            None if cost is None else max(0.0, float(cost)),
-        )
-        return AgentEvent(kind, usage=usage)
-    resets_at = data.get("resets_at")
+        spoken, heard = (int(_amount(data.get(name)) or 0) for name in ("input_tokens", "output_tokens"))
+        return AgentEvent(kind, usage=Usage(spoken, heard, _amount(data.get("cost"))))
+    resets_at = _amount(data.get("resets_at"))
+    known = resets_at is not None and resets_at < _FAR
     return AgentEvent(
-        kind,
-        str(text),
-        resets_at=float(resets_at) if isinstance(resets_at, int | float) else None,
-        is_error=bool(data.get("is_error")),
+        kind, clean_text(str(text)), resets_at=resets_at if known else None, is_error=bool(data.get("is_error"))
     )
+
+
+def _amount(value: object) -> float | None:
+    """A number that can be counted with."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value < math.inf else None

@@ -280,7 +280,7 @@ async def _connected(directory: Path, name: str) -> AsyncIterator[Streams]:
 def _short_path(directory: Path, name: str) -> Iterator[str]:
     """A path to a socket that is short enough for the kernel (108 bytes), however deep the directory is."""
     plain = str(directory / name)
-    if len(plain.encode()) < 100:
+    if len(os.fsencode(plain)) < 100:
         yield plain
         return
     if not Path("/proc/self/fd").is_dir():

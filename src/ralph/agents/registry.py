@@ -49,11 +49,13 @@ def choose(name: str | None, command: str | None, scenario_file: str | None, cwd
 def read_scenario(path: Path) -> scenario.Scenario:
     """A scenario file, validated as a whole."""
     try:
-        text = read_limited(path, _SCENARIO_LIMIT).decode()
+        text = read_limited(path, _SCENARIO_LIMIT, follow=True).decode()
     except OSError as error:
-        raise UsageError(f"the scenario cannot be read: {error.strerror}", where=str(path)) from error
+        raise UsageError(
+            f"the scenario cannot be read: {error.strerror}", where=str(path), todo="give the path of a scenario file"
+        ) from error
     except UnicodeDecodeError as error:
-        raise UsageError("the scenario is not UTF-8 text", where=str(path)) from error
+        raise UsageError("the scenario is not UTF-8 text", where=str(path), todo="write it as UTF-8") from error
     return scenario.parse(text, str(path))
 
 
@@ -69,7 +71,9 @@ def _command(text: str) -> AgentSpec:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"--agent-command cannot be split into words: {error}", where=text) from error
+        raise UsageError(
+            f"--agent-command cannot be split into words: {error}", where=text, todo="close the quotes"
+        ) from error
     if not words:
         raise UsageError("--agent-command is empty", todo="give a program, e.g. --agent-command 'python3 my_agent.py'")
     if shutil.which(words[0]) is None:

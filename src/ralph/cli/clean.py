@@ -70,7 +70,7 @@ def _remove(project: Project, run: RunDir) -> list[str]:
     try:
         record = run.record()
         if record.snapshots:
-            Snapshots.open(project.root, project.root / record.workspace, run.id, run.path).drop()
+            Snapshots.open(project.root, project.workspace(record), run.id, run.path).drop()
         if record.branch and not (removal := worktree.remove(worktree.create(project.root, run.id))):
             kept.append(f"{record.workspace} on {record.branch}: {removal.why_not}")
     except RalphError as error:

@@ -18,7 +18,7 @@ from ralph.store.runs import Project, RunDir
 def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
     """Show what RUN (the latest) changed in all, or what one TURN of it changed."""
     project = here()
-    if run and run.isdigit() and len(run) < 6:
+    if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
     chosen = latest_with_snapshots(project, run)
     snapshots = open_snapshots(project, chosen)
@@ -53,7 +53,7 @@ def open_snapshots(project: Project, run: RunDir) -> Snapshots:
     """The snapshots of a run, or an error that says why it has none."""
     record = run.record()
     if record.snapshots:
-        snapshots = Snapshots.open(project.root, project.root / record.workspace, run.id, run.path)
+        snapshots = Snapshots.open(project.root, project.workspace(record), run.id, run.path)
         if snapshots.log():
             return snapshots
     raise UsageError(

@@ -1,10 +1,12 @@
 """Being the engine of a run from the command line: in the foreground, or detached."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 
@@ -13,6 +15,7 @@ from ralph.cli.view import view_for
 from ralph.cli.words import closing
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.outcomes import Outcome
 from ralph.store.runs import Project, RunDir
 from ralph.wiring import drive
 
@@ -57,7 +60,7 @@ def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
     log = run.path / "engine.log"
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ralph", "resume", run.id],
+            [sys.executable, "-P", "-m", "ralph", "resume", run.id, "--json"],
             cwd=project.root,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -67,15 +70,26 @@ def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
     deadline = time.monotonic() + 30
     while process.poll() is None and not run.alive and time.monotonic() < deadline:
         time.sleep(0.02)
-    if process.poll() not in (None, 0) and run.outcome() is None:
-        text = log.read_text(errors="replace").strip().splitlines()
-        raise RalphError("the detached engine did not start: " + (text[0] if text else "no word"), where=str(log))
+    if process.poll() is not None and not (run.path / "journal.jsonl").exists():
+        raise _why(log)
     if as_json:
         say_json(command="detach", run=run.id, pid=process.pid, log=str(log))
     else:
         click.echo(f"Run {run.id} works in the background (process {process.pid}).")
         click.echo(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
     return 0
+
+
+def _why(log: Path) -> RalphError:
+    """What a detached engine said before it went."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    try:
+        said = json.loads(lines[-1])["error"]
+        error = RalphError(said["what"], where=said["where"], todo=said["todo"])
+        error.outcome = Outcome(said["outcome"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return RalphError("the detached engine did not start", where="; ".join(lines[-3:]))
+    return error
 
 
 def _verification(project: Project, run: RunDir) -> str:

@@ -1,5 +1,6 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from ralph.agents import registry
 from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.codec import to_plain
-from ralph.core.errors import UsageError
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSpec, RunRecord, TurnLimits
@@ -110,9 +111,12 @@ def command(
     ask_consent(project, config, spec, yes=yes)
     run, notices = create_run(project, record, in_worktree=worktree)
     notices = (*notices, *_notices(project, spec, limits))
-    if detached:
-        return detach(project, run, as_json=as_json)
-    return work_on(project, run, notices, as_json=as_json)
+    try:
+        return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
+    except RalphError:
+        if not (run.path / "journal.jsonl").exists():
+            project.remove(run)
+        raise
 
 
 N = TypeVar("N", int, float)
@@ -122,8 +126,8 @@ def positive(name: str, given: N | None, default: N | None) -> N | None:
     """An option's value, or the configured one; zero and less are refused by name."""
     if given is None:
         return default
-    if given <= 0:
-        raise UsageError(f"{name} {given} leaves nothing to do", todo=f"give a number above 0, or leave {name} out")
+    if not 0 < given < math.inf:
+        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
     return given
 
 

@@ -1,6 +1,8 @@
 """The `ralph` command: subcommands are imported when they are used, so that help and status stay quick."""
 
+import errno
 import importlib
+import io
 import json
 import sys
 import traceback
@@ -55,6 +57,9 @@ def cli() -> None:
 def main() -> None:
     """Run the command line; every error leaves with its own exit code."""
     as_json = "--json" in sys.argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = cli.main(prog_name="ralph", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -70,6 +75,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        outcome = Outcome.PAUSED if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else Outcome.USAGE
+        todo = "make that place usable, then try again"
+        _fail(error.strerror or str(error), str(error.filename or ""), todo, outcome, as_json)
     except Exception as error:  # noqa: BLE001 - the last border: the person gets a sentence, the log the rest
         traceback.print_exc()
         todo = "this is a defect of Ralph; please report it with the lines above"

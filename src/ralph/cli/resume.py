@@ -35,8 +35,10 @@ def command(run: str | None, detached: bool, as_json: bool) -> int:
             where=str(chosen.path),
             todo="start a new one with `ralph loop`",
         )
-    if chosen.mailbox.peek():
-        chosen.mailbox.post(SignalType.RESUME)
+    mailbox = chosen.mailbox
+    for signal in mailbox.peek():
+        if signal.type is SignalType.PAUSE:
+            mailbox.settle(signal, "taken back by `ralph resume`")
     if detached:
         return detach(project, chosen, as_json=as_json)
     return work_on(project, chosen, (), as_json=as_json)

@@ -41,7 +41,7 @@ def describe(run: RunDir) -> dict[str, Any]:
     words = run.last_words()
     ended = words.get("ended")
     alive = run.alive
-    state = "running" if alive else str(ended["outcome"]) if ended else "interrupted" if words.get("at") else "new"
+    state = "running" if alive else str(ended.get("outcome")) if ended else "interrupted" if words["at"] else "new"
     return {
         "run": run.id,
         "workflow": record.workflow,
@@ -54,19 +54,19 @@ def describe(run: RunDir) -> dict[str, Any]:
         "branch": record.branch,
         "max_iterations": record.limits.iterations,
         "spent": words["spent"],
-        "reason": ended.get("reason", "") if ended else "",
+        "reason": str(ended.get("reason", "")) if ended else "",
         "doing": _doing(words) if alive else "",
-        "at": words.get("at"),
+        "at": words["at"],
     }
 
 
 def _doing(words: dict[str, Any]) -> str:
-    last = words.get("last", {})
+    last = words["last"]
     match last.get("type"):
         case "turn.started":
             return f"turn {last.get('turn')} ({last.get('role')})"
         case "checks.started":
-            return "checking " + " AND ".join(last.get("commands", []))
+            return "checking " + " AND ".join(map(str, last.get("commands", [])))
         case _:
             return ""
 
@@ -76,7 +76,8 @@ def _line(row: dict[str, Any]) -> str:
         return f"{row['run']}  unreadable: {row['problem']}"
     spent = row["spent"]
     iterations = f"{spent.get('iterations', 0)}/{row['max_iterations'] or '∞'}"
-    cost = f"${spent['cost']:.4f}" if spent.get("cost") else "-"
+    money = spent.get("cost")
+    cost = f"${money:.4f}" if isinstance(money, float) and money else "-"
     tail = row["doing"] or row["reason"]
     return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {row['task'][:50]}" + (
         f"\n{'':20}{tail}" if tail else ""

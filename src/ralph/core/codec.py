@@ -4,6 +4,7 @@ The hot path writes and reads thousands of these; a validation library would cos
 Fields at their default are left out when written, unknown keys are ignored when read.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
@@ -30,6 +31,16 @@ def to_plain(value: object) -> Any:
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     return value
+
+
+def dump(data: object) -> str:
+    """JSON on one line, readable where that is possible: what UTF-8 cannot hold is escaped."""
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(data)
+    return text
 
 
 def from_plain(kind: type[T], data: object, where: str = "") -> T:

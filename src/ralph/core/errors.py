@@ -39,6 +39,12 @@ class StateError(RalphError):
 
     outcome = Outcome.USAGE
 
+    def __init__(self, what: str, *, where: str = "", todo: str = "") -> None:
+        super().__init__(what, where=where, todo=todo or GIVE_UP_FILE)
+
+
+GIVE_UP_FILE = "restore the file from a backup, or give the run up with `ralph clean RUN`"
+
 
 class LockedError(RalphError):
     """Another engine holds the run or the work tree."""

@@ -1,21 +1,29 @@
 """Secrets of the environment, taken out of everything that is persisted."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
 _NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE)
-_SHORTEST = 8
-"""Shorter values (`true`, `1234`) occur in ordinary text; replacing them would only garble it."""
+_PLACES = re.compile(r"_(FILE|PATH|SOCK|DIR|HOME)$", re.IGNORECASE)
+_SHORTEST = 5
+_ORDINARY = frozenset(("false", "production", "development", "default", "disabled", "enabled"))
+"""Short and ordinary values occur in any text; replacing them would only garble it."""
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """The values that must not be written anywhere: those of variables with telling names."""
+    """The values that must not be written anywhere: those of variables with telling names, also as JSON has them."""
     values = {
         value
         for name, value in environment.items()
-        if _NAMES.search(name) and len(value) >= _SHORTEST and not value.startswith(("/", "~"))
+        if _NAMES.search(name)
+        and not _PLACES.search(name)
+        and len(value) >= _SHORTEST
+        and not (value.isdecimal() and len(value) < 8)
+        and value.lower() not in _ORDINARY
     }
-    return tuple(sorted(values, key=len, reverse=True))
+    escaped = {json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)}
+    return tuple(sorted(values | escaped, key=len, reverse=True))
 
 
 class Redactor:
@@ -34,6 +42,10 @@ class Redactor:
         if self._pattern is None:
             return text
         return self._pattern.sub(self.MASK, text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+
+    def data(self, data: bytes) -> bytes:
+        """The bytes without secrets."""
+        return data if self._pattern is None else self._pattern.sub(self.MASK, data)
 
     def feed(self, chunk: bytes) -> bytes:
         """What may be written of the stream so far; what could be the start of a secret is held back."""

@@ -26,3 +26,11 @@ class AgentEvent:
     usage: Usage = field(default_factory=Usage)
     resets_at: float | None = None
     is_error: bool = False
+
+
+_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def clean_text(text: str) -> str:
+    """Text as every file and terminal can hold it: no half characters, nothing that commands a terminal."""
+    return text.encode(errors="replace").decode().translate(_CONTROL)

@@ -7,11 +7,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ralph.core.stream import clean_text
+
 
 class LoopAnswer(BaseModel):
     """What the actor of a loop hands back. It informs people and later turns; it decides nothing."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     summary: str = Field(min_length=1, max_length=2000, description="what you did, in one or two sentences")
     learned: str = Field(default="", max_length=2000, description="what the next iteration should know")
@@ -31,12 +33,17 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
     """The answer, or everything that is wrong with it."""
     try:
         data = json.loads(text)
-        answer = CONTRACTS[contract].model_validate(data)
+        answer = CONTRACTS[contract].model_validate(data).model_dump()
     except ValidationError as error:
         return None, tuple(_sentence(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:
         return None, (f"result.json is not valid JSON: {error}",)
-    return answer.model_dump(), ()
+    return {key: _clean(value) for key, value in answer.items()}, ()
+
+
+def _clean(value: Any) -> Any:
+    """Text as every file and terminal can hold it: no half characters, no control characters."""
+    return clean_text(value) if isinstance(value, str) else value
 
 
 def _sentence(fault: Any) -> str:

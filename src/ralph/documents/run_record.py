@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.checks import Check
-from ralph.core.codec import from_plain, to_plain
+from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 
@@ -62,7 +62,8 @@ class RunRecord:
 
 def render(record: RunRecord) -> str:
     """The file's text."""
-    return json.dumps({"schema": record.schema, **to_plain(record)}, indent=2, ensure_ascii=False) + "\n"
+    fields = {"schema": record.schema, **to_plain(record)}
+    return "{\n" + ",\n".join(f"  {dump(key)}: {dump(value)}" for key, value in fields.items()) + "\n}\n"
 
 
 def parse(text: str, where: str) -> RunRecord:

@@ -27,6 +27,8 @@ def parse(name: str, text: str) -> Signal:
         known = ", ".join(SignalType)
         raise StateError(f"unknown type {word!r}; known are {known}", where=name) from None
     message = data.get("message")
+    if isinstance(message, dict | list):
+        raise StateError("the message of a signal is text", where=name)
     return Signal(name, kind, "" if message is None else str(message))
 
 

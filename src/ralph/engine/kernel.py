@@ -337,11 +337,10 @@ class Kernel(Generic[S]):
         if isinstance(event, ChecksEnded):
             return replace(event, spent=spent)
         after = spent.with_turn(event.result.usage, counts=False)
-        if event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED:
-            if self.ledger.limits.reached(after, self.world.clock.now()):
-                end = TurnEnd.FINISHED if event.repair else TurnEnd.CUT
-                result = replace(event.result, end=end)
-                event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
+        goes_on = event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED
+        if goes_on and self.ledger.limits.reached(after, self.world.clock.now()):
+            result = replace(event.result, end=TurnEnd.FINISHED if event.repair else TurnEnd.CUT)
+            event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
         counts = event.counts and not _unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
         return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
 

@@ -40,8 +40,17 @@ def repository(path: Path) -> Repository | None:
         if any(reason in error.said for reason in _NO_REPOSITORY):
             return None
         raise
-    top, git_dir, common = found.text.split("\n")
+    top, git_dir, common = found.text.split("\n") if found.text.count("\n") == 2 else _one_by_one(path)
     return Repository(Path(top), Path(git_dir), Path(common))
+
+
+def _one_by_one(path: Path) -> list[str]:
+    """The same three, where a name has a line break in it."""
+    what = ("--show-toplevel", "--git-dir", "--git-common-dir")
+    return [
+        Git(path).run("rev-parse", "--path-format=absolute", each).out.decode(errors="surrogateescape")[:-1]
+        for each in what
+    ]
 
 
 def own_paths(top: Path, *places: Path) -> tuple[str, ...]:

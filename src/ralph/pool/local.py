@@ -23,12 +23,13 @@ from ralph.core.turns import Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill
+from ralph.pool.push_guard import push_guard
 from ralph.pool.stream import Account, Tail
-from ralph.store.files import read_limited, storage
+from ralph.store.files import read_limited, storage, to_bytes
 
 _ANSWER_LIMIT = 1024 * 1024
+_REDACTED_LIMIT = 64 * 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
-_REMOTES = ("https://", "http://", "ssh://", "git://", "git@")
 _ENDS = {
     "idle": TurnEnd.IDLE,
     "wall": TurnEnd.WALL,
@@ -110,10 +111,10 @@ class LocalTurns:
             for box in ("inbox", "outbox"):
                 (self._desk / box).mkdir()
             for name, text in request.inbox.items():
-                (self._desk / "inbox" / name).write_text(text)
+                (self._desk / "inbox" / name).write_bytes(to_bytes(text))
             if request.contract:
                 (self._desk / "inbox" / "result.schema.json").write_text(contracts.schema(request.contract))
-            (directory / "prompt.md").write_text(self._prompt(turn))
+            (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
             about = {
                 "schema": 1,
                 "turn": turn.number,
@@ -140,11 +141,24 @@ class LocalTurns:
         return fill("repair", self.repair_template, values)
 
     def _clear_desk(self, directory: Path) -> None:
-        """Keep what a turn of a lost run left on the desk, out of the way of this one."""
+        """Keep what was left on the desk, out of the way of the next turn."""
         if self._desk.is_symlink():
             self._desk.unlink()
         elif self._desk.exists():
-            shutil.move(self._desk, directory / f"found-on-the-desk-{os.urandom(2).hex()}")
+            found = directory / f"found-on-the-desk-{os.urandom(2).hex()}"
+            shutil.move(self._desk, found)
+            self._redact(found)
+
+    def _redact(self, place: Path) -> None:
+        """Take secrets out of what an agent handed over; links are left alone."""
+        redactor = Redactor(self.hidden)
+        paths = [place] if place.is_file() else [Path(top, name) for top, _, names in os.walk(place) for name in names]
+        for path in paths:
+            if path.is_symlink() or not path.is_file() or path.stat().st_size > _REDACTED_LIMIT:
+                continue
+            data = path.read_bytes()
+            if (clean := redactor.data(data)) != data:
+                path.write_bytes(clean)
 
     def _job(self, turn: Turn, directory: Path) -> Job:
         limits = self.record.turn_limits
@@ -167,7 +181,7 @@ class LocalTurns:
         path = self.environment.get("PATH", os.defpath)
         return {
             **self.environment,
-            "PATH": f"{program.parent}{os.pathsep}{path}",
+            "PATH": f"{path}{os.pathsep}{program.parent}",
             "RALPH_BIN": str(program),
             "RALPH_RUN": self.record.id,
             TURN_MARK: self._mark(turn),
@@ -203,10 +217,13 @@ class LocalTurns:
     def _file(self, directory: Path) -> None:
         """Move inbox and outbox from the desk into the turn's directory; links are not followed."""
         for box in ("inbox", "outbox"):
-            source = self._desk / box
-            if source.is_dir() and not source.is_symlink() and not (directory / box).exists():
+            source, target = self._desk / box, directory / box
+            linked = self._desk.is_symlink() or source.is_symlink()
+            if source.is_dir() and not linked and not target.exists():
                 with storage(directory):
-                    shutil.move(source, directory / box)
+                    shutil.move(source, target)
+                if box == "outbox":
+                    self._redact(target)
         try:
             self._desk.rmdir()
         except OSError:
@@ -219,7 +236,7 @@ class LocalTurns:
             return None, ()
         try:
             data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT, follow=False)
-            return contracts.validate(contract, Redactor(self.hidden).text(data.decode(errors="replace")))
+            return contracts.validate(contract, data.decode(errors="replace"))
         except FileNotFoundError:
             pass
         except (StateError, OSError) as error:
@@ -228,19 +245,6 @@ class LocalTurns:
         answer, errors = contracts.validate(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
         required = turn.request.answer_required or bool(turn.repair)
         return answer, errors if required else ()
-
-
-def push_guard(environment: Mapping[str, str]) -> dict[str, str]:
-    """Git settings under which a push to a remote machine fails, with a name that says why."""
-    try:
-        count = int(environment.get("GIT_CONFIG_COUNT", "0"))
-    except ValueError:
-        count = 0
-    guard = {"GIT_CONFIG_COUNT": str(count + len(_REMOTES))}
-    for number, remote in enumerate(_REMOTES, count):
-        guard[f"GIT_CONFIG_KEY_{number}"] = f"url.ralph-does-not-let-agents-push::{remote}.pushInsteadOf"
-        guard[f"GIT_CONFIG_VALUE_{number}"] = remote
-    return guard
 
 
 def _life_of(directory: Path) -> tuple[float, float]:

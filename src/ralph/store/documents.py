@@ -16,10 +16,10 @@ from typing import Any
 from ralph.core.entries import Entry, Record
 from ralph.core.errors import StateError
 from ralph.core.events import DocumentEdited
-from ralph.store.files import read_limited, remove, storage, write_atomic
+from ralph.store.files import read_limited, remove, storage, to_bytes, to_text, write_atomic
 from ralph.store.journal import Journal, hash_in
 
-_ABSENT = ""
+_ABSENT, _UNREADABLE = "", "unreadable"
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Documents:
         record_path = run_dir / "commit.json"
         journal, records = Journal.open(run_dir / "journal.jsonl")
         documents = cls(root, journal, record_path)
-        if record_path.exists():
+        if record_path.is_symlink() or record_path.exists():
             documents._roll_forward()
             journal, records = Journal.open(run_dir / "journal.jsonl")
             documents.journal = journal
@@ -51,12 +51,11 @@ class Documents:
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
         if not changes:
-            return self.journal.append(at, entry, self._seen(entry))
-        contents = {path: text.encode() for path, text in changes.items()}
+            return self.journal.append(at, entry, self._left_alone(entry, changes))
+        contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._on_disk(path) for path in changes}
-        self._keep_foreign(before)
-        line, record, line_hash = self.journal.encode(at, entry, {**self._seen(entry), **after})
+        line, record, line_hash = self.journal.encode(at, entry, {**self._left_alone(entry, changes), **after})
         ahead = {
             "schema": 1,
             "seq": record.seq,
@@ -80,28 +79,28 @@ class Documents:
     def edited(self) -> Iterator[tuple[str, str]]:
         """Documents that somebody else changed since the engine wrote them, with what is in them now."""
         for path in [path for path in self.hashes if self._moved(path)]:
-            text = self._text(path)
-            if text is not None and digest(text.encode()) == self.hashes[path]:
+            if self._on_disk(path) == self.hashes[path]:
                 self._remember(path)
-            elif text is not None:
+                continue
+            try:
+                text = self._text(path)
+            except StateError:
+                text = ""
+            if text is not None:
                 yield path, text
 
-    def _keep_foreign(self, before: Mapping[str, str]) -> None:
-        """Copy what somebody else wrote into a document before it is written over."""
-        for path, found in before.items():
-            if found not in (_ABSENT, self.hashes.get(path, found)):
-                copy = self.record_path.parent / "edited" / f"{self.journal.seq + 1:05d}-{Path(path).name}"
-                with storage(copy):
-                    copy.parent.mkdir(exist_ok=True)
-                write_atomic(copy, read_limited(self._inside(path)))
+    def _set_aside(self, path: str, target: Path) -> None:
+        """Move what somebody else put in the place of a document out of the way; nothing of theirs is lost."""
+        aside = self.record_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
+        with storage(aside):
+            aside.parent.mkdir(exist_ok=True)
+            os.rename(target, aside)
 
     def _text(self, path: str) -> str | None:
         try:
-            return read_limited(self._inside(path)).decode()
+            return to_text(read_limited(self._inside(path)))
         except FileNotFoundError:
             return None
-        except UnicodeDecodeError as error:
-            raise StateError(f"the document is not UTF-8 text ({error})", where=str(self.root / path)) from error
 
     def _moved(self, path: str) -> bool:
         """Whether a document is not the file that the engine saw last."""
@@ -111,9 +110,9 @@ class Documents:
         if signature := _signature(self.root / path):
             self.signatures[path] = signature
 
-    def _seen(self, entry: Entry) -> dict[str, str]:
+    def _left_alone(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
         """The hash of a document that somebody edited and that stays as it is now."""
-        if not isinstance(entry, DocumentEdited):
+        if not isinstance(entry, DocumentEdited) or entry.path in changes:
             return {}
         self.hashes[entry.path] = self._on_disk(entry.path)
         self._remember(entry.path)
@@ -124,14 +123,16 @@ class Documents:
         target = self._inside(path)
         with storage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(target, text.encode())
+        if target.is_dir():
+            self._set_aside(path, target)
+        write_atomic(target, to_bytes(text))
 
     def _ahead(self) -> dict[str, Any]:
         try:
             ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024, follow=False))
             _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
             for change in ahead["documents"].values():
-                _ = change["before"], change["after"], change["content"].encode()
+                _ = change["before"], change["after"], to_bytes(change["content"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
                 f"the write-ahead record is corrupt ({error})",
@@ -146,9 +147,8 @@ class Documents:
         for line in ahead["lines"][-missing:] if missing > 0 else ():
             self.journal.append_line(line.encode(), hash_in(line))
         for path, change in ahead["documents"].items():
-            current = self._on_disk(path)
-            if current == change["before"] and current != change["after"]:
-                self._write(path, change["content"].encode())
+            if self._on_disk(path) in (change["before"], _ABSENT):
+                self._write(path, to_bytes(change["content"]))
         remove(self.record_path)
 
     def _write(self, path: str, data: bytes) -> None:
@@ -156,6 +156,8 @@ class Documents:
         if not target.parent.exists():
             with storage(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
+        if self._on_disk(path) not in (_ABSENT, self.hashes.get(path, _ABSENT), digest(data)):
+            self._set_aside(path, target)
         write_atomic(target, data)
         self._remember(path)
 
@@ -166,6 +168,8 @@ class Documents:
             return digest(read_limited(self._inside(path)))
         except FileNotFoundError:
             return _ABSENT
+        except StateError:
+            return _UNREADABLE
 
     def _inside(self, path: str) -> Path:
         """The place of a document; a link on the way that leads out of the root is not followed."""
@@ -177,8 +181,8 @@ class Documents:
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     try:
-        status = os.stat(path)
-    except FileNotFoundError:
+        status = os.lstat(path)
+    except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
 

@@ -31,11 +31,9 @@ def storage(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _NO_ROOM:
-            raise StorageError(
-                f"cannot write: {error.strerror}",
-                where=str(path),
-                todo="make room (`ralph clean` removes old runs), then `ralph resume`",
-            ) from error
+            room = "make room (`ralph clean` removes old runs), then `ralph resume`"
+            todo = "make the disk writable, then `ralph resume`" if error.errno == errno.EROFS else room
+            raise StorageError(f"cannot write: {error.strerror}", where=str(path), todo=todo) from error
         if isinstance(error, PermissionError):
             raise StorageError(
                 "cannot write: permission denied",
@@ -86,24 +84,35 @@ def remove(path: Path) -> None:
             return
 
 
-def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = True) -> bytes:
-    """A file's bytes; a link where none is followed, a special file or one over the limit is refused by name."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+def open_regular(path: Path, flags: int, *, follow: bool = False) -> int:
+    """A descriptor of a regular file; a link, a pipe or a directory in its place is refused by name."""
     try:
-        descriptor = os.open(path, flags)
+        nofollow = 0 if follow else os.O_NOFOLLOW
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | nofollow, 0o644)
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise StateError("a symbolic link is not read here", where=str(path)) from error
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise StateError("this is not a regular file", where=str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StateError("this is not a regular file", where=str(path))
-    with os.fdopen(descriptor, "rb") as file:
+    return descriptor
+
+
+def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -> bytes:
+    """A file's bytes; one that is not regular or over the limit is refused by name."""
+    with os.fdopen(open_regular(path, os.O_RDONLY, follow=follow), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise StateError(
-            f"the file is larger than the {limit // 1024} KiB that are read of it",
-            where=str(path),
-            todo="move it away if it is not Ralph's",
-        )
+        raise StateError(f"the file is larger than the {limit // 1024} KiB that are read of it", where=str(path))
     return data
+
+
+def to_bytes(text: str) -> bytes:
+    """Text as it is stored; names that are not UTF-8 come through unharmed."""
+    return text.encode(errors="surrogateescape")
+
+
+def to_text(data: bytes) -> str:
+    """The reverse of `to_bytes`."""
+    return data.decode(errors="surrogateescape")

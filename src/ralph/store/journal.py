@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ralph.core.codec import from_plain, to_plain
+from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.entries import NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
-from ralph.store.files import _syscall, storage, write_all
+from ralph.store.files import _syscall, open_regular, storage, write_all
 from ralph.store.lines import moment, timestamp
 
 LINE_LIMIT = 4 * 1024 * 1024
@@ -58,7 +58,7 @@ class Journal:
         }
         if documents:
             body["documents"] = documents
-        text = json.dumps(body, ensure_ascii=False)
+        text = dump(body)
         line_hash = chained(self.hash, text)
         line = f'{text[:-1]}, "hash": "{line_hash}"}}\n'.encode()
         return line, Record(self.seq + 1, at, entry, documents), line_hash
@@ -66,8 +66,7 @@ class Journal:
     def append_line(self, line: bytes, line_hash: str, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
         with storage(self.path):
-            flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-            descriptor = os.open(self.path, flags, 0o644)
+            descriptor = open_regular(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             try:
                 if os.fstat(descriptor).st_size != self.size:
                     raise StateError(
@@ -109,15 +108,15 @@ def chained(previous: str, text: str) -> str:
 def _verified(path: Path) -> tuple[list[Record], int, str, bytes]:
     records: list[Record] = []
     size, last_hash = 0, _START
-    if not path.exists():
+    if not path.is_symlink() and not path.exists():
         return records, size, last_hash, b""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(LINE_LIMIT + 1), b""), 1):
             where = f"{path}, line {number}"
-            if not line.endswith(b"\n"):
-                return records, size, last_hash, line
             if len(line) > LINE_LIMIT:
                 raise StateError("the line is too long to be Ralph's", where=where)
+            if not line.endswith(b"\n"):
+                return records, size, last_hash, line
             record, last_hash = _read_line(line, last_hash, number, where)
             records.append(record)
             size += len(line)
@@ -131,7 +130,7 @@ def _read_line(line: bytes, previous: str, number: int, where: str) -> tuple[Rec
         head, mark, _ = text.rpartition(', "hash": "')
         claimed = hash_in(text)
         seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
     if not mark or chained(previous, head + "}") != claimed or seq != number:
         raise StateError(

@@ -1,42 +1,46 @@
 """Journal lines for those who only look: raw, unverified, and quick to get at."""
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ralph.core.errors import StateError
+from ralph.store.files import open_regular
+
 
 def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
     """Whole lines from an offset on, unverified, each with the offset behind it."""
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         file.seek(offset)
         for line in file:
             if not line.endswith(b"\n"):
                 return
             offset += len(line)
-            try:
-                yield offset, json.loads(line)
-            except ValueError:
-                continue
+            if (found := _object(line)) is not None:
+                yield offset, found
 
 
 def last_lines(path: Path, size: int = 65536) -> list[dict[str, Any]]:
-    """The last lines of a journal, at a cost that does not grow with it."""
+    """The last lines of a journal, at a cost that does not grow with it; none where it cannot be read."""
     try:
-        start = max(0, path.stat().st_size - size)
-    except FileNotFoundError:
+        with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+            start = max(0, os.fstat(file.fileno()).st_size - size)
+            file.seek(start)
+            lines = file.read().splitlines(keepends=True)
+    except (OSError, StateError):
         return []
-    with path.open("rb") as file:
-        file.seek(start)
-        lines = file.read().splitlines(keepends=True)
-    found = []
-    for line in lines[1 if start else 0 :]:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
+    return [found for line in lines[1 if start else 0 :] if (found := _object(line)) is not None]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def timestamp(at: float) -> str:

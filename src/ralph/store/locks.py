@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.store.files import storage
+from ralph.core.errors import StateError
+from ralph.store.files import open_regular, storage
 
 
 @dataclass
@@ -33,7 +34,7 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
     """The lock, or what its holder wrote into it."""
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        descriptor = open_regular(path, os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -50,8 +51,8 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
 def is_held(path: Path) -> bool:
     """Whether some living process holds the lock."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except (OSError, StateError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -65,6 +66,6 @@ def is_held(path: Path) -> bool:
 def _holder(descriptor: int) -> Mapping[str, object]:
     try:
         said = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}

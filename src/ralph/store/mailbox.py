@@ -38,7 +38,7 @@ class Mailbox:
         """The signals that wait: ABORT first, then by name, which is by time."""
         try:
             names = sorted(entry.name for entry in os.scandir(self._inputs) if not entry.name.startswith("."))
-        except FileNotFoundError:
+        except OSError:
             return ()
         found = [signal for name in names if (signal := self._read(name))]
         return sorted(found, key=lambda signal: signal.type is not SignalType.ABORT)

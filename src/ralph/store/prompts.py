@@ -3,6 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
+from ralph.core.errors import UsageError
 from ralph.store.files import read_limited
 
 _SIZE_LIMIT = 256 * 1024
@@ -12,5 +13,8 @@ def load(name: str, root: Path) -> str:
     """The text of a prompt template."""
     override = root / ".ralph" / "prompts" / f"{name}.md"
     if override.is_file():
-        return read_limited(override, _SIZE_LIMIT).decode()
+        try:
+            return read_limited(override, _SIZE_LIMIT, follow=True).decode()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"the prompt is not UTF-8 text ({error})", where=str(override)) from error
     return (resources.files("ralph.prompts") / f"{name}.md").read_text()

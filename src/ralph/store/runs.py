@@ -13,7 +13,7 @@ from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.store import locks
-from ralph.store.files import read_limited, storage, write_atomic
+from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
 from ralph.store.lines import last_lines
 from ralph.store.mailbox import Mailbox
 
@@ -45,7 +45,7 @@ class RunDir:
         """What it was started with."""
         path = self.path / "run.json"
         try:
-            return run_record.parse(read_limited(path).decode(errors="replace"), str(path))
+            return run_record.parse(to_text(read_limited(path)), str(path))
         except FileNotFoundError:
             raise StateError("the run has no run.json", where=str(path), todo=f"`ralph clean {self.id}`") from None
 
@@ -68,11 +68,11 @@ class RunDir:
 
     def last_words(self) -> dict[str, Any]:
         """The state of the run as the end of its journal tells it, at a cost that does not grow."""
-        words: dict[str, Any] = {"spent": {}}
+        words: dict[str, Any] = {"spent": {}, "at": "", "ended": None, "last": {}}
         for line in last_lines(self.path / "journal.jsonl"):
-            kind = line.get("type")
-            words["at"] = line.get("at")
-            words["spent"] = line.get("spent") or words["spent"]
+            kind, spent = line.get("type"), line.get("spent")
+            words["at"] = str(line.get("at"))
+            words["spent"] = spent if isinstance(spent, dict) else words["spent"]
             if kind == "run.started":
                 words["ended"] = None
             elif kind == "run.ended":
@@ -83,10 +83,10 @@ class RunDir:
 
     def outcome(self) -> Outcome | None:
         """Why it ended; None while it runs, or when its engine died."""
-        ended = self.last_words().get("ended")
+        ended = self.last_words()["ended"]
         try:
             return Outcome(ended["outcome"]) if ended and not self.alive else None
-        except ValueError:
+        except (ValueError, KeyError):
             return None
 
 
@@ -125,7 +125,7 @@ class Project:
 
     def create(self, run: RunDir, record: RunRecord) -> None:
         """Write what a run is started with."""
-        write_atomic(run.path / "run.json", run_record.render(record).encode())
+        write_atomic(run.path / "run.json", to_bytes(run_record.render(record)))
 
     def runs(self) -> list[RunDir]:
         """All runs, oldest first."""
@@ -133,7 +133,21 @@ class Project:
             names = sorted(entry.name for entry in os.scandir(self.runs_dir) if entry.is_dir())
         except FileNotFoundError:
             return []
-        return [RunDir(self.runs_dir / name) for name in names if _is_id(name)]
+        runs = [RunDir(self.runs_dir / name) for name in names if _is_id(name)]
+        seconds = [_second(run) for run in runs]
+        if len(set(seconds)) < len(seconds):
+            runs.sort(key=lambda run: (_second(run), _began(run), run.id))
+        return runs
+
+    def workspace(self, record: RunRecord) -> Path:
+        """The directory in which a run's turns act; one that is not below the root is refused."""
+        path = self.root / record.workspace
+        where = str(self.runs_dir / record.id / "run.json")
+        if "\0" in record.workspace or not path.resolve().is_relative_to(self.root.resolve()):
+            raise StateError(f"the workspace {record.workspace!r} is not in the project", where=where)
+        if not path.is_dir():
+            raise StateError(f"the workspace {record.workspace!r} is not there", where=where)
+        return path
 
     def run(self, wanted: str) -> RunDir:
         """The run with that id, or with an id that begins so."""
@@ -176,6 +190,17 @@ class Project:
 def _several(what: str, runs: list[RunDir]) -> UsageError:
     listing = "\n".join(f"    {run.id}  {_task_of(run)}" for run in runs)
     return UsageError(what, where=f"candidates:\n{listing}", todo="name one of them")
+
+
+def _second(run: RunDir) -> str:
+    return run.id[:13]
+
+
+def _began(run: RunDir) -> float:
+    try:
+        return run.record().created_at
+    except (StateError, OSError):
+        return 0.0
 
 
 def _task_of(run: RunDir) -> str:

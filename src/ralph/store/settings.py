@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ralph.core.errors import StateError
 from ralph.store.files import read_limited, write_atomic
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ def load_config(root: Path) -> "Config":
 
     path = root / "ralph.yml"
     try:
-        text = read_limited(path, config.SIZE_LIMIT).decode(errors="replace")
+        text = read_limited(path, config.SIZE_LIMIT, follow=True).decode(errors="replace")
     except FileNotFoundError:
         return config.Config()
     return config.parse(text, str(path))
@@ -37,7 +38,7 @@ def give_consent(root: Path, agent: str) -> None:
 def _consents(root: Path) -> list[str]:
     try:
         data = json.loads(read_limited(_path(root), 65536))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError, StateError, RecursionError):
         return []
     agents = data.get("agents") if isinstance(data, dict) else None
     return [str(agent) for agent in agents] if isinstance(agents, list) else []

@@ -18,6 +18,7 @@ _AGENT_KEYS = re.compile(
     r"(ANTHROPIC|OPENAI|CODEX|GEMINI|GOOGLE_API|GOOGLE_GENAI|COPILOT|MISTRAL|GROQ|OPENROUTER|XAI|DEEPSEEK|DASHSCOPE|QWEN|AMP|CURSOR)_"
     r".*(KEY|TOKEN|SECRET)|CLAUDE_CODE_OAUTH_TOKEN"
 )
+_NOT_FOUND = re.compile(r"(\S+): (?:command )?not found$", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
@@ -63,10 +64,12 @@ class CheckRunner:
 
     async def _clear(self, directory: Path, mark: str) -> None:
         """End and forget a run of the same check that an engine before us did not see to its end."""
-        if directory.exists():
+        if directory.is_dir():
             await end(directory, "stopped")
             end_marked(CHECK_MARK, mark)
             shutil.rmtree(directory)
+        elif os.path.lexists(directory):
+            directory.unlink()
 
     def _result(self, check: Check, ended: Exit, directory: Path) -> CheckResult:
         output = read_output(directory / "stdout")
@@ -86,10 +89,15 @@ def judge(check: Check, ended: Exit, output: str, path: str | None) -> tuple[Che
         return CheckStatus.COULD_NOT_RUN, f"killed by signal {ended.signal}"
     if ended.code == 0:
         return CheckStatus.PASSED, ""
-    program = check.command.split()[0]
-    if ended.code == 127 and "/" not in program and not shutil.which(program, path=path):
+    if ended.code == 127 and (program := _missing_program(output, path)):
         return CheckStatus.NOT_FOUND, f"{program} is not installed (or not on the PATH)"
     return CheckStatus.FAILED, f"exit code {ended.code}"
+
+
+def _missing_program(output: str, path: str | None) -> str:
+    """The program that the shell did not find; a file that is still to be made is not one."""
+    named = _NOT_FOUND.findall(output)
+    return named[-1] if named and "/" not in named[-1] and not shutil.which(named[-1], path=path) else ""
 
 
 def check_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -8,9 +8,11 @@ from ralph.core.limits import Spent
 from ralph.workflows.loop.state import Fixed, Iteration, LoopState
 
 
-def report_path(home: str, now: float) -> str:
-    """Where a report written at that moment goes."""
-    return f"{home}/completion-{datetime.fromtimestamp(now, UTC).strftime('%Y-%m-%dT%H-%M-%S')}.md"
+def report_path(home: str, now: float, loop: str, ends: int) -> str:
+    """Where the report of a loop that has ended so often goes."""
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H-%M-%S")
+    again = f"-{ends}" if ends > 1 else ""
+    return f"{home}/completion-{stamp}-{loop[-4:]}{again}.md"
 
 
 def completion_report(state: LoopState, fixed: Fixed, ended: RunEnded, checks: tuple[Check, ...]) -> str:

@@ -136,10 +136,12 @@ class Loop:
     def _ended(self, state: LoopState, event: RunEnded, now: float) -> Changes[LoopState]:
         """Close the documents. Where the loop itself was not done, it keeps its phase, so that it can go on."""
         phase = state.phase if event.outcome.resumable else Phase.DONE
-        state = replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True)
+        state = replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True, ends=state.ends + 1)
         report = completion_report(state, self.fixed, event, self.checks)
         changes = self._changes(state)
-        return replace(changes, documents={**changes.documents, report_path(HOME, now): report})
+        return replace(
+            changes, documents={**changes.documents, report_path(HOME, now, self.fixed.loop, state.ends): report}
+        )
 
 
 def _reopened(state: LoopState) -> LoopState:

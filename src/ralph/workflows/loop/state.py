@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from ralph.core.codec import from_plain, to_plain
+from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.core.outcomes import Outcome
 
@@ -67,6 +67,8 @@ class LoopState:
     reason: str = ""
     ended: bool = False
     """Whether the run itself has ended with that outcome."""
+    ends: int = 0
+    """How often it has ended, resumes included."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Keys of `state.json` that are not Ralph's; they are kept."""
 
@@ -147,4 +149,4 @@ def _value(value: object) -> str:
 
 
 def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return dump(value)

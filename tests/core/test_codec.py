@@ -1,0 +1,131 @@
+"""Dataclasses to JSON and back: what was written is read, and what is wrong is named."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.checks import Check
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.entries import NAMES
+from ralph.core.errors import RalphError, StateError
+from ralph.documents.run_record import RunRecord
+from ralph.workflows.loop.state import LoopState
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Outer:
+    count: int
+    ratio: float = 0.5
+    colour: Colour = Colour.RED
+    inner: Inner | None = None
+    many: tuple[Inner, ...] = ()
+    names: Mapping[str, int] = field(default_factory=dict)
+    anything: Mapping[str, Any] | None = None
+    flag: bool = False
+
+
+outers = st.builds(
+    Outer,
+    count=st.integers(),
+    ratio=st.floats(allow_nan=False),
+    colour=st.sampled_from(Colour),
+    inner=st.none() | st.builds(Inner, st.text(), st.integers()),
+    many=st.lists(st.builds(Inner, st.text(), st.integers()), max_size=3).map(tuple),
+    names=st.dictionaries(st.text(), st.integers(), max_size=3),
+    anything=st.none() | st.dictionaries(st.text(), st.none() | st.integers() | st.lists(st.text()), max_size=3),
+    flag=st.booleans(),
+)
+
+
+@settings(deadline=None)
+@given(outers)
+def test_what_was_written_is_read(value: Outer) -> None:
+    assert from_plain(Outer, json.loads(json.dumps(to_plain(value)))) == value
+
+
+def test_defaults_are_left_out_and_made_up_for() -> None:
+    assert to_plain(Outer(1)) in ({"count": 1}, {"count": 1, "names": {}})
+    assert from_plain(Outer, {"count": 1}) == Outer(1)
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert from_plain(Outer, {"count": 1, "later": [1, 2]}) == Outer(1)
+
+
+def test_a_whole_number_may_stand_for_a_fraction() -> None:
+    assert from_plain(Outer, {"count": 1, "ratio": 2}).ratio == 2.0
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "said"),
+    [
+        ({}, "", "'count' is missing"),
+        ([], "here", "an object (Outer)"),
+        ({"count": "1"}, "here.count", "a int"),
+        ({"count": True}, "here.count", "a int"),
+        ({"count": 1.0}, "here.count", "a int"),
+        ({"count": None}, "here.count", "a int"),
+        ({"count": 1, "ratio": "much"}, "here.ratio", "a float"),
+        ({"count": 1, "ratio": True}, "here.ratio", "a float"),
+        ({"count": 1, "colour": "green"}, "here.colour", "red, blue"),
+        ({"count": 1, "colour": []}, "here.colour", "red, blue"),
+        ({"count": 1, "inner": {"size": 3}}, "here.inner", "'name' is missing"),
+        ({"count": 1, "inner": 7}, "here.inner", "an object (Inner)"),
+        ({"count": 1, "many": {"a": 1}}, "here.many", "a list"),
+        ({"count": 1, "many": [{"name": "a"}, {"name": 1}]}, "here.many[1].name", "a str"),
+        ({"count": 1, "names": {"a": "b"}}, "here.names.a", "a int"),
+        ({"count": 1, "names": []}, "here.names", "an object"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(data: Any, where: str, said: str) -> None:
+    with pytest.raises(StateError) as caught:
+        from_plain(Outer, data, "here")
+    assert said in caught.value.what
+    assert caught.value.where == (where or "here")
+
+
+def test_a_number_too_large_for_a_fraction_is_a_state_error() -> None:
+    with pytest.raises(StateError):
+        from_plain(Outer, {"count": 1, "ratio": 10**400})
+
+
+def test_a_huge_wrong_value_is_not_quoted_whole() -> None:
+    with pytest.raises(StateError) as caught:
+        from_plain(Outer, {"count": "x" * 1_000_000})
+    assert len(str(caught.value)) < 500
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from([Outer, LoopState, RunRecord, Check, *NAMES.values()]), st.data())
+def test_every_json_value_is_read_or_refused(kind: type[Any], data: st.DataObject) -> None:
+    names = st.sampled_from(sorted(kind.__dataclass_fields__))
+    value = data.draw(st.one_of(json_values, st.dictionaries(names, json_values)))
+    try:
+        read = from_plain(kind, value, "here")
+    except RalphError:
+        return
+    assert isinstance(read, kind)
