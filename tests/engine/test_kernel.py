@@ -741,6 +741,19 @@ class TestEdits:
         assert len(sim.edits) <= 1
         assert "my own notes" in report.read_text()
 
+    def test_a_note_in_an_old_report_does_not_make_the_engine_forget_a_finished_turn(self, tmp_path: Path) -> None:
+        sim = self.paused(tmp_path, Play(works, seconds=10.0))
+        (report,) = (tmp_path / HOME).glob("completion-*.md")
+        sim.check_seconds = 30.0
+        began = sim.clock.now()
+        sim.clock.plan(began + 50.0, lambda: report.write_text("my own notes\n") and None)
+        sim.clock.plan(began + 60.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.edits != []
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert len(sim.processes) == 2
+
     def test_a_huge_edit_does_not_make_the_journal_unreadable(self, tmp_path: Path) -> None:
         sim = self.paused(tmp_path, Play(works))
         (tmp_path / HOME / "current-loop.json").write_text('"' + "x" * (5 * 1024 * 1024) + '"')

@@ -88,7 +88,10 @@ def _read(kind: Any, data: Any, where: str) -> Any:
         except ValueError:
             raise _wrong(where, f"one of {', '.join(str(m.value) for m in kind)}", data) from None
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError:
+            raise _wrong(where, "a number of ordinary size", data) from None
     if type(data) is not kind:
         raise _wrong(where, f"a {getattr(kind, '__name__', kind)}", data)
     return data

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ralph.core.errors import UsageError
 
-_RUN_ID = re.compile(r"\d{6}-\d{6}(-[0-9a-z]{4})?")
+_RUN_ID = re.compile(r"[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
 
 
 def run_id(at: datetime, suffix: str = "") -> str:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 _NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE)
-_PLACES = re.compile(r"_(FILE|PATH|SOCK|DIR|HOME)$", re.IGNORECASE)
-_SHORTEST = 5
+_PLACES = re.compile(r"(FILE|PATH|SOCK|DIR|HOME)$", re.IGNORECASE)
+_SHORTEST = 8
 _ORDINARY = frozenset(("false", "production", "development", "default", "disabled", "enabled"))
 """Short and ordinary values occur in any text; replacing them would only garble it."""
 
@@ -19,7 +19,6 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
         if _NAMES.search(name)
         and not _PLACES.search(name)
         and len(value) >= _SHORTEST
-        and not (value.isdecimal() and len(value) < 8)
         and value.lower() not in _ORDINARY
     }
     escaped = {json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)}
@@ -39,9 +38,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-        if self._pattern is None:
-            return text
-        return self._pattern.sub(self.MASK, text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        return self.data(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def data(self, data: bytes) -> bytes:
         """The bytes without secrets."""

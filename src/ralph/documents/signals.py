@@ -5,6 +5,7 @@ from datetime import datetime
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType
@@ -15,9 +16,11 @@ SIZE_LIMIT = 64 * 1024
 def parse(name: str, text: str) -> Signal:
     """The signal in a file, or a StateError with the reason why it is none."""
     try:
+        if any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(io.StringIO(text))):
+            raise StateError("a signal has no use for aliases", where=name)
         data = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise StateError(f"not readable as YAML: {str(error).splitlines()[0]}", where=name) from error
+    except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise StateError(f"not readable as YAML: {[*str(error).splitlines(), '?'][0]}", where=name) from error
     if not isinstance(data, dict):
         raise StateError("a signal is a mapping with at least `type:`", where=name)
     word = data.get("type")
@@ -45,7 +48,15 @@ def with_handling(text: str, *, action: str, at: datetime) -> str:
         "handled_at": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "action_taken": action,
     }
-    return body + _dump({"handling_metadata": handling})
+    appended = body + _dump({"handling_metadata": handling})
+    try:
+        if "handling_metadata" in YAML(typ="safe", pure=True).load(appended):
+            return appended
+    except YAMLError:
+        pass
+    data = YAML().load(text)
+    data["handling_metadata"] = handling
+    return _dump(data)
 
 
 def _dump(data: object) -> str:

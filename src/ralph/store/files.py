@@ -45,13 +45,15 @@ def storage(path: Path) -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     with storage(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
         try:
-            write_all(descriptor, data)
-            _syscall(os.fsync, descriptor)
-            os.close(descriptor)
+            try:
+                write_all(descriptor, data)
+                _syscall(os.fsync, descriptor)
+            finally:
+                os.close(descriptor)
             _syscall(os.rename, temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
@@ -110,7 +112,10 @@ def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -
 
 def to_bytes(text: str) -> bytes:
     """Text as it is stored; names that are not UTF-8 come through unharmed."""
-    return text.encode(errors="surrogateescape")
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
 
 
 def to_text(data: bytes) -> str:

@@ -65,6 +65,8 @@ class Journal:
 
     def append_line(self, line: bytes, line_hash: str, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
+        if len(line) > LINE_LIMIT:
+            raise StateError("what is to be journaled is too long for a line", where=str(self.path))
         with storage(self.path):
             descriptor = open_regular(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             try:
@@ -76,13 +78,12 @@ class Journal:
                     )
                 try:
                     write_all(descriptor, line)
+                    if durable:
+                        _syscall(os.fsync, descriptor)
                 except OSError:
                     os.ftruncate(descriptor, self.size)
                     raise
-                self.unsynced.append(line.decode())
-                if durable:
-                    _syscall(os.fsync, descriptor)
-                    self.unsynced.clear()
+                self.unsynced = [] if durable else [*self.unsynced, line.decode()]
             finally:
                 os.close(descriptor)
         self.seq += 1
@@ -132,7 +133,7 @@ def _read_line(line: bytes, previous: str, number: int, where: str) -> tuple[Rec
         seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
-    if not mark or chained(previous, head + "}") != claimed or seq != number:
+    if text != f'{head}{mark}{claimed}"}}\n' or chained(previous, head + "}") != claimed or seq != number:
         raise StateError(
             "the journal was changed: this line does not follow from the one before",
             where=where,

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,7 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_regular(path, os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _locked(descriptor):
         said = _holder(descriptor)
         os.close(descriptor)
         return said
@@ -46,6 +45,18 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     return Lock(path, descriptor, before)
+
+
+def _locked(descriptor: int) -> bool:
+    """Try to take the lock; somebody who only looks at it holds it for an instant, and is waited for."""
+    for _ in range(10):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
 
 
 def is_held(path: Path) -> bool:

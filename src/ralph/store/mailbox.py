@@ -12,7 +12,7 @@ from types import ModuleType
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType
-from ralph.store.files import read_limited, storage, write_atomic
+from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
 
 class Mailbox:
@@ -78,8 +78,11 @@ class Mailbox:
         del self._suspects[path.name]
         with storage(path):
             self._rejected.mkdir(exist_ok=True)
-            os.rename(path, self._rejected / path.name)
-        write_atomic(self._rejected / f"{path.name}.reason", f"{reason}\n".encode())
+            place = self._rejected / path.name
+            if os.path.lexists(place):
+                place = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
+            os.rename(path, place)
+        write_atomic(self._rejected / f"{place.name[:240]}.reason", to_bytes(f"{reason}\n"))
 
 
 def _stamp(path: Path) -> str:
