@@ -86,6 +86,7 @@ class Project:
     home: Path
     mark: str = field(default_factory=lambda: f"cli-test-{uuid.uuid4().hex}")
     extra: dict[str, str] = field(default_factory=dict)
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ class Project:
         return {**kept, **own, **self.extra}
 
     def start(self, *args: str, cwd: Path | None = None, **variables: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [str(RALPH), *args],
             cwd=cwd or self.root,
             env={**self.environment, **variables},
@@ -104,6 +105,8 @@ class Project:
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
 
     def real(self, *args: str, cwd: Path | None = None, timeout: float = 60, **variables: str) -> Done:
         """Run a command to its end, in a process of its own."""
@@ -200,6 +203,7 @@ class Project:
         return [pid for pid in found if pid != os.getpid()]
 
     def end(self) -> None:
+        """Kill every process of this test."""
         for _ in range(200):
             if not (left := self.living()):
                 return
@@ -219,8 +223,15 @@ def make_project(tmp_path: Path, *, with_git: bool = True, name: str = "project"
         project.git("init", "-q", "-b", "main")
         project.git("add", "README")
         project.git("commit", "-q", "-m", "first")
-    yield project
-    project.end()
+    try:
+        yield project
+    finally:
+        project.end()
+        for process in project.started:
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+            process.wait()
 
 
 @pytest.fixture

@@ -50,6 +50,13 @@ def starts(project: Project) -> list[str]:
     return (project.root / "starts").read_text().split()
 
 
+def command_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return []
+
+
 def turn_processes(project: Project) -> list[int]:
     """The processes that carry the mark of a turn of this project's runs."""
     return [pid for run in project.runs for pid in project.living(f"RALPH_TURN={run.name}/")]
@@ -139,7 +146,7 @@ class TestKilledEngine:
         (shim / "git").chmod(0o755)
         engine = project.start(*project.playing(SUCCEEDS), PATH=f"{shim}:{os.environ['PATH']}")
         eventually(lambda: project.journal("run.started"))
-        eventually(lambda: any(b"300" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in project.living()))
+        eventually(lambda: any(command_of(pid) == [b"sleep", b"300"] for pid in project.living()))
         kill(engine)
         project.end()
         assert project.ralph("resume").code == 0

@@ -746,8 +746,8 @@ class TestEdits:
         (report,) = (tmp_path / HOME).glob("completion-*.md")
         sim.check_seconds = 30.0
         began = sim.clock.now()
-        sim.clock.plan(began + 50.0, lambda: report.write_text("my own notes\n") and None)
-        sim.clock.plan(began + 60.0, sim.kill_engine)
+        sim.clock.plan(began + 20.0, lambda: report.write_text("my own notes\n") and None)
+        sim.clock.plan(began + 30.0, sim.kill_engine)
         with pytest.raises(PowerCut):
             sim.run()
         assert sim.edits != []

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from ralph.core.errors import StateError
+from ralph.core.events import SignalTaken
 from ralph.core.signals import Signal, SignalType
 from ralph.documents import signals
+from ralph.store.journal import Journal, read_records
 from ralph.store.mailbox import Mailbox
 
 
@@ -222,11 +224,13 @@ class TestMalformed:
         name = os.path.join(os.fsencode(box.inputs), b"a-\xff.yaml")
         with open(name, "wb") as file:
             file.write(b"type: PAUSE\n")
+        book, _ = Journal.open(box.inputs.parent / "journal.jsonl")
         for _ in range(2):
             for signal in box.mailbox.peek():
-                signal.name.encode()
+                book.append(1_800_000_000.0, SignalTaken(signal))
                 box.mailbox.settle(signal, "done")
         assert not os.path.exists(name)
+        read_records(book.path)
 
     def test_a_bomb_of_aliases_does_not_go_off(self) -> None:
         levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 6))

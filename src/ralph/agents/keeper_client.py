@@ -227,7 +227,7 @@ def read_exit(job_dir: Path) -> Exit | None:
     """The exit record of a job, if it has ended."""
     path = job_dir / "exit"
     try:
-        return from_plain(Exit, json.loads(read_limited(path, EXIT_LIMIT, follow=False)), str(path))
+        return from_plain(Exit, json.loads(read_limited(path, EXIT_LIMIT)), str(path))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError, OSError) as error:

@@ -38,7 +38,10 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text without secrets."""
-        return self.data(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+        try:
+            return self.data(text.encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        except UnicodeEncodeError:
+            return self.data(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def data(self, data: bytes) -> bytes:
         """The bytes without secrets."""

@@ -235,7 +235,7 @@ class LocalTurns:
         if not contract:
             return None, ()
         try:
-            data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT, follow=False)
+            data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT)
             return contracts.validate(contract, data.decode(errors="replace"))
         except FileNotFoundError:
             pass

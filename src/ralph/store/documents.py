@@ -129,9 +129,10 @@ class Documents:
 
     def _ahead(self) -> dict[str, Any]:
         try:
-            ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024, follow=False))
+            ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024))
             _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
-            for change in ahead["documents"].values():
+            for path, change in ahead["documents"].items():
+                self._inside(path)
                 _ = change["before"], change["after"], to_bytes(change["content"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
@@ -164,8 +165,9 @@ class Documents:
     def _on_disk(self, path: str) -> str:
         if path in self.hashes and not self._moved(path):
             return self.hashes[path]
+        target = self._inside(path)
         try:
-            return digest(read_limited(self._inside(path)))
+            return digest(read_limited(target))
         except FileNotFoundError:
             return _ABSENT
         except StateError:

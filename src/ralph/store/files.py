@@ -92,7 +92,7 @@ def open_regular(path: Path, flags: int, *, follow: bool = False) -> int:
         nofollow = 0 if follow else os.O_NOFOLLOW
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | nofollow, 0o644)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR):
             raise StateError("this is not a regular file", where=str(path)) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -47,7 +47,7 @@ class Mailbox:
         """File a signal that was taken, with what was done about it."""
         source, target = self._inputs / signal.name, self._processed / signal.name
         try:
-            text = read_limited(source, _codec().SIZE_LIMIT, follow=False).decode(errors="replace")
+            text = read_limited(source, _codec().SIZE_LIMIT).decode(errors="replace")
         except FileNotFoundError:
             return
         with storage(target):
@@ -58,12 +58,13 @@ class Mailbox:
     def _read(self, name: str) -> Signal | None:
         path = self._inputs / name
         try:
-            data = read_limited(path, _codec().SIZE_LIMIT, follow=False)
+            name.encode()
+            data = read_limited(path, _codec().SIZE_LIMIT)
             signal: Signal = _codec().parse(name, data.decode())
             signal = replace(signal, stamp=_stamp(path))
         except FileNotFoundError:
             return None
-        except (StateError, UnicodeDecodeError, OSError) as error:
+        except (StateError, UnicodeError, OSError) as error:
             self._suspect(path, str(error).splitlines()[0])
             return None
         return signal
