@@ -64,7 +64,7 @@ def _keep(spec: Message, connection: socket.socket, wakeup: int) -> bool:
     except FileExistsError:
         say(connection, {"ev": "running"})
     except BaseException as error:  # noqa: BLE001 - whatever happens here must reach the engine
-        say(connection, {"ev": "broken", "error": f"{type(error).__name__}: {error}"})
+        say(connection, {"ev": "broken", "error": str(error), "errno": getattr(error, "errno", None)})
         return False
     finally:
         job.close()

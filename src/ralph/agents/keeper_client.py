@@ -14,7 +14,7 @@ from typing import Any
 
 from ralph.core.codec import from_plain
 from ralph.core.errors import RalphError, StateError
-from ralph.store.files import read_limited
+from ralph.store.files import read_limited, storage
 
 STREAM_CAP = 64 * 1024 * 1024
 EXIT_LIMIT = 65536
@@ -262,6 +262,9 @@ async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callab
             elif message["ev"] == "ended":
                 return from_plain(Exit, message["exit"], str(job_dir))
             elif message["ev"] == "broken":
+                with storage(job_dir):
+                    if message.get("errno"):
+                        raise OSError(message["errno"], message["error"])
                 raise RalphError(f"the keeper of a job broke: {message['error']}", where=str(job_dir))
     return None
 

@@ -26,10 +26,6 @@ class Lock:
         os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
 
-    def leave(self) -> None:
-        """Close our descriptor only: a keeper that inherited it may still hold the lock."""
-        os.close(self.descriptor)
-
 
 def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
     """The lock, or what its holder wrote into it."""
@@ -41,9 +37,13 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
         os.close(descriptor)
         return said
     before = _holder(descriptor)
-    with storage(path):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    try:
+        with storage(path):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return Lock(path, descriptor, before)
 
 
