@@ -27,6 +27,7 @@ from ralph.engine.ports import Observer
 from ralph.git import worktree
 from ralph.git.repository import OWN, hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
+from ralph.pool.desk import Desk
 from ralph.pool.local import LocalTurns
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
@@ -136,6 +137,7 @@ async def drive(project: Project, run: RunDir, observer: Observer, notices: tupl
         try:
             kernel = build_kernel(project, run, record, keeper, observer, (*notices, tree.notice))
             stop = await _with_signals(kernel)
+            Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
             await keeper.close()
         if record.branch:
@@ -167,6 +169,7 @@ def build_kernel(
         record,
         root,
         workspace,
+        Desk(workspace, secrets),
         keeper,
         registry.make(record.agent),
         prompts.load("repair", root),

@@ -176,9 +176,12 @@ class Project:
         return only
 
     def journal(self, *types: str, run: Path | None = None) -> list[dict[str, Any]]:
+        """What was journaled; nothing while there is no run yet."""
+        if run is None and not self.runs:
+            return []
         try:
             lines = ((run or self.run) / "journal.jsonl").read_text().splitlines()
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return []
         records = [json.loads(line) for line in lines]
         return [record for record in records if not types or record["type"] in types]

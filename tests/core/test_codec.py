@@ -119,7 +119,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(st.sampled_from([Outer, LoopState, RunRecord, Check, *NAMES.values()]), st.data())
 def test_every_json_value_is_read_or_refused(kind: type[Any], data: st.DataObject) -> None:
     names = st.sampled_from(sorted(kind.__dataclass_fields__))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.core.redaction import Redactor, secrets_in
 
 SECRET = "sk-ant-0123456789abcdef"
-OURS = settings(deadline=None, max_examples=300)
+OURS = settings(deadline=None, max_examples=150)
 few_letters = st.text(alphabet="ab[]", min_size=8, max_size=12)
 cuts = st.lists(st.integers(0, 200), max_size=8)
 

@@ -180,7 +180,7 @@ def lived_through(sim: Simulation, downtime: float) -> Outcome | None:
     raise AssertionError("never reached")
 
 
-OURS = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+OURS = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @OURS

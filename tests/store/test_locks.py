@@ -85,7 +85,7 @@ def test_a_lock_lives_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> No
     lock = take(tmp_path / "lock", {"pid": 1})
     assert isinstance(lock, Lock)
     child = subprocess.Popen(["sleep", "60"], pass_fds=[lock.descriptor])
-    lock.leave()
+    os.close(lock.descriptor)
     assert is_held(tmp_path / "lock")
     child.kill()
     child.wait()

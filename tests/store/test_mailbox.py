@@ -157,8 +157,8 @@ BROKEN: dict[str, str | bytes] = {
     "bytes": b"\xff\xfe\x00type: PAUSE",
     "null bytes": b"type: PAUSE\x00\n",
     "huge": "type: PAUSE\nmessage: " + "x" * 100_000,
-    "deep": "type: PAUSE\na: " + "[" * 2_000,
-    "deep braces": "type: PAUSE\na: " + "{a: " * 1_000,
+    "deep": "type: PAUSE\na: " + "[" * 500,
+    "deep braces": "type: PAUSE\na: " + "{a: " * 500,
     "python objects": "type: !!python/object/apply:os.system ['touch /tmp/pwned']\n",
     "two documents": "type: PAUSE\n---\ntype: ABORT\n",
     "the same key twice": "type: PAUSE\ntype: ABORT\n",
@@ -231,6 +231,11 @@ class TestMalformed:
                 box.mailbox.settle(signal, "done")
         assert not os.path.exists(name)
         read_records(book.path)
+
+    @pytest.mark.parametrize("kind", ["deep", "deep braces"])
+    def test_what_is_nested_deeper_than_any_signal_is_refused_for_that(self, kind: str) -> None:
+        with pytest.raises(StateError, match=r"dep|deep|nest"):
+            signals.parse("a.yaml", str(BROKEN[kind]))
 
     def test_a_bomb_of_aliases_does_not_go_off(self) -> None:
         levels = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 6))

@@ -104,7 +104,8 @@ class Job:
             watcher.setblocking(False)
             self.selector.register(watcher, selectors.EVENT_READ, self._on_message)
         self.exit_file = os.open("exit.tmp", os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        reserve(self.exit_file)
+        if self.spec.get("durable", True):
+            os.write(self.exit_file, b" " * EXIT_ROOM)
         self.started_at = time.time()
         self.started = self.last_output = time.monotonic()
         self._start()
@@ -286,7 +287,8 @@ class Job:
         data = json.dumps(record).encode() + b"\n"
         os.pwrite(self.exit_file, data, 0)
         os.ftruncate(self.exit_file, len(data))
-        os.fsync(self.exit_file)
+        if self.spec.get("durable", True):
+            os.fsync(self.exit_file)
         os.rename("exit.tmp", "exit")
         with contextlib.suppress(FileNotFoundError):
             os.unlink("sock")
@@ -414,11 +416,6 @@ def say(connection: socket.socket, message: Message) -> None:
     """Send one message; a peer that does not listen is not waited for."""
     with contextlib.suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def reserve(descriptor: int) -> None:
-    """Set room aside on the disk for the exit record."""
-    os.write(descriptor, b" " * EXIT_ROOM)
 
 
 def signal_all(number: signal.Signals) -> int:

@@ -38,6 +38,8 @@ class Job:
     """One stream for both outputs, in the order in which they were printed."""
     secrets: tuple[str, ...] = ()
     cap: int = STREAM_CAP
+    durable: bool = True
+    """Whether its exit record must outlast a power cut; what can simply be run again need not."""
 
     def request(self) -> bytes:
         """The message that starts it."""
@@ -53,6 +55,7 @@ class Job:
             "merge": self.merge,
             "secrets": self.secrets,
             "cap": self.cap,
+            "durable": self.durable,
             "umask": _umask(),
         }
         return json.dumps(spec).encode() + b"\n"

@@ -68,7 +68,7 @@ def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
             start_new_session=True,
         )
     deadline = time.monotonic() + 30
-    while process.poll() is None and not run.alive and time.monotonic() < deadline:
+    while process.poll() is None and not (run.path / "journal.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     if process.poll() is not None and not (run.path / "journal.jsonl").exists():
         raise _why(log)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,18 +16,17 @@ from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
 from ralph.core.errors import StateError
 from ralph.core.ids import turn_name
-from ralph.core.redaction import Redactor
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill
+from ralph.pool.desk import Desk
 from ralph.pool.push_guard import push_guard
 from ralph.pool.stream import Account, Tail
 from ralph.store.files import read_limited, storage, to_bytes
 
 _ANSWER_LIMIT = 1024 * 1024
-_REDACTED_LIMIT = 64 * 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _ENDS = {
     "idle": TurnEnd.IDLE,
@@ -48,6 +46,7 @@ class LocalTurns:
     record: RunRecord
     root: Path
     workspace: Path
+    desk: Desk
     keeper: Keeper
     agent: Agent
     repair_template: str
@@ -68,7 +67,7 @@ class LocalTurns:
             started_at, seen_at = _life_of(directory)
             ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
         account = tail.finish()
-        self._file(directory)
+        self.desk.file(directory)
         answer, errors = self._answer(turn, directory, account.text)
         end = self._end(ended, account)
         return TurnResult(
@@ -96,24 +95,13 @@ class LocalTurns:
     def _mark(self, turn: Turn) -> str:
         return f"{self.record.id}/{turn.number:05d}"
 
-    @property
-    def _desk(self) -> Path:
-        """Where the inbox and the outbox are while a turn runs."""
-        return self.workspace / ".ralph" / "turn"
-
     def _prepare(self, turn: Turn, directory: Path) -> None:
         """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
         request = turn.request
         with storage(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            self._clear_desk(directory)
-            self._desk.mkdir(parents=True)
-            for box in ("inbox", "outbox"):
-                (self._desk / box).mkdir()
-            for name, text in request.inbox.items():
-                (self._desk / "inbox" / name).write_bytes(to_bytes(text))
-            if request.contract:
-                (self._desk / "inbox" / "result.schema.json").write_text(contracts.schema(request.contract))
+            form = {"result.schema.json": contracts.schema(request.contract)} if request.contract else {}
+            self.desk.lay({**request.inbox, **form}, directory)
             (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
             about = {
                 "schema": 1,
@@ -139,26 +127,6 @@ class LocalTurns:
             "schema": contracts.schema(turn.request.contract),
         }
         return fill("repair", self.repair_template, values)
-
-    def _clear_desk(self, directory: Path) -> None:
-        """Keep what was left on the desk, out of the way of the next turn."""
-        if self._desk.is_symlink():
-            self._desk.unlink()
-        elif self._desk.exists():
-            found = directory / f"found-on-the-desk-{os.urandom(2).hex()}"
-            shutil.move(self._desk, found)
-            self._redact(found)
-
-    def _redact(self, place: Path) -> None:
-        """Take secrets out of what an agent handed over; links are left alone."""
-        redactor = Redactor(self.hidden)
-        paths = [place] if place.is_file() else [Path(top, name) for top, _, names in os.walk(place) for name in names]
-        for path in paths:
-            if path.is_symlink() or not path.is_file() or path.stat().st_size > _REDACTED_LIMIT:
-                continue
-            data = path.read_bytes()
-            if (clean := redactor.data(data)) != data:
-                path.write_bytes(clean)
 
     def _job(self, turn: Turn, directory: Path) -> Job:
         limits = self.record.turn_limits
@@ -189,9 +157,9 @@ class LocalTurns:
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": "",
             "RALPH_ATTEMPT": str(turn.attempt),
-            "RALPH_INBOX": str(self._desk / "inbox"),
-            "RALPH_OUTBOX": str(self._desk / "outbox"),
-            "RALPH_EVENTS_FILE": str(self._desk / "outbox" / "events.jsonl"),
+            "RALPH_INBOX": str(self.desk.inbox),
+            "RALPH_OUTBOX": str(self.desk.outbox),
+            "RALPH_EVENTS_FILE": str(self.desk.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
             **({} if self.record.push else push_guard(self.environment)),
         }
@@ -213,21 +181,6 @@ class LocalTurns:
             how = "the agent stopped without saying that it had finished"
         detail = account.error or ended.error or _end_of(directory / "stderr")
         return f"{how}: {detail}" if detail else how
-
-    def _file(self, directory: Path) -> None:
-        """Move inbox and outbox from the desk into the turn's directory; links are not followed."""
-        for box in ("inbox", "outbox"):
-            source, target = self._desk / box, directory / box
-            linked = self._desk.is_symlink() or source.is_symlink()
-            if source.is_dir() and not linked and not target.exists():
-                with storage(directory):
-                    shutil.move(source, target)
-                if box == "outbox":
-                    self._redact(target)
-        try:
-            self._desk.rmdir()
-        except OSError:
-            self._clear_desk(directory)
 
     def _answer(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
         """The validated `result.json`, or the last JSON block of the final message, or what is wrong with it."""

@@ -50,6 +50,7 @@ class CheckRunner:
             wall=check.timeout,
             grace=2.0,
             merge=True,
+            durable=False,
             secrets=self.secrets,
         )
         try:

@@ -1,0 +1,134 @@
+"""Contracts: a good answer is taken, a broken one is answered with everything that is wrong with it."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.codec import dump, to_plain
+from ralph.documents.contracts import CONTRACTS, schema, validate
+
+CONTRACT = "loop.actor"
+
+
+def faults(text: str) -> tuple[str, ...]:
+    answer, errors = validate(CONTRACT, text)
+    assert answer is None
+    assert errors
+    return errors
+
+
+class TestGoodAnswers:
+    def test_a_whole_answer_is_taken(self) -> None:
+        given_one = {"summary": "did it", "learned": "a lot", "next": "rest"}
+        assert validate(CONTRACT, json.dumps(given_one)) == (given_one, ())
+
+    def test_only_the_summary_is_needed(self) -> None:
+        answer, errors = validate(CONTRACT, '{"summary": "did it"}')
+        assert answer is not None
+        assert (answer["summary"], answer["learned"], errors) == ("did it", "", ())
+
+    def test_keys_of_its_own_do_no_harm(self) -> None:
+        answer, errors = validate(CONTRACT, '{"summary": "did it", "outcome": "success", "passed": true}')
+        assert (answer is not None, errors) == (True, ())
+
+    @pytest.mark.parametrize("summary", ["ünï", "日本語", "🙂", "two\nlines", "a\ttab", '"quoted"'])
+    def test_text_in_every_script_is_taken(self, summary: str) -> None:
+        answer, _ = validate(CONTRACT, json.dumps({"summary": summary}))
+        assert answer is not None
+        assert answer["summary"].split() == summary.split()
+
+
+class TestBrokenAnswers:
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "not valid JSON"),
+            ("{", "not valid JSON"),
+            ("did it", "not valid JSON"),
+            ('{"summary": "a"} and more', "not valid JSON"),
+            ("[" * 100_000, "not valid JSON"),
+            ("{}", "summary: Field required"),
+            ("[]", "the answer:"),
+            ("null", "the answer:"),
+            ('"did it"', "the answer:"),
+            ('{"summary": ""}', "summary:"),
+            ('{"summary": 7}', "summary:"),
+            ('{"summary": null}', "summary:"),
+            ('{"summary": ["a"]}', "summary:"),
+            (json.dumps({"summary": "x" * 2001}), "summary:"),
+            ('{"summary": "a", "learned": 7}', "learned:"),
+            ('{"summary": "a", "next": {}}', "next:"),
+            ('{"Summary": "a"}', "summary: Field required"),
+        ],
+        ids=lambda text: str(text)[:24] or "empty",
+    )
+    def test_what_is_wrong_is_said(self, text: str, said: str) -> None:
+        assert any(said in fault for fault in faults(text))
+
+    def test_everything_is_said_at_once(self) -> None:
+        assert [fault.split(":")[0] for fault in faults('{"learned": 7, "next": []}')] == ["summary", "learned", "next"]
+
+    def test_an_error_fits_into_a_prompt(self) -> None:
+        assert (
+            sum(len(fault) for fault in faults(json.dumps({"summary": "x" * 500_000, "learned": ["y"] * 100_000})))
+            < 2000
+        )
+
+
+class TestHostileAnswers:
+    @pytest.mark.parametrize("depth", [10, 100, 200, 300, 500, 900, 5000])
+    def test_nesting_does_not_stop_the_engine(self, depth: int) -> None:
+        answer, errors = validate(CONTRACT, f'{{"summary": "x", "more": {"[" * depth}{"]" * depth}}}')
+        assert (answer is None) == bool(errors)
+        dump(to_plain(answer))
+
+    @pytest.mark.parametrize(
+        "summary", ['"half a pair \\ud83d"', '"\\udcff"', '"null \\u0000 byte"', '"\\u001b[31mred"']
+    )
+    def test_what_no_file_or_terminal_can_hold_is_refused_or_cleaned(self, summary: str) -> None:
+        answer, errors = validate(CONTRACT, f'{{"summary": {summary}}}')
+        assert (answer is None) == bool(errors)
+        if answer is not None:
+            answer["summary"].encode()
+            assert not {"\0", "\x1b"} & set(answer["summary"])
+        for error in errors:
+            error.encode()
+
+    @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
+    def test_numbers_beyond_all_bounds_do_not_stop_the_engine(self, number: str) -> None:
+        answer, errors = validate(CONTRACT, f'{{"summary": "x", "more": {number}}}')
+        assert (answer is None) == bool(errors)
+
+    @settings(deadline=None, max_examples=200)
+    @given(
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["summary", "learned", "next", "x"]), inner, max_size=4)
+            ),
+            max_leaves=6,
+        )
+    )
+    def test_every_json_is_an_answer_or_refused(self, value: Any) -> None:
+        answer, errors = validate(CONTRACT, json.dumps(value))
+        assert (answer is None) == bool(errors)
+        if answer is not None:
+            assert json.loads(dump(to_plain(answer)))["summary"]
+
+    @settings(deadline=None, max_examples=100)
+    @given(st.text(max_size=60))
+    def test_every_text_is_an_answer_or_refused(self, text: str) -> None:
+        answer, errors = validate(CONTRACT, text)
+        assert (answer is None) == bool(errors)
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_a_contract_is_shown_as_json_schema(contract: str) -> None:
+    shown = json.loads(schema(contract))
+    assert shown["type"] == "object"
+    assert shown["required"]
+    assert all("description" in field for field in shown["properties"].values())
