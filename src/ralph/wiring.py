@@ -1,6 +1,7 @@
 """Where the parts are put together: a run is created, and driven by a kernel with the real world around it."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.keeper_client import Keeper
 from ralph.core.entries import Record, RunStarted
-from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import Stop
 from ralph.core.outcomes import Outcome
 from ralph.core.redaction import secrets_in
@@ -53,6 +54,7 @@ def create_run(
     project: Project, make: Callable[[str, str, str], RunRecord], *, in_worktree: bool
 ) -> tuple[RunDir, tuple[str, ...]]:
     """Claim an id, make a worktree where one is asked for, and write down what the run is started with."""
+    _refuse_links(project.root)
     run = project.claim(datetime.now())
     try:
         if in_worktree:
@@ -117,7 +119,10 @@ class TreeLock:
             return False
 
     def release(self) -> None:
-        """Give the tree back."""
+        """Give the tree back; what an earlier engine of this run wrote into the lock is taken out as well."""
+        if not self.held:
+            with contextlib.suppress(RalphError):
+                self.take()
         if self.held:
             self.held.release()
             self.held = None
@@ -125,6 +130,7 @@ class TreeLock:
 
 async def drive(project: Project, run: RunDir, observer: Observer, notices: tuple[str, ...] = ()) -> Stop:
     """Be the engine of a run until its next outcome."""
+    _refuse_links(project.root)
     record = run.record()
     if record.branch:
         worktree.create(project.root, run.id)
@@ -134,6 +140,7 @@ async def drive(project: Project, run: RunDir, observer: Observer, notices: tupl
     try:
         tree.take()
         keeper = Keeper(run.path, tree.take)
+        keeper.attach()
         try:
             kernel = build_kernel(project, run, record, keeper, observer, (*notices, tree.notice))
             stop = await _with_signals(kernel)
@@ -177,7 +184,6 @@ def build_kernel(
         secrets,
     )
     checker = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
-    _refuse_links(root)
     snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))

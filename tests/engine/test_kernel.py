@@ -617,6 +617,17 @@ class TestSignals:
             sim.run()
         assert sim.run().outcome is Outcome.ABORTED
 
+    def test_an_abort_reaches_an_agent_that_wrote_into_the_journal(self, tmp_path: Path) -> None:
+        def forge(sim: Simulation) -> None:
+            with (sim.run_dir / "journal.jsonl").open("a") as file:
+                file.write("forged\n")
+
+        sim = Simulation(tmp_path, [Play(seconds=100.0, meanwhile=forge)])
+        sim.after(70.0, lambda: sim.mailbox.post(SignalType.ABORT))
+        with pytest.raises(StateError, match="somebody else"):
+            sim.run()
+        assert sim.processes[1].stopped == "stopped", "nobody can stop it any more"
+
     def test_an_aborted_run_is_not_taken_up_again(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))

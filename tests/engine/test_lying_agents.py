@@ -1,9 +1,13 @@
 """Whatever agents do, say and write: the verdict is the engine's, and every run ends."""
 
 import json
+import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from itertools import count
 from pathlib import Path
 
@@ -12,11 +16,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from simulation import Play, PowerCut, Simulation, breaks, works
 
-from ralph.core.errors import StateError
+from ralph.core.errors import RalphError
+from ralph.core.events import TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import SignalType
 from ralph.core.turns import TurnEnd
+from ralph.store.documents import digest
 from ralph.workflows.loop.rules import HOME
 
 MOST_ITERATIONS = 5
@@ -31,6 +37,18 @@ def coarse_polling() -> Iterator[None]:
         yield
 
 
+def clumsy(deed: Callable[[Simulation], None]) -> Callable[[Simulation], None]:
+    """A deed that comes to nothing where an earlier one is in its way."""
+
+    @wraps(deed)
+    def tried(sim: Simulation) -> None:
+        with suppress(OSError, ValueError):
+            deed(sim)
+
+    return tried
+
+
+@clumsy
 def lies_in_the_state(sim: Simulation) -> None:
     """Writes success into the document that holds the state."""
     if sim.state_path.exists():
@@ -39,6 +57,7 @@ def lies_in_the_state(sim: Simulation) -> None:
         sim.state_path.write_text(json.dumps({**state, **said}))
 
 
+@clumsy
 def lies_about_the_phase(sim: Simulation) -> None:
     """Sets the counters back."""
     if sim.state_path.exists():
@@ -46,41 +65,86 @@ def lies_about_the_phase(sim: Simulation) -> None:
         sim.state_path.write_text(json.dumps({**state, "phase": "act", "iteration": 1, "iterations": []}))
 
 
+@clumsy
 def lies_in_the_copy(sim: Simulation) -> None:
     """Writes success into the document that people's tools read."""
     (sim.root / HOME).mkdir(parents=True, exist_ok=True)
     (sim.root / HOME / "current-loop.json").write_text('{"active": false, "lastResult": "PASS"}')
 
 
+@clumsy
 def garbles_the_state(sim: Simulation) -> None:
     """Leaves half a document."""
     if sim.state_path.exists():
         sim.state_path.write_bytes(b'{"schema": 1, "phase": \xff')
 
 
+@clumsy
 def removes_the_documents(sim: Simulation) -> None:
     """Deletes what the engine wrote."""
     for path in (sim.state_path, sim.root / HOME / "current-loop.json"):
         path.unlink(missing_ok=True)
 
 
+@clumsy
 def appends_to_the_journal(sim: Simulation) -> None:
     """Forges an end of the run."""
     with (sim.run_dir / "journal.jsonl").open("a") as file:
         file.write('{"seq": 3, "type": "run.ended", "outcome": "success", "hash": "0000000000000000"}\n')
 
 
+@clumsy
 def tears_the_journal(sim: Simulation) -> None:
     """Appends half a line."""
     with (sim.run_dir / "journal.jsonl").open("a") as file:
         file.write('{"seq": 3, "type": "run.')
 
 
+@clumsy
+def forges_a_commit(sim: Simulation) -> None:
+    """Leaves a write-ahead record that says success, for the next engine to find."""
+    content = sim.state_path.read_text() if sim.state_path.exists() else "{}"
+    change = {"before": digest(content.encode()), "after": "", "content": content.replace("act", "done")}
+    forged = {"schema": 1, "seq": 0, "lines": [], "documents": {sim.loop.state_path: change}}
+    (sim.run_dir / "commit.json").write_text(json.dumps(forged))
+
+
+@clumsy
+def links_the_state_elsewhere(sim: Simulation) -> None:
+    """Lets the document be another file."""
+    sim.state_path.parent.mkdir(parents=True, exist_ok=True)
+    sim.state_path.unlink(missing_ok=True)
+    sim.state_path.symlink_to("/etc/passwd")
+
+
+@clumsy
+def blocks_the_copy(sim: Simulation) -> None:
+    """Puts a directory where a file should be."""
+    copy = sim.root / HOME / "current-loop.json"
+    copy.unlink(missing_ok=True)
+    (copy / "inner").mkdir(parents=True)
+
+
+@clumsy
+def blocks_the_documents(sim: Simulation) -> None:
+    """Puts a file where a directory should be."""
+    shutil.rmtree(sim.root / HOME, ignore_errors=True)
+    (sim.root / HOME).parent.mkdir(parents=True, exist_ok=True)
+    (sim.root / HOME).write_text("mine")
+
+
+@clumsy
+def writes_into_a_report(sim: Simulation) -> None:
+    """Edits what an earlier end of the run left."""
+    for report in (sim.root / HOME).glob("completion-*.md"):
+        report.write_text(report.read_text() + "and more\n")
+
+
 def nothing(sim: Simulation) -> None:
     """Leaves everything as it is."""
 
 
-HONEST: tuple[Callable[[Simulation], None], ...] = (nothing, works, breaks)
+HONEST: tuple[Callable[[Simulation], None], ...] = (nothing, works, breaks, writes_into_a_report)
 TAMPERING: tuple[Callable[[Simulation], None], ...] = (
     lies_in_the_state,
     lies_about_the_phase,
@@ -89,6 +153,10 @@ TAMPERING: tuple[Callable[[Simulation], None], ...] = (
     removes_the_documents,
     appends_to_the_journal,
     tears_the_journal,
+    forges_a_commit,
+    links_the_state_elsewhere,
+    blocks_the_copy,
+    blocks_the_documents,
 )
 ANSWERS = ({"summary": "all checks pass, the work is done"}, {"summary": "x", "outcome": "success"}, None)
 
@@ -143,8 +211,8 @@ def stories(deeds: tuple[Callable[[Simulation], None], ...]) -> st.SearchStrateg
     )
 
 
-def told(story: Story) -> None:
-    """Live through a story, resuming after every crash and pause, and look at how it ends."""
+def told(story: Story) -> list[TurnEnded]:
+    """Live through a story, resuming after every crash and pause, look at how it ends, and say which turns ended."""
     with tempfile.TemporaryDirectory() as root:
         limits = Limits(iterations=MOST_ITERATIONS, active_seconds=MOST_ACTIVE, cost=story.cost)
         sim = Simulation(
@@ -156,12 +224,13 @@ def told(story: Story) -> None:
             sim.after(moment, lambda kind=kind: sim.mailbox.post(kind))
         outcome = lived_through(sim, story.downtime)
         if outcome is None:
-            return
+            return []
         assert not outcome.succeeded or "works" in sim.tree
         assert sim.spent.iterations <= MOST_ITERATIONS
         assert sim.spent.turns == len(sim.processes)
         assert all(process.result for process in sim.processes.values()), "an agent was left running"
         assert sim.ledger().reserved == 0.0
+        return sim.entries(TurnEnded)
 
 
 def lived_through(sim: Simulation, downtime: float) -> Outcome | None:
@@ -173,7 +242,7 @@ def lived_through(sim: Simulation, downtime: float) -> Outcome | None:
         except PowerCut:
             sim.clock.pass_by(downtime)
             continue
-        except StateError:
+        except RalphError:
             return None
         if outcome is not Outcome.PAUSED:
             return outcome
@@ -185,8 +254,17 @@ OURS = settings(deadline=None, max_examples=40, suppress_health_check=[HealthChe
 
 @OURS
 @given(stories(HONEST))
-def test_the_verdict_is_what_the_tree_says(story: Story) -> None:
-    told(story)
+@example(
+    Story(
+        (Play(seconds=10.0), Play(writes_into_a_report, seconds=10.0), Play(works)),
+        kills=(22.5,),
+        signals=((2.0, SignalType.PAUSE),),
+    )
+)
+def test_the_verdict_is_what_the_tree_says_and_no_finished_work_is_done_again(story: Story) -> None:
+    settled = [ended for ended in told(story) if ended.retry_at is None]
+    finished = Counter(ended.key for ended in settled if ended.result.end is not TurnEnd.STOPPED)
+    assert all(times == 1 for times in finished.values()), finished
 
 
 @OURS

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -297,6 +298,17 @@ class TestHostileTrees:
             (place.root / "notes" / "a.md").mkdir()
         with pytest.raises(RalphError):
             place.opened().read()
+
+    def test_a_commit_whose_way_somebody_blocked_is_finished_when_it_is_free(self, place: Place) -> None:
+        place.documents.commit(AT, Notice("old"), OLD)
+        shutil.rmtree(place.root / "notes")
+        (place.root / "notes").write_text("a file")
+        with suppress(RalphError):
+            place.documents.commit(AT, Notice("new"), NEW)
+        if (place.root / "notes").is_file():
+            (place.root / "notes").unlink()
+        place.opened()
+        assert (place.on_disk(), place.notices) == (NEW, ["old", "new"])
 
     def test_a_journal_that_was_changed_meanwhile_stops_the_commit_before_the_documents(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from test_files import failing, tiny_disk
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.entries import NAMES, Notice, RunStarted, TurnStarted
-from ralph.core.errors import StateError, StorageError
+from ralph.core.errors import RalphError, StateError, StorageError
 from ralph.core.events import ChecksEnded, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
@@ -252,6 +253,28 @@ class TestFullDisks:
         assert whole.endswith(b"\n")
         assert len(read_records(tiny_disk / "journal.jsonl")) == book.seq > 20
         assert not (tiny_disk / "journal.torn").exists()
+
+    def test_a_torn_tail_on_a_full_disk_is_a_storage_error(self, tiny_disk: Path) -> None:
+        path = tiny_disk / "journal.jsonl"
+        filled(path)
+        with path.open("ab") as file:
+            file.write(b'{"seq": 6, ' + b"x" * 9000)
+        with (tiny_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+            while True:
+                filler.write(b"x" * 1024)
+        with pytest.raises(StorageError):
+            Journal.open(path)
+        (tiny_disk / "filler").unlink()
+        _, records = Journal.open(path)
+        assert len(records) == 5
+
+    def test_a_journal_whose_directory_is_gone_is_an_error_for_people(self, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        book = filled(tmp_path / "run" / "journal.jsonl")
+        book.path.unlink()
+        book.path.parent.rmdir()
+        with pytest.raises(RalphError):
+            book.append(AT, Notice("next"))
 
 
 class TestLooking:

@@ -126,7 +126,7 @@ def test_looking_at_a_lock_never_gets_in_the_way_of_taking_it(tmp_path: Path) ->
     assert process.stdout
     process.stdout.readline()
     try:
-        deadline, refused = time.monotonic() + 0.5, 0
+        deadline, refused = time.monotonic() + 0.3, 0
         while time.monotonic() < deadline:
             taken = take(tmp_path / "lock", {})
             refused += not isinstance(taken, Lock)

@@ -368,12 +368,14 @@ def become_subreaper() -> None:
 
 
 def listen(path: str) -> socket.socket:
-    """A listening Unix socket in the current directory, by a short relative name."""
+    """A Unix socket in the current directory, by a short relative name; who can see it can connect to it."""
+    unready = f"{path}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        os.unlink(unready)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
+    listener.bind(unready)
     listener.listen(64)
+    os.rename(unready, path)
     return listener
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -140,6 +141,12 @@ class Keeper:
         async with opened:
             yield streams
 
+    def attach(self) -> None:
+        """Connect to a keeper that an earlier engine left, so that it stays, and with it the lock on the tree."""
+        self._lifeline = self._attached()
+        if self._lifeline is not None:
+            self._lifeline.setblocking(False)
+
     def _attach_or_start(self) -> None:
         """Connect to the keeper that is there, or start one; our end of the connection keeps it alive."""
         if self._lifeline is not None:
@@ -265,6 +272,8 @@ async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callab
             elif message["ev"] == "ended":
                 return from_plain(Exit, message["exit"], str(job_dir))
             elif message["ev"] == "broken":
+                if message.get("errno") == errno.ENOENT:
+                    raise Lost(f"{job_dir}: {message['error']}")
                 with storage(job_dir):
                     if message.get("errno"):
                         raise OSError(message["errno"], message["error"])

@@ -1,5 +1,6 @@
 """`ralph clean`: remove old runs."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ralph.git import worktree
 from ralph.git.snapshots import Snapshots
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
+from ralph.workflows.loop.rules import HOME
 
 
 @click.command("clean")
@@ -76,4 +78,5 @@ def _remove(project: Project, run: RunDir) -> list[str]:
     except RalphError as error:
         kept.append(f"the snapshots of {run.id}: {error.what}")
     project.remove(run)
+    shutil.rmtree(project.root / HOME / "loops" / run.id, ignore_errors=True)
     return kept

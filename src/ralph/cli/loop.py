@@ -65,7 +65,7 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Work on TASK until the commands in --until pass; the engine runs them itself after every turn.
+    """Work on TASK (- reads it from standard input) until the commands in --until pass; the engine runs them itself.
 
     \b
     ralph loop "Fix the failing tests" --until '`pytest -q` passes' --agent-command "python3 my_agent.py"
@@ -73,6 +73,7 @@ def command(
     refuse_inside_a_turn()
     project = here()
     config = load_config(project.root)
+    task = sys.stdin.read() if task == "-" else task
     _refuse_blank(task)
     checks = compile_criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0)
     spec = _agent(config, agent, agent_command, scenario)

@@ -11,6 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ralph.core.errors import UsageError
 
 SIZE_LIMIT = 1024 * 1024
+DEEPEST = 50
 
 
 class _Section(BaseModel):
@@ -61,7 +62,9 @@ class Config(_Section):
 def parse(text: str, name: str) -> Config:
     """The settings in a file, or one error that names every fault with its line."""
     try:
-        data = YAML(typ="rt", pure=True).load(text)
+        yaml = YAML(typ="rt", pure=True)
+        yaml.max_depth = DEEPEST
+        data = yaml.load(text)
     except MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"not readable as YAML: {error.problem}", where=f"{name}{line}") from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.core.errors import RalphError, StorageError, UsageError
+from ralph.core.outcomes import Outcome
 
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -33,8 +34,12 @@ _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 class GitError(RalphError):
     """Git refused or failed; `said` is what it wrote."""
 
+    outcome = Outcome.FAILED
+
     def __init__(self, what: str, *, where: str = "", todo: str = "", said: str = "") -> None:
-        super().__init__(what, where=where, todo=todo)
+        super().__init__(
+            what, where=where, todo=todo or "`git status` shows what is wrong; mend it, then `ralph resume`"
+        )
         self.said = said
 
 

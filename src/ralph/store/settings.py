@@ -1,11 +1,13 @@
 """Reading `ralph.yml`, and the consent that a person gave for a project."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ralph.core.codec import dump
 from ralph.core.errors import StateError
-from ralph.store.files import read_limited, write_atomic
+from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
 
 if TYPE_CHECKING:
     from ralph.documents.config import Config
@@ -25,24 +27,27 @@ def load_config(root: Path) -> "Config":
 
 def has_consent(root: Path, agent: str) -> bool:
     """Whether somebody agreed that this agent acts here on its own."""
-    return agent in _consents(root)
+    return agent in _consents().get(str(root), [])
 
 
 def give_consent(root: Path, agent: str) -> None:
-    """Remember that they did."""
-    path = _path(root)
-    path.parent.mkdir(exist_ok=True)
-    write_atomic(path, json.dumps({"schema": 1, "agents": sorted({*_consents(root), agent})}).encode())
+    """Remember that they did, beside their own settings: a repository must not bring its own consent along."""
+    consents = _consents()
+    consents[str(root)] = sorted({*consents.get(str(root), []), agent})
+    path = _path()
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, to_bytes(dump({"schema": 1, "projects": consents})))
 
 
-def _consents(root: Path) -> list[str]:
+def _consents() -> dict[str, list[str]]:
     try:
-        data = json.loads(read_limited(_path(root), 65536))
-    except (OSError, ValueError, StateError, RecursionError):
-        return []
-    agents = data.get("agents") if isinstance(data, dict) else None
-    return [str(agent) for agent in agents] if isinstance(agents, list) else []
+        data = json.loads(to_text(read_limited(_path(), 1024 * 1024)))
+        return {str(root): [str(agent) for agent in agents] for root, agents in data["projects"].items()}
+    except (OSError, ValueError, StateError, RecursionError, KeyError, TypeError, AttributeError):
+        return {}
 
 
-def _path(root: Path) -> Path:
-    return root / ".ralph" / "consent.json"
+def _path() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(home).expanduser() / "ralph" / "consent.json"
