@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +14,6 @@ import click
 from ralph.agents import registry
 from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
@@ -22,6 +22,7 @@ from ralph.store.runs import Project
 from ralph.store.settings import give_consent, has_consent, load_config
 from ralph.verify.criterion import compile_criterion
 from ralph.wiring import create_run, loop_workflow
+from ralph.workflows.loop.state import Phase
 
 
 @click.command("loop")
@@ -158,10 +159,6 @@ def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
     """What a run would do, and what it could cost at worst."""
     loop = loop_workflow(record, project.root)
     state = loop.load({})
-    from dataclasses import replace
-
-    from ralph.workflows.loop.state import Phase
-
     first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
     prompt = first.turns[0].prompt if hasattr(first, "turns") else ""
     limits = record.limits
@@ -169,7 +166,7 @@ def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
     tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"
     worst = f"{limits.iterations or 'any number of'} iterations, {tries}; {money}"
     if as_json:
-        say_json(command="plan", settings=to_plain(record), prompt=prompt, worst_case=worst)
+        say_json(command="plan", settings=asdict(record), prompt=prompt, worst_case=worst)
         return 0
     click.echo("Checks:")
     for check in record.checks:
@@ -177,7 +174,8 @@ def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
     click.echo(f"Agent:      {record.agent.label}")
     click.echo(f"Root:       {project.root}")
     click.echo(f"Worst case: {worst}")
-    click.echo(f"Settings:   {to_plain(limits)} {to_plain(record.turn_limits)}")
+    for name, value in (*asdict(limits).items(), *asdict(record.turn_limits).items()):
+        click.echo(f"  {name.replace('_', ' '):<16} {'no limit' if value is None else f'{value:g}'}")
     click.echo(f"\nFirst prompt:\n\n{prompt}")
     return 0
 

@@ -58,12 +58,11 @@ class LiveView(PlainView):
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(file=out, highlight=False, markup=False)
-        self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
         self._doing = "starting"
         self._since = time.time()
         self._spent = Spent()
-        self._iteration = 0
+        self._console = Console(file=out, highlight=False, markup=False)
+        self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> "LiveView":
         self._live.start()
@@ -91,7 +90,10 @@ class LiveView(PlainView):
         super().told(turn, event)
 
     def _line(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        try:
+            self._console.print(line, soft_wrap=True)
+        except OSError:
+            self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run goes on
 
     def _do(self, what: str) -> None:
         self._doing, self._since = what, time.time()

@@ -1,6 +1,7 @@
 """The user's sentence, compiled to checks: commands in backticks, joined by AND."""
 
 import re
+import shutil
 
 from ralph.core.checks import Check
 from ralph.core.errors import UsageError
@@ -35,7 +36,7 @@ def _advice(part: str) -> str:
     if "\n" in part or (len(part) > 200 and "`" not in part):
         return "did the shell run what you put in backticks? Use single quotes: --until '`pytest -q` passes'"
     command = re.sub(r"\s+(passes|succeeds|is green|works)$", "", part.strip("` "))
-    looks_like_command = re.fullmatch(r"[\w./-]+( [\w./=:@*-]+)*", command) and len(command.split()) <= 6
+    looks_like_command = bool(command) and shutil.which(command.split()[0]) is not None
     return f"if {command!r} is a command, write --until '`{command}` passes'; {_FORM}" if looks_like_command else _FORM
 
 
