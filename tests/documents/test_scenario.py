@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario
-from ralph.documents.scenario import Identity, parse
+from ralph.documents.scenario import Identity
+from ralph.documents.scenario_reader import parse
 
 
 def action_of(step: str) -> object:

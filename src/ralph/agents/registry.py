@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ralph.agents.agent import Agent, EventLines, PlainText
 from ralph.core.errors import AgentUnavailableError, UsageError
-from ralph.documents import scenario
+from ralph.documents import scenario, scenario_reader
 from ralph.documents.run_record import AgentSpec
 from ralph.store.files import read_limited
 
@@ -56,7 +56,7 @@ def read_scenario(path: Path) -> scenario.Scenario:
         ) from error
     except UnicodeDecodeError as error:
         raise UsageError("the scenario is not UTF-8 text", where=str(path), todo="write it as UTF-8") from error
-    return scenario.parse(text, str(path))
+    return scenario_reader.parse(text, str(path))
 
 
 def make(spec: AgentSpec) -> Agent:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, assert_never
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario as script
+from ralph.documents import scenario_reader
 
 if TYPE_CHECKING:
     from random import Random
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = _scenario_path(arguments)
     prompt = _prompt()
     try:
-        scenario = script.parse(_text_of(path), path)
+        scenario = scenario_reader.parse(_text_of(path), path)
         turn = _identity(os.environ, prompt)
     except UsageError as error:
         tell("error", message=str(error))
