@@ -68,8 +68,8 @@ def parse(text: str, name: str) -> Config:
     except MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"not readable as YAML: {error.problem}", where=f"{name}{line}") from error
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"not readable as YAML: {str(error).splitlines()[0]}", where=name) from error
+    except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise UsageError(f"not readable as YAML: {[*str(error).splitlines(), '?'][0]}", where=name) from error
     if data is None:
         return Config()
     if not isinstance(data, CommentedMap):
