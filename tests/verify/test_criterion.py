@@ -1,5 +1,7 @@
 """The user's sentence: which checks it asks for, and how it is refused where no command can verify it."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,8 +103,19 @@ class TestRefusals:
             ("./check.sh is green", "'`./check.sh` passes'"),
         ],
     )
-    def test_what_looks_like_a_command_is_rewritten(self, text: str, rewrite: str) -> None:
+    def test_what_begins_with_a_program_is_rewritten(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, rewrite: str
+    ) -> None:
+        for name in ("pytest", "npm", "check.sh"):
+            (tmp_path / name).write_text("#!/bin/sh\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PATH", str(tmp_path))
         assert rewrite in refusal(text).todo
+
+    def test_what_begins_with_no_program_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nonexistent")
+        assert "flawless" not in refusal("flawless code").todo
 
     def test_output_that_the_shell_put_there_is_recognised(self) -> None:
         assert "single quotes" in refusal("3 passed in 0.1s\nall good").todo

@@ -15,6 +15,8 @@ def compile_criterion(text: str, timeout: float) -> tuple[Check, ...]:
     """The checks that a criterion asks for; text that no command can verify is refused with a rewrite."""
     if not text.strip():
         raise UsageError("the criterion is empty: nothing could ever be verified", todo=_FORM)
+    if "\0" in text:
+        raise UsageError("the criterion has a null byte in it", where="--until", todo=_FORM)
     return tuple(_check(part.strip(), timeout) for part in _split(text.strip()))
 
 
@@ -36,7 +38,8 @@ def _advice(part: str) -> str:
     if "\n" in part or (len(part) > 200 and "`" not in part):
         return "did the shell run what you put in backticks? Use single quotes: --until '`pytest -q` passes'"
     command = re.sub(r"\s+(passes|succeeds|is green|works)$", "", part.strip("` "))
-    looks_like_command = bool(command) and shutil.which(command.split()[0]) is not None
+    program = [*command.split(), ""][0]
+    looks_like_command = program.startswith(("./", "../", "/")) or shutil.which(program) is not None
     return f"if {command!r} is a command, write --until '`{command}` passes'; {_FORM}" if looks_like_command else _FORM
 
 
