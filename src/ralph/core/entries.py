@@ -107,3 +107,5 @@ class Record:
     entry: Entry
     documents: Mapping[str, str] = field(default_factory=dict)
     """The hash of every document that this entry wrote, by path."""
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """The hash of every document that somebody else wrote and that was left as it is."""

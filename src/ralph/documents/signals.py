@@ -11,16 +11,17 @@ from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType
 
 SIZE_LIMIT = 64 * 1024
+DEEPEST = 20
 
 
 def parse(name: str, text: str) -> Signal:
     """The signal in a file, or a StateError with the reason why it is none."""
     try:
-        if any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(io.StringIO(text))):
+        if any(isinstance(event, AliasEvent) for event in _yaml().parse(io.StringIO(text))):
             raise StateError("a signal has no use for aliases", where=name)
-        data = YAML(typ="safe", pure=True).load(text)
+        data = _yaml().load(text)
     except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise StateError(f"not readable as YAML: {[*str(error).splitlines(), '?'][0]}", where=name) from error
+        raise StateError(f"not readable as YAML: {' '.join(str(error).split())[:200]}", where=name) from error
     if not isinstance(data, dict):
         raise StateError("a signal is a mapping with at least `type:`", where=name)
     word = data.get("type")
@@ -33,6 +34,13 @@ def parse(name: str, text: str) -> Signal:
     if isinstance(message, dict | list):
         raise StateError("the message of a signal is text", where=name)
     return Signal(name, kind, "" if message is None else str(message))
+
+
+def _yaml() -> YAML:
+    """A reader that refuses what is nested deeper than any signal: ruamel would take minutes over it."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.max_depth = DEEPEST
+    return yaml
 
 
 def render(signal: SignalType, message: str) -> str:

@@ -21,6 +21,7 @@ from ralph.core.entries import (
     SnapshotTaken,
     TurnStarted,
 )
+from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
@@ -93,9 +94,13 @@ class Kernel(Generic[S]):
     async def run(self) -> Stop:
         """Run until there is a reason to end, and say which."""
         self._take_up()
-        while (stop := await self.step()) is None:
-            pass
-        await self._end_all(stop)
+        try:
+            while (stop := await self.step()) is None:
+                pass
+            await self._end_all(stop)
+        except StateError:
+            await self._stop_turns("stopped")
+            raise
         self._commit(RunEnded(stop.outcome, stop.reason, self.ledger.spent, self.ledger.limits))
         return stop
 
@@ -120,7 +125,9 @@ class Kernel(Generic[S]):
                 assert_never(decision)
         if self._waiting.issuperset(self._jobs) and (stop := self._reason_not_to_wait()):
             return stop
-        return self._accept(await self._next_events())
+        events = await self._next_events()
+        self._take_edits()
+        return self._accept(events)
 
     def ask(self, signal: Signal) -> None:
         """Take a signal that did not come through the mailbox."""

@@ -45,17 +45,17 @@ class Documents:
             journal, records = Journal.open(run_dir / "journal.jsonl")
             documents.journal = journal
         for record in records:
-            documents.hashes.update(record.documents)
+            documents.hashes.update({**record.documents, **record.seen})
         return documents, records
 
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
         if not changes:
-            return self.journal.append(at, entry, self._left_alone(entry, changes))
+            return self.journal.append(at, entry, seen=self._left_alone(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._on_disk(path) for path in changes}
-        line, record, line_hash = self.journal.encode(at, entry, {**self._left_alone(entry, changes), **after})
+        line, record, line_hash = self.journal.encode(at, entry, after, self._left_alone(entry, changes))
         ahead = {
             "schema": 1,
             "seq": record.seq,

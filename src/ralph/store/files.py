@@ -40,6 +40,9 @@ def storage(path: Path) -> Iterator[None]:
                 where=str(path),
                 todo=f"make it writable for you, e.g. `chmod u+w {path.parent}`",
             ) from error
+        if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError | FileNotFoundError):
+            what = f"something is in the way or gone: {error.strerror}"
+            raise StateError(what, where=str(error.filename or path)) from error
         raise
 
 

@@ -37,18 +37,22 @@ class Journal:
         """Open or create; a line torn off by a crash is moved aside, a broken chain is an error."""
         records, size, last_hash, torn = _verified(path)
         if torn:
-            path.with_suffix(".torn").write_bytes(torn)
             with storage(path):
+                path.with_suffix(".torn").write_bytes(torn)
                 _syscall(os.truncate, path, size)
         return cls(path, len(records), last_hash, size), records
 
-    def append(self, at: float, entry: Entry, documents: Mapping[str, str] | None = None) -> Record:
+    def append(
+        self, at: float, entry: Entry, documents: Mapping[str, str] | None = None, seen: Mapping[str, str] | None = None
+    ) -> Record:
         """Add one line and make it last; a line that does not fit on the disk leaves no trace."""
-        line, record, line_hash = self.encode(at, entry, documents or {})
+        line, record, line_hash = self.encode(at, entry, documents or {}, seen)
         self.append_line(line, line_hash, durable=not isinstance(entry, _INFORMATIVE))
         return record
 
-    def encode(self, at: float, entry: Entry, documents: Mapping[str, str]) -> tuple[bytes, Record, str]:
+    def encode(
+        self, at: float, entry: Entry, documents: Mapping[str, str], seen: Mapping[str, str] | None = None
+    ) -> tuple[bytes, Record, str]:
         """The next line, without writing it."""
         body: dict[str, Any] = {
             "seq": self.seq + 1,
@@ -58,10 +62,12 @@ class Journal:
         }
         if documents:
             body["documents"] = documents
+        if seen:
+            body["seen"] = seen
         text = dump(body)
         line_hash = chained(self.hash, text)
         line = f'{text[:-1]}, "hash": "{line_hash}"}}\n'.encode()
-        return line, Record(self.seq + 1, at, entry, documents), line_hash
+        return line, Record(self.seq + 1, at, entry, documents, seen or {}), line_hash
 
     def append_line(self, line: bytes, line_hash: str, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
@@ -140,4 +146,4 @@ def _read_line(line: bytes, previous: str, number: int, where: str) -> tuple[Rec
             todo="the run cannot be trusted from here on; start a new one (`ralph diff` still shows its work)",
         )
     entry = from_plain(kind, body, where)
-    return Record(seq, at, entry, body.get("documents", {})), claimed
+    return Record(seq, at, entry, body.get("documents", {}), body.get("seen", {})), claimed
