@@ -77,6 +77,10 @@ class Exit:
     unkillable: int = 0
     streams: dict[str, Any] = field(default_factory=dict)
 
+    def printed(self, stream: str) -> bool:
+        """Whether anything was printed to a stream, as far as is known."""
+        return bool(self.streams.get(stream, {}).get("bytes", 1))
+
 
 class Lost(Exception):
     """The job's keeper died: nothing more will be known of the job."""

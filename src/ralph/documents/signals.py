@@ -5,7 +5,7 @@ from datetime import datetime
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType
@@ -17,9 +17,8 @@ DEEPEST = 20
 def parse(name: str, text: str) -> Signal:
     """The signal in a file, or a StateError with the reason why it is none."""
     try:
-        if any(isinstance(event, AliasEvent) for event in _yaml().parse(io.StringIO(text))):
-            raise StateError("a signal has no use for aliases", where=name)
-        data = _yaml().load(text)
+        _refuse_bombs(name, text)
+        data = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise StateError(f"not readable as YAML: {' '.join(str(error).split())[:200]}", where=name) from error
     if not isinstance(data, dict):
@@ -36,11 +35,15 @@ def parse(name: str, text: str) -> Signal:
     return Signal(name, kind, "" if message is None else str(message))
 
 
-def _yaml() -> YAML:
-    """A reader that refuses what is nested deeper than any signal: ruamel would take minutes over it."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.max_depth = DEEPEST
-    return yaml
+def _refuse_bombs(name: str, text: str) -> None:
+    """Refuse what a few bytes make large or slow: aliases, and nesting deeper than any signal has."""
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(io.StringIO(text)):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if isinstance(event, AliasEvent):
+            raise StateError("a signal has no use for aliases", where=name)
+        if depth > DEEPEST:
+            raise StateError(f"nested deeper than {DEEPEST} levels", where=name)
 
 
 def render(signal: SignalType, message: str) -> str:

@@ -1,6 +1,5 @@
 """Turns on this machine: a directory each, an agent process in the keeper's care, inbox and outbox in the workspace."""
 
-import json
 import os
 import re
 import sys
@@ -14,6 +13,7 @@ from ralph.agents import keeper_client
 from ralph.agents.agent import Agent
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
+from ralph.core.codec import dump
 from ralph.core.errors import StateError
 from ralph.core.ids import turn_name
 from ralph.core.stream import AgentEvent
@@ -66,7 +66,7 @@ class LocalTurns:
             end_marked(TURN_MARK, self._mark(turn))
             started_at, seen_at = _life_of(directory)
             ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
-        account = tail.finish()
+        account = tail.finish() if ended.printed("stdout") else tail.account
         self.desk.file(directory)
         answer, errors = self._answer(turn, directory, account.text)
         end = self._end(ended, account)
@@ -116,7 +116,7 @@ class LocalTurns:
                 "wall": self.record.turn_limits.wall,
                 "idle": self.record.turn_limits.idle,
             }
-            (directory / "turn.json").write_text(json.dumps(about, indent=2) + "\n")
+            (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
 
     def _prompt(self, turn: Turn) -> str:
         if not turn.repair:

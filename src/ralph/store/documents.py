@@ -34,6 +34,9 @@ class Documents:
     signatures: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Inode, size and time of each document as the engine wrote it: one that matches need not be read."""
 
+    def __post_init__(self) -> None:
+        self._real_root = os.path.realpath(self.root)
+
     @classmethod
     def open(cls, root: Path, run_dir: Path) -> tuple["Documents", list[Record]]:
         """Open the journal of a run, finishing a commit that was cut off."""
@@ -125,7 +128,7 @@ class Documents:
             target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
             self._set_aside(path, target)
-        write_atomic(target, to_bytes(text))
+        write_atomic(target, to_bytes(text), settled=False)
 
     def _ahead(self) -> dict[str, Any]:
         try:
@@ -176,7 +179,8 @@ class Documents:
     def _inside(self, path: str) -> Path:
         """The place of a document; a link on the way that leads out of the root is not followed."""
         target = self.root / path
-        if not target.parent.resolve().is_relative_to(self.root.resolve()):
+        real = os.path.realpath(target.parent)
+        if real != self._real_root and not real.startswith(self._real_root + os.sep):
             raise StateError("a symbolic link leads out of the project", where=str(target), todo="remove it")
         return target
 

@@ -46,8 +46,11 @@ def storage(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, settled: bool = True) -> None:
+    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part.
+
+    Where it need not be `settled`, a power cut may bring the old bytes back.
+    """
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     with storage(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
@@ -61,7 +64,8 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        if settled:
+            sync_directory(path.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -73,7 +73,7 @@ class CheckRunner:
             directory.unlink()
 
     def _result(self, check: Check, ended: Exit, directory: Path) -> CheckResult:
-        output = read_output(directory / "stdout")
+        output = read_output(directory / "stdout") if ended.printed("stdout") else ""
         status, reason = judge(check, ended, output, self.environment.get("PATH"))
         seconds = round(ended.ended_at - ended.started_at, 3)
         log = str((directory / "stdout").relative_to(self.run_dir))
