@@ -128,7 +128,7 @@ class Documents:
             target.parent.mkdir(parents=True, exist_ok=True)
         if target.is_dir():
             self._set_aside(path, target)
-        write_atomic(target, to_bytes(text), settled=False)
+        write_atomic(target, to_bytes(text))
 
     def _ahead(self) -> dict[str, Any]:
         try:

@@ -46,11 +46,8 @@ def storage(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, settled: bool = True) -> None:
-    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part.
-
-    Where it need not be `settled`, a power cut may bring the old bytes back.
-    """
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     with storage(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
@@ -64,8 +61,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, settled: bool = 
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        if settled:
-            sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
