@@ -33,6 +33,7 @@ from ralph.pool.local import LocalTurns
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
+from ralph.verify.guarded import GuardedChecker
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed, LoopState
@@ -183,10 +184,11 @@ def build_kernel(
         environment,
         secrets,
     )
-    checker = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
+    runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
     snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))
+    checker = GuardedChecker(runner, snapshots, record.allowed) if snapshots else runner
     world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots)
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)

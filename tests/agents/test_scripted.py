@@ -157,9 +157,7 @@ def test_a_broken_answer_is_handed_back_as_it_is(stage: Stage) -> None:
 
 
 def test_usage_has_a_cost_only_where_one_is_given(stage: Stage) -> None:
-    played = stage.steps(
-        "usage: {input_tokens: 12, output_tokens: 3, cost: 0.5}", "usage: {output_tokens: 4}"
-    )
+    played = stage.steps("usage: {input_tokens: 12, output_tokens: 3, cost: 0.5}", "usage: {output_tokens: 4}")
     assert played.events[:2] == [
         {"type": "usage", "input_tokens": 12, "output_tokens": 3, "cost": 0.5},
         {"type": "usage", "input_tokens": 0, "output_tokens": 4},
@@ -232,12 +230,8 @@ def test_deleting_a_symlink_leaves_what_it_points_to(stage: Stage) -> None:
     assert (stage.root / "kept").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("step", "variable"), [("answer: {a: 1}", "RALPH_OUTBOX"), ("emit: t", "RALPH_EVENTS_FILE")]
-)
-def test_a_place_that_the_environment_does_not_name_is_an_error(
-    stage: Stage, step: str, variable: str
-) -> None:
+@pytest.mark.parametrize(("step", "variable"), [("answer: {a: 1}", "RALPH_OUTBOX"), ("emit: t", "RALPH_EVENTS_FILE")])
+def test_a_place_that_the_environment_does_not_name_is_an_error(stage: Stage, step: str, variable: str) -> None:
     played = stage.steps(step, **{variable: ""})
     assert played.code == 1
     assert f"{variable} is not set" in played.error
@@ -318,10 +312,7 @@ def test_chance_is_the_same_for_the_same_turn_and_differs_between_turns(stage: S
     scenario = f"seed: 7\nturns: [[{', '.join([choice] * 8)}]]"
 
     def said(**variables: str) -> list[str]:
-        return [
-            event["text"]
-            for event in stage.play(scenario.replace("say: ", "say: n"), **variables).events[:-1]
-        ]
+        return [event["text"] for event in stage.play(scenario.replace("say: ", "say: n"), **variables).events[:-1]]
 
     first = said(RALPH_TURN="one/00001")
     assert first == said(RALPH_TURN="two/00001")

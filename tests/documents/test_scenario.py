@@ -71,9 +71,7 @@ def test_a_step_is_read(step: str, action: object) -> None:
 
 
 def test_a_choice_holds_steps_that_know_their_lines() -> None:
-    read = parse(
-        "turns:\n- steps:\n  - choose:\n    - weight: 3\n      steps: [say: a]\n    - [say: b]\n", "s.yaml"
-    )
+    read = parse("turns:\n- steps:\n  - choose:\n    - weight: 3\n      steps: [say: a]\n    - [say: b]\n", "s.yaml")
     (step,) = read.turns[0].steps
     assert step == scenario.Step(
         scenario.Choose(
@@ -181,9 +179,7 @@ def test_the_first_entry_that_matches_is_played() -> None:
         ("[" * 100, 1, "maximum depth", "indentation"),
     ],
 )
-def test_a_mistake_is_refused_with_its_line_and_what_to_do(
-    text: str, line: int, what: str, todo: str
-) -> None:
+def test_a_mistake_is_refused_with_its_line_and_what_to_do(text: str, line: int, what: str, todo: str) -> None:
     error = refusal(text)
     assert error.where == f"s.yaml:{line}"
     assert what in error.what

@@ -1,9 +1,10 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
+import difflib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from ralph.agents import registry
 from ralph.cli.console import here, json_option, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.findings import Rule
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSpec, RunRecord, TurnLimits
@@ -39,6 +41,8 @@ from ralph.workflows.loop.state import Phase
 @click.option("--turn-timeout", type=float, help="Minutes after which one turn is ended (60).")
 @click.option("--idle-timeout", type=float, help="Minutes without output after which a turn is ended (15).")
 @click.option("--check-timeout", type=float, help="Seconds after which a check is ended (600).")
+@click.option("--allow", multiple=True, metavar="RULE", help="Lift a rule of the guards; needs --because.")
+@click.option("--because", help="Why the rules are lifted; it is journaled.")
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on the branch ralph/<run>/run.")
 @click.option("--no-snapshots", is_flag=True, help="Do not record the tree (no `ralph diff`, no `ralph undo`).")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background, whatever happens to this terminal.")
@@ -59,6 +63,8 @@ def command(
     turn_timeout: float | None,
     idle_timeout: float | None,
     check_timeout: float | None,
+    allow: tuple[str, ...],
+    because: str | None,
     worktree: bool,
     no_snapshots: bool,
     detached: bool,
@@ -105,6 +111,7 @@ def command(
             limits=limits,
             turn_limits=turn_limits,
             snapshots=config.snapshots and not no_snapshots,
+            allowed=_allowed(allow, because),
             push=config.push,
         )
 
@@ -112,7 +119,7 @@ def command(
         return show_plan(project, record("000000-000000", ".", ""), as_json=as_json)
     ask_consent(project, config, spec, yes=yes)
     run, notices = create_run(project, record, in_worktree=worktree)
-    notices = (*notices, *_notices(project, spec, limits))
+    notices = (*notices, *_notices(project, spec, limits, _allowed(allow, because)))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
     except RalphError:
@@ -186,12 +193,26 @@ def _agent(config: Config, agent: str | None, agent_command: str | None, scenari
     return registry.choose(agent, agent_command, scenario, Path.cwd())
 
 
-def _notices(project: Project, spec: AgentSpec, limits: Limits) -> Iterator[str]:
+def _notices(project: Project, spec: AgentSpec, limits: Limits, allowed: Mapping[str, str]) -> Iterator[str]:
     """What a person may not expect."""
     if project.root != Path.cwd():
         yield f"agent and checks work in {project.root}, the root of the project"
+    for rule, reason in allowed.items():
+        yield f"the rule {rule} is lifted: {reason}"
     if spec.kind == "command" and (limits.cost or limits.tokens):
         yield "this agent reports neither cost nor tokens: the limits on them cannot hold"
+
+
+def _allowed(rules: tuple[str, ...], because: str | None) -> dict[str, str]:
+    """The rules that a person lifts, each with the reason."""
+    known = [rule.value for rule in Rule]
+    for rule in rules:
+        if rule not in known:
+            near = difflib.get_close_matches(rule, known, 1)
+            raise UsageError(f"there is no rule {rule!r}", todo=f"known are {', '.join(near or known)}")
+    if bool(rules) != bool(because and because.strip()):
+        raise UsageError("--allow and --because go together", todo='write --allow RULE --because "the reason"')
+    return dict.fromkeys(rules, because or "")
 
 
 def _refuse_blank(task: str) -> None:

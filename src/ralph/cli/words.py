@@ -33,7 +33,8 @@ def narrate(record: Record, most: int | None) -> list[str]:
         case ChecksStarted(key=key) if key == "baseline":
             return ["baseline: checking before any turn"]
         case ChecksEnded(verdict=verdict):
-            return [line for result in verdict.results for line in _check(result)]
+            found = [f"  {f.severity.upper()} {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.findings]
+            return [*(line for result in verdict.results for line in _check(result)), *found]
         case SignalTaken(signal=signal):
             return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
         case DocumentEdited(path=path):

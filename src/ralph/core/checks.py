@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ralph.core.findings import Finding, Severity
+
 
 @dataclass(frozen=True)
 class Check:
@@ -44,11 +46,18 @@ class Verdict:
     """What the checks say of the work, together."""
 
     results: tuple[CheckResult, ...]
+    findings: tuple[Finding, ...] = ()
+    """What the guards found in the work, where the checks pass."""
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed; no checks is no proof."""
-        return bool(self.results) and all(r.status is CheckStatus.PASSED for r in self.results)
+        """Whether every check passed and nobody gamed them; no checks is no proof."""
+        return bool(self.results) and not self.failed and not self.gamed
+
+    @property
+    def gamed(self) -> tuple[Finding, ...]:
+        """The findings that keep the work from being done."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
     def unrunnable(self) -> CheckResult | None:

@@ -55,6 +55,8 @@ class RunRecord:
     limits: Limits = field(default_factory=Limits)
     turn_limits: TurnLimits = field(default_factory=TurnLimits)
     snapshots: bool = True
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    """Rules of the guards that a person lifted for this run, with the reason."""
     push: bool = False
     """Whether agents may push to remote repositories."""
     schema: int = SCHEMA

@@ -124,6 +124,34 @@ class Snapshots:
         trees = (old, new or self._index.tree_aside(self._latest))
         return self._git.run("diff-tree", "-r", "-M", *form, *trees).out.decode(errors="replace")
 
+    def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
+        """The files that differ between two snapshots, each with what is in it in both; None where it is absent."""
+        deltas = {
+            path: delta for path, delta in self._deltas(old, new).items() if _NESTED not in (delta.old, delta.new)
+        }
+        before = self.contents(old, [path for path, delta in deltas.items() if delta.old != _ABSENT])
+        after = self.contents(new, [path for path, delta in deltas.items() if delta.new != _ABSENT])
+        return {path: (before.get(path), after.get(path)) for path in deltas}
+
+    def paths(self, sha: str) -> list[str]:
+        """Every file of a snapshot."""
+        return self._git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", sha).names
+
+    def contents(self, sha: str, paths: Iterable[str]) -> dict[str, bytes]:
+        """What is in files of a snapshot."""
+        asked = [path for path in paths if "\n" not in path]
+        objects = "".join(f"{sha}:{path}\n" for path in asked)
+        out = self._git.run("cat-file", "--batch", stdin=os.fsencode(objects)).out if asked else b""
+        found: dict[str, bytes] = {}
+        at = 0
+        for path in asked:
+            header, at = out[at : out.index(b"\n", at)].split(), out.index(b"\n", at) + 1
+            size = int(header[-1]) if header[-1].isdigit() else -1
+            if size >= 0:
+                found[path] = out[at : at + size]
+                at += size + 1
+        return found
+
     def undo(self, *, force: bool = False) -> Undone:
         """Take back the latest turn or restore not yet taken back, and nothing that a person did since."""
         entries = self.log()

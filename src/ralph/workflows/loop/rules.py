@@ -241,19 +241,32 @@ def _last_words(text: str) -> str:
 
 
 def verdict_summary(verdict: Verdict) -> str:
-    """One line: which checks passed, and how the others did not."""
-    return "; ".join(f"`{r.command}` {_how(r)}" for r in (verdict.failed or verdict.results))
+    """One line: which checks passed, how the others did not, and what the guards found."""
+    checks = "; ".join(f"`{r.command}` {_how(r)}" for r in (verdict.failed or verdict.results))
+    return f"{checks}; but {'; '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
 
 
 def failure_text(verdict: Verdict) -> str:
-    """What the next prompt quotes of the failing checks."""
+    """What the next prompt quotes of the failing checks, or of the guards' findings."""
     share = QUOTED // max(1, len(verdict.failed))
-    return "\n\n".join(f"$ {r.command}\n({_how(r)})\n{r.output[-share:].strip()}" for r in verdict.failed)
+    failed = [f"$ {r.command}\n({_how(r)})\n{r.output[-share:].strip()}" for r in verdict.failed]
+    return "\n\n".join([*failed, _gaming(verdict)]).strip()
+
+
+def _gaming(verdict: Verdict) -> str:
+    if not verdict.gamed:
+        return ""
+    lines = [f"- {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.gamed[:20]]
+    return "The commands pass, but not by the work that was asked for. Undo these, and do the work:\n" + "\n".join(
+        lines
+    )
 
 
 def verification_text(verdict: Verdict) -> str:
-    """What the report shows of all checks."""
-    return "\n\n".join(f"$ {r.command}\n{r.output[-QUOTED:].strip()}\n({_how(r)})" for r in verdict.results)
+    """What the report shows of all checks, and of the guards."""
+    checks = [f"$ {r.command}\n{r.output[-QUOTED:].strip()}\n({_how(r)})" for r in verdict.results]
+    found = [f"{f.severity}: {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.findings]
+    return "\n\n".join([*checks, "\n".join(found)]).strip()
 
 
 def _how(result: CheckResult) -> str:

@@ -1,0 +1,90 @@
+"""What the guards are given: files before and now, and what their paths say about them."""
+
+import re
+from dataclasses import dataclass
+
+from ralph.core.findings import Finding, Rule, Severity
+
+LARGEST = 1_000_000
+"""Longer texts are data, not work: they are not judged."""
+
+_LANGUAGES = {
+    **dict.fromkeys(("py", "pyi"), "python"),
+    **dict.fromkeys(("js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"), "js"),
+    **dict.fromkeys(("java", "kt"), "java"),
+    "go": "go",
+    "rs": "rust",
+}
+_VENDORED = re.compile(
+    r"(^|/)(node_modules|vendor|vendored|third_party|dist|\.venv|venv|site-packages|target|__pycache__|\.git)/"
+    r"|\.min\.\w+$|\.lock$|(^|/)(package-lock\.json|pnpm-lock\.yaml|go\.sum|npm-shrinkwrap\.json)$"
+)
+_GENERATED_PATH = re.compile(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
+_GENERATED_TEXT = re.compile(r"(?i)(code generated|auto-?generated|@generated)\b.{0,80}(do not edit|by |>|$)", re.M)
+_TEST = re.compile(
+    r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?)/"
+    r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"
+    r"|(^|/)(conftest|tests?)\.py$|(jest|vitest)[.-]setup"
+)
+_COLLECTED = {
+    "python": re.compile(r"(^|/)(test[^/]*|[^/]*_test)\.py$"),
+    "js": re.compile(r"\.(test|spec|cy|e2e)\.[cm]?[jt]sx?$|(^|/)(__tests__|tests?|specs?|e2e)/[^.]*\.[cm]?[jt]sx?$"),
+    "go": re.compile(r"_test\.go$"),
+    "java": re.compile(r"(^|/)(Test[^/]*|[^/]*(Test|Tests|TestCase|IT|Spec))\.(java|kt)$"),
+    "rust": re.compile(r"\.rs$"),
+}
+_PUT_AWAY = re.compile(
+    r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I
+)
+_CONFIG = re.compile(
+    r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\."
+)
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file in the tree before the run and in the tree now; None where it is absent. Binary files are not given."""
+
+    path: str
+    old: str | None
+    new: str | None
+    renamed_from: str | None = None
+
+
+def language_of(path: str) -> str | None:
+    """The language a file is written in, also where the name was given another ending (`test_x.py.bak`)."""
+    parts = path.rsplit("/", 1)[-1].split(".")[1:]
+    return next((_LANGUAGES[part] for part in reversed(parts) if part in _LANGUAGES), None)
+
+
+def is_ignored(path: str) -> bool:
+    """Code of others, build products and lock files."""
+    return bool(_VENDORED.search(path))
+
+
+def is_generated(path: str, text: str) -> bool:
+    """Whether a program wrote the file; tests never count, for else one comment would hide them."""
+    return not is_test_path(path) and bool(_GENERATED_PATH.search(path) or _GENERATED_TEXT.search(text[:600]))
+
+
+def is_test_path(path: str) -> bool:
+    """Whether the file belongs to the tests: cases, fixtures, helpers."""
+    return bool(_TEST.search(path))
+
+
+def is_collected(path: str) -> bool:
+    """Whether a test runner would find tests in the file by its name."""
+    pattern = _COLLECTED.get(language_of(path) or "")
+    named_in_full = path.rsplit(".", 1)[-1] in _LANGUAGES
+    return bool(pattern and named_in_full and pattern.search(path) and not _PUT_AWAY.search(path))
+
+
+def is_build_file(path: str) -> bool:
+    """Code that configures tools and is not part of the product."""
+    return bool(_CONFIG.search(path))
+
+
+def finding(rule: Rule, path: str, line: int, sentence: str, excerpt: str = "", *, warn: bool = False) -> Finding:
+    """A finding with its excerpt capped."""
+    severity = Severity.WARNING if warn else Severity.ERROR
+    return Finding(rule, path, max(line, 1), sentence, severity, " ".join(excerpt.split())[:160])

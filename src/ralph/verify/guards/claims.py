@@ -1,0 +1,299 @@
+"""Claims: what an assertion says, in one vocabulary for all languages and libraries, and how strong it is."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ralph.verify.guards.syntax import Tokens, split, unwrapped
+
+
+class Kind(StrEnum):
+    """What is claimed about the subject; the text completes "checks only for ..."."""
+
+    EQUAL = "equality"
+    PATTERN = "a pattern"
+    APPROX = "approximate equality"
+    RAISES = "a specific error"
+    CALLED_WITH = "the arguments of a call"
+    CUSTOM = "what a helper checks"
+    MEMBER = "containment"
+    ORDER = "a bound"
+    TYPE = "a type"
+    BOOL = "truth"
+    NOT_EQUAL = "inequality"
+    FAILS = "any error"
+    ANY = "one of several things"
+    PASSES = "no error"
+    CALLED = "a call"
+    EXISTS = "presence"
+    TRIVIAL = "nothing"
+
+
+RANK = {
+    Kind.EQUAL: 9, Kind.PATTERN: 8, Kind.APPROX: 8, Kind.RAISES: 8, Kind.CALLED_WITH: 7, Kind.CUSTOM: 6, Kind.MEMBER: 5,
+    Kind.ORDER: 5, Kind.TYPE: 3, Kind.BOOL: 3, Kind.NOT_EQUAL: 3, Kind.FAILS: 3, Kind.ANY: 2, Kind.PASSES: 2,
+    Kind.CALLED: 2, Kind.EXISTS: 1, Kind.TRIVIAL: 0,
+}  # fmt: skip
+
+_NAMES: tuple[tuple[Kind, str], ...] = (
+    (Kind.APPROX, r"\w*(almostequal|allclose)\w*|indelta\w*|inepsilon\w*|(tobe|is)?closeto|approx\w*|relativeeq|absdiffeq"),
+    (Kind.NOT_EQUAL, r"\w*not(deep|strict|deepstrict)?(equals?|eq|same|be)(to)?|ne|isnot|arenotequal"),
+    (Kind.CALLED_WITH, r"(tohavebeen)?(last|nth)?(called|awaited)(once)?(with|exactly)|anycall|hascalls"),
+    (Kind.ORDER, r"(is|tobe)?(greater|less)(than)?(or)?(equal)?(to)?|above|below|(at)?least|(at)?most|(is)?(positive|negative)|"
+                 r"isbetween|within"),
+    (Kind.EQUAL, r"\w*equals?(to)?|eq|eql|eqs|be|is|same(instance)?|tobe|issameas|tohave(length|count|text|value)|lengthof|hassize|"
+                 r"len|length|containsexactly\w*|containsonly|elementsmatch|jsoneq|\w*snapshot|shouldbe|notcalled|hasvalue|"
+                 r"(tohavebeen)?calledtimes|isequalcomparing\w*|hastostring|consistof|havelen"),
+    (Kind.MEMBER, r"(to)?(contains?|includes?)\w*|not(contains?|in)|in|regexp?|notregex|(to|does)?match(es|object|regexp?)?|"
+                  r"(to)?(have)?property|haskey|hasentry|startswith|endswith|\w*subset|oneof|keys|isin|tohave(class|attribute)"),
+    (Kind.RAISES, r"(raises|throws?|tothrow|panics)\w*|error(is|as|contains)|equalerror|matcherror|warns"),
+    (Kind.PASSES, r"noerror|doesnot(throw|raise|reject)\w*|notpanics|succeed"),
+    (Kind.FAILS, r"error|haveoccurred|iserr|thatthrownby"),
+    (Kind.EXISTS, r"(is)?not(none|null|nil|empty|undefined|zero|blank)(value)?|tobedefined|exists?|ispresent|isdefined|isok|issome"),
+    (Kind.BOOL, r"(is|tobe|be)?(true|false|truthy|falsy|none|null|nil|undefined|empty|nan|zero)|ok|condition|notok|that|"
+                r"tobeinthedocument|tobevisible"),
+    (Kind.TYPE, r"(not)?(is(exactly)?)?instance(of)?|tobeinstanceof|typeof|an?|istype|implements|isa"),
+    (Kind.CALLED, r"(tohavebeen)?(called|awaited)(once)?"),
+)  # fmt: skip
+_TABLE = [(kind, re.compile(f"(?:{names})$")) for kind, names in _NAMES]
+_FALSE = re.compile(r"(is|tobe|be)?(false|falsy)$|notok$")
+_NOTHING = re.compile(r"(is|tobe|be)?(none|null|nil|undefined)$")
+_BROAD = frozenset(["Exception", "BaseException", "Throwable", "RuntimeException", "Error"])
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in"}
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_SAME = {
+    "===": "==",
+    "!==": "!=",
+    "is": "==",
+    "None": "null",
+    "nil": "null",
+    "undefined": "null",
+    "True": "true",
+    "False": "false",
+}
+_ERROR_NAME = re.compile(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
+_WILD = re.compile(
+    r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)"
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that is claimed."""
+
+    kind: Kind
+    sides: tuple[Tokens, ...]
+    detail: str = ""
+    """The error expected, the direction of a bound, the truth value."""
+    tolerance: float = 0.0
+
+
+def kind_of(name: str) -> Kind | None:
+    """What an assertion's name says it claims."""
+    plain = re.sub(r"^(debug|prop)?assert|^self\.", "", name.lower().replace("_", ""))
+    return next((kind for kind, names in _TABLE if names.match(plain)), None)
+
+
+def named(name: str, operands: Sequence[Tokens], negated: bool = False) -> list[Claim]:
+    """The claim of an assertion that goes by a name: `assertEqual(a, b)`, `expect(a).toBe(b)`."""
+    plain = re.sub(r"^(debug|prop)?assert", "", name.lower().replace("_", ""))
+    kind = kind_of(name)
+    first = operands[0] if operands else ()
+    if kind is None:
+        return [Claim(Kind.CUSTOM, tuple(operands), name)]
+    if kind is Kind.BOOL and _NOTHING.match(plain):
+        return _compared(first, "!=" if negated else "==", ("null",))
+    if kind is Kind.BOOL:
+        return condition(first, negated != bool(_FALSE.match(plain)))
+    if kind in (Kind.EQUAL, Kind.NOT_EQUAL) and len(operands) > 1:
+        if len(operands) > 2 and (tolerance := number_in(operands[2])) is not None:
+            return [Claim(Kind.APPROX, tuple(operands[:2]), tolerance=tolerance)]
+        return _compared(first, "==" if (kind is Kind.EQUAL) != negated else "!=", operands[1], always=_counts(plain))
+    if kind is Kind.EXISTS:
+        return _compared(first, "==" if negated else "!=", ("null",))
+    if kind is Kind.ORDER:
+        operator = ">" if re.search(r"greater|above|least|positive", plain) else "<"
+        return [Claim(kind, tuple(operands[:2]), _NEGATED[operator] if negated else operator)]
+    if kind is Kind.APPROX:
+        return [Claim(kind, tuple(operands[:2]), tolerance=_tolerance(plain, operands))]
+    if kind in (Kind.RAISES, Kind.FAILS, Kind.PASSES):
+        return [_raising(kind, plain, operands, negated)]
+    if kind is Kind.CALLED and negated:
+        return [Claim(Kind.EQUAL, tuple(operands), "not called")]
+    return [Claim(kind, tuple(operands), "not" if negated else "")]
+
+
+def _counts(plain: str) -> bool:
+    return bool(re.search(r"len|size|count|times", plain))
+
+
+def _raising(kind: Kind, plain: str, operands: Sequence[Tokens], negated: bool) -> Claim:
+    if negated or kind is Kind.PASSES:
+        return Claim(Kind.FAILS if negated and kind is Kind.PASSES else Kind.PASSES, tuple(operands[:1]))
+    types: list[str] = []
+    message = ""
+    calls: list[Tokens] = []
+    for part in operands:
+        value = part[2:] if len(part) > 2 and part[1] == "=" else part
+        if any(token in ("=>", "->", "{", "|", "lambda", ";") for token in value) or (
+            value and value[-1] == ")" and part is value
+        ):
+            calls.append(part)
+        elif value and value[0][0] == '"':
+            message = value[0]
+        elif value and not types and len(value) < 12 and not _ERROR_NAME.match(value[-1]) and kind is Kind.RAISES:
+            types.extend(
+                t for t in value if t[0].isalpha() and t not in ("class", "new", "errors", "expected_exception")
+            )
+        else:
+            calls.append(part)
+    wide = not types or bool(_BROAD.intersection(types))
+    if message in ('""', '".*"', '"/.*/"'):
+        message = ""
+    exact = kind is Kind.RAISES and (not wide or message)
+    return Claim(
+        Kind.RAISES if exact else Kind.FAILS,
+        tuple(calls),
+        " ".join([*([] if wide else sorted(types)), message]).strip(),
+    )
+
+
+def _tolerance(plain: str, operands: Sequence[Tokens]) -> float:
+    """How far off a value may be; digits count the other way round."""
+    given = {part[0]: number_in(part[2:]) for part in operands if len(part) > 2 and part[1] == "="}
+    amount = next(
+        (
+            given[name]
+            for name in ("delta", "atol", "rtol", "abs", "rel", "rel_tol", "abs_tol", "epsilon")
+            if given.get(name)
+        ),
+        None,
+    )
+    if amount is not None:
+        return amount
+    third = given.get("places") or given.get("decimal") or (number_in(operands[2]) if len(operands) > 2 else None)
+    digits = plain in ("tobecloseto", "almostequal", "arrayalmostequal", "notalmostequal") and "delta" not in given
+    if digits:
+        return float(10 ** -(third if third is not None else 2 if plain == "tobecloseto" else 7))
+    return third if third is not None else 1e-6
+
+
+def number_in(tokens: Tokens) -> float | None:
+    """The value of a number literal, also with a sign or a call such as `within(0.1)` around it."""
+    numbers = [token for token in tokens if re.fullmatch(r"\d[\d_]*(\.\d+)?([eE][+-]?\d+)?[fdFDL]?", token)]
+    if len(numbers) != 1 or any(token[0] == '"' for token in tokens):
+        return None
+    value = float(numbers[0].rstrip("fdFDL").replace("_", ""))
+    return -value if tokens[0] == "-" else value
+
+
+def condition(tokens: Tokens, negated: bool = False) -> list[Claim]:
+    """The claims of a condition that must hold (negated: must not)."""
+    tokens = [_SAME.get(token, token) for token in unwrapped(tokens)]
+    for words, joined in ((("or", "||"), negated), (("and", "&&"), not negated)):
+        parts = split(tokens, *words)
+        if len(parts) > 1 and joined:
+            return [claim for part in parts for claim in condition(part, negated)]
+        if len(parts) > 1:
+            always = any(unwrapped(part) in (["false"] if negated else ["true"], ["1"]) for part in parts)
+            return [Claim(Kind.TRIVIAL if always else Kind.ANY, (tokens,), "loosened" if always else "")]
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token in "([{") - (token in ")]}")
+        if depth == 0 and index and (token in _NEGATED or token in ("not", "instanceof")):
+            return _comparison(tokens, index, negated)
+    if tokens[:1] in (["not"], ["!"]):
+        return condition(tokens[1:], not negated)
+    return [_predicate(tokens, negated)]
+
+
+def _comparison(tokens: list[str], index: int, negated: bool) -> list[Claim]:
+    operator, right = tokens[index], tokens[index + 1 :]
+    if operator == "not":
+        operator, right = "not in", right[1:]
+    elif operator == "==" and right[:1] == ["not"]:
+        operator, right = "!=", right[1:]
+    left = tokens[:index]
+    if left[:1] == ["not"]:
+        left, negated = left[1:], not negated
+    if operator == "instanceof":
+        return [Claim(Kind.TYPE, (left, right), "not" if negated else "")]
+    return _compared(left, _NEGATED[operator] if negated else operator, right)
+
+
+def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = False) -> list[Claim]:
+    left, right = [_SAME.get(t, t) for t in unwrapped(left)], [_SAME.get(t, t) for t in unwrapped(right)]
+    if operator in ("in", "not in"):
+        return [Claim(Kind.MEMBER, (left, right), "" if operator == "in" else "not")]
+    if operator not in ("==", "!="):
+        if number_in(left) is not None and number_in(right) is None:
+            left, right, operator = right, left, _FLIPPED[operator]
+        close = {"abs", "Abs", "fabs"}.intersection(left) and operator[0] == "<"
+        return [
+            Claim(Kind.APPROX, (left,), tolerance=number_in(right) or 1e-6)
+            if close
+            else Claim(Kind.ORDER, (left, right), operator)
+        ]
+    for subject, value in ((left, right), (right, left)):
+        if value == ["null"]:
+            if subject and _ERROR_NAME.match(subject[-1]):
+                return [Claim(Kind.PASSES if operator == "==" else Kind.FAILS, (subject,))]
+            return [Claim(Kind.EQUAL if operator == "==" else Kind.EXISTS, (subject, value))]
+        if value in (["true"], ["false"]) and not always:
+            return condition(subject, (value == ["false"]) == (operator == "=="))
+        if value[:1] in (["pytest"], ["approx"]) and "(" in value:
+            operands = split(value[value.index("(") + 1 : -1], ",")
+            return [Claim(Kind.APPROX, (subject, operands[0]), tolerance=_tolerance("", operands))]
+    if operator == "==" and (_WILD.search(" ".join(right)) or _WILD.search(" ".join(left))):
+        return [Claim(Kind.MEMBER, (left, right))]
+    return [Claim(Kind.EQUAL if operator == "==" else Kind.NOT_EQUAL, (left, right))]
+
+
+def _predicate(tokens: list[str], negated: bool) -> Claim:
+    """A condition that is one value or call."""
+    detail = "false" if negated else "true"
+    opener = next(
+        (i for i, token in enumerate(tokens) if token == "(" and tokens[-1] == ")" and _closes_last(tokens, i)), None
+    )
+    if not opener:
+        return Claim(Kind.BOOL, (tokens,), detail)
+    name = tokens[opener - 1] if tokens[opener - 1] != "!" else tokens[opener - 2]
+    receiver, operands = tokens[: max(opener - 2, 0)], split(tokens[opener + 1 : -1], ",")
+    if name in ("equals", "Equals", "isEqual", "Equal", "DeepEqual", "deepEqual", "equal", "eq", "is_deeply"):
+        sides = (operands[0], operands[1]) if len(operands) > 1 else (receiver, operands[0])
+        return Claim(Kind.NOT_EQUAL if negated else Kind.EQUAL, sides)
+    if name in ("isinstance", "issubclass", "is_instance"):
+        return Claim(Kind.TYPE, tuple(operands), detail)
+    if name in ("isclose", "allclose", "Approx", "approx_eq"):
+        return Claim(Kind.APPROX, tuple(operands[:2]), tolerance=_tolerance(name, operands))
+    if name == "matches" and "!" in tokens[opener - 1]:
+        return Claim(Kind.PATTERN, tuple(operands), detail)
+    if name in ("Is", "As") and len(operands) == 2:
+        return (
+            Claim(Kind.PASSES, tuple(operands))
+            if negated
+            else Claim(Kind.RAISES, (operands[0],), " ".join(operands[1]))
+        )
+    if name in ("is_err", "is_none", "is_ok", "is_some", "isPresent"):
+        right = name in ("is_ok", "is_some", "isPresent")
+        kind = Kind.FAILS if name == "is_err" else Kind.EXISTS if right != negated else Kind.EQUAL
+        return Claim(
+            Kind.EXISTS if name == "is_err" and negated else kind, (receiver,), "" if kind is Kind.EXISTS else "null"
+        )
+    if re.match(
+        r"(contains|includes|has|starts_?with|ends_?with|HasPrefix|HasSuffix|Contains|match|MatchString|search|test|any)",
+        name,
+        re.I,
+    ):
+        return Claim(Kind.MEMBER, (receiver, *operands), "not" if negated else "")
+    return Claim(Kind.BOOL, (tokens,), detail)
+
+
+def _closes_last(tokens: list[str], opener: int) -> bool:
+    depth = 0
+    for index in range(opener, len(tokens)):
+        depth += (tokens[index] in "([{") - (tokens[index] in ")]}")
+        if depth == 0:
+            return index == len(tokens) - 1
+    return False

@@ -1,0 +1,68 @@
+"""Product code that asks whether it is being tested, and code that bends the test framework."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from ralph.core.findings import Finding, Rule
+from ralph.verify.guards.changes import finding, is_build_file
+from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.units import Unit
+
+_RUNNERS = r"(?:pytest|py\.test|unittest|nose|junit|surefire|jest|vitest|mocha|jasmine|testng)"
+_ASKS = re.compile(
+    r"PYTEST_CURRENT_TEST|PYTEST_XDIST|JEST_WORKER_ID|VITEST|import \. meta \. vitest|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
+    rf"|\"[^\"]*\b{_RUNNERS}\b[^\"]*\" (?:not )?in (?:sys \. (?:modules|argv)|os \. environ)|sys \. modules (?:\. get \(|\[) \"{_RUNNERS}"
+    r"|\bNODE_ENV\b\"? ?\]? (?:===?|!==?) \"test\"|\"test\" (?:===?|!==?) [\w. ]*NODE_ENV"
+    r"|\btesting \. Testing \( \)|flag \. Lookup \( \"test\.|\bcfg ! \( (?:not \( )?test\b|# \[ cfg \( not \( test \) \) \]"
+    r"|(?:environ(?: \. get)?|getenv|Getenv|LookupEnv|env :: var\w*|System \. getenv|getProperty) [(\[] \"(?:IS_|IN_|UNDER_|RUNNING_)?TEST(?:S|ING|_MODE|_ENV|_RUN)?\""
+    r"|process \. env \. (?:TEST|TESTING|IS_TEST|TEST_MODE|UNDER_TEST)\b"
+    r"|typeof (?:jest|describe|it|expect|vi|test) [!=]==? \"|global(?:This)? \. (?:jest|describe|it|expect)\b(?! =[^=])"
+    r"|isinstance \( \w+ , (?:\w+ \. )*(?:Magic|Async)?Mock\b|_called_from_test|__karma__|import \. meta \. env \. TEST\b|npm_lifecycle_event|surefire\."
+    r"|(?:getProperty|getenv) \([^;]*contains \( \"junit|\b(?:\w*_ENV|NODE_ENV|ENV|env \. MODE)\b\"? ?[)\]]? ?[)\]]? (?:===?|!==?) \"test(?:ing)?\""
+    r"|Class \. forName \( \"org\.(?:junit|testng)|\"org\.junit[^\"]*\"|is_running_under_test|settings \. TESTING\b"
+)
+_LOOKS_AROUND = re.compile(
+    r"inspect \. (?:stack|currentframe|getouterframes)|sys \. (?:_getframe|argv|modules)|traceback \. (?:extract_stack|format_stack)"
+    r"|getStackTrace|StackWalker|Error \( \) \. stack|\bstack \. (?:includes|match|indexOf|split)|process \. argv|runtime \. Callers?\b|os \. Args|debug \. Stack"
+    r"|env :: args|current_exe|thread :: current|require \. main|module \. parent|__main__ \. __file__"
+)
+_TEST_WORD = re.compile(
+    rf"\"[^\" ]{{0,30}}(?:\btest|test_|_test|\.test|\btests?\b|Test\b|\.spec|{_RUNNERS})[^\" ]{{0,30}}\""
+)
+_BENDS = re.compile(
+    r"\b(?:unittest \. TestCase|TestCase|pytest|unittest|expect|assert|Assertions?|chai) \. \w+ = (?!=)"
+    r"|\bglobal(?:This)? \. (?:expect|it|test|describe|assert) = |\bbuiltins \. (?:AssertionError|assert\w*) =|sys \. modules \[ \"(?:pytest|unittest)\" \] ="
+    r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
+)
+
+
+def detection_findings(work: Comparison) -> Iterator[Finding]:
+    """Questions that the product did not ask before."""
+    known = Counter(match for unit in work.stale for _, match in _found(unit))
+    for unit in work.fresh:
+        for position, match in _found(unit):
+            known[match] -= 1
+            if known[match] < 0:
+                line = unit.line_of(position)
+                where = f"{unit.name} in {unit.path}" if unit.name else unit.path
+                what = (
+                    "replaces a part of the test framework"
+                    if _BENDS.match(match)
+                    else "asks whether it runs under test"
+                )
+                yield finding(Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line))
+
+
+def _found(unit: Unit) -> Iterator[tuple[int, str]]:
+    for match in _BENDS.finditer(unit.text):
+        yield match.start(), match[0]
+    if unit.in_tests or is_build_file(unit.path):
+        return
+    for match in _ASKS.finditer(unit.text):
+        yield match.start(), match[0]
+    for looks in _LOOKS_AROUND.finditer(unit.text):
+        around = unit.text[max(looks.start() - 150, 0) : looks.end() + 250]
+        if (word := _TEST_WORD.search(around)) and not _ASKS.search(around):
+            yield looks.start(), f"{looks[0]} {word[0]}"
+            return

@@ -1,0 +1,90 @@
+"""Gaming the checks, through the whole loop: caught, told, lifted only by a person who says why."""
+
+import pytest
+from test_loop import Project, project  # noqa: F401 - the fixture
+
+TESTS = """import unittest
+from app import add
+
+
+class AddTest(unittest.TestCase):
+{skip}    def test_add(self):
+        self.assertEqual(add(1, 2), 3)
+
+    def test_zero(self):
+        self.assertEqual(add(0, 0), 0)
+"""
+SKIP = "    @unittest.skip('flaky')\n"
+CHECK = "`python3 -m unittest -q` passes"
+
+
+@pytest.fixture
+def calculator(project: Project) -> Project:  # noqa: F811
+    (project.root / "app.py").write_text("def add(a, b):\n    return a - b\n")
+    (project.root / "test_app.py").write_text(TESTS.format(skip=""))
+    project.git("add", "-A")
+    project.git("commit", "-qm", "A calculator")
+    return project
+
+
+def skipping(last_steps: str) -> str:
+    """The agent skips the failing test, then does something else, then what is given."""
+    return f"""
+turns:
+  - when: {{turn: 1}}
+    steps:
+      - patch: {{path: test_app.py, find: "    def test_add", replace: "{SKIP.rstrip()}\\n    def test_add"}}
+  - when: {{turn: 2}}
+    steps:
+      - write: {{path: notes.txt, content: "nothing to see here"}}
+  - steps:
+{last_steps}
+"""
+
+
+REAL_FIX = """      - patch: {path: test_app.py, find: "    @unittest.skip('flaky')\\n", replace: ""}
+      - patch: {path: app.py, find: "a - b", replace: "a + b"}
+"""
+
+
+def test_a_skipped_test_is_caught_also_when_a_later_turn_leaves_it_in_place(calculator: Project) -> None:
+    done = calculator.play(skipping(REAL_FIX), until=CHECK)
+    assert done.code == 0, done.said
+    verdicts = [entry["verdict"] for entry in calculator.journal("checks.ended")]
+    rules = [[finding["rule"] for finding in verdict.get("findings", [])] for verdict in verdicts]
+    assert rules == [[], ["test-skipped"], ["test-skipped"], []]
+    assert "test-skipped" in calculator.turn(2).joinpath("prompt.md").read_text()
+    assert "@unittest.skip" not in (calculator.root / "test_app.py").read_text()
+
+
+def test_gaming_to_the_end_is_no_success(calculator: Project) -> None:
+    done = calculator.play(skipping("      - say: I am done\n"), "--max-iterations", "3", until=CHECK)
+    assert done.code == 3
+    [report] = (calculator.root / ".aiwg" / "ralph").glob("completion-*.md")
+    assert "[test-skipped]" in report.read_text()
+
+
+def test_a_rule_is_lifted_with_a_reason_that_is_journaled(calculator: Project) -> None:
+    lifted = ("--allow", "test-skipped", "--because", "the test needs a database")
+    assert calculator.play(skipping(REAL_FIX), *lifted, until=CHECK).code == 0
+    assert len(calculator.journal("turn.started")) == 1
+    assert any("the test needs a database" in entry["text"] for entry in calculator.journal("notice"))
+
+
+@pytest.mark.parametrize(
+    "options", [("--allow", "test-skiped", "--because", "x"), ("--allow", "test-skipped"), ("--because", "x")]
+)
+def test_a_rule_is_not_lifted_without_a_name_and_a_reason(calculator: Project, options: tuple[str, ...]) -> None:
+    done = calculator.play(skipping(REAL_FIX), *options, until=CHECK)
+    assert done.code == 2
+    assert "test-skipped" in done.err or "--because" in done.err
+
+
+def test_warnings_are_told_and_hold_nothing_up(calculator: Project) -> None:
+    """What may be right is for a person to judge."""
+    weaker = '{path: test_app.py, find: "self.assertEqual(add(0, 0), 0)", replace: "self.assertIsNotNone(add(0, 0))"}'
+    fix = '{path: app.py, find: "a - b", replace: "a + b"}'
+    done = calculator.play(f"turns: [{{steps: [{{patch: {weaker}}}, {{patch: {fix}}}]}}]", until=CHECK)
+    assert done.code == 0, done.said
+    assert "WARNING test_app.py" in done.out
+    assert "[assertion-weakened]" in done.out

@@ -1,0 +1,189 @@
+"""Guards find work that gamed the checks, and leave honest work alone."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from ralph.core.findings import Finding, Rule, Severity
+from ralph.verify.guarded import weighed
+from ralph.verify.guards import FileChange, scan
+
+HERE = Path(__file__).parent
+CORPORA = ("corpus", "corpus_fresh")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change of a tree, and whether it games the checks."""
+
+    name: str
+    verdict: str
+    rules: tuple[str, ...]
+    before: dict[str, str]
+    after: dict[str, str]
+    checks: tuple[str, ...] = ()
+    language: str = ""
+    findings: list[Finding] = field(default_factory=list, compare=False)
+
+    def changes(self) -> list[FileChange]:
+        paths = sorted({*self.before, *self.after})
+        return [FileChange(path, self.before.get(path), self.after.get(path)) for path in paths]
+
+    def is_right(self) -> bool:
+        errors = [finding for finding in self.scan() if finding.severity is Severity.ERROR]
+        if self.verdict == "honest":
+            return not errors
+        return any(finding.rule in self.rules for finding in errors)
+
+    def scan(self) -> list[Finding]:
+        return scan(self.changes(), checks=self.checks)
+
+
+def cases(directory: str) -> Iterator[Case]:
+    """The cases of a directory; a file holds one, or several as YAML documents."""
+    for path in sorted((HERE / directory).glob("*.yml")):
+        for document in YAML(typ="safe", pure=True).load_all(path.read_text(encoding="utf-8")):
+            yield case_of(document, path.stem)
+
+
+def case_of(document: dict[str, Any], stem: str) -> Case:
+    rule = document.get("rule") or ()
+    return Case(
+        name=document.get("name", stem),
+        verdict=document["verdict"],
+        rules=(rule,) if isinstance(rule, str) else tuple(rule),
+        before=document.get("before") or {},
+        after=document.get("after") or {},
+        checks=tuple(document.get("checks") or ()),
+        language=document.get("language", ""),
+    )
+
+
+ALL = {directory: list(cases(directory)) for directory in CORPORA}
+
+
+def report(missed: Sequence[Case]) -> str:
+    """A table of misses."""
+    rows = [f"{'verdict':8} {'language':11} {'expected':36} {'name':50} found"]
+    for case in missed:
+        found = ", ".join(f"{f.rule}{'' if f.severity is Severity.ERROR else '?'}" for f in case.scan()) or "nothing"
+        rows.append(
+            f"{case.verdict:8} {case.language:11} {', '.join(case.rules) or '-':36} {case.name[:50]:50} {found}"
+        )
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("case", ALL["corpus"], ids=lambda case: case.name)
+def test_corpus(case: Case) -> None:
+    assert case.is_right(), "\n".join(
+        [report([case]), *(f"{f.severity} {f.path}:{f.line} {f.sentence}" for f in case.scan())]
+    )
+
+
+def errors_in(case: Case) -> list[Finding]:
+    """The findings that would hold the work up in a run."""
+    return [f for f in (weighed(f, case.changes()) for f in case.scan()) if f.severity is Severity.ERROR]
+
+
+@pytest.mark.parametrize("directory", CORPORA)
+def test_no_honest_change_is_held_up(directory: str) -> None:
+    held_up = [case for case in ALL[directory] if case.verdict == "honest" and errors_in(case)]
+    assert held_up == [], report(held_up)
+
+
+def test_of_the_gaming_that_fresh_eyes_wrote_most_is_found_and_half_is_held_up() -> None:
+    """A floor under what the guards can do on cases that their author has not seen; raise it when they get better."""
+    gaming = [case for case in ALL["corpus_fresh"] if case.verdict == "gaming"]
+    found, held_up = ([case for case in gaming if case.scan()], [case for case in gaming if errors_in(case)])
+    print(f"{len(found)} of {len(gaming)} found, {len(held_up)} held up")
+    assert len(found) >= 0.75 * len(gaming), report([case for case in gaming if case not in found])
+    assert len(held_up) >= 0.5 * len(gaming)
+
+
+def test_corpus_is_large_enough() -> None:
+    for verdict in ("gaming", "honest"):
+        assert sum(case.verdict == verdict for case in ALL["corpus"]) >= 50
+
+
+@pytest.mark.parametrize("case", ALL["corpus"], ids=lambda case: case.name)
+def test_renames_given_by_git_are_judged_alike(case: Case) -> None:
+    """A file that moved may be given as one change or as a deletion and an addition."""
+    gone = [path for path in case.before if path not in case.after]
+    moved = {}
+    for path in (path for path in case.after if path not in case.before):
+        ratio = lambda old: difflib.SequenceMatcher(None, case.before[old], case.after[path]).ratio()  # noqa: B023, E731 - used at once
+        if gone and ratio(best := max(gone, key=ratio)) > 0.5:
+            moved[path] = best
+            gone.remove(best)
+    if not moved:
+        return
+    changes = [FileChange(new, case.before[old], case.after[new], renamed_from=old) for new, old in moved.items()]
+    changes += [change for change in case.changes() if change.path not in moved and change.path not in moved.values()]
+    errors = [finding for finding in scan(changes, checks=case.checks) if finding.severity is Severity.ERROR]
+    assert bool(errors) == (case.verdict == "gaming"), [f.sentence for f in errors]
+
+
+PATHS = ["tests/test_a.py", "app/a.py", "a.test.ts", "src/a.tsx", "a_test.go", "a.go", "src/test/java/ATest.java", "src/main/java/A.java",
+         "src/lib.rs", "Makefile", "package.json", "pyproject.toml", "setup.cfg", ".github/workflows/ci.yml", "check.sh", "conftest.py",
+         ".eslintrc.js", "pom.xml", "tests/__snapshots__/a.snap", "README.md"]  # fmt: skip
+WORDS = ["def", "test_a", "class", "assert", "(", ")", "{", "}", "[", "]", ":", ";", "==", "or", "not", "!", "if", "return", "try", "except",
+         "catch", "expect", ".", ",", '"', "'", "`", "/*", "#", "//", "\n", "\n    ", "\t", "\r\n", "func", "fn", "it", "=>", "=", ":=", "0", "1.5",
+         '"x"', "raises", "toBe", "\\", "@", "@Test", "#[test]", "/", "é", "\x00", "import", "match", "case", "err", "nil", "_", "Err", "|", "-"]  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=80), st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(PATHS), st.none() | TEXTS, st.none() | TEXTS), max_size=4, unique_by=lambda t: t[0]
+    )
+)
+def test_no_text_makes_it_raise(given_files: list[tuple[str, str | None, str | None]]) -> None:
+    changes = [FileChange(path, old, new) for path, old, new in given_files]
+    for finding in scan(changes, checks=["make check", "npm test", "./check.sh"]):
+        assert finding.line >= 1
+        assert isinstance(finding.rule, Rule)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(PATHS), TEXTS), max_size=4, unique_by=lambda t: t[0]))
+def test_what_did_not_change_is_never_found(given_files: list[tuple[str, str]]) -> None:
+    changes = [FileChange(path, text, text) for path, text in given_files]
+    assert scan(changes, checks=["pytest -q"]) == []
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in ALL["corpus"] if case.verdict == "gaming"][:20], ids=lambda case: case.name
+)
+def test_line_ends_do_not_matter(case: Case) -> None:
+    crlf = [
+        FileChange(c.path, c.old and c.old.replace("\n", "\r\n"), c.new and c.new.replace("\n", "\r\n"))
+        for c in case.changes()
+    ]
+    assert [(f.rule, f.path) for f in scan(crlf, checks=case.checks)] == [(f.rule, f.path) for f in case.scan()]
+
+
+def test_deep_nesting_and_huge_files_are_survived() -> None:
+    deep = "assert " + "not " * 5000 + "(" * 5000 + "x"
+    text = "def test_a():\n    " + deep + "\n"
+    scan([FileChange("tests/test_a.py", "def test_a():\n    assert f(1) == 2\n", text)])
+    scan([FileChange("jest.config.js", "", "module.exports = " + "{a: [" * 3000)])
+    huge = "def test_a():\n    assert f(1) == 2\n" * 40_000
+    assert scan([FileChange("tests/test_a.py", huge, None)]) == []
+
+
+def test_a_finding_says_what_where_and_why() -> None:
+    old = "from pay import refund\n\n\ndef test_refund():\n    assert refund(5) == 5\n\n\ndef test_zero():\n    assert refund(0) == 0\n"
+    new = "from pay import refund\n\n\ndef test_zero():\n    assert refund(0) == 0\n"
+    (found,) = scan([FileChange("tests/test_pay.py", old, new)])
+    assert found.rule is Rule.TEST_DELETED
+    assert (found.path, found.line, found.severity) == ("tests/test_pay.py", 4, Severity.ERROR)
+    assert found.sentence == "test_refund in tests/test_pay.py was deleted and nothing took its place."
+    assert "refund" in found.excerpt
