@@ -20,7 +20,9 @@ def main() -> int:
         shutil.copytree(HERE / "project", project)
         make_repository(project)
         say(f"A small project with three tests, two of them red. The agent is scripted; the criterion is {CRITERION}.")
-        say("First it claims to be done. Then it fixes half, and leaves a process behind. Then it skips the test that is")
+        say(
+            "First it claims to be done. Then it fixes half, and leaves a process behind. Then it skips the test that is"
+        )
         say("still red, and is caught. Then it does the work.")
         loop = ["loop", "Make the tests pass", "--until", CRITERION, "--scenario", str(HERE / "scenario.yml"), "--yes"]
         code = ralph(project, *loop)
