@@ -82,8 +82,9 @@ class Mailbox:
             place = self._rejected / path.name
             if os.path.lexists(place):
                 place = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
-            os.rename(path, place)
         write_atomic(self._rejected / f"{place.name[:240]}.reason", to_bytes(f"{reason}\n"))
+        with storage(path):
+            os.rename(path, place)
 
 
 def _stamp(path: Path) -> str:

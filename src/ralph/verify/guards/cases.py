@@ -17,6 +17,9 @@ from ralph.verify.guards.units import Source, Unit, likeness
 _RECORDED = re.compile(
     r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$"
 )
+_MOCKS = re.compile(
+    r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b'
+)
 
 
 def case_findings(work: Comparison) -> Iterator[Finding]:
@@ -104,6 +107,17 @@ class _Cases:
             yield from self._marks(old, new)
             yield from self._claims(old, new)
             yield from self._rows(old, new)
+            yield from self._mocked(old, new)
+
+    def _mocked(self, old: Unit, new: Unit) -> Iterator[Finding]:
+        """A test that replaces what it tests checks only itself."""
+        tested = {name for claim in old.assertions for side in claim.sides for name in re.findall(r"(\w+) \(", side)}
+        for match in _MOCKS.finditer(new.text):
+            name = (match[1] or match[2]).rsplit(".", 1)[-1]
+            if name in tested and match[0] not in old.text:
+                line = new.line_of(match.start())
+                sentence = f"{new.name} replaces {name}, which it is there to test."
+                yield finding(Rule.ASSERTION_WEAKENED, new.path, line, sentence, self.work.excerpt(new.path, line))
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
         before = Counter(mark.label for mark in marks(old)) if old else Counter[str]()
@@ -202,9 +216,7 @@ class _Cases:
         if not claim.literals:
             about = claim.names - {"new", "get", "self"}
             others = (other for unit in self.changed_tests if about & unit.words.keys() for other in unit.assertions)
-            return any(
-                other.kind is claim.kind and other.detail == claim.detail and about & other.names for other in others
-            )
+            return any(other.rank >= claim.rank and about & other.names and (other.kind is not claim.kind or other.detail == claim.detail) for other in others)
         wanted = claim.literals - self.prepared or claim.literals
         sets = [self.by_literal.get(literal, set()) for literal in wanted]
         return any(
@@ -295,7 +307,7 @@ def _recorded(work: Comparison) -> Iterator[Finding]:
         if change.old is None or change.old == change.new or is_ignored(change.path) or not is_test_path(change.path):
             continue
         name = change.path.rsplit("/", 1)[-1]
-        recorded = _RECORDED.search(change.path) and language_of(change.path) is None
+        recorded = _RECORDED.search(change.path) and (language_of(change.path) is None or change.path.endswith(".snap"))
         if change.new is not None and recorded and not {*change.old.split()} <= {*change.new.split()}:
             sentence = f"{change.path} records what tests expect, and was changed."
             yield finding(Rule.ASSERTION_WEAKENED, change.path, 1, sentence, warn=work.product_changed)

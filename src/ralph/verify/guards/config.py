@@ -137,9 +137,9 @@ def _compared(key: str, was: list[str], now: list[str], *, is_new_file: bool) ->
         before, after = _LEVELS.get(was[0], 2) if was else None, _LEVELS.get(now[0], 2) if now else None
         if after is not None and (after < before if before is not None else after == 0 and not is_new_file):
             yield Loosened(key, f"{key} is now {now[0]!r}.", now[0])
-    elif _FLOOR.search(key):
+    elif _FLOOR.search(key) and not (upside_down := bool(re.search(r"^[\w-]+-threshold$|status\b.*threshold", key))):
         yield from _floor(key, was, now)
-    elif _CEILING.search(key):
+    elif _CEILING.search(key) or (_FLOOR.search(key) and upside_down):
         if was and now and _number(now[0]) > _number(was[0]):
             yield Loosened(key, f"{key} was raised from {was[0]} to {now[0]}.", now[0], warn="length" in key)
     elif _LAX.search(key):
@@ -173,12 +173,11 @@ def _compared(key: str, was: list[str], now: list[str], *, is_new_file: bool) ->
             lost[0],
             warn=bool(added) and not re.search(r"test|python_", key),
         )
-    elif (
-        re.search(r"(^|\.)(testpaths|python_files|python_functions|testMatch)$", key)
-        and not was
-        and any(("/" in v.strip("*/") and "*" not in v) or ".py" in v for v in now)
-    ):
-        yield Loosened(key, f"{key} now narrows the tests to {now[0]!r}.", now[0])
+    elif not was and (key.endswith("testpaths") or re.search(r"python_\w+$|testMatch$", key)):
+        narrow = [value for value in now if (".py" in value or "/" in value.strip("*/.")) and "*" not in value]
+        renamed = [value for value in now if re.search(r"python_\w+$", key) and "est" not in value]
+        if narrow or renamed:
+            yield Loosened(key, f"{key} now narrows the tests to {(narrow or renamed)[0]!r}.", (narrow or renamed)[0])
 
 
 def _floor(key: str, was: list[str], now: list[str]) -> Iterator[Loosened]:

@@ -11,7 +11,7 @@ from ralph.verify.guards.units import Unit
 
 _RUNNERS = r"(?:pytest|py\.test|unittest|nose|junit|surefire|jest|vitest|mocha|jasmine|testng)"
 _ASKS = re.compile(
-    r"PYTEST_CURRENT_TEST|PYTEST_XDIST|JEST_WORKER_ID|VITEST|import \. meta \. vitest|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
+    r"PYTEST_CURRENT_TEST|PYTEST_XDIST|JEST_WORKER_ID|VITEST|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
     rf"|\"[^\"]*\b{_RUNNERS}\b[^\"]*\" (?:not )?in (?:sys \. (?:modules|argv)|os \. environ)|sys \. modules (?:\. get \(|\[) \"{_RUNNERS}"
     r"|\bNODE_ENV\b\"? ?\]? (?:===?|!==?) \"test\"|\"test\" (?:===?|!==?) [\w. ]*NODE_ENV"
     r"|\btesting \. Testing \( \)|flag \. Lookup \( \"test\.|\bcfg ! \( (?:not \( )?test\b|# \[ cfg \( not \( test \) \) \]"
@@ -51,7 +51,8 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
                     if _BENDS.match(match)
                     else "asks whether it runs under test"
                 )
-                yield finding(Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line))
+                warn = bool(re.search(r"config|settings", unit.path) and "ENV" in match)
+                yield finding(Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line), warn=warn)
 
 
 def _found(unit: Unit) -> Iterator[tuple[int, str]]:

@@ -27,8 +27,8 @@ _TERNARY = re.compile(
 )
 _PUT = re.compile(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
 _STUB = re.compile(r"(?i)not.?implemented|todo|unimplemented|unsupported")
-_TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__)/[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
-                        r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|join \( [^)]*"tests?"')  # fmt: skip
+_TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
+                        r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|/ "tests?" /|join \( [^)]*"tests?"')  # fmt: skip
 _READS = re.compile(
     r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|import_module|get_?resource\w*|files)\b"
 )
@@ -138,7 +138,7 @@ def _answers(unit: Unit) -> Iterator[Answer]:
     for opener, closing in unit.pairs.items():
         if (
             unit.tokens[opener] in "[("
-            and 4 < closing - opener < 12
+            and 4 <= closing - opener < 12
             and unit.tokens[opener - 1 : opener] in (("[",), (",",))
         ):
             sides = split(unit.tokens[opener + 1 : closing], ",")

@@ -69,9 +69,11 @@ def losses(
     before, now = _without_same(
         before, now, lambda a: (a.kind, a.detail, a.tolerance, a.literals) if a.literals else a.key
     )
+    before, now = _without_same(before, now, lambda a: (a.kind, a.detail, a.tolerance, a.expected) if a.expected else a.key)
+    before, now = _without_same(before, now, lambda a: (a.kind, _callee(a)) if a.kind is Kind.PASSES else a.key)
     known = new.literals.union(prepared, new.tokens, *(claim.literals for claim in helped_new))
     for claim in before:
-        if not claim.is_real or kept(claim):
+        if not claim.is_real or kept(claim) or (claim.kind is Kind.PASSES and _callee(claim) not in new.text):
             continue
         if (claim.kind is Kind.CUSTOM and any(other.rank for other in now)) or _said_otherwise(claim, now):
             continue
@@ -87,6 +89,12 @@ def losses(
             h.rank >= claim.rank for h in helped_new
         ):
             yield Weaker(Loss.REMOVED, claim)
+
+
+def _callee(claim: Assertion) -> str:
+    """The function that a claim asks first of all."""
+    found = re.search(r"(\w+ \. )*[^\W\d]\w* \(", " ".join(claim.sides))
+    return found[0] if found else ""
 
 
 def _said_otherwise(claim: Assertion, now: Sequence[Assertion]) -> bool:
