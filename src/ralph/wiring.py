@@ -98,8 +98,8 @@ class TreeLock:
             taken = locks.take(self.path, {"pid": os.getpid(), "run": self.run})
             if isinstance(taken, locks.Lock):
                 self.held = taken
-                before = taken.before.get("run")
-                if before and before != self.run:
+                before = str(taken.before.get("run", ""))
+                if before and before != self.run and not self._is_leaving(before):
                     self.notice = f"took the work tree over from run {before}, whose engine is gone"
                 return taken.descriptor
             holder = str(taken.get("run", ""))
