@@ -20,7 +20,9 @@ _VENDORED = re.compile(
     r"|\.min\.\w+$|\.lock$|(^|/)(package-lock\.json|pnpm-lock\.yaml|go\.sum|npm-shrinkwrap\.json)$"
 )
 _GENERATED_PATH = re.compile(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
-_GENERATED_TEXT = re.compile(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")
+_GENERATED_TEXT = re.compile(
+    r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit"
+)
 _TEST = re.compile(
     r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?)/"
     r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"

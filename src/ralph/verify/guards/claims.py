@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ralph.verify.guards.lexer import partners, words
 from ralph.verify.guards.syntax import Tokens, split, unwrapped
 
 
@@ -59,23 +60,21 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
 _TABLE = [(kind, re.compile(f"(?:{names})$")) for kind, names in _NAMES]
 _FALSE = re.compile(r"(is|tobe|be)?(false|falsy)$|notok$")
 _NOTHING = re.compile(r"(is|tobe|be)?(none|null|nil|undefined)$")
-_BROAD = frozenset(["Exception", "BaseException", "Throwable", "RuntimeException", "Error"])
+_BROAD = words("Exception BaseException Throwable RuntimeException Error")
+_NO_TYPE = words("class new errors expected_exception")
+_CODE = words("=> -> { | lambda ;")
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in"}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_SAME = {
-    "===": "==",
-    "!==": "!=",
-    "is": "==",
-    "None": "null",
-    "nil": "null",
-    "undefined": "null",
-    "True": "true",
-    "False": "false",
-}
+_SAME = {"===": "==", "!==": "!=", "is": "==", "None": "null", "nil": "null", "undefined": "null", "True": "true", "False": "false"}  # fmt: skip
 _ERROR_NAME = re.compile(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
 _WILD = re.compile(
     r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)"
 )
+_EQUALS = words("equals Equals isEqual Equal DeepEqual deepEqual equal eq is_deeply")
+_CONTAINS = re.compile(r"(?i)contains|includes|has|starts_?with|ends_?with|match|search|test|any")
+_TOLERANCES = ("delta", "atol", "rtol", "abs", "rel", "rel_tol", "abs_tol", "epsilon")
+_LONGEST = 300
+"""Conditions of more tokens are not taken apart."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +88,19 @@ class Claim:
     tolerance: float = 0.0
 
 
+def _plain(name: str) -> str:
+    return re.sub(r"^(debug|prop)?assert", "", name.lower().replace("_", ""))
+
+
 def kind_of(name: str) -> Kind | None:
     """What an assertion's name says it claims."""
-    plain = re.sub(r"^(debug|prop)?assert|^self\.", "", name.lower().replace("_", ""))
+    plain = _plain(name)
     return next((kind for kind, names in _TABLE if names.match(plain)), None)
 
 
 def named(name: str, operands: Sequence[Tokens], negated: bool = False) -> list[Claim]:
     """The claim of an assertion that goes by a name: `assertEqual(a, b)`, `expect(a).toBe(b)`."""
-    plain = re.sub(r"^(debug|prop)?assert", "", name.lower().replace("_", ""))
-    kind = kind_of(name)
+    plain, kind = _plain(name), kind_of(name)
     first = operands[0] if operands else ()
     if kind is None:
         return [Claim(Kind.CUSTOM, tuple(operands), name)]
@@ -118,7 +120,7 @@ def named(name: str, operands: Sequence[Tokens], negated: bool = False) -> list[
     if kind is Kind.APPROX:
         return [Claim(kind, tuple(operands[:2]), tolerance=_tolerance(plain, operands))]
     if kind in (Kind.RAISES, Kind.FAILS, Kind.PASSES):
-        return [_raising(kind, plain, operands, negated)]
+        return [_raising(kind, operands, negated)]
     if kind is Kind.CALLED and negated:
         return [Claim(Kind.EQUAL, tuple(operands), "not called")]
     return [Claim(kind, tuple(operands), "not" if negated else "")]
@@ -128,55 +130,35 @@ def _counts(plain: str) -> bool:
     return bool(re.search(r"len|size|count|times", plain))
 
 
-def _raising(kind: Kind, plain: str, operands: Sequence[Tokens], negated: bool) -> Claim:
+def _raising(kind: Kind, operands: Sequence[Tokens], negated: bool) -> Claim:
+    """`raises(Type, match="...")`, `toThrow(Type)`, `assertThrows(Type.class, () -> ...)`, `ErrorIs(err, Type)`."""
     if negated or kind is Kind.PASSES:
         return Claim(Kind.FAILS if negated and kind is Kind.PASSES else Kind.PASSES, tuple(operands[:1]))
     types: list[str] = []
     message = ""
     calls: list[Tokens] = []
-    for part in operands:
+    for part in filter(None, operands):
         value = part[2:] if len(part) > 2 and part[1] == "=" else part
-        if any(token in ("=>", "->", "{", "|", "lambda", ";") for token in value) or (
-            value and value[-1] == ")" and part is value
-        ):
+        is_code = bool(_CODE.intersection(value)) or (value[-1] == ")" and part is value)
+        if value[0][0] == '"' and not is_code:
+            message = "" if value[0] in ('""', '".*"', '"/.*/"') else value[0]
+        elif is_code or types or len(value) > 11 or _ERROR_NAME.match(value[-1]) or kind is Kind.FAILS:
             calls.append(part)
-        elif value and value[0][0] == '"':
-            message = value[0]
-        elif value and not types and len(value) < 12 and not _ERROR_NAME.match(value[-1]) and kind is Kind.RAISES:
-            types.extend(
-                t for t in value if t[0].isalpha() and t not in ("class", "new", "errors", "expected_exception")
-            )
         else:
-            calls.append(part)
-    wide = not types or bool(_BROAD.intersection(types))
-    if message in ('""', '".*"', '"/.*/"'):
-        message = ""
-    exact = kind is Kind.RAISES and (not wide or message)
-    return Claim(
-        Kind.RAISES if exact else Kind.FAILS,
-        tuple(calls),
-        " ".join([*([] if wide else sorted(types)), message]).strip(),
-    )
+            types = [token for token in value if token[0].isalpha() and token not in _NO_TYPE]
+    known = [] if _BROAD.intersection(types) else sorted(types)
+    exact = kind is Kind.RAISES and (known or message)
+    return Claim(Kind.RAISES if exact else Kind.FAILS, tuple(calls), " ".join([*known, message]).strip())
 
 
 def _tolerance(plain: str, operands: Sequence[Tokens]) -> float:
     """How far off a value may be; digits count the other way round."""
     given = {part[0]: number_in(part[2:]) for part in operands if len(part) > 2 and part[1] == "="}
-    amount = next(
-        (
-            given[name]
-            for name in ("delta", "atol", "rtol", "abs", "rel", "rel_tol", "abs_tol", "epsilon")
-            if given.get(name)
-        ),
-        None,
-    )
-    if amount is not None:
-        return amount
+    amount = next((amount for name in _TOLERANCES if (amount := given.get(name))), None)
     third = given.get("places") or given.get("decimal") or (number_in(operands[2]) if len(operands) > 2 else None)
-    digits = plain in ("tobecloseto", "almostequal", "arrayalmostequal", "notalmostequal") and "delta" not in given
-    if digits:
+    if amount is None and plain in ("tobecloseto", "almostequal", "arrayalmostequal", "notalmostequal"):
         return float(10 ** -(third if third is not None else 2 if plain == "tobecloseto" else 7))
-    return third if third is not None else 1e-6
+    return next((value for value in (amount, third) if value is not None), 1e-6)
 
 
 def number_in(tokens: Tokens) -> float | None:
@@ -190,9 +172,9 @@ def number_in(tokens: Tokens) -> float | None:
 
 def condition(tokens: Tokens, negated: bool = False) -> list[Claim]:
     """The claims of a condition that must hold (negated: must not)."""
-    tokens = [_SAME.get(token, token) for token in unwrapped(tokens)]
-    for words, joined in ((("or", "||"), negated), (("and", "&&"), not negated)):
-        parts = split(tokens, *words)
+    tokens = [_SAME.get(token, token) for token in unwrapped(tokens[:_LONGEST])]
+    for joiners, joined in ((("or", "||"), negated), (("and", "&&"), not negated)):
+        parts = split(tokens, *joiners)
         if len(parts) > 1 and joined:
             return [claim for part in parts for claim in condition(part, negated)]
         if len(parts) > 1:
@@ -229,12 +211,9 @@ def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = Fals
     if operator not in ("==", "!="):
         if number_in(left) is not None and number_in(right) is None:
             left, right, operator = right, left, _FLIPPED[operator]
-        close = {"abs", "Abs", "fabs"}.intersection(left) and operator[0] == "<"
-        return [
-            Claim(Kind.APPROX, (left,), tolerance=number_in(right) or 1e-6)
-            if close
-            else Claim(Kind.ORDER, (left, right), operator)
-        ]
+        if {"abs", "Abs", "fabs"}.intersection(left) and operator[0] == "<":
+            return [Claim(Kind.APPROX, (left,), tolerance=number_in(right) or 1e-6)]
+        return [Claim(Kind.ORDER, (left, right), operator)]
     for subject, value in ((left, right), (right, left)):
         if value == ["null"]:
             if subject and _ERROR_NAME.match(subject[-1]):
@@ -253,47 +232,31 @@ def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = Fals
 def _predicate(tokens: list[str], negated: bool) -> Claim:
     """A condition that is one value or call."""
     detail = "false" if negated else "true"
-    opener = next(
-        (i for i, token in enumerate(tokens) if token == "(" and tokens[-1] == ")" and _closes_last(tokens, i)), None
-    )
+    ends = [
+        opener for opener, closing in partners(tokens).items() if closing == len(tokens) - 1 and tokens[opener] == "("
+    ]
+    opener = min(ends, default=0)
     if not opener:
         return Claim(Kind.BOOL, (tokens,), detail)
-    name = tokens[opener - 1] if tokens[opener - 1] != "!" else tokens[opener - 2]
+    is_macro = tokens[opener - 1] == "!"
+    name = tokens[opener - 1 - is_macro]
     receiver, operands = tokens[: max(opener - 2, 0)], split(tokens[opener + 1 : -1], ",")
-    if name in ("equals", "Equals", "isEqual", "Equal", "DeepEqual", "deepEqual", "equal", "eq", "is_deeply"):
+    if name in _EQUALS:
         sides = (operands[0], operands[1]) if len(operands) > 1 else (receiver, operands[0])
         return Claim(Kind.NOT_EQUAL if negated else Kind.EQUAL, sides)
     if name in ("isinstance", "issubclass", "is_instance"):
         return Claim(Kind.TYPE, tuple(operands), detail)
     if name in ("isclose", "allclose", "Approx", "approx_eq"):
         return Claim(Kind.APPROX, tuple(operands[:2]), tolerance=_tolerance(name, operands))
-    if name == "matches" and "!" in tokens[opener - 1]:
+    if name == "matches" and is_macro:
         return Claim(Kind.PATTERN, tuple(operands), detail)
     if name in ("Is", "As") and len(operands) == 2:
-        return (
-            Claim(Kind.PASSES, tuple(operands))
-            if negated
-            else Claim(Kind.RAISES, (operands[0],), " ".join(operands[1]))
-        )
-    if name in ("is_err", "is_none", "is_ok", "is_some", "isPresent"):
-        right = name in ("is_ok", "is_some", "isPresent")
-        kind = Kind.FAILS if name == "is_err" else Kind.EXISTS if right != negated else Kind.EQUAL
-        return Claim(
-            Kind.EXISTS if name == "is_err" and negated else kind, (receiver,), "" if kind is Kind.EXISTS else "null"
-        )
-    if re.match(
-        r"(contains|includes|has|starts_?with|ends_?with|HasPrefix|HasSuffix|Contains|match|MatchString|search|test|any)",
-        name,
-        re.I,
-    ):
+        return Claim(Kind.PASSES if negated else Kind.RAISES, (operands[0],), "" if negated else " ".join(operands[1]))
+    if name == "is_err" and not negated:
+        return Claim(Kind.FAILS, (receiver,))
+    if name in ("is_ok", "is_some", "isPresent", "is_none", "is_err"):
+        there = (name in ("is_ok", "is_some", "isPresent")) != negated or name == "is_err"
+        return Claim(Kind.EXISTS, (receiver,)) if there else Claim(Kind.EQUAL, (receiver,), "null")
+    if _CONTAINS.match(name):
         return Claim(Kind.MEMBER, (receiver, *operands), "not" if negated else "")
     return Claim(Kind.BOOL, (tokens,), detail)
-
-
-def _closes_last(tokens: list[str], opener: int) -> bool:
-    depth = 0
-    for index in range(opener, len(tokens)):
-        depth += (tokens[index] in "([{") - (tokens[index] in ")]}")
-        if depth == 0:
-            return index == len(tokens) - 1
-    return False

@@ -14,7 +14,8 @@ from ralph.verify.guards.changes import (
     is_test_path,
     language_of,
 )  # fmt: skip
-from ralph.verify.guards.units import Source, Unit, matched, read
+from ralph.verify.guards.reader import read
+from ralph.verify.guards.units import Source, Unit, matched
 
 Pair = tuple[Unit, Unit | None]
 
@@ -72,15 +73,21 @@ class Comparison:
         return list(matched(old, new, self.renames))
 
     @cached_property
+    def _old_by_path(self) -> dict[str, Source]:
+        return {self.renames.get(source.path, source.path): source for source in self.old}
+
+    def source_before(self, path: str) -> Source | None:
+        """What the file at a path of the new tree was."""
+        return self._old_by_path.get(path)
+
+    @cached_property
     def origin(self) -> dict[Unit, Unit]:
         """The old unit of each new one that continues one."""
         pairs = (*self.test_pairs, *self.helper_pairs, *self.product_pairs)
-        outside = {source.path: source.outside for source in self.old}
-        back = {new: old for old, new in self.renames.items()}
         found = {new: old for old, new in reversed(pairs) if new is not None}
         for source in self.new:
-            if before := outside.get(back.get(source.path, source.path)):
-                found[source.outside] = before
+            if before := self.source_before(source.path):
+                found[source.outside] = before.outside
         return found
 
     @cached_property

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.changes import finding, is_ignored
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.lexer import words
 from ralph.verify.guards.settings import Settings, is_config, settings_of
 
 _TOOLS = re.compile(
@@ -35,26 +36,18 @@ _LAX = re.compile(
     r"(?i)(^|[._-])(ignore_missing_imports|ignore_errors|skipLibCheck|skipTests|maven\.test\.skip|skipITs|skip|testFailureIgnore|ignoreFailures|passWithNoTests|"
     r"allow_untyped_\w+|allow_any_\w+|noCheck|suppress\w+|follow_imports_skip|skip_covered_files|noEmitOnErrorOff|ignoreBuildErrors|ignoreDuringBuilds|allowUnreachableCode)$"
 )
+_COMMAND = re.compile(r"(addopts|commands?|args)$")
 _FLOOR = re.compile(
     r"(?i)fail[-_]under|threshold|check-coverage|(^|\.)minimum|\.target$|(^|\.)min-?(coverage|score)|cov-fail-under"
 )
 _CEILING = re.compile(
-    r"(?i)max[-_]?(complexity|warnings|args|branches|returns|statements|locals|line[-_]?length)|line-length|cognitive"
+    r"(?i)^[\w-]+-threshold$|status\b.*threshold|max[-_]?(complexity|warnings|args|branches|returns|statements|locals|line[-_]?length)|line-length|cognitive"
 )
-_LEVELS = {
-    "off": 0,
-    "0": 0,
-    "allow": 0,
-    "none": 0,
-    "ignore": 0,
-    "warn": 1,
-    "1": 1,
-    "warning": 1,
-    "error": 2,
-    "2": 2,
-    "deny": 2,
-    "forbid": 2,
-}
+_LEVELS = (
+    dict.fromkeys(words("off 0 allow none ignore"), 0)
+    | dict.fromkeys(words("warn warning 1"), 1)
+    | dict.fromkeys(words("error deny forbid 2"), 2)
+)
 _RULES = re.compile(r"(^|\.)(rules|lints|report\w+|linter\.rules)\b")
 _FLAGS = re.compile(
     r"--ignore(?:-glob)?[= ]\S+|--deselect[= ]\S+|(?<!\S)-k[= ]|-m[= ]\S*[\"']?not\b|--no-cov\b|-p[= ]no:\w+|--co\b|--collect-only|--continue-on-collection-errors|"
@@ -70,139 +63,162 @@ _DEMANDS = re.compile(
 class Loosened:
     """One setting that asks less than before."""
 
-    key: str
     sentence: str
-    value: str = ""
+    value: str
     warn: bool = False
+    is_loss: bool = False
+    """Something is gone, and may have gone to another file."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting before and now."""
+
+    key: str
+    was: list[str]
+    now: list[str]
+    is_new_file: bool
+
+    @property
+    def added(self) -> list[str]:
+        return [value for value in self.now if value not in self.was]
 
 
 def config_findings(work: Comparison) -> Iterator[Finding]:
     """Settings that were loosened, in all configuration files of the change."""
-    read = {
-        change.path: (settings_of(change.path, change.old or ""), settings_of(change.path, change.new or ""))
-        for change in work.files
-        if (is_config(change.path) or is_config(change.renamed_from or "")) and not is_ignored(change.path)
-    }
-    gained = [
-        (key.rsplit(".", 1)[-1], value) for _, new in read.values() for key, values in new.items() for value in values
-    ]
-    created = {change.path for change in work.files if change.old is None}
-    for path, (old, new) in read.items():
-        for loosened in _loosened(path, old, new, is_new_file=path in created):
-            if not ("no longer" in loosened.sentence and _said_elsewhere(loosened, gained)):
-                yield from _reported(work, path, loosened)
+    changes = [c for c in work.files if is_config(c.renamed_from or c.path) and not is_ignored(c.path)]
+    now = {change.path: settings_of(change.path, change.new or "") for change in changes}
+    gained = [(_name(key), value) for settings in now.values() for key, values in settings.items() for value in values]
+    for change in changes:
+        old = settings_of(change.renamed_from or change.path, change.old or "")
+        for setting in _settings(change.path, old, now[change.path], is_new_file=change.old is None):
+            for loosened in _loosened(setting):
+                moved = any(key == _name(setting.key) and loosened.value in value.split() for key, value in gained)
+                if not (loosened.is_loss and moved):
+                    yield from _reported(work, change.path, setting.key, loosened)
     for change in work.files:
         if re.search(r"(^|/)\.(eslint|stylelint|prettier|coverage|bandit|pylint)ignore$", change.path):
             added = set((change.new or "").split()) - set((change.old or "").split())
-            if hidden := sorted(line for line in added if line[0] != "#" and not _HARMLESS.search(line)):
-                yield finding(
-                    Rule.CHECK_DISABLED, change.path, 1, f"{change.path} now leaves out {hidden[0]}.", hidden[0]
-                )
+            for hidden in sorted(line for line in added if line[0] != "#" and not _HARMLESS.search(line))[:1]:
+                yield finding(Rule.CHECK_DISABLED, change.path, 1, f"{change.path} now leaves out {hidden}.", hidden)
 
 
-def _said_elsewhere(loosened: Loosened, gained: list[tuple[str, str]]) -> bool:
-    name = loosened.key.rsplit(".", 1)[-1]
-    return any(key == name and loosened.value in value.split() for key, value in gained)
+def _name(key: str) -> str:
+    return key.rsplit(".", 1)[-1]
 
 
-def _reported(work: Comparison, path: str, loosened: Loosened) -> Iterator[Finding]:
+def _reported(work: Comparison, path: str, key: str, loosened: Loosened) -> Iterator[Finding]:
     lines = work.lines.get(path, [])
-    name = loosened.key.rsplit(".", 1)[-1]
-    wanted = [loosened.value or name, name] if "no longer" not in loosened.sentence else [name]
-    line = next((number for want in wanted for number, text in enumerate(lines, 1) if want and want in text), 1)
-    text = lines[line - 1] if line <= len(lines) else ""
-    reasoned = bool(re.search(r"(#|//)\s*\w+\W+\w+", text)) and bool(re.fullmatch(r"[A-Z]+\d+|[\w/-]+", loosened.value))
-    yield finding(Rule.CHECK_DISABLED, path, line, f"{path}: {loosened.sentence}", text, warn=loosened.warn or reasoned)
-    if (_RUNNER.search(path) or _RUNNER.search(loosened.key)) and not loosened.warn:
-        sentence = f"{path}, by which the checks run, was loosened: {loosened.sentence}"
-        yield finding(Rule.VERIFIER_EDITED, path, line, sentence, text)
-
-
-def _loosened(path: str, old: Settings, new: Settings, *, is_new_file: bool) -> Iterator[Loosened]:
-    shared = re.search(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config", path)
-    for key in sorted({*old, *new}):
-        if shared and not _TOOLS.search(key) and "test." not in key:
-            continue
-        was, now = old.get(key, []), new.get(key, [])
-        if was != now:
-            yield from _compared(key, was, now, is_new_file=is_new_file)
-
-
-def _compared(key: str, was: list[str], now: list[str], *, is_new_file: bool) -> Iterator[Loosened]:
-    added = [value for value in now if value not in was]
-    lost = [value for value in was if value not in now]
-    if re.search(r"(addopts|commands?|args)$", key):
-        yield from flags_loosened(key, " ".join(was), " ".join(now))
-    elif _RULES.search(key) and (now or was) and {*now[:1], *was[:1]} & _LEVELS.keys():
-        before, after = _LEVELS.get(was[0], 2) if was else None, _LEVELS.get(now[0], 2) if now else None
-        if after is not None and (after < before if before is not None else after == 0 and not is_new_file):
-            yield Loosened(key, f"{key} is now {now[0]!r}.", now[0])
-    elif _FLOOR.search(key) and not (upside_down := bool(re.search(r"^[\w-]+-threshold$|status\b.*threshold", key))):
-        yield from _floor(key, was, now)
-    elif _CEILING.search(key) or (_FLOOR.search(key) and upside_down):
-        if was and now and _number(now[0]) > _number(was[0]):
-            yield Loosened(key, f"{key} was raised from {was[0]} to {now[0]}.", now[0], warn="length" in key)
-    elif _LAX.search(key):
-        if now[:1] == ["true"]:
-            yield Loosened(
-                key,
-                f"{key} is now true.",
-                "true",
-                warn="overrides" in key or is_new_file or bool(re.search(r"\bmypy-", key)),
-            )
-    elif _STRICT.search(key):
-        if was[:1] == ["true"] and now[:1] != ["true"]:
-            yield Loosened(key, f"{key} is no longer true.", "true")
-        elif not was and now[:1] == ["false"] and not is_new_file:
-            yield Loosened(key, f"{key} is now false.", "false", warn="overrides" in key)
-    elif _HIDES.search(key):
-        usual = re.search(r"tests?\b.*S101|__init__.*F401", f"{key} {' '.join(added)}")
-        coverage = re.search(r"omit|coverage", key, re.I)
-        hidden = [
-            value
-            for value in added
-            if not _HARMLESS.search(value) and not (coverage and re.search(r"(^|/|\*)(tests?|conftest)\b", value))
-        ]
-        if hidden and not usual:
-            is_code = all(re.fullmatch(r"[A-Z]+\d*|[\w-]+", value) for value in hidden)
-            yield Loosened(key, f"{key} now leaves out {hidden[0]!r}.", hidden[0], warn=is_new_file and is_code)
-    elif _COVERS.search(key) and lost and now:
-        yield Loosened(
-            key,
-            f"{key} no longer names {lost[0]!r}.",
-            lost[0],
-            warn=bool(added) and not re.search(r"test|python_", key),
+    wanted = [_name(key)] if loosened.is_loss else [loosened.value, _name(key)]
+    line = next((number for want in wanted for number, text in enumerate(lines, 1) if want in text), 1)
+    text = work.excerpt(path, line)
+    is_code = re.fullmatch(r"[A-Z]+\d+|[\w/-]+", loosened.value)
+    reasoned = bool(is_code and re.search(r"(#|//)\s*\w+\W+\w+", text))
+    sentence = f"{key} {loosened.sentence}"
+    yield finding(Rule.CHECK_DISABLED, path, line, f"{path}: {sentence}", text, warn=loosened.warn or reasoned)
+    if (_RUNNER.search(path) or _RUNNER.search(key)) and not loosened.warn:
+        yield finding(
+            Rule.VERIFIER_EDITED, path, line, f"{path}, by which the checks run, was loosened: {sentence}", text
         )
-    elif not was and (key.endswith("testpaths") or re.search(r"python_\w+$|testMatch$", key)):
-        narrow = [value for value in now if (".py" in value or "/" in value.strip("*/.")) and "*" not in value]
-        renamed = [value for value in now if re.search(r"python_\w+$", key) and "est" not in value]
-        if narrow or renamed:
-            yield Loosened(key, f"{key} now narrows the tests to {(narrow or renamed)[0]!r}.", (narrow or renamed)[0])
 
 
-def _floor(key: str, was: list[str], now: list[str]) -> Iterator[Loosened]:
-    if was and not now and _number(was[0]) > 0:
-        yield Loosened(key, f"{key} no longer asks for {was[0]}.", was[0])
-    elif was and now and _number(now[0]) < _number(was[0]):
-        yield Loosened(key, f"{key} was lowered from {was[0]} to {now[0]}.", now[0])
-    elif was[:1] == ["true"] and now[:1] == ["false"]:
-        yield Loosened(key, f"{key} is now false.", "false")
+def _settings(path: str, old: Settings, new: Settings, *, is_new_file: bool) -> Iterator[Setting]:
+    """The settings of checks that changed."""
+    is_shared = re.search(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config", path)
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key) and (not is_shared or _TOOLS.search(key) or "test." in key):
+            yield Setting(key, old.get(key, []), new.get(key, []), is_new_file)
 
 
-def _number(text: str) -> float:
-    found = re.search(r"-?\d+(\.\d+)?", text)
+def _loosened(setting: Setting) -> Iterator[Loosened]:
+    if _COMMAND.search(setting.key):
+        return flags_loosened(" ".join(setting.was), " ".join(setting.now))
+    if _RULES.search(setting.key) and {*setting.now[:1], *setting.was[:1]} & _LEVELS.keys():
+        return _level(setting)
+    judges = (
+        (_CEILING, _raised),
+        (_FLOOR, _lowered),
+        (_LAX, _lax),
+        (_STRICT, _strict),
+        (_HIDES, _hides),
+        (_COVERS, _covers),
+    )
+    return next((judge(setting) for pattern, judge in judges if pattern.search(setting.key)), iter(()))
+
+
+def _level(setting: Setting) -> Iterator[Loosened]:
+    before = min((_LEVELS.get(value, 2) for value in setting.was), default=0 if setting.is_new_file else 1)
+    after = min((_LEVELS.get(value, 2) for value in setting.now), default=2)
+    if after < before:
+        yield Loosened(f"is now {setting.now[0]!r}.", setting.now[0])
+
+
+def _raised(setting: Setting) -> Iterator[Loosened]:
+    if setting.was and setting.now and _number(setting.now) > _number(setting.was):
+        yield Loosened(
+            f"was raised from {setting.was[0]} to {setting.now[0]}.", setting.now[0], warn="length" in setting.key
+        )
+
+
+def _lowered(setting: Setting) -> Iterator[Loosened]:
+    was, now = setting.was, setting.now
+    if was and not now and _number(was) > 0:
+        yield Loosened(f"no longer asks for {was[0]}.", was[0], is_loss=True)
+    elif was and now and (_number(now) < _number(was) or (was[0], now[0]) == ("true", "false")):
+        yield Loosened(f"was lowered from {was[0]} to {now[0]}.", now[0])
+
+
+def _lax(setting: Setting) -> Iterator[Loosened]:
+    if setting.now[:1] == ["true"]:
+        is_usual = re.search(r"skipLibCheck|(overrides|mypy-).*ignore_missing_imports", setting.key)
+        yield Loosened("is now true.", "true", warn=bool(is_usual) or setting.is_new_file)
+
+
+def _strict(setting: Setting) -> Iterator[Loosened]:
+    if setting.was[:1] == ["true"] and setting.now[:1] != ["true"]:
+        yield Loosened("is no longer true.", "true", is_loss=not setting.now)
+    elif not setting.was and setting.now[:1] == ["false"] and not setting.is_new_file:
+        yield Loosened("is now false.", "false", warn="overrides" in setting.key)
+
+
+def _hides(setting: Setting) -> Iterator[Loosened]:
+    is_usual = re.search(r"tests?\b.*S101|__init__.*F401", f"{setting.key} {' '.join(setting.added)}")
+    tests = re.compile(r"(^|/|\*)(tests?|conftest)\b" if re.search(r"(?i)omit|coverage", setting.key) else r"(?!)")
+    hidden = [value for value in setting.added if not _HARMLESS.search(value) and not tests.search(value)]
+    if hidden and not is_usual:
+        is_code = all(re.fullmatch(r"[A-Z]+\d*|[\w-]+", value) for value in hidden)
+        yield Loosened(f"now leaves out {hidden[0]!r}.", hidden[0], warn=setting.is_new_file and is_code)
+
+
+def _covers(setting: Setting) -> Iterator[Loosened]:
+    was, now = setting.was, setting.now
+    lost = [value for value in was if value not in now]
+    if lost and now:
+        is_only_other = bool(setting.added) and not re.search(r"test|python_", setting.key)
+        yield Loosened(f"no longer names {lost[0]!r}.", lost[0], warn=is_only_other, is_loss=True)
+    elif not was and re.search(r"testpaths$|python_\w+$|testMatch$", setting.key):
+        narrow = [
+            v
+            for v in now
+            if ((".py" in v or "/" in v.strip("*/.")) and "*" not in v) or ("python_" in setting.key and "est" not in v)
+        ]
+        yield from (Loosened(f"now narrows the tests to {value!r}.", value) for value in narrow[:1])
+
+
+def _number(values: list[str]) -> float:
+    found = re.search(r"-?\d+(\.\d+)?", values[0])
     return float(found[0]) if found else 0.0
 
 
-def flags_loosened(key: str, was: str, now: str) -> Iterator[Loosened]:
+def flags_loosened(was: str, now: str) -> Iterator[Loosened]:
     """Flags of a command line that leave something out, or no longer insist."""
     known = Counter(_FLAGS.findall(was))
     for flag in _FLAGS.findall(now):
         known[flag] -= 1
         if known[flag] < 0 and not _HARMLESS.search(flag):
-            yield Loosened(key, f"{key} now has `{flag.strip()}`.", flag.strip())
+            yield Loosened(f"now has `{flag.strip()}`.", flag.strip())
     for flag in _DEMANDS.findall(was):
-        limit = re.match(r"(--cov-fail-under)[= ](\d+)", flag)
-        kept = re.search(rf"{limit[1]}[= ](\d+)", now) if limit else None
-        if flag not in now and not (limit and kept and int(kept[1]) >= int(limit[2])):
-            yield Loosened(key, f"{key} no longer has `{flag}`.", flag)
+        limit = re.match(r"--cov-fail-under[= ](\d+)", flag)
+        kept = re.search(r"--cov-fail-under[= ](\d+)", now) if limit else None
+        if flag not in now and not (limit and kept and int(kept[1]) >= int(limit[1])):
+            yield Loosened(f"no longer has `{flag}`.", flag, is_loss=True)

@@ -52,7 +52,9 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
                     else "asks whether it runs under test"
                 )
                 warn = bool(re.search(r"config|settings", unit.path) and "ENV" in match)
-                yield finding(Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line), warn=warn)
+                yield finding(
+                    Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line), warn=warn
+                )
 
 
 def _found(unit: Unit) -> Iterator[tuple[int, str]]:

@@ -4,14 +4,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
 from ralph.verify.guards.changes import LARGEST, finding, is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.lexer import words
+from ralph.verify.guards.reader import read
 from ralph.verify.guards.strength import rows
 from ralph.verify.guards.syntax import Tokens, branches, split
-from ralph.verify.guards.units import Unit, read
+from ralph.verify.guards.units import Unit
 
 _COMMON = frozenset(("0", "1", "2", "10", "100", "", " "))
 _SMALL = frozenset(map(str, range(11)))
@@ -22,16 +25,15 @@ _INPUT = re.compile(r"(?:\w+ \( )?[\w. ]+(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\
 _CASE = re.compile(
     r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])"
 )
-_TERNARY = re.compile(
-    r"([\w.]+) ===? (\"[^\"]*\"|\d[\w.]*) \? (\"[^\"]*\"|\d[\w.]*) :|(\"[^\"]*\"|\d[\w.]*) if [\w. ]+ == (\"[^\"]*\"|\d[\w.]*) else"
-)
+_SCALAR = r'("[^"]*"|\d[\w.]*)'
+_TERNARY = re.compile(rf"[\w.]+ ===? {_SCALAR} \? {_SCALAR} :|{_SCALAR} if [\w. ]+ == {_SCALAR} else")
 _PUT = re.compile(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
+_IGNORED = words("self cls this int string str error number bool i32 void")
+_SELF = words("self this")
 _STUB = re.compile(r"(?i)not.?implemented|todo|unimplemented|unsupported")
 _TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
                         r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|/ "tests?" /|join \( [^)]*"tests?"')  # fmt: skip
-_READS = re.compile(
-    r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|import_module|get_?resource\w*|files)\b"
-)
+_READS = re.compile(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|get_?resource\w*|files)\b")
 
 
 @dataclass(frozen=True)
@@ -42,22 +44,28 @@ class Answer:
     value: str
     line: int
 
+    @property
+    def asked(self) -> set[str]:
+        return set(literals_in(self.given))
+
+    @property
+    def literals(self) -> set[str]:
+        return self.asked | (set(literals_in(self.value)) - _COMMON)
+
 
 class _Examples:
-    """The inputs and results that tests name, one set of literals for each assertion or table row."""
+    """The inputs and results that tests name, one set of literals for each assertion and table row."""
 
     def __init__(self, work: Comparison) -> None:
         self._work = work
 
     @cached_property
     def units(self) -> list[Unit]:
-        others = (
-            read(path, text)
-            for path, text in self._work.unchanged.items()
-            if is_test_path(path) and len(text) <= LARGEST
+        texts = (
+            (path, text) for path, text in self._work.unchanged.items() if is_test_path(path) and len(text) <= LARGEST
         )
-        sources = [*self._work.new, *(source for source in others if source)]
-        return [unit for source in sources for unit in source.everything if unit.in_tests]
+        sources = (*self._work.new, *(read(path, text) for path, text in texts))
+        return [unit for source in sources if source for unit in source.everything if unit.in_tests]
 
     @cached_property
     def sets(self) -> dict[str, list[frozenset[str]]]:
@@ -70,169 +78,121 @@ class _Examples:
         return found
 
     @cached_property
-    def called(self) -> frozenset[str]:
+    def names(self) -> frozenset[str]:
         return frozenset(word for unit in self.units for word in unit.words)
 
-    def name(self, answer: Answer) -> bool:
-        """Whether a test gives this input and expects this result."""
-        wanted = set(literals_in(answer.given)) | (set(literals_in(answer.value)) - _COMMON)
-        first = next(iter(sorted(wanted, key=len, reverse=True)), None)
-        return first is not None and any(wanted <= example for example in self.sets.get(first, ()))
+    def have(self, literals: set[str]) -> bool:
+        """Whether one example names them all."""
+        rarest = max(literals, key=len, default="")
+        return bool(literals) and any(literals <= example for example in self.sets.get(rarest, ()))
 
 
 def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
     """Answers that the product has learned by heart."""
     examples = _Examples(work)
     for unit in work.fresh:
+        if unit.in_tests or is_test_path(unit.path) or is_build_file(unit.path):
+            continue
         before = work.origin.get(unit)
-        if not (unit.in_tests or is_test_path(unit.path) or is_build_file(unit.path)):
-            yield from _learned(work, unit, before, examples)
-            yield from _constant(unit, before, examples)
-            for match in _TEST_DATA.finditer(unit.text):
-                if _READS.search(unit.text) and (before is None or match[0] not in before.text):
-                    line = unit.line_of(match.start())
-                    sentence = f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}."
-                    yield finding(Rule.RESULT_HARDCODED, unit.path, line, sentence, work.excerpt(unit.path, line))
+        for line, sentence, warn in chain(
+            _learned(unit, before, examples), _constant(unit, before, examples), _looked_up(unit, before)
+        ):
+            yield finding(Rule.RESULT_HARDCODED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
-def _learned(work: Comparison, unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[Finding]:
+def _looked_up(unit: Unit, before: Unit | None) -> Iterator[tuple[int, str, bool]]:
+    for match in _TEST_DATA.finditer(unit.text):
+        if _READS.search(unit.text) and (before is None or match[0] not in before.text):
+            yield (
+                unit.line_of(match.start()),
+                f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}.",
+                False,
+            )
+
+
+def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:
+    """Inputs of tests that are compared with, and answered as the tests expect; words alone may be a table of the domain."""
     known = {(answer.given, answer.value) for answer in _answers(before)} if before else set()
-    everything = list(_answers(unit))
-    answers = [answer for answer in everything if (answer.given, answer.value) not in known]
-    telling = [answer for answer in answers if set(literals_in(answer.given)) - _COMMON]
-    hits = [answer for answer in telling if examples.name(answer)]
-    if not hits or len(hits) < 0.75 * len(telling):
-        return
-    words = all(_WORDLIKE.match(literal) for answer in everything for literal in literals_in(answer.given))
-    small = all(
-        _WORDLIKE.match(value) or value in _SMALL for answer in everything for value in literals_in(answer.value)
-    )
-    table = words and small and (before is None or bool(known) or len(everything) > 1)
-    sentence = f"{unit.name or unit.path} answers {hits[0].given[:40]} with {hits[0].value[:40]}, as the tests expect, without computing it."
-    yield finding(
-        Rule.RESULT_HARDCODED, unit.path, hits[0].line, sentence, work.excerpt(unit.path, hits[0].line), warn=table
-    )
+    answers = list(_answers(unit))
+    telling = [a for a in answers if (a.given, a.value) not in known and a.asked - _COMMON]
+    hits = [answer for answer in telling if examples.have(answer.literals)]
+    if hits and len(hits) >= 0.75 * len(telling):
+        plain = all(_WORDLIKE.match(literal) for answer in answers for literal in answer.asked)
+        plain = plain and all(
+            _WORDLIKE.match(v) or v in _SMALL for answer in answers for v in literals_in(answer.value)
+        )
+        is_table = plain and (before is None or bool(known) or len(answers) > 1)
+        given, value = hits[0].given[:40], hits[0].value[:40]
+        sentence = f"{unit.name or unit.path} answers {given} with {value}, as the tests expect, without computing it."
+        yield hits[0].line, sentence, is_table
 
 
 def _answers(unit: Unit) -> Iterator[Answer]:
+    """Everywhere that a literal is answered for a literal: branches, cases, ternaries, tables."""
     for block in branches(unit.tokens, unit.pairs):
-        value = " ".join(block.body).removeprefix("return ")
-        parts = [_compared(part) for part in split(block.head, "and", "&&")]
-        given = [" ".join(side) for part in parts for side in part if _is_value(" ".join(side))]
-        asked = [" ".join(side) for part in parts for side in part if not _is_value(" ".join(side))]
-        if (
-            value != " ".join(block.body)
-            and _is_value(value)
-            and given
-            and all(map(_INPUT.match, asked))
-            and all(len(p) == 2 for p in parts)
-        ):
-            yield Answer(" , ".join(given), value, unit.lines[block.index])
-    text = unit.text
-    for match in _CASE.finditer(text):
-        yield from _pair(unit, match.start(), match[1] or match[3], match[2] or match[4])
-    for match in _TERNARY.finditer(text):
-        yield from _pair(unit, match.start(), match[2] or match[5], match[3] or match[4])
-    for match in _PUT.finditer(text):
-        yield from _pair(unit, match.start(), match[1], match[2])
+        body = " ".join(block.body)
+        parts = [[" ".join(side) for side in _compared(part)] for part in split(block.head, "and", "&&")]
+        given = [side for part in parts for side in part if _is_value(side)]
+        inputs = (_INPUT.match(side) for part in parts for side in part if not _is_value(side))
+        is_asked = given and all(inputs) and all(len(part) == 2 for part in parts)
+        if is_asked and body.startswith("return ") and _is_value(body[7:]):
+            yield Answer(" , ".join(given), body[7:], unit.lines[block.index])
+    found: list[tuple[int, str, str]] = []
+    for pattern, order in ((_CASE, (1, 2, 3, 4)), (_TERNARY, (1, 2, 4, 3)), (_PUT, (1, 2, 1, 2))):
+        for match in pattern.finditer(unit.text):
+            found.append((match.start(), match[order[0]] or match[order[2]], match[order[1]] or match[order[3]]))
     for opener, closing in unit.pairs.items():
-        if (
-            unit.tokens[opener] in "[("
-            and 4 <= closing - opener < 12
-            and unit.tokens[opener - 1 : opener] in (("[",), (",",))
-        ):
-            sides = split(unit.tokens[opener + 1 : closing], ",")
-            if len(sides) == 2:
-                yield from _pair(unit, unit.starts[opener], " ".join(sides[0]), " ".join(sides[1]))
-        if unit.tokens[opener] == "{" and closing - opener > 3:
-            for part in split(unit.tokens[opener + 1 : closing], ","):
-                sides = split(part, ":")
-                if len(sides) == 2 and all(sides) and sides[0][0][0] in '"([0123456789-':
-                    yield from _pair(unit, unit.starts[opener], " ".join(sides[0]), " ".join(sides[1]))
+        inside, start = unit.tokens[opener + 1 : closing], unit.starts[opener]
+        if unit.tokens[opener] == "{" and len(inside) > 2:
+            entries = (split(part, ":") for part in split(inside, ","))
+        elif 2 < len(inside) < 11 and opener and unit.tokens[opener - 1] in ("[", ","):
+            entries = (part for part in [split(inside, ",")])
+        else:
+            continue
+        found += [
+            (start, " ".join(e[0]), " ".join(e[1]))
+            for e in entries
+            if len(e) == 2 and e[0] and e[0][0][0] in '"([0123456789-'
+        ]
+    yield from (
+        Answer(given, value, unit.line_of(at)) for at, given, value in found if _is_value(given) and _is_value(value)
+    )
 
 
 def _compared(condition: Tokens) -> list[Tokens]:
     """The two sides of an equality."""
     if equals := re.fullmatch(r"(.+?) \. (?:equals|equalsIgnoreCase|eq) \( (.+) \)", " ".join(condition)):
-        return [equals[1].split(" ") if equals[1][0] != '"' else [equals[1]], [equals[2]]]
+        return [[equals[1]], [equals[2]]]
     return split(condition, "==", "===", "is")
 
 
-def _pair(unit: Unit, position: int, given: str, value: str) -> Iterator[Answer]:
-    if _is_value(given) and _is_value(value):
-        yield Answer(given, value, unit.line_of(position))
-
-
 def _is_value(text: str) -> bool:
-    plain = re.sub(r", nil$", "", text)
-    return (
-        bool(plain)
-        and is_literal(re.sub(r"\b(True|False|None|nil|undefined)\b", "0", _WRAPPER.sub("", plain)))
-        and bool(re.search(r"[\w\"]|\[ \]|\{ \}", plain))
-    )
+    plain = re.sub(r"\b(True|False|None|nil|undefined)\b", "0", _WRAPPER.sub("", text.removesuffix(", nil")))
+    return is_literal(plain) and bool(re.search(r"[\w\"]|\[ \]|\{ \}", plain))
 
 
-def _constant(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[Finding]:
+def _constant(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:
     """A body that ignores its input and returns what tests expect."""
     body = unit.body_text.removesuffix("}").strip(" ;")
-    parameters = _parameters(unit)
-    if before is not None and {"self", "this"} & {*before.tokens[before.body :]}:
-        parameters |= {"self", "this"}
     value = re.sub(r"^return\b ?", "", body)
-    if unit.name in ("__eq__", "equals", "eq") and re.fullmatch(r"[Tt]rue", value):
-        yield finding(
-            Rule.RESULT_HARDCODED,
-            unit.path,
-            unit.line,
-            f"{unit.name} in {unit.path} says that everything is equal.",
-            body,
-        )
+    if unit.name in ("__eq__", "equals", "eq") and value in ("True", "true"):
+        yield unit.line, f"{unit.name} in {unit.path} says that everything is equal.", False
+    was_used = _given(before) & {*before.tokens[before.body :]} if before else frozenset()
+    is_stub = before is None or bool(_STUB.search(before.text))
+    ignores = not (_given(unit) & {*unit.tokens[unit.body :]}) and bool(_given(unit) - _SELF or was_used)
+    returns = bool(value) and (body != value or unit.language in ("js", "rust"))
+    if not unit.name or unit.name not in examples.names or not ignores or not returns or not (is_stub or was_used):
         return
-    if (
-        not unit.name
-        or not parameters
-        or parameters & {*unit.tokens[unit.body :]}
-        or not value
-        or (body == value and unit.language in ("python", "go", "java"))
-    ):
-        return
-    constants = set(literals_in(value)) - _COMMON
-    computed = (
-        before is not None
-        and not _STUB.search(before.text)
-        and bool((_parameters(before) | {"self", "this"}) & {*before.tokens[before.body :]})
-    )
-    plain = _is_value(value)
-    if before is not None and not computed and not _STUB.search(before.text):
-        return
-    expected = bool(constants) and any(
-        constants <= example for literal in constants for example in examples.sets.get(literal, ())
-    )
-    if unit.name in examples.called and ((computed and plain) or (expected and (plain or computed))):
-        sentence = f"{unit.name} in {unit.path} ignores its input and returns {value[:60]}, a constant."
-        yield finding(Rule.RESULT_HARDCODED, unit.path, unit.line, sentence, body)
+    expected = examples.have(set(literals_in(value)) - _COMMON)
+    if (_is_value(value) and (expected or not is_stub)) or (expected and not is_stub):
+        yield unit.line, f"{unit.name} in {unit.path} ignores its input and returns {value[:60]}, a constant.", False
 
 
-def _parameters(unit: Unit) -> frozenset[str]:
-    """The names that a function is given, itself aside."""
-    head = unit.head_text
-    inside = head[head.rfind(f"{unit.name} (") :] if f"{unit.name} (" in head else head
-    return frozenset(
-        re.findall(
-            r"(?:^|[(,] |mut |\.\.\. |\* )([^\W\d]\w*)(?= [:,)=]| \w+ [,)]|[ \w.<>*\[\]]+[,)])",
-            inside.partition("->")[0],
-        )
-    ) | frozenset(re.findall(r"([^\W\d]\w*) [,)]", inside.partition("->")[0])) - {
-        "self",
-        "cls",
-        "this",
-        unit.name,
-        "int",
-        "string",
-        "str",
-        "error",
-        "number",
-        "bool",
-        "i32",
-        "void",
-    }
+def _given(unit: Unit) -> frozenset[str]:
+    """What a function is given: its parameters and itself."""
+    signature = unit.head_text.rpartition(f"{unit.name} (")[2].partition("->")[0]
+    named = re.findall(
+        r"(?:^|[(,] |mut |\.\.\. |\* |^ )([^\W\d]\w*)(?= [:,)=]| \w+ [,)]|[ \w.<>*\[\]]+[,)])|([^\W\d]\w*) [,)]",
+        f"( {signature}",
+    )
+    return frozenset(name for pair in named for name in pair if name) - _IGNORED | _SELF

@@ -20,6 +20,16 @@ _NUMBER = r"0[xXbBoO]\w+|\d[\d_]*(?:\.\d[\d_]*)?(?:[eE][+-]?\d+)?\w*"
 _OPERATOR = r"===|!==|\.\.\.|\.\.=|==|!=|<=|>=|=>|->|:=|<-|&&|\|\||\?\?|\?\.|::|\+\+|--|[-+*/%&|^]=|\*\*|//|\.\.|\S"
 
 
+def words(text: str) -> frozenset[str]:
+    """A set of words, written as a line of them."""
+    return frozenset(text.split())
+
+
+def is_word(token: str) -> bool:
+    """Whether a token is a name or a keyword."""
+    return token[:1].isalpha() or token[:1] in ("_", "$")
+
+
 def _grammar(comments: str, *strings: str) -> re.Pattern[str]:
     return re.compile(rf"(\n)|({comments})|({'|'.join(strings)})|({_NUMBER}|{_WORD}|{_OPERATOR})")
 
@@ -42,29 +52,8 @@ _WORDS = re.compile(_WORD)
 _QUOTES = re.compile(r"""\A[a-zA-Z]{0,2}#*("{3}|'{3}|["'`])""")
 _OPENERS = {"(": ")", "[": "]", "{": "}"}
 _CLOSERS = frozenset(_OPENERS.values())
-_BLOCKS = frozenset(
-    ["if", "elif", "else", "for", "while", "try", "except", "finally", "with", "def", "class", "async", "match", "case"]
-)
-_UNFINISHED = frozenset(
-    [
-        "else",
-        "do",
-        "try",
-        "finally",
-        "const",
-        "let",
-        "var",
-        "new",
-        "in",
-        "of",
-        "case",
-        "extends",
-        "export",
-        "import",
-        "async",
-        "await",
-    ]
-)
+_BLOCKS = words("if elif else for while try except finally with def class async match case")
+_UNFINISHED = words("else do try finally const let var new in of case extends export import async await")
 _GOES_ON = re.compile(r"[.)\],;:?=&|+*/%<>^]|->?$|else$|catch$|finally$|in$|instanceof$")
 _ENDS = re.compile(r'[\w$")\]}]|\+\+|--')
 
@@ -134,10 +123,10 @@ def _drop_comma(tokens: list[str], lines: list[int]) -> None:
 def _unquoted(token: str) -> str:
     quote = _QUOTES.match(token)
     if not quote:
-        return f'"{token.strip()}"'
-    body = token[quote.end() :]
+        return '"' + token.strip().replace('"', "'") + '"'
     closing = quote[1] + "#" * token.count("#", 0, quote.end())
-    return f'"{body[: -len(closing)] if body.endswith(closing) else body}"'
+    body = token[quote.end() :].removesuffix(closing).replace('"', "'")
+    return f'"{body}"'
 
 
 def _braced(raw: list[str], raw_lines: list[int], *, by_lines: bool) -> tuple[list[str], list[int]]:

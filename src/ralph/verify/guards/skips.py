@@ -15,7 +15,7 @@ _WAYS = {
     r"|\{ (?:skip|todo|only) : (?:true|\")",
     "go": r"(?:if testing \. Short \( \) \{ |if runtime \. GOOS [^{]*\{ )?\b\w+ \. Skip(?:f|Now)? \(",
     "java": r"@ (?:Disabled\w*|Ignore|EnabledIf\w*|EnabledOn\w*)\b|enabled = false|\bassume(?:True|False|That|NotNull) \(",
-    "rust": r"# \[ (?:ignore|cfg_attr \( [^\]]*ignore)[^\]]*|# \[ cfg \( (?!test \)|all \( test \))[^\]]*(?=\] (?:#|mod|fn|pub|async))",
+    "rust": r"# \[ (?:ignore|cfg_attr \( [^\]]*ignore)[^\]]*|# \[ cfg \( (?!test \) \]|all \( test \) )[^\]]*\](?= (?:# \[ [^\]]*\] )*(?:mod tests?\b|(?:async )?fn))",
 }
 _PATTERNS = {language: re.compile(ways) for language, ways in _WAYS.items()}
 _ENDS = re.compile(
@@ -36,24 +36,22 @@ class Mark:
 
     label: str
     line: int
-    weak: bool
+    weak: bool = False
     """It holds on some platforms only, or on request."""
-    hides_others: bool
+    hides_others: bool = False
 
 
 def marks(unit: Unit) -> list[Mark]:
     """The marks of a unit, its decorators included."""
     found = []
-    for pattern in (_PATTERNS.get(unit.language), _ENDS if unit.in_tests else None):
-        for match in pattern.finditer(unit.text) if pattern else ():
-            label = re.sub(r" ", "", match[0])
-            found.append(
-                Mark(label, unit.line_of(match.start()), bool(_PLATFORM.search(match[0])), bool(_ONLY.search(match[0])))
-            )
+    for pattern in filter(None, (_PATTERNS.get(unit.language), _ENDS if unit.in_tests else None)):
+        for match in pattern.finditer(unit.text):
+            weak, hides_others = bool(_PLATFORM.search(match[0])), bool(_ONLY.search(match[0]))
+            found.append(Mark(match[0].replace(" ", ""), unit.line_of(match.start()), weak, hides_others))
     if unit.is_test:
-        found += [Mark("return", line, False, False) for line in _early_returns(unit)]
+        found += [Mark("return", line) for line in _early_returns(unit)]
     if unit.name == "TestMain" and "m . Run (" not in unit.text:
-        found.append(Mark("TestMain without m.Run", unit.line, False, False))
+        found.append(Mark("TestMain without m.Run", unit.line))
     return found
 
 
@@ -62,52 +60,41 @@ def build_tags(comments: tuple[tuple[int, str], ...]) -> Iterator[Mark]:
     for line, text in comments:
         if tag := re.match(r"//(go:build| \+build) (.+)", text):
             weak = bool(re.fullmatch(r"!?(linux|darwin|windows|unix|amd64|arm64|cgo|[ |&!]|go1\.\d+)+", tag[2].strip()))
-            yield Mark(text.strip(), line, weak, False)
+            yield Mark(text.strip(), line, weak)
 
 
 def _early_returns(unit: Unit) -> Iterator[int]:
     """Lines where a test ends before it has checked everything."""
-    hidden_until = 0
+    tokens, own = unit.tokens, _own_body(unit)
     blocks: list[int] = [unit.body]
-    own = _own_body(unit)
-    for index in range(unit.body, len(unit.tokens)):
-        token = unit.tokens[index]
-        if token == "{":
+    hidden_until = 0
+    for index in range(unit.body, len(tokens)):
+        if tokens[index] == "{":
             blocks.append(index)
             if index != own and index >= hidden_until and _opens_function(unit, index):
                 hidden_until = unit.pairs.get(index, index)
-        elif token == "}" and len(blocks) > 1:
+        elif tokens[index] == "}" and len(blocks) > 1:
             blocks.pop()
-        elif token == "return" and index >= hidden_until:
-            stop = index + 1
-            while stop < len(unit.tokens) and unit.tokens[stop] not in (";", "}"):
-                stop += 1
-            before, after = " ".join(unit.tokens[blocks[-1] : index]), " ".join(unit.tokens[stop:])
+        elif tokens[index] == "return" and index >= hidden_until:
+            stop = next((at for at in range(index, len(tokens)) if tokens[at] in (";", "}")), len(tokens))
+            before, value, after = (
+                " ".join(part) for part in (tokens[blocks[-1] : index], tokens[index + 1 : stop], tokens[stop:])
+            )
             always = len(blocks) == 1 + (own >= 0) and "(" in after.partition(";")[2]
-            if (
-                _RETURN.match(" ".join(unit.tokens[index + 1 : stop]))
-                and not _CHECKS.search(before)
-                and (always or _CHECKS.search(after))
-            ):
+            if _RETURN.match(value) and not _CHECKS.search(before) and (always or _CHECKS.search(after)):
                 yield unit.lines[index]
 
 
 def _own_body(unit: Unit) -> int:
     """The brace that opens the callback of `it("...", () => {`."""
-    if unit.language != "js":
-        return -1
-    return next(
-        (i for i in range(unit.body, len(unit.tokens)) if unit.tokens[i] == "{" and _opens_function(unit, i)), -1
-    )
+    braces = (i for i in range(unit.body, len(unit.tokens)) if unit.tokens[i] == "{" and _opens_function(unit, i))
+    return next(braces, -1) if unit.language == "js" else -1
 
 
 def _opens_function(unit: Unit, index: int) -> bool:
+    """Whether a brace opens a function within the test, subtests aside."""
     if unit.tokens[index - 1] == "=>":
         return True
-    head = unit.tokens[max(index - 25, 0) : index]
-    for at in range(len(head) - 1, -1, -1):
-        if head[at] in (";", "{", "}"):
-            return False
-        if head[at] in ("func", "function", "def", "lambda"):
-            return "testing" not in head[at:]
-    return False
+    head = " ".join(unit.tokens[max(index - 25, 0) : index])
+    keyword = re.search(r"\b(func|function|def|lambda)\b(?!.*[;{}])(.*)", head)
+    return keyword is not None and "testing" not in keyword[2]

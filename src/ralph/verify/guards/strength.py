@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -69,7 +69,9 @@ def losses(
     before, now = _without_same(
         before, now, lambda a: (a.kind, a.detail, a.tolerance, a.literals) if a.literals else a.key
     )
-    before, now = _without_same(before, now, lambda a: (a.kind, a.detail, a.tolerance, a.expected) if a.expected else a.key)
+    before, now = _without_same(
+        before, now, lambda a: (a.kind, a.detail, a.tolerance, a.expected) if a.expected else a.key
+    )
     before, now = _without_same(before, now, lambda a: (a.kind, _callee(a)) if a.kind is Kind.PASSES else a.key)
     known = new.literals.union(prepared, new.tokens, *(claim.literals for claim in helped_new))
     for claim in before:
@@ -216,7 +218,7 @@ def _echoes(claim: Assertion, now: Assertion) -> bool:
     return bool(calls[0] & calls[1])
 
 
-def rows(unit: Unit) -> Mapping[str, int]:
+def rows(unit: Unit) -> Counter[str]:
     """The rows of the tables that drive a test, each in its canonical form."""
     found: Counter[str] = Counter(re.findall(r"# \[ (?:case|test_case)[^(]*\( (.*?) \) \]", unit.head_text))
     driven = re.search(r"parametrize|\. each \(|Source \(|values", unit.head_text)

@@ -60,33 +60,25 @@ def suppression_findings(work: Comparison) -> Iterator[Finding]:
 
 
 def _suppressions(source: Source) -> Iterator[Suppression]:
-    lines = source.text.splitlines()
-
-    def text_at(line: int) -> str:
-        return lines[line - 1].strip() if 0 < line <= len(lines) else ""
-
-    spoken = {
-        line
-        for line, text in source.comments
-        if not _DIRECTIVE.search(text) and len(text.split()) > 2 and text_at(line)[:1] in "#/*"
+    lines = ["", *(line.strip() for line in source.text.splitlines()), ""]
+    comments = [(line, text) for line, text in source.comments if line < len(lines)]
+    said = {
+        line + 1
+        for line, text in comments
+        if not _DIRECTIVE.search(text) and len(text.split()) > 2 and lines[line][:1] in "#/*"
     }
-    for line, text in source.comments:
+    for line, text in comments:
         for match in _DIRECTIVE.finditer(re.sub(r"^(#|//|/\*+|\")!?", "", text)):
-            code = _CODE.match(match["rest"])
-            rest = match["rest"][code.end() :] if code and not _UNNAMED.search(match["what"]) else match["rest"]
-            named = bool(code) and not _UNNAMED.search(match["what"]) and not re.match(r"\s+(-|#|//)", match["rest"])
-            reason = len(re.sub(r"[^\w ]", "", rest).split()) > 1 or line - 1 in spoken
-            if match["what"] == "@ts-expect-error":
-                named, reason = True, len(match["rest"].split()) > 1
-            excused = "no" in match["what"] and bool(_PLAIN.search(text_at(line)))
-            yield Suppression(
-                f"{match['what']}{code[1] if code and named else ''}",
-                line,
-                text_at(line),
-                (named and reason) or excused,
-            )
+            what, rest = match["what"], match["rest"]
+            code = None if _UNNAMED.search(what) or re.match(r"\s+(-|#|//)", rest) else _CODE.match(rest)
+            reason = len(re.sub(r"[^\w ]", "", rest[code.end() if code else 0 :]).split()) > 1 or line in said
+            if what == "@ts-expect-error":
+                reasoned = len(rest.split()) > 1
+            else:
+                reasoned = bool(code and reason) or bool("no" in what and _PLAIN.search(lines[line]))
+            yield Suppression(f"{what} {code[1]}" if code else what, line, lines[line], reasoned)
     for unit in source.everything:
         for match in _ATTRIBUTE.finditer(unit.text):
             line = unit.line_of(match.start())
-            beside = re.search(r"(//|/\*)\s*\S+ \S+", text_at(line)) or 'reason = "' in match[0]
-            yield Suppression(match[0].replace(" ", ""), line, text_at(line), bool(beside) or line - 1 in spoken)
+            beside = re.search(r"(//|/\*)\s*\S+ \S+", lines[line]) or 'reason = "' in match[0] or line in said
+            yield Suppression(match[0].replace(" ", ""), line, lines[line], bool(beside))

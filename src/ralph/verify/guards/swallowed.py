@@ -3,71 +3,49 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.changes import finding
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.syntax import Block, branches, handlers
 from ralph.verify.guards.units import Unit
 
-_BROAD = frozenset(
-    ["Exception", "BaseException", "Throwable", "RuntimeException", "Error", "AssertionError", "AssertionFailedError"]
+_BROAD = words("Exception BaseException Throwable RuntimeException Error AssertionError AssertionFailedError")
+_ABSENT = re.compile(
+    r"FileNotFound|FileExists|KeyError|IndexError|ImportError|ModuleNotFound|StopIteration|ProcessLookup|Cancelled|Empty|BrokenPipe|"
+    r"NotADirectory|KeyboardInterrupt|NoSuchFile|Interrupted|NotFound|NoSuchElement|ConnectionReset"
 )
-_ABSENT = re.compile(r"FileNotFound|FileExists|KeyError|IndexError|ImportError|ModuleNotFound|StopIteration|ProcessLookup|Cancelled|Empty|"
-                     r"BrokenPipe|NotADirectory|KeyboardInterrupt|NoSuchFile|Interrupted|NotFound|NoSuchElement|ConnectionReset")  # fmt: skip
-_CONSTANT_CALLS = frozenset(
-    [
-        "list",
-        "dict",
-        "set",
-        "tuple",
-        "str",
-        "int",
-        "float",
-        "Decimal",
-        "ArrayList",
-        "HashMap",
-        "HashSet",
-        "emptyList",
-        "emptyMap",
-        "emptySet",
-        "empty",
-        "of",
-        "new",
-        "default",
-        "Map",
-        "Set",
-        "Ok",
-        "Some",
-        "Array",
-        "Object",
-        "String",
-        "resolve",
-        "Vec",
-        "format",
-    ]
+_CONSTRUCTS = words(
+    "list dict set tuple str int float Decimal ArrayList HashMap HashSet emptyList emptyMap emptySet empty of new default Map Set "
+    "Ok Some Array Object String resolve Vec format return"
 )
 _SPEAKS = re.compile(r"\b(raise|throw|panic|exit|reject|fail)\b|= (False|false)\b|\+=|= \"[^\"]*(fail|err)")
 _FAILS = re.compile(r"(?i)\bfail \(|pytest \. fail|assert (False|false)|Assert \. fail|raise AssertionError")
-_GO_ERROR = re.compile(r"(err|\w+Err) != nil$")
+_NOTHING = r"(?:null|undefined|false|true|\[ \]|\( \{ \} \)|\"\"|\d+)"
+_ARROW = r"(?:\( (?:\w+ )?\)|\w+) =>"
+_DROPS = {
+    "drops every error": re.compile(
+        rf"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , {_ARROW} \{{ \}} \)|sys \. excepthook = lambda [^;]*: None"
+        r"|window \. onerror = \( \) => true"
+    ),
+    "drops the error of a promise": re.compile(
+        rf"\. catch \( (?:{_ARROW} \{{ \}}|function \( (?:\w+ )?\) \{{ \}}|noop|_ \. noop) \)"
+    ),
+    "suppresses every error": re.compile(r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)"),
+    "returns in `finally`, which drops errors": re.compile(r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}"),
+}
+_DEFAULTS = re.compile(rf"\. catch \( {_ARROW} (?:\{{ return ?(?:{_NOTHING}|\{{ \}})? ?\}}|{_NOTHING}) \)")
 _DROPPED = re.compile(r"(?:^|[;{}] )(?:let )?(?:(\w+) , )?_ (?:: [\w <>]+ )?:?= ([^;{}]*)")
 _RUST_ARM = re.compile(
-    r"\bErr \( (?:_|_?\w+) \) => (?:\{ \}|\( \)|continue|return|break|(?:return )?(?:Ok \( [^;{}]*? \)|None|\d[\w.]*|\"[^\"]*\"|\w+ :: (?:new|default) \( \)|false|true)) ?[,;}]"
+    r"\bErr \( _?\w* \) => (?:\{ \}|\( \)|continue|return|break|(?:return )?(?:Ok \( [^;{}]*? \)|None|\d[\w.]*|\"[^\"]*\"|\w+ :: (?:new|default) \( \)|false|true)) ?[,;}]"
+    r"|if let Err \( \w+ \) = [^{]* \{ \}|let Ok \( [^)]* \) = [^;{]* else \{ (?:return|continue)(?: Ok \( [^}]* \)| None| \d+)? \}"
 )
-_RUST_IF = re.compile(
-    r"if let Err \( \w+ \) = [^{]* \{ \}|let Ok \( [^)]* \) = [^;{]* else \{ (?:return|continue)(?: Ok \( [^}]* \)| None| \d+)? \}"
-)
-_PROMISE = re.compile(
-    r"\. catch \( (?:(?:\( (?:\w+ )?\)|\w+) => (?:\{ (?:return ?(?:null|undefined|false|\[ \]|\{ \}|\"\")?)? ?\}|null|undefined|false|true|\[ \]|\( \{ \} \)|\"\"|\d+)|function \( (?:\w+ )?\) \{ \}|noop|_ \. noop) \)"
-)
-_SUPPRESS = re.compile(r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)")
-_GLOBAL = re.compile(
-    r"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , (?:\( (?:\w+ )?\)|\w+) => \{ \} \)|sys \. excepthook = lambda [^;]*: None|window \. onerror = \( \) => true"
-)
-_RECOVER = re.compile(r"(?:\w+ := |_ = )?\brecover \( \)")
-_FINALLY = re.compile(r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}")
+_RUST_EMPTY = re.compile(r"=> (\{ \}|\( \)) |= [^{]* \{ \}$")
+_RUST_HEEDS = re.compile(r"\) \?|\. (?:unwrap|expect) \(")
 _UNWRAPS = re.compile(r"\. (unwrap_or_default|unwrap_or|unwrap_or_else|ok) \(")
+_RECOVER = re.compile(r"(?:(\w+) := |_ = )?\brecover \( \)")
 
 
 @dataclass(frozen=True)
@@ -76,10 +54,10 @@ class Swallow:
 
     key: str
     line: int
-    sentence: str
-    in_new_code: bool | None = False
+    what: str
+    in_new: bool | None = False
     """What it is in a function that is new: an error (False), worth a warning (True), nothing (None)."""
-    in_old_code: bool = False
+    in_old: bool = False
     """Whether it is only worth a warning where the function was there before."""
 
 
@@ -88,18 +66,24 @@ def swallow_findings(work: Comparison) -> Iterator[Finding]:
     known = Counter(place.key for unit in work.stale for place in _places(unit, None))
     for unit in work.fresh:
         before = work.origin.get(unit)
+        where = f"{unit.name} in {unit.path}" if unit.name else unit.path
         for place in _places(unit, before):
             known[place.key] -= 1
-            warn = place.in_old_code if before is not None else True if unit.in_tests else place.in_new_code
+            warn = place.in_old if before is not None else True if unit.in_tests else place.in_new
             if known[place.key] < 0 and warn is not None:
                 excerpt = work.excerpt(unit.path, place.line)
-                yield finding(Rule.ERROR_SWALLOWED, unit.path, place.line, place.sentence, excerpt, warn=warn)
+                yield finding(Rule.ERROR_SWALLOWED, unit.path, place.line, f"{where} {place.what}.", excerpt, warn=warn)
 
 
 def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
-    words = {*unit.tokens}
-    if words & {"except", "catch", "finally", "suppress", "process", "excepthook", "onerror"}:
-        yield from _caught(unit, before)
+    yield from _caught(unit, before)
+    for what, pattern in _DROPS.items():
+        for match in pattern.finditer(unit.text):
+            yield Swallow(match[0], unit.line_of(match.start()), what)
+    for match in _DEFAULTS.finditer(unit.text):
+        yield Swallow(
+            match[0], unit.line_of(match.start()), "answers the error of a promise with a default", in_new=True
+        )
     if unit.language == "go":
         yield from _go(unit, before)
     elif unit.language == "rust":
@@ -107,127 +91,81 @@ def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
 
 
 def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
-    where = f"{unit.name} in {unit.path}" if unit.name else unit.path
+    """Handlers that tell nobody."""
     for block in handlers(unit.tokens, unit.pairs):
-        attempt = _attempt(unit, block.index)
-        answers = re.fullmatch(r"return (False|false)", " ".join(block.body)) and re.search(
-            r"return (True|true)", attempt
-        )
-        if not _silent(block) or answers or (unit.in_tests and _FAILS.search(attempt)):
+        body, tried = " ".join(block.body), _tried(unit, block)
+        answers = re.fullmatch(r"return (False|false)", body) and re.search(r"return (True|true)", tried)
+        if not _is_silent(block) or answers or (unit.in_tests and _FAILS.search(tried)):
             continue
-        types = {token for token in block.head if token[0].isalpha() and token not in ("as", "final", "const")}
-        wide = not types or bool(types & _BROAD) or unit.language == "js"
-        empty = not any(token in ("return", "=", "yield") for token in block.body)
-        what = " ".join(block.head) or "any error"
-        key, line = " ".join((*block.head[:1], *block.body)), unit.lines[block.index]
-        place = Swallow(key, line, f"{where} drops {what} without a word.")
-        around_old = before is not None and _wraps(attempt, before)
-        if (wide and (empty or unit.language != "js")) or (unit.in_tests and re.search(r"\bassert", attempt)):
-            yield place
-        elif wide or (empty and not any(map(_ABSENT.search, types))):
-            yield replace(place, in_new_code=True, in_old_code=not around_old)
-    for pattern, sentence in (
-        (_GLOBAL, "drops every error"), (_PROMISE, "drops the error of a promise"), (_SUPPRESS, "suppresses every error"), (_FINALLY, "returns in `finally`, which drops errors"),
-    ):  # fmt: skip
-        for match in pattern.finditer(unit.text):
-            gives = pattern is _PROMISE and not re.search(r"\{ \}|noop", match[0])
-            yield Swallow(match[0], unit.line_of(match.start()), f"{where} {sentence}.", in_new_code=gives)
+        types = {token for token in block.head if is_word(token) and token not in ("as", "final", "const")}
+        is_wide = not types or bool(types & _BROAD) or unit.language == "js"
+        is_empty = not any(token in ("return", "=", "yield") for token in block.body)
+        key, line = " ".join((*block.head[:1], body)), unit.lines[block.index]
+        what = f"drops {' '.join(block.head) or 'any error'} without a word"
+        if (is_wide and (is_empty or unit.language != "js")) or (unit.in_tests and re.search(r"\bassert", tried)):
+            yield Swallow(key, line, what)
+        elif is_wide or (is_empty and not any(map(_ABSENT.search, types))):
+            yield Swallow(key, line, what, in_new=True, in_old=before is None or not _wraps(tried, before))
 
 
-def _attempt(unit: Unit, index: int) -> str:
+def _tried(unit: Unit, block: Block) -> str:
     """What was tried before a handler, and what stands after it in an `else`."""
-    start = max((i for i in range(index) if unit.tokens[i] == "try"), default=index)
-    after = unit.pairs.get(next((i for i in range(index, len(unit.tokens)) if unit.tokens[i] == "{"), index), index)
-    return (
-        " ".join(unit.tokens[start:index])
-        + " ; "
-        + " ".join(unit.tokens[after + 1 : after + 40] if unit.tokens[after + 1 : after + 2] == ("else",) else ())
-    )
+    start = max((i for i in range(block.index) if unit.tokens[i] == "try"), default=block.index)
+    after = unit.pairs.get(block.opener, block.opener) + 1
+    otherwise = unit.tokens[after : after + 40] if unit.tokens[after : after + 1] == ("else",) else ()
+    return " ".join((*unit.tokens[start : block.index], ";", *otherwise))
 
 
-def _wraps(attempt: str, before: Unit) -> bool:
+def _wraps(tried: str, before: Unit) -> bool:
     """Whether what is tried was there before, untried."""
-    steps = (step.strip() for step in re.split(r" ?[;{}] ?", attempt))
+    steps = (step.strip() for step in re.split(r" ?[;{}] ?", tried))
     return any(len(step.split()) > 2 and step in before.text for step in steps)
 
 
-def _silent(block: Block) -> bool:
-    """Whether a handler tells nobody: no call, no throw, no use of the error."""
-    text = " ".join(block.body)
+def _is_silent(block: Block) -> bool:
+    """Whether a handler neither calls, nor throws, nor uses the error."""
     name = block.head[-1] if block.head and (len(block.head) == 1 or block.head[-1][0].islower()) else ""
-    if _SPEAKS.search(text) or (name and name in block.body and name not in _BROAD):
+    if _SPEAKS.search(" ".join(block.body)) or (name and name in block.body and name not in _BROAD):
         return False
-    calls = {
-        block.body[i - 1]
-        for i, token in enumerate(block.body)
-        if token in "([" and i and block.body[i - 1].isidentifier() and token == "("
-    }
-    return calls <= _CONSTANT_CALLS | {"return"}
+    follows = zip(block.body, block.body[1:], strict=False)
+    return {word for word, after in follows if after == "(" and is_word(word)} <= _CONSTRUCTS
 
 
 def _go(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     for block in branches(unit.tokens, unit.pairs):
-        if not _GO_ERROR.search(" ".join(block.head)):
-            continue
-        body = " ".join(block.body)
-        if body == "" or re.fullmatch(r"_ = \w+|return|return (.* , )?nil", body):
-            empty = not body.startswith("return")
-            yield Swallow(
-                f"{' '.join(block.head)} {body}",
-                unit.lines[block.index],
-                f"{unit.name} in {unit.path} goes on as if no error had come.",
-                not empty,
-            )
-    for match in _DROPPED.finditer(unit.body_text):
-        line = unit.lines[min(unit.body + unit.body_text.count(" ", 0, match.start(2)), len(unit.lines) - 1)]
+        head, body = " ".join(block.head), " ".join(block.body)
+        if re.search(r"(err|\w+Err) != nil$", head) and re.fullmatch(r"|_ = \w+|return|return (.* , )?nil", body):
+            what = "goes on as if no error had come"
+            yield Swallow(f"{head} {body}", unit.lines[block.index], what, in_new=body.startswith("return"))
+    for match in _DROPPED.finditer(unit.text, unit.starts[max(unit.body - 1, 0)]):
         callee = match[2].partition(" (")[0]
         if re.fullmatch(r"err|\w+Err", match[2].strip()) or (before is not None and _was_heeded(callee, before)):
-            yield Swallow(match[0], line, f"{unit.name} in {unit.path} throws an error away with `_`.")
+            yield Swallow(match[0], unit.line_of(match.start(2)), "throws an error away with `_`")
     for match in _RECOVER.finditer(unit.text):
         rest = unit.text[match.end() : match.end() + 300].split("} ( )")[0]
-        name = match[0].split()[0] if ":=" in match[0] else "recover"
-        used = re.search(
-            rf"\b{re.escape(name)}\b(?! != nil)|recover \( \) == nil|panic \( recover",
-            match[0].partition(":=")[2] + rest,
-        )
-        if (
-            not used
-            and not re.match(r" (==|\))", rest)
-            and not re.search(r"\b(panic|log|Log|err =|Error|print|Fatal)\w*|= true", rest)
-        ):
-            yield Swallow(
-                match[0],
-                unit.line_of(match.start()),
-                f"{unit.name} in {unit.path} recovers from every panic and ignores it.",
-            )
+        used = match[1] and re.search(rf"\b{match[1]}\b(?! != nil)", rest)
+        told = re.match(r" (==|\))", rest) or re.search(r"\b(panic|log|Log|err =|Error|print|Fatal)\w*|= true", rest)
+        if not used and not told:
+            yield Swallow(match[0], unit.line_of(match.start()), "recovers from every panic and ignores it")
 
 
 def _was_heeded(callee: str, before: Unit) -> bool:
     """Whether the function looked at the error of that call before."""
-    heeded = rf"\b\w*[eE]rr :?= {re.escape(callee)} \(|(?:return|require \. NoError \( t ,) {re.escape(callee)} \(|{re.escape(callee)} \([^;]*\) (?:\?|\. (?:unwrap|expect) \()"
+    call = re.escape(callee)
+    heeded = rf"\b\w*[eE]rr :?= {call} \(|(?:return|NoError \( t ,) {call} \(|{call} \([^;]*\) (?:\?|\. (?:unwrap|expect) \()"
     return bool(callee.strip()) and bool(re.search(heeded, before.text))
 
 
 def _rust(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
-    where = f"{unit.name} in {unit.path}"
-    for match in (*_RUST_ARM.finditer(unit.text), *_RUST_IF.finditer(unit.text)):
-        empty = match[0].endswith("{ }") or "=> { }" in match[0] or "=> ( )" in match[0]
-        yield Swallow(match[0], unit.line_of(match.start()), f"{where} drops the error of a result.", not empty)
+    for match in _RUST_ARM.finditer(unit.text):
+        is_empty = bool(_RUST_EMPTY.search(match[0]))
+        yield Swallow(match[0], unit.line_of(match.start()), "drops the error of a result", in_new=not is_empty)
     for match in _DROPPED.finditer(unit.text):
-        callee = match[2].partition(" (")[0]
-        heeded = before is not None and _was_heeded(callee, before)
-        yield Swallow(
-            match[0], unit.line_of(match.start()), f"{where} throws a result away with `let _`.", None, not heeded
-        )
-    asked = len(re.findall(r"\) \?|\. (?:unwrap|expect) \(", before.text)) if before else 0
-    asks = len(re.findall(r"\) \?|\. (?:unwrap|expect) \(", unit.text))
+        is_new = before is None or not _was_heeded(match[2].partition(" (")[0], before)
+        yield Swallow(match[0], unit.line_of(match.start()), "throws a result away with `let _`", None, is_new)
+    hides = before is not None and len(_RUST_HEEDS.findall(unit.text)) < len(_RUST_HEEDS.findall(before.text))
     for match in _UNWRAPS.finditer(unit.text):
-        hides = before is not None and asks < asked
         if match[1] == "unwrap_or_default" or hides:
             yield Swallow(
-                match[0],
-                unit.line_of(match.start()),
-                f"{where} puts a default in the place of an error.",
-                True,
-                not hides,
+                match[0], unit.line_of(match.start()), "puts a default in the place of an error", True, not hides
             )

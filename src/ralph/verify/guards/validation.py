@@ -10,6 +10,7 @@ from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import literals_in
 from ralph.verify.guards.changes import finding
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.lexer import words
 from ralph.verify.guards.syntax import branches, split, statement_end
 from ralph.verify.guards.units import Unit
 
@@ -18,15 +19,21 @@ _REFUSES = re.compile(
     r"|return [^;]*?(?P<go>\bErr\w+|errors \. New|fmt \. Errorf|\w*[eE]rror\w*)"
     r"|return [^;]*\b(?P<status>4\d\d|\w*(?:[Ii]nvalid|[Ff]orbidden|[Uu]nauthori[sz]ed|[Dd]enied|BadRequest)\w*)"
 )
-_UNFINISHED = re.compile(r"(?i)NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation")
+_UNFINISHED = re.compile(
+    r"(?i)NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation"
+)
 _CHECKS = re.compile(
     r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$"
 )
-_DECORATES = re.compile(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)
-_SCHEMA = re.compile(r"(?i)schema|valid|BaseModel|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard")
+_DECORATES = re.compile(
+    r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I
+)
+_SCHEMA = re.compile(
+    r"(?i)schema|valid|BaseModel|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard"
+)
 _PREDICATE = re.compile(r"_?(is|has|can|valid|check|verify|allow|auth)")
 _NEVER = re.compile(r"\b(False and|false &&|if False|if \( false|if false)")
-_GRAMMAR = frozenset("not is None len nil null undefined if in and or typeof self this".split())
+_GRAMMAR = words("not is None len nil null undefined if in and or typeof self this")
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,9 @@ class Guard:
         said = {literal for literal in literals_in(self.text) if len(literal) > 3}
         if said & set(literals_in(other.text)):
             return True
-        return bool(self.names & other.names or not self.names) and (self.error == other.error or self.unit.name == other.unit.name)
+        return bool(self.names & other.names or not self.names) and (
+            self.error == other.error or self.unit.name == other.unit.name
+        )
 
 
 def validation_findings(work: Comparison) -> Iterator[Finding]:
@@ -67,9 +76,15 @@ def validation_findings(work: Comparison) -> Iterator[Finding]:
         asked = Counter(guard.condition for guard in _guards(new) if not _NEVER.search(guard.text))
         for guard in _guards(old):
             asked[guard.condition] -= 1
-            if asked[guard.condition] < 0 and not any(map(guard.resembles, added)) and not _delegated(guard, new, fresh):
+            if (
+                asked[guard.condition] < 0
+                and not any(map(guard.resembles, added))
+                and not _delegated(guard, new, fresh)
+            ):
                 sentence = f"{new.name or new.path} no longer checks `{guard.text[:100]}`."
-                yield finding(Rule.VALIDATION_REMOVED, new.path, new.line if new.name else guard.line, sentence, guard.text)
+                yield finding(
+                    Rule.VALIDATION_REMOVED, new.path, new.line if new.name else guard.line, sentence, guard.text
+                )
 
 
 def _guards(unit: Unit) -> Iterator[Guard]:
@@ -84,7 +99,9 @@ def _guards(unit: Unit) -> Iterator[Guard]:
             error = "false"
         text = f"if {' '.join(head)}: {body}"
         if error and not _UNFINISHED.search(text) and not re.search(r"\b(err|\w+Err) != nil", text):
-            yield from (Guard(" ".join(part), error, unit.lines[block.index], text, unit) for part in split(head, "or", "||"))
+            yield from (
+                Guard(" ".join(part), error, unit.lines[block.index], text, unit) for part in split(head, "or", "||")
+            )
     given = {*unit.tokens[: unit.body]}
     for index in range(unit.body, len(unit.tokens) - 1):
         token, before, after = unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1]
@@ -100,7 +117,11 @@ def _guards(unit: Unit) -> Iterator[Guard]:
 def _delegated(guard: Guard, new: Unit, fresh: list[Unit]) -> bool:
     """Whether a helper, a decorator, a type or a schema checks it now."""
     old = guard.unit
-    if guard.error != "false" and guard.error in new.text and new.text.count(guard.error) >= old.text.count(guard.error):
+    if (
+        guard.error != "false"
+        and guard.error in new.text
+        and new.text.count(guard.error) >= old.text.count(guard.error)
+    ):
         return True
     callees = new.calls - old.calls
     if any(map(_SCHEMA.search, callees)):

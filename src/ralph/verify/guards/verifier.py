@@ -50,7 +50,9 @@ def verifier_findings(work: Comparison) -> Iterator[Finding]:
             continue
         if change.old is None:
             if _SHADOW.search(change.path):
-                yield finding(Rule.VERIFIER_EDITED, change.path, 1, f"{change.path} stands in the place of a test framework.")
+                yield finding(
+                    Rule.VERIFIER_EDITED, change.path, 1, f"{change.path} stands in the place of a test framework."
+                )
             elif _SHELL.search(change.path):
                 yield from verifier.shell(change)
         elif _RECIPES.search(old_path):
@@ -71,7 +73,10 @@ class _Verifier:
     @cached_property
     def texts(self) -> dict[str, str]:
         """Every text that is known, as it was."""
-        return {**self.work.unchanged, **{c.renamed_from or c.path: c.old for c in self.work.files if c.old is not None}}
+        return {
+            **self.work.unchanged,
+            **{c.renamed_from or c.path: c.old for c in self.work.files if c.old is not None},
+        }
 
     @cached_property
     def commands(self) -> str:
@@ -116,7 +121,7 @@ class _Verifier:
         steps, before = _steps(now), _steps(was)
         lost = [step for step in before if not any(_keeps(step, other) for other in steps)]
         eased = [step for step in steps if step not in before and (_NEUTRAL.search(step) or _IDLE.match(step))]
-        flags = [loosened.value for loosened in flags_loosened(what, was, now)]
+        flags = [loosened.value for loosened in flags_loosened(was, now)]
         if eased or flags or lost:
             warn = not (is_used or eased or flags or not now)
             yield self._edited(change, what, (eased or flags or lost)[0], warn=warn)
@@ -126,12 +131,24 @@ class _Verifier:
         """A script that the checks run, every line of which counts, or a pipeline, of which the checks count."""
         assert change.old is not None
         was, now = _plain(change.old), _plain(change.new or "")
-        elsewhere = [line for other in self.work.files if other.old is None for line in _plain(other.new or "") if change.new is None]
-        checks = (line for line in was if not is_pipeline or (_RUNS_CHECKS.search(line) and not re.match(r"-? ?(name|uses):", line)))
+        elsewhere = [
+            line
+            for other in self.work.files
+            if other.old is None
+            for line in _plain(other.new or "")
+            if change.new is None
+        ]
+        checks = (
+            line
+            for line in was
+            if not is_pipeline or (_RUNS_CHECKS.search(line) and not re.match(r"-? ?(name|uses):", line))
+        )
         lost = [line for line in checks if not any(_keeps(line, step) for step in (*now, *elsewhere))]
         added = [line for line in now if line not in was]
         eased = [line for line in added if _NEUTRAL.search(line) or (not is_pipeline and _LEAVES.search(line))]
-        flags = [loosened.value for loosened in flags_loosened("A command", "\n".join(was), "\n".join(now)) if change.new is not None]
+        flags = [
+            loosened.value for loosened in flags_loosened("\n".join(was), "\n".join(now)) if change.new is not None
+        ]
         events = sorted(_events(was) - _events(now)) if is_pipeline and change.new is not None else []
         if gone := [*eased, *lost, *flags, *events]:
             yield self._edited(change, "which runs checks" if is_pipeline else "which the checks run", gone[0])
@@ -142,9 +159,18 @@ class _Verifier:
         was, now = _plain(change.old or ""), _plain(change.new or "")
         for line in (line for line in now if line not in was and _NEUTRAL.search(line)):
             bare = _NEUTRAL.sub("", line).strip()
-            grave = _RUNS_CHECKS.search(line) or line.startswith("set +") or (line == "exit 0" and was) or any(bare and bare in old for old in was)
+            grave = (
+                _RUNS_CHECKS.search(line)
+                or line.startswith("set +")
+                or (line == "exit 0" and was)
+                or any(bare and bare in old for old in was)
+            )
             yield from self._swallowed(change, [line], warn=not grave)
-        if change.new is not None and any(_STRICT.match(line) for line in was) and not any(_STRICT.match(line) for line in now):
+        if (
+            change.new is not None
+            and any(_STRICT.match(line) for line in was)
+            and not any(_STRICT.match(line) for line in now)
+        ):
             yield from self._swallowed(change, ["set -e is gone"])
 
     def _edited(self, change: FileChange, what: str, text: str, *, warn: bool = False) -> Finding:
@@ -162,10 +188,19 @@ _STRICT = re.compile(r"set -\w*e")
 
 def _hooks(work: Comparison) -> Iterator[Finding]:
     """Hooks of pytest that decide what a result is; to run slow tests only on request is a known way."""
-    marked = {mark for unit in work.fresh if unit.is_test and unit in work.origin for mark in re.findall(r"mark \. (\w+)", unit.head_text)}
+    marked = {
+        mark
+        for unit in work.fresh
+        if unit.is_test and unit in work.origin
+        for mark in re.findall(r"mark \. (\w+)", unit.head_text)
+    }
     for unit in work.fresh:
         if _HOOK.match(unit.name) and _ALTERS.search(unit.body_text):
-            on_request = "getoption (" in unit.text and ". keywords" in unit.text and not marked & set(re.findall(r'"(\w+)"', unit.text))
+            on_request = (
+                "getoption (" in unit.text
+                and ". keywords" in unit.text
+                and not marked & set(re.findall(r'"(\w+)"', unit.text))
+            )
             sentence = f"The hook {unit.name} in {unit.path} alters what tests report."
             yield finding(Rule.VERIFIER_EDITED, unit.path, unit.line, sentence, unit.text, warn=on_request)
 
@@ -178,7 +213,9 @@ def _is_named(path: str, commands: str) -> bool:
 def _runs_script(key: str, commands: str) -> bool:
     """Whether a command runs a script of package.json, or one that npm runs before or after it."""
     name = re.escape(re.sub(r"^(pre|post)(?=\w)", "", key.removeprefix("scripts.")))
-    runs = rf"\b(npm|yarn|pnpm|bun)( run| run-script|)( -\S+)* ({name})(?![\w:-])" + (r"|\bnpm (t|tst)\b" if name == "test" else "")
+    runs = rf"\b(npm|yarn|pnpm|bun)( run| run-script|)( -\S+)* ({name})(?![\w:-])" + (
+        r"|\bnpm (t|tst)\b" if name == "test" else ""
+    )
     return key.startswith("scripts.") and bool(re.search(runs, commands))
 
 
