@@ -14,29 +14,37 @@ from pathlib import Path
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.keeper_client import Keeper
+from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
-from ralph.core.events import Stop
+from ralph.core.events import ChecksEnded, Stop
+from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.redaction import secrets_in
 from ralph.core.signals import Signal, SignalType
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Turn
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.engine.kernel import Kernel, Start, World
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer
 from ralph.git import worktree
+from ralph.git.commits import Committer
 from ralph.git.repository import OWN, hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
+from ralph.memory.keeping import LoopMemory
 from ralph.pool.desk import Desk
 from ralph.pool.local import LocalTurns
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
-from ralph.verify.guarded import GuardedChecker
 from ralph.verify.runner import CheckRunner, check_environment
+from ralph.verify.verifier import BASELINE, Rules, Verifier
+from ralph.workflows.loop.kinds import TaskType
+from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import Fixed, LoopState
+from ralph.workflows.loop.state import Fixed, LoopState, OnStuck
 
 
 class SystemClock:
@@ -71,12 +79,23 @@ def create_run(
     return run, notices
 
 
-def loop_workflow(record: RunRecord, root: Path) -> Loop:
-    """The rules of a loop run."""
+def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Loop:
+    """The rules of a loop run, with the limits that hold now."""
+    limits, asked = limits or record.limits, record.loop
     fixed = Fixed(
-        record.id, record.criterion, record.limits.iterations, record.created_at, record.limits.active_seconds
+        record.id,
+        record.criterion,
+        limits.iterations,
+        record.created_at,
+        limits.active_seconds,
+        TaskType(asked.type),
+        asked.scope,
+        OnStuck(asked.on_stuck),
+        asked.reflector,
+        asked.commit,
+        asked.recalled,
     )
-    return Loop(record.task, record.checks, prompts.load("loop-actor", root), fixed)
+    return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
 
 
 @dataclass
@@ -129,8 +148,15 @@ class TreeLock:
             self.held = None
 
 
-async def drive(project: Project, run: RunDir, observer: Observer, notices: tuple[str, ...] = ()) -> Stop:
-    """Be the engine of a run until its next outcome."""
+async def drive(
+    project: Project,
+    run: RunDir,
+    observer: Observer,
+    notices: tuple[str, ...] = (),
+    *,
+    granted: Limits | None = None,
+) -> Stop:
+    """Be the engine of a run until its next outcome; `granted` are limits that a person set anew."""
     _refuse_links(project.root)
     record = run.record()
     if record.branch:
@@ -143,7 +169,9 @@ async def drive(project: Project, run: RunDir, observer: Observer, notices: tupl
         keeper = Keeper(run.path, tree.take)
         keeper.attach()
         try:
-            kernel = build_kernel(project, run, record, keeper, observer, (*notices, tree.notice))
+            memory = LoopMemory(project.root, run.id)
+            watchers = Watchers((observer, memory))
+            kernel = build_kernel(project, run, record, keeper, watchers, (*notices, tree.notice), granted)
             stop = await _with_signals(kernel)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
@@ -163,6 +191,7 @@ def build_kernel(
     keeper: Keeper,
     observer: Observer,
     notices: tuple[str, ...],
+    granted: Limits | None = None,
 ) -> Kernel[LoopState]:
     """A kernel with the real world around it."""
     root, workspace = project.root, project.workspace(record)
@@ -188,12 +217,41 @@ def build_kernel(
     snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))
-    checker = GuardedChecker(runner, snapshots, record.allowed) if snapshots else runner
-    world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots)
+    asked = record.loop
+    rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
+    checker = Verifier(runner, snapshots, rules, *_known_verdicts(records))
+    committer = Committer(snapshots, run.id) if snapshots and asked.commit else None
+    world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots, committer)
+    limits = granted or ledger.extended_limits(record.limits, time.time())
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
-    start = Start(started, record.agent.label, record.limits, unwritten, tuple(n for n in notices if n))
-    return Kernel(loop_workflow(record, root), world, ledger, start)
+    start = Start(started, record.agent.label, limits, unwritten, tuple(n for n in notices if n))
+    return Kernel(loop_workflow(record, root, limits), world, ledger, start)
+
+
+def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
+    """The verdict before the first turn, the last one, and the checks that were seen to be flaky."""
+    ended = [record.entry for record in records if isinstance(record.entry, ChecksEnded)]
+    baseline = next((entry.verdict for entry in ended if entry.key == BASELINE), None)
+    flaky = {result.title for entry in ended for result in entry.verdict.results if result.flaky}
+    return baseline, ended[-1].verdict if ended else None, flaky
+
+
+@dataclass(frozen=True)
+class Watchers:
+    """All who look on."""
+
+    observers: tuple[Observer, ...]
+
+    def recorded(self, record: Record) -> None:
+        """Something was journaled."""
+        for observer in self.observers:
+            observer.recorded(record)
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """The agent of a running turn told something."""
+        for observer in self.observers:
+            observer.told(turn, event)
 
 
 def since_documents(records: list[Record]) -> tuple[Record, ...]:
@@ -207,7 +265,7 @@ def frozen_hashes(record: RunRecord) -> dict[str, str]:
     return {
         "run.json": digest(run_record.render(record).encode()),
         "criterion": digest(record.criterion.encode()),
-        "checks": digest("\n".join(check.command for check in record.checks).encode()),
+        "checks": digest("\n".join(check.title for check in record.checks).encode()),
     }
 
 

@@ -187,7 +187,7 @@ class Project:
         return [record for record in records if not types or record["type"] in types]
 
     def turn(self, number: int = 1, run: Path | None = None) -> Path:
-        return (run or self.run) / "turns" / f"{number:05d}-actor"
+        return next(((run or self.run) / "turns").glob(f"{number:05d}-*"))
 
     def git(self, *args: str, cwd: Path | None = None) -> str:
         command = ["git", "-c", "user.name=U", "-c", "user.email=u@example.org", *args]
@@ -414,7 +414,7 @@ touch done.txt
         assert told == {
             "RALPH_RUN": run,
             "RALPH_TURN": f"{run}/00001",
-            "RALPH_ROLE": "actor",
+            "RALPH_ROLE": "implementer",
             "RALPH_TASK": "",
             "RALPH_HAT": "",
             "RALPH_ATTEMPT": "1",
@@ -567,7 +567,7 @@ class TestDetached:
         assert f"ralph logs -f {run}" in begun.out
         eventually(lambda: project.journal("turn.started"))
         status = project.ralph("status", "--json").json["runs"][0]
-        assert (status["state"], status["doing"]) == ("running", "turn 1 (actor)")
+        assert (status["state"], status["doing"]) == ("running", "turn 1 (implementer)")
         follower = project.start("logs", "-f")
         with contextlib.suppress(subprocess.TimeoutExpired):
             follower.wait(timeout=0.5)
@@ -891,7 +891,7 @@ class TestStrangeAgents:
             f"rm {state}; mkdir {state}",
             f"rm {state}; mkfifo {state}",
             "f=.aiwg/ralph/current-loop.json; rm $f; mkdir $f",
-            f"echo junk > {run}/turns/${{RALPH_TURN##*/}}-actor/turn.json",
+            f"echo junk > {run}/turns/${{RALPH_TURN##*/}}-implementer/turn.json",
             f"mkdir -p {run}/checks/iteration-17-1 {run}/checks/iteration-17/1",
             f"mkdir -p {run}/signals/inputs/dir; mkfifo {run}/signals/inputs/fifo",
             f"rm -rf {run}/signals; echo x > {run}/signals",

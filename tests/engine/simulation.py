@@ -23,13 +23,14 @@ from ralph.core.events import DocumentEdited, RunEnded, Stop
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Change, Turn, TurnEnd, TurnResult
+from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
 from ralph.engine.kernel import Kernel, Start, World
 from ralph.engine.ledger import Ledger
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
 from ralph.wiring import since_documents
+from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed
 
@@ -316,7 +317,13 @@ class SimChecker:
         status = CheckStatus.PASSED if check.command in self._sim.tree else CheckStatus.FAILED
         status = self._sim.broken_checks.get(check.command, status)
         reason = "" if status is CheckStatus.PASSED else f"{check.command} is {status}"
-        return CheckResult(check.command, status, self._sim.check_seconds, 0, reason, f"output of {check.command}")
+        output = f"output of {check.command}, {len(self._sim.processes)} {_word(len(self._sim.processes))}"
+        return CheckResult(check.title, status, self._sim.check_seconds, 0, reason, output, command=check.command)
+
+
+def _word(number: int) -> str:
+    """A word that is another for every number: failures that are not the same."""
+    return "".join("abcdefghij"[int(digit)] for digit in str(number))
 
 
 class SimMailbox:
@@ -348,6 +355,9 @@ class SimSnapshots:
     def take(self, label: str) -> Change:
         self.labels.append(label)
         return Change(f"snapshot-{len(self.labels)}", files=1, added=2, removed=1)
+
+    def changed_files(self) -> Sequence[FileStat]:
+        return [FileStat("works.py", 2, 1)]
 
 
 @dataclass
@@ -381,6 +391,7 @@ class Simulation:
         task: str = "make it work",
         most_turns: int = 60,
         clock: VirtualClock | None = None,
+        **fixed: Any,
     ) -> None:
         self.root = root
         self.run_dir = root / ".ralph" / "runs" / loop_id
@@ -392,6 +403,7 @@ class Simulation:
         self.snapshots = SimSnapshots() if snapshots else None
         self.most_turns = most_turns
         self.check_seconds = 1.0
+        self.power_was_lost = False
         self.tree: set[str] = set()
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
@@ -403,8 +415,8 @@ class Simulation:
         self.loop = Loop(
             task,
             tuple(Check(command) for command in checks),
-            prompts.load("loop-actor", root),
-            Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds),
+            {name: prompts.load(name, root) for name in NAMES},
+            Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds, **fixed),
         )
         self.workflow = workflow or self.loop
 
@@ -438,8 +450,10 @@ class Simulation:
         )
         resumed = any(isinstance(record.entry, RunStarted) for record in records)
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
-        start = Start(entry, "simulated", self.limits, since_documents(records), self.notices)
-        return Kernel(self.workflow, world, Ledger.of(self.limits, records), start)
+        ledger = Ledger.of(self.limits, records)
+        limits = ledger.extended_limits(self.limits, self.clock.now())
+        start = Start(entry, "simulated", limits, since_documents(records), self.notices)
+        return Kernel(self.workflow, world, ledger, start)
 
     def tell(self, process: Process) -> None:
         """An agent tells what it used."""

@@ -99,7 +99,7 @@ class TestTheLoop:
         sim = Simulation(tmp_path, [Play(), Play(works)], snapshots=True)
         sim.run()
         assert sim.snapshots is not None
-        assert sim.snapshots.labels == ["before the run", "turn 1 (actor)", "turn 2 (actor)"]
+        assert sim.snapshots.labels == ["before the run", "turn 1 (implementer)", "turn 2 (implementer)"]
         assert [ended.result.change.snapshot for ended in sim.entries(TurnEnded) if ended.result.change] == [
             "snapshot-2",
             "snapshot-3",
@@ -858,7 +858,7 @@ class TestTurnsSideBySide:
 
 def test_a_template_with_an_unknown_variable_is_refused_before_any_turn(tmp_path: Path) -> None:
     sim = Simulation(tmp_path, [Play(works)])
-    sim.workflow = Loop(sim.loop.task, sim.loop.checks, "{{tusk}}", sim.loop.fixed)
+    sim.workflow = replace(sim.loop, prompts={**sim.loop.prompts, "loop-actor": "{{tusk}}"})
     with pytest.raises(UsageError, match="tusk"):
         sim.run()
     assert sim.processes == {}

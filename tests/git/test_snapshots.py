@@ -9,65 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from repos import REAL_GIT, REF, RUN, git, held, opened, tree, write
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.turns import Change
 from ralph.git.command import Git, GitError, disk
 from ralph.git.snapshots import Snapshots
-
-RUN = "261115-093000-k3x9"
-REF = f"refs/ralph/{RUN}"
-REAL_GIT = shutil.which("git") or "git"
-
-
-@pytest.fixture(autouse=True)
-def no_configuration_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-
-
-def git(cwd: Path, *args: str) -> str:
-    identity = ("-c", "user.name=User", "-c", "user.email=user@example.org")
-    done = subprocess.run([REAL_GIT, *identity, *args], cwd=cwd, capture_output=True, check=True)
-    return os.fsdecode(done.stdout).rstrip("\n")
-
-
-def write(root: Path, files: dict[str, str | bytes]) -> None:
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
-def opened(root: Path, workspace: Path | None = None) -> Snapshots:
-    return Snapshots.open(root, workspace or root, RUN, root / ".ralph" / "runs" / RUN)
-
-
-def tree(root: Path) -> dict[str, bytes | str]:
-    """All that is in a work tree, but for git's and Ralph's own."""
-    paths = [path for path in root.rglob("*") if not {".git", ".ralph"} & set(path.relative_to(root).parts)]
-    files = [path for path in paths if path.is_symlink() or not path.is_dir()]
-    return {
-        str(path.relative_to(root)): os.readlink(path) if path.is_symlink() else path.read_bytes() for path in files
-    }
-
-
-def held(root: Path, sha: str | None) -> set[str]:
-    listed = git(root, "ls-tree", "-r", "-z", "--name-only", str(sha))
-    return {name for name in listed.split("\0") if name}
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    root = tmp_path / "repo"
-    root.mkdir()
-    git(root, "init", "-q", "-b", "main")
-    write(root, {"a.txt": "one\ntwo\n", "src/b.py": "b = 1\n", ".gitignore": "*.log\n"})
-    git(root, "add", "-A")
-    git(root, "commit", "-q", "-m", "first")
-    return root
 
 
 @pytest.fixture
@@ -488,6 +435,42 @@ def test_diff_between_snapshots_and_with_the_tree_as_it_is(repo: Path) -> None:
     git(repo, "config", "diff.external", "false")
     git(repo, "config", "diff.noprefix", "true")
     assert "diff --git a/a.txt b/a.txt" in opened(repo).diff(base, first)
+
+
+def test_changed_files_are_counted_one_by_one_and_moves_are_followed(repo: Path) -> None:
+    odd = os.fsdecode(b'tab\t\xff\n"name')
+    write(repo, {"old name.py": "".join(f"{n}\n" for n in range(50)), "gone": "a\nb\n", "bin": b"\0\1", odd: "x\n"})
+    snapshots = opened(repo)
+    assert snapshots.changed_files() == []
+    base = snapshots.take("base").snapshot
+    assert snapshots.changed_files() == []
+    (repo / "old name.py").rename(repo / "new\nname.py")
+    with (repo / "new\nname.py").open("a") as file:
+        file.write("more\n")
+    (repo / "gone").unlink()
+    (repo / "a.txt").chmod(0o755)
+    write(repo, {"bin": b"\0\2\n", odd: "y\nz\n"})
+    last = snapshots.take("turn 1").snapshot
+    assert {file.path: (file.added, file.removed) for file in snapshots.files(base, last)} == {
+        "new\nname.py": (1, 0),
+        "gone": (0, 2),
+        "a.txt": (0, 0),
+        "bin": (0, 0),
+        odd: (2, 1),
+    }
+    assert snapshots.changed_files() == snapshots.files(base, last)
+    assert snapshots.changed(base, last)[odd] == (b"x\n", b"y\nz\n")
+    assert snapshots.changed(base, last)["new\nname.py"][0] is None
+
+
+def test_an_agent_cannot_put_other_objects_in_the_place_of_a_snapshot(repo: Path) -> None:
+    snapshots = opened(repo)
+    base = snapshots.take("base").snapshot
+    write(repo, {"a.txt": "weakened\n"})
+    last = snapshots.take("turn 1").snapshot
+    git(repo, "replace", "-f", base, last)
+    assert list(opened(repo).changed(base, last)) == ["a.txt"]
+    assert opened(repo).base() == base
 
 
 def test_diff_does_not_disturb_a_run_under_way(repo: Path) -> None:

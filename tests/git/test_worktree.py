@@ -1,6 +1,5 @@
 """Worktrees of runs: made once, salvaged, and removed only when nothing is lost."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -10,14 +9,6 @@ from ralph.core.errors import UsageError
 from ralph.git.worktree import Worktree, commit_all, create, remove
 
 RUN = "261115-093000-k3x9"
-
-
-@pytest.fixture(autouse=True)
-def no_configuration_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 
 
 def git(cwd: Path, *args: str) -> str:
@@ -144,7 +135,9 @@ def test_commit_all_is_the_users_and_asks_no_hook(repo: Path) -> None:
     made = create(repo, RUN)
     (made.path / "new").write_text("x")
     sha = commit_all(made, "# title\n\nbody\n")
-    assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == "Ada <ada@example.org>\n# title\n\nbody"
+    assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == (
+        f"Ada <ada@example.org>\n# title\n\nbody\n\nRalph-Run: {RUN}"
+    )
 
 
 def test_commit_all_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:

@@ -26,20 +26,22 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnResult
+from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.report import cost, duration
-from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, HOME, QUOTED, Loop, failure_text
+from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, HOME, Loop
 from ralph.workflows.loop.state import REMEMBERED, Fixed, Iteration, LoopState, Phase, read_state, state_json
+from ralph.workflows.loop.verdicts import QUOTED, failure_text
 
 NOW = 1_800_000_000.0
 FIXED = Fixed("261115-093000-k3x9", "`make` passes", 10, NOW, 3600.0)
-TEMPLATE = (resources.files("ralph.prompts") / "loop-actor.md").read_text()
-LOOP = Loop("fix it", (Check("make"), Check("lint")), TEMPLATE, FIXED)
+PROMPTS = {name: (resources.files("ralph.prompts") / f"{name}.md").read_text() for name in NAMES}
+LOOP = Loop("fix it", (Check("make"), Check("lint")), PROMPTS, FIXED)
 
 
 def verdict(*statuses: CheckStatus, output: str = "said this") -> Verdict:
     commands = [check.command for check in LOOP.checks]
     results = [
-        CheckResult(command, status, 0.1, 1, f"it is {status}", output)
+        CheckResult(f"`{command}` passes", status, 0.1, 1, f"it is {status}", output, command=command)
         for command, status in zip(commands, statuses, strict=False)
     ]
     return Verdict(tuple(results))
@@ -53,7 +55,7 @@ EMPTY = Verdict(())
 
 
 def turn(end: TurnEnd = TurnEnd.FINISHED, **values: Any) -> TurnEnded:
-    return TurnEnded("iteration-2", 3, "actor", 1, TurnResult(end, NOW, NOW + 2.0, **values))
+    return TurnEnded("iteration-2", 3, "implementer", 1, TurnResult(end, NOW, NOW + 2.0, **values))
 
 
 def checks(result: Verdict) -> ChecksEnded:
@@ -118,7 +120,7 @@ class TestEveryPhaseWithEveryEvent:
             if LOOP.state_path in changes.documents:
                 read = read_state(changes.documents[LOOP.state_path], "state.json", FIXED)
                 assert read == changes.state, name
-            for path, text in {**changes.documents, **changes.copies}.items():
+            for path, text in {**changes.documents, **changes.aside.copies}.items():
                 assert path.startswith(f"{HOME}/"), name
                 assert text.endswith("\n"), name
 
@@ -280,7 +282,7 @@ class TestLoading:
 
     def test_the_seed_fields_are_there_for_tools_of_others(self) -> None:
         changes = LOOP.accept(STATES["verify"], checks(FAILED), NOW)
-        copy = json.loads({**changes.documents, **changes.copies}[f"{HOME}/current-loop.json"])
+        copy = json.loads({**changes.documents, **changes.aside.copies}[f"{HOME}/current-loop.json"])
         assert {name: copy[name] for name in ("active", "task", "maxIterations", "currentIteration")} == {
             "active": True,
             "task": "fix it",
@@ -338,7 +340,7 @@ class TestThePrompt:
         decision = loop.decide(state, NOW)
         assert isinstance(decision, StartTurns)
         (request,) = decision.turns
-        assert (request.role, request.counts, request.key) == ("actor", True, f"iteration-{state.iteration}")
+        assert (request.counts, request.key) == (True, f"iteration-{state.iteration}")
         return request.prompt
 
     def test_it_has_the_task_the_checks_the_failure_and_the_lessons(self) -> None:
@@ -351,17 +353,7 @@ class TestThePrompt:
 
     def test_an_unknown_variable_in_a_template_is_refused(self) -> None:
         with pytest.raises(UsageError, match="tusk"):
-            self.prompt(STATES["act"], replace(LOOP, template="{{tusk}}"))
-
-    def test_it_does_not_grow_with_the_run(self) -> None:
-        state, lengths = LOOP.accept(STATES["baseline"], checks(FAILED), NOW).state, []
-        loud = verdict(CheckStatus.FAILED, CheckStatus.FAILED, output="x" * 6000)
-        for _ in range(40):
-            answer = {"summary": "s" * 2000, "learned": "l" * 2000, "next": "n" * 2000}
-            state = LOOP.accept(state, turn(answer=answer), NOW).state
-            state = LOOP.accept(state, checks(loud), NOW).state
-            lengths.append(len(self.prompt(state)))
-        assert lengths[-1] - lengths[9] < 20
+            self.prompt(STATES["act"], replace(LOOP, prompts={**PROMPTS, "loop-actor": "{{tusk}}"}))
 
     @settings(deadline=None, max_examples=50)
     @given(st.integers(1, 8), st.integers(0, 20_000))

@@ -1,43 +1,96 @@
-"""`ralph abort`: end a run for good."""
+"""`ralph abort`: end a run for good, and take its changes back where that is asked for."""
 
-import io
+import sys
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from ralph.cli.console import here, json_option, say_json
-from ralph.cli.view import PlainView
+from ralph.cli.restore import at_rest, say_written
+from ralph.core.entries import Record
 from ralph.core.errors import UsageError
-from ralph.core.limits import Limits
 from ralph.core.signals import SignalType
-from ralph.store.runs import RunDir
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Turn
+from ralph.git.commits import TakenOff, take_off
+from ralph.git.snapshots import Restored
+from ralph.store.runs import Project, RunDir
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What was taken back of a run."""
+
+    files: Restored
+    history: TakenOff
 
 
 @click.command("abort")
 @click.argument("run", required=False)
 @click.option("--message", default="", help="Why; it is kept in the journal.")
+@click.option(
+    "--revert/--keep-changes",
+    help="Bring every file back as it was before the run, also of one that is over; or leave them as they are.",
+)
+@click.option("--yes", is_flag=True, help="Revert without asking.")
 @json_option
-def command(run: str | None, message: str, as_json: bool) -> int:
+def command(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
     """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are."""
     project = here()
     chosen = project.only((r for r in project.runs() if r.can_go_on), "abort", run)
     outcome = chosen.outcome()
-    if outcome and not outcome.resumable:
-        raise UsageError(f"run {chosen.id} is over: {outcome}", todo="there is nothing to abort")
-    if chosen.alive:
-        chosen.mailbox.post(SignalType.ABORT, message or "aborted by `ralph abort`")
-        _wait_until_over(chosen)
+    over = outcome is not None and not outcome.resumable
+    if over and not revert:
+        todo = f"there is nothing to abort; `ralph abort {chosen.id} --revert` takes its changes back"
+        raise UsageError(f"run {chosen.id} is over: {outcome}", todo=todo)
+    if revert:
+        _ask(chosen, yes=yes)
+    if not over:
+        _end(project, chosen, message or "aborted by `ralph abort`")
+    reverted = _revert(project, chosen) if revert else None
+    if as_json:
+        _say_json(chosen, reverted)
+    else:
+        _say(chosen, reverted)
+    return 0
+
+
+class _Nobody:
+    """Who looks on while a run without an engine is ended."""
+
+    def recorded(self, record: Record) -> None:
+        """What is journaled is not shown."""
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """Nor is what an agent still says."""
+
+
+def _ask(run: RunDir, *, yes: bool) -> None:
+    """Have a person agree, before anything is done."""
+    if not run.record().snapshots:
+        todo = f"it was started with --no-snapshots; `ralph abort {run.id}` ends it and leaves the files"
+        raise UsageError(f"run {run.id} has no snapshots to go back to", where=str(run.path), todo=todo)
+    if yes:
+        return
+    what = f"Every file goes back to what it was before run {run.id}, also where you changed it yourself since."
+    if not sys.stdin.isatty():
+        todo = f"give --yes; `ralph diff {run.id}` shows what would be taken back"
+        raise UsageError("nobody is here to agree", where=what, todo=todo)
+    if not click.confirm(f"{what}\nGo ahead?", err=True):
+        raise click.Abort
+
+
+def _end(project: Project, run: RunDir, message: str) -> None:
+    """End a run, by its engine where it has one."""
+    if run.alive:
+        run.mailbox.post(SignalType.ABORT, message)
+        _wait_until_over(run)
     else:
         from ralph.wiring import abort_on_disk
 
-        abort_on_disk(project, chosen, PlainView(Limits(), io.StringIO()), message or "aborted by `ralph abort`")
-    outcome = chosen.outcome()
-    if as_json:
-        say_json(command="abort", run=chosen.id, outcome=outcome, alive=chosen.alive)
-    else:
-        click.echo(f"Run {chosen.id}: {outcome or 'still ending its turn'}. The files are as the last turn left them.")
-        click.echo(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id}")
-    return 0
+        abort_on_disk(project, run, _Nobody(), message)
 
 
 def _wait_until_over(run: RunDir) -> None:
@@ -45,3 +98,48 @@ def _wait_until_over(run: RunDir) -> None:
     deadline = time.monotonic() + 60
     while run.alive and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def _revert(project: Project, run: RunDir) -> Reverted:
+    """Make the tree what it was before the run: the files, then the branch where only the run committed to it."""
+    if run.alive:
+        todo = f"once it is over: `ralph abort {run.id} --revert`"
+        raise UsageError(f"run {run.id} is still ending its turn; nothing was taken back", todo=todo)
+    with at_rest(project, run) as snapshots:
+        files = snapshots.restore(snapshots.base() or "", "revert")
+        return Reverted(files, take_off(snapshots, run.id))
+
+
+def _say_json(run: RunDir, reverted: Reverted | None) -> None:
+    facts: dict[str, Any] = {
+        "run": run.id,
+        "outcome": run.outcome(),
+        "alive": run.alive,
+        "reverted": reverted is not None,
+    }
+    if reverted:
+        notices = (*reverted.files.notices, *reverted.history.notices)
+        facts |= {"before": reverted.files.before, "files": reverted.files.files}
+        facts |= {"commits": reverted.history.commits, "notices": notices}
+    say_json(command="abort", **facts)
+
+
+def _say(run: RunDir, reverted: Reverted | None) -> None:
+    outcome = run.outcome() or "still ending its turn"
+    if reverted is None:
+        click.echo(f"Run {run.id}: {outcome}. The files are as the last turn left them.")
+        click.echo(f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert")
+        return
+    files, history = reverted.files, reverted.history
+    click.echo(f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} were written.")
+    say_written(files)
+    for notice in history.notices:
+        click.echo(f"note: {notice}")
+    back = f"ralph undo {run.id}" if files.files else ""
+    if history.commits:
+        click.echo(
+            f"{len(history.commits)} commits of the run were taken off the branch; the last was {history.commits[0]}."
+        )
+        back = f"{back}   git reset {history.commits[0][:12]}".strip()
+    if back:
+        click.echo(f"Next:   {back} (takes this back)")

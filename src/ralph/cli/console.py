@@ -1,16 +1,30 @@
 """What all commands share: the project around us, and how JSON is printed."""
 
 import json
+import math
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from ralph.core.errors import UsageError
 from ralph.store.runs import Project
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+N = TypeVar("N", int, float)
+
+
+def positive(name: str, given: N | None, default: N | None) -> N | None:
+    """An option's value, or the configured one; zero and less are refused by name."""
+    if given is None:
+        return default
+    if not 0 < given < math.inf:
+        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
+    return given
 
 
 def here() -> Project:

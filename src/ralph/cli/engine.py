@@ -12,12 +12,15 @@ import click
 
 from ralph.cli.console import say_json
 from ralph.cli.view import view_for
-from ralph.cli.words import closing
+from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
-from ralph.core.errors import RalphError, UsageError
+from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
+from ralph.documents.run_record import RunRecord
+from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
-from ralph.wiring import drive
+from ralph.wiring import drive, loop_workflow
 
 
 def refuse_inside_a_turn() -> None:
@@ -30,11 +33,15 @@ def refuse_inside_a_turn() -> None:
         )
 
 
-def work_on(project: Project, run: RunDir, notices: tuple[str, ...], *, as_json: bool) -> int:
+def work_on(
+    project: Project, run: RunDir, notices: tuple[str, ...], *, as_json: bool, granted: Limits | None = None
+) -> int:
     """Drive a run in the foreground and say how it ended."""
     record = run.record()
-    with view_for(record.limits, as_json=as_json) as view:
-        stop = asyncio.run(drive(project, run, view, notices))
+    limits = granted or record.limits
+    teller = teller_for(project, record, limits)
+    with view_for(teller, limits, as_json=as_json) as view:
+        stop = asyncio.run(drive(project, run, view, notices, granted=granted))
     report = next((path for path in view.documents if "completion-" in path), "")
     if as_json:
         spent = to_plain(view.ended.spent) if view.ended else {}
@@ -48,19 +55,18 @@ def work_on(project: Project, run: RunDir, notices: tuple[str, ...], *, as_json:
             report=report,
         )
     elif view.ended:
-        verification = _verification(project, run)
-        click.echo("\n" + "\n".join(closing(view.ended, run.id, report, verification)))
+        click.echo("\n" + "\n".join(teller.closing(view.ended, report)))
     if record.branch and not as_json:
         click.echo(f"Work:   on the branch {record.branch}; merge it with: git merge {record.branch}")
     return stop.outcome.exit_code
 
 
-def detach(project: Project, run: RunDir, *, as_json: bool) -> int:
+def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = ()) -> int:
     """Start an engine that outlives this terminal, and wait only until it has taken the run up."""
     log = run.path / "engine.log"
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ralph", "resume", run.id, "--json"],
+            [sys.executable, "-P", "-m", "ralph", "resume", run.id, "--json", *options],
             cwd=project.root,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -92,9 +98,16 @@ def _why(log: Path) -> RalphError:
     return error
 
 
-def _verification(project: Project, run: RunDir) -> str:
-    from ralph.wiring import loop_workflow
-
-    loop = loop_workflow(run.record(), project.root)
+def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
+    """Who tells what happens in a run: from where its documents are, or from its beginning."""
+    loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
-    return loop.load({loop.state_path: path.read_text()}).failure if path.exists() else ""
+    try:
+        text = "" if from_the_start else read_limited(path).decode(errors="replace")
+    except (OSError, StateError):
+        text = ""
+    documents = {loop.state_path: text} if text else {}
+    try:
+        return Teller(loop, loop.load(documents))
+    except StateError:
+        return Teller(loop, loop.load({}))

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ralph.cli.console import clock_time, here, json_option
-from ralph.cli.words import narrate
+from ralph.cli.engine import teller_for
+from ralph.cli.words import Teller
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError, UsageError
@@ -30,12 +31,13 @@ def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
     if not run and not runs:
         raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
     chosen = project.run(run) if run else runs[-1]
-    most = None if as_json else chosen.record().limits.iterations
+    record = chosen.record()
+    teller = teller_for(project, record, record.limits, from_the_start=True)
     for line in _lines(chosen, follow):
         if as_json:
             click.echo(json.dumps(line, ensure_ascii=False))
         else:
-            _print(line, most)
+            _print(line, teller)
     if output and not as_json:
         _print_outputs(chosen)
     return 0
@@ -55,14 +57,14 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
         time.sleep(0.1)
 
 
-def _print(line: dict[str, Any], most: int | None) -> None:
+def _print(line: dict[str, Any], teller: Teller) -> None:
     try:
         at = moment(line["at"])
         record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         click.echo(f"?         a line that is not Ralph's: {str(line)[:120]}")
         return
-    for text in narrate(record, most):
+    for text in teller.lines(record):
         click.echo(f"{clock_time(at)}  {text}" if text else "")
     if isinstance(record.entry, RunEnded):
         click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")

@@ -1,35 +1,54 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
 import difflib
-import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
 from ralph.agents import registry
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, positive, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
-from ralph.documents.run_record import AgentSpec, RunRecord, TurnLimits
+from ralph.documents.run_record import AgentSpec, LoopSettings, RunRecord, TurnLimits
+from ralph.git.commits import clean_for_commit
+from ralph.git.repository import repository
+from ralph.memory.recall import recall
+from ralph.store.files import read_limited
 from ralph.store.runs import Project
 from ralph.store.settings import give_consent, has_consent, load_config
-from ralph.verify.criterion import compile_criterion
+from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
+from ralph.verify.inputs import input_hashes
 from ralph.wiring import create_run, loop_workflow
-from ralph.workflows.loop.state import Phase
+from ralph.workflows.loop.kinds import TaskType, guess, too_few
+from ralph.workflows.loop.state import OnStuck, Phase
 
 
 @click.command("loop")
 @click.argument("task")
-@click.option("--until", "criterion", required=True, help="Commands in backticks, joined by AND. Use single quotes.")
+@click.option(
+    "--until",
+    "criterion",
+    required=True,
+    help="What must hold: commands in backticks, metrics, files, phrases like 'tests pass', joined by AND; or @FILE.",
+)
+@click.option("--type", "kind", type=click.Choice([*TaskType]), help="The kind of task (else judged by its words).")
+@click.option("--scope", multiple=True, metavar="GLOB", help="Only files that match may be changed; can be repeated.")
+@click.option("--confirm", type=int, help="How often in a row the checks must pass on the same tree (1).")
+@click.option("--on-stuck", type=click.Choice([*OnStuck]), help="What follows when nothing moves any more (stop).")
+@click.option(
+    "--no-stuck", is_flag=True, help="Go on however often the same failure comes; the same as --on-stuck continue."
+)
+@click.option("--reflector", is_flag=True, help="Have a turn of its own reflect on every failed iteration.")
+@click.option("--no-recall", is_flag=True, help="Do not tell the agent what loops before this one learned.")
+@click.option("--commit/--no-commit", "commits", default=None, help="Commit every iteration on the current branch.")
 @click.option("--agent", help="The agent: scripted, or command with --agent-command.")
 @click.option("--agent-command", help="Any program as the agent: prompt on stdin, working in this directory.")
 @click.option("--scenario", help="The scenario file of the scripted agent.")
@@ -52,6 +71,14 @@ from ralph.workflows.loop.state import Phase
 def command(
     task: str,
     criterion: str,
+    kind: str | None,
+    scope: tuple[str, ...],
+    confirm: int | None,
+    on_stuck: str | None,
+    no_stuck: bool,
+    reflector: bool,
+    no_recall: bool,
+    commits: bool | None,
     agent: str | None,
     agent_command: str | None,
     scenario: str | None,
@@ -82,7 +109,7 @@ def command(
     config = load_config(project.root)
     task = sys.stdin.read() if task == "-" else task
     _refuse_blank(task)
-    checks = compile_criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0)
+    asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
     spec = _agent(config, agent, agent_command, scenario)
     limits = Limits(
         positive("--max-iterations", max_iterations, config.limits.iterations),
@@ -97,47 +124,53 @@ def command(
         config.turn.grace_seconds,
     )
 
+    if no_stuck and on_stuck not in (None, OnStuck.CONTINUE):
+        raise UsageError(f"--no-stuck and --on-stuck {on_stuck} exclude each other", todo="give one of them")
+    task_type = TaskType(kind) if kind else guess(task, asked.text)
+    recalls = config.loop.recall and not no_recall
+    loop = LoopSettings(
+        type=task_type,
+        scope=tuple(_scope(glob) for glob in scope),
+        confirm=positive("--confirm", confirm, config.loop.confirm) or 1,
+        on_stuck=OnStuck.CONTINUE if no_stuck else on_stuck or config.loop.on_stuck,
+        reflector=reflector or config.loop.reflector,
+        commit=config.loop.commit if commits is None else commits,
+        recalled=recall(project.root, f"{task} {asked.text}", exclude="", task_type=task_type) if recalls else (),
+        inputs=input_hashes(asked.checks, project.root),
+    )
+    snapshots = config.snapshots and not no_snapshots
+    _refuse_unworkable(project, loop, snapshots=snapshots, in_worktree=worktree)
+
     def record(run: str, workspace: str, branch: str) -> RunRecord:
         return RunRecord(
             id=run,
             workflow="loop",
             task=task,
-            criterion=criterion,
-            checks=checks,
+            criterion=asked.text,
+            checks=asked.checks,
             agent=spec,
             created_at=time.time(),
             workspace=workspace,
             branch=branch,
             limits=limits,
             turn_limits=turn_limits,
-            snapshots=config.snapshots and not no_snapshots,
+            snapshots=snapshots,
             allowed=_allowed(allow, because),
             push=config.push,
+            loop=loop,
         )
 
     if dry_run:
-        return show_plan(project, record("000000-000000", ".", ""), as_json=as_json)
+        return show_plan(project, record("000000-000000", ".", ""), asked.notes, as_json=as_json)
     ask_consent(project, config, spec, yes=yes)
     run, notices = create_run(project, record, in_worktree=worktree)
-    notices = (*notices, *_notices(project, spec, limits, _allowed(allow, because)))
+    notices = (*notices, *asked.notes, *_notices(project, spec, limits, record(run.id, ".", "")))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
     except RalphError:
         if not (run.path / "journal.jsonl").exists():
             project.remove(run)
         raise
-
-
-N = TypeVar("N", int, float)
-
-
-def positive(name: str, given: N | None, default: N | None) -> N | None:
-    """An option's value, or the configured one; zero and less are refused by name."""
-    if given is None:
-        return default
-    if not 0 < given < math.inf:
-        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
-    return given
 
 
 def ask_consent(project: Project, config: Config, spec: AgentSpec, *, yes: bool) -> None:
@@ -162,7 +195,7 @@ def ask_consent(project: Project, config: Config, spec: AgentSpec, *, yes: bool)
     give_consent(project.root, spec.label)
 
 
-def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
+def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
     """What a run would do, and what it could cost at worst."""
     loop = loop_workflow(record, project.root)
     state = loop.load({})
@@ -173,11 +206,14 @@ def show_plan(project: Project, record: RunRecord, *, as_json: bool) -> int:
     tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"
     worst = f"{limits.iterations or 'any number of'} iterations, {tries}; {money}"
     if as_json:
-        say_json(command="plan", settings=asdict(record), prompt=prompt, worst_case=worst)
+        say_json(command="plan", settings=asdict(record), prompt=prompt, worst_case=worst, notes=notes)
         return 0
     click.echo("Checks:")
     for check in record.checks:
-        click.echo(f"  $ {check.command}   (at most {check.timeout:g} s)")
+        click.echo(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
+    for note in notes:
+        click.echo(f"  note: {note}")
+    click.echo(f"Type:       {record.loop.type}")
     click.echo(f"Agent:      {record.agent.label}")
     click.echo(f"Root:       {project.root}")
     click.echo(f"Worst case: {worst}")
@@ -193,8 +229,56 @@ def _agent(config: Config, agent: str | None, agent_command: str | None, scenari
     return registry.choose(agent, agent_command, scenario, Path.cwd())
 
 
-def _notices(project: Project, spec: AgentSpec, limits: Limits, allowed: Mapping[str, str]) -> Iterator[str]:
+def _criterion(text: str, timeout: float, root: Path) -> Criterion:
+    """The criterion that is meant: the text itself, or what is in the file that `@FILE` names."""
+    if not text.startswith("@"):
+        return compile_criterion(text, timeout, root)
+    path = Path.cwd() / text[1:]
+    try:
+        content = read_limited(path, 256 * 1024, follow=True).decode()
+    except OSError as error:
+        raise UsageError(
+            f"the criteria cannot be read: {error.strerror}", where=str(path), todo="give --until @FILE"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UsageError("the criteria are not UTF-8 text", where=str(path), todo="write them as UTF-8") from error
+    return compile_yaml(content, str(path), timeout, root)
+
+
+def _scope(glob: str) -> str:
+    """A pattern of `--scope`, refused where it could never match."""
+    if not glob.strip() or glob.startswith("/") or ".." in glob.split("/"):
+        raise UsageError(
+            f"--scope {glob!r} is no pattern of files in this project", todo="write it like 'src/**' or '*.py'"
+        )
+    return glob
+
+
+def _refuse_unworkable(project: Project, loop: LoopSettings, *, snapshots: bool, in_worktree: bool) -> None:
+    """Refuse what the settings ask for and cannot have here."""
+    if not snapshots and (loop.commit or loop.scope):
+        what = "--commit" if loop.commit else "--scope"
+        raise UsageError(f"{what} needs snapshots of the tree", todo="leave --no-snapshots out (`snapshots: true`)")
+    if not loop.commit:
+        return
+    place = repository(project.root)
+    if place is None:
+        raise UsageError("--commit needs a git repository", where=str(project.root), todo="`git init`, or leave it out")
+    if not in_worktree and (dirty := clean_for_commit(place)):
+        raise UsageError(
+            "--commit needs a tree without uncommitted changes, so that yours and the agent's stay apart",
+            where=", ".join(dirty[:10]),
+            todo="commit them first, or give --worktree",
+        )
+
+
+def _notices(project: Project, spec: AgentSpec, limits: Limits, record: RunRecord) -> Iterator[str]:
     """What a person may not expect."""
+    allowed, loop = record.allowed, record.loop
+    if note := too_few(TaskType(loop.type), limits.iterations):
+        yield note
+    if loop.recalled:
+        yield f"{len(loop.recalled)} lessons of earlier loops are in the prompt (--no-recall leaves them out)"
     if project.root != Path.cwd():
         yield f"agent and checks work in {project.root}, the root of the project"
     for rule, reason in allowed.items():

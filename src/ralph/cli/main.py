@@ -18,9 +18,12 @@ COMMANDS = {
     "status": ("ralph.cli.status", "Show the runs of this project."),
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
     "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),
-    "abort": ("ralph.cli.abort", "End a run for good; files stay as they are."),
+    "abort": ("ralph.cli.abort", "End a run for good; files stay as they are, or go back with --revert."),
+    "report": ("ralph.cli.report", "Show the completion report of a run."),
     "diff": ("ralph.cli.diff", "Show what a run changed."),
     "undo": ("ralph.cli.undo", "Take back the last change that a run made to the files."),
+    "restore": ("ralph.cli.restore", "Bring the files back as an iteration left them, the best one for example."),
+    "reflect": ("ralph.cli.reflect", "Show what loops learned, or the patterns in it."),
     "doctor": ("ralph.cli.doctor", "Check this machine and this project."),
     "clean": ("ralph.cli.clean", "Remove old runs."),
 }

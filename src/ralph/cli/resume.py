@@ -1,28 +1,62 @@
 """`ralph resume`: go on with a run."""
 
+import time
+from dataclasses import asdict, replace
+
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, positive, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import UsageError
+from ralph.core.limits import Limits
 from ralph.core.signals import SignalType
+from ralph.engine.ledger import Ledger
+from ralph.store.journal import read_records
+from ralph.store.runs import RunDir
+
+NONE = Limits(None, None)
 
 
 @click.command("resume")
 @click.argument("run", required=False)
+@click.option("--guidance", metavar="TEXT", help="What the agent should know or do differently from here on.")
+@click.option("--max-iterations", type=int, help="Iterations at most, those already made included.")
+@click.option("--timeout", type=float, help="Active minutes at most, those already used included.")
+@click.option("--max-cost", type=float, help="US dollars at most, those already spent included.")
+@click.option("--max-tokens", type=int, help="Tokens at most, those already used included.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @json_option
-def command(run: str | None, detached: bool, as_json: bool) -> int:
+def command(
+    run: str | None,
+    guidance: str | None,
+    max_iterations: int | None,
+    timeout: float | None,
+    max_cost: float | None,
+    max_tokens: int | None,
+    detached: bool,
+    as_json: bool,
+) -> int:
     """Go on with RUN, or with the only one that can go on.
 
-    A run that ended on a limit gets that allowance once more. One whose engine was killed takes over the agent that is
-    still at work.
+    A run that ended on a limit gets that allowance once more, or the limits that are given here. One whose engine was killed
+    takes over the agent that is still at work.
     """
     refuse_inside_a_turn()
     project = here()
     chosen = project.only((r for r in project.runs() if r.can_go_on and not r.alive), "resume", run)
+    asked = Limits(
+        positive("--max-iterations", max_iterations, None),
+        None if timeout is None else 60 * (positive("--timeout", timeout, None) or 0),
+        None,
+        positive("--max-tokens", max_tokens, None),
+        positive("--max-cost", max_cost, None),
+    )
     if chosen.alive:
-        chosen.mailbox.post(SignalType.RESUME)
+        if asked != NONE:
+            raise UsageError(
+                f"run {chosen.id} is under way: its limits hold until it ends", todo="leave the limits out"
+            )
+        chosen.mailbox.post(SignalType.RESUME, guidance or "")
         if as_json:
             say_json(command="resume", run=chosen.id, signalled=True)
         else:
@@ -39,6 +73,37 @@ def command(run: str | None, detached: bool, as_json: bool) -> int:
     for signal in mailbox.peek():
         if signal.type is SignalType.PAUSE:
             mailbox.settle(signal, "taken back by `ralph resume`")
+    granted = _granted(chosen, asked)
+    if guidance:
+        mailbox.post(SignalType.RESUME, guidance)
     if detached:
-        return detach(project, chosen, as_json=as_json)
-    return work_on(project, chosen, (), as_json=as_json)
+        given = {
+            "--max-iterations": max_iterations,
+            "--timeout": timeout,
+            "--max-cost": max_cost,
+            "--max-tokens": max_tokens,
+        }
+        options = tuple(f"{name}={value}" for name, value in given.items() if value is not None)
+        return detach(project, chosen, as_json=as_json, options=options)
+    return work_on(project, chosen, (), as_json=as_json, granted=granted)
+
+
+def _granted(run: RunDir, asked: Limits) -> Limits | None:
+    """The limits of a run with those that were set anew; one that is used up already is refused."""
+    if asked == NONE:
+        return None
+    record = run.record()
+    records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
+    ledger = Ledger.of(record.limits, records)
+    given = {name: value for name, value in asdict(asked).items() if value is not None}
+    spent = {
+        "iterations": ledger.spent.iterations,
+        "active_seconds": ledger.spent.active_seconds,
+        "cost": ledger.spent.cost,
+        "tokens": ledger.spent.tokens,
+    }
+    for name, value in given.items():
+        if value <= spent[name]:
+            what = name.replace("active_seconds", "seconds of active time")
+            raise UsageError(f"{spent[name]:g} {what} are used already; {value:g} leaves nothing", todo="give more")
+    return replace(ledger.extended_limits(record.limits, time.time()), **given)

@@ -66,7 +66,7 @@ def _doing(words: dict[str, Any]) -> str:
         case "turn.started":
             return f"turn {last.get('turn')} ({last.get('role')})"
         case "checks.started":
-            return "checking " + " AND ".join(map(str, last.get("commands", [])))
+            return "checking " + " AND ".join(map(str, last.get("checks", [])))
         case _:
             return ""
 

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from ralph.cli.words import narrate
+from ralph.cli.words import Teller
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
 from ralph.core.events import ChecksEnded, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
@@ -17,8 +17,8 @@ from ralph.workflows.loop.report import duration
 class PlainView:
     """One line for each thing that happens."""
 
-    def __init__(self, limits: Limits, out: TextIO) -> None:
-        self._limits = limits
+    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
+        self._teller, self._limits = teller, limits
         self._out = out
         self.ended: RunEnded | None = None
         self.documents: list[str] = []
@@ -34,7 +34,7 @@ class PlainView:
         if isinstance(record.entry, RunEnded):
             self.ended = record.entry
             self.documents = list(record.documents)
-        for line in narrate(record, self._limits.iterations):
+        for line in self._teller.lines(record):
             self._line(line)
 
     def told(self, turn: Turn, event: AgentEvent) -> None:
@@ -53,8 +53,8 @@ class PlainView:
 class LiveView(PlainView):
     """The same lines, above one that says what is going on right now."""
 
-    def __init__(self, limits: Limits, out: TextIO) -> None:
-        super().__init__(limits, out)
+    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
+        super().__init__(teller, limits, out)
         from rich.console import Console
         from rich.live import Live
 
@@ -76,8 +76,8 @@ class LiveView(PlainView):
         match record.entry:
             case TurnStarted(role=role, turn=turn):
                 self._do(f"turn {turn}: {role} at work")
-            case ChecksStarted(commands=commands):
-                self._do("checking $ " + " AND ".join(commands))
+            case ChecksStarted(checks=checks):
+                self._do("checking " + " AND ".join(checks))
             case TurnEnded(spent=spent) | ChecksEnded(spent=spent):
                 self._spent = spent
                 self._do("deciding")
@@ -111,7 +111,7 @@ class LiveView(PlainView):
         return Spinner("dots", " · ".join(facts))
 
 
-def view_for(limits: Limits, *, as_json: bool) -> PlainView:
+def view_for(teller: Teller, limits: Limits, *, as_json: bool) -> PlainView:
     """The view that fits where the output goes; with --json, standard output is left to the result."""
     out = sys.stderr if as_json else sys.stdout
-    return LiveView(limits, out) if out.isatty() else PlainView(limits, out)
+    return LiveView(teller, limits, out) if out.isatty() else PlainView(teller, limits, out)

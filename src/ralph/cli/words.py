@@ -1,8 +1,9 @@
-"""How the command line tells what happened in a run: journal records as lines, and the banner at its end."""
+"""How the command line tells what happens in a loop: its journal as lines, a banner around an iteration and at the end."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from ralph.cli.console import clock_time
+from ralph.core.checks import CheckResult
 from ralph.core.entries import (
     ChecksStarted,
     LimitExtended,
@@ -12,72 +13,173 @@ from ralph.core.entries import (
     SnapshotTaken,
     TurnStarted,
 )
-from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import (
+    ChecksEnded,
+    DocumentEdited,
+    Event,
+    RunEnded,
+    SignalTaken,
+    TurnEnded,
+    WorkCommitted,
+)
+from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
-from ralph.workflows.loop.report import cost, duration
+from ralph.workflows.loop.report import changes_text, cost, duration, totals
+from ralph.workflows.loop.rules import HOME, Loop, reopened
+from ralph.workflows.loop.state import LoopState, Phase
+from ralph.workflows.loop.verdicts import how
+
+RULE, DOUBLE = "─" * 60, "═" * 60
+_LIMITS = {
+    Outcome.LIMIT_ITERATIONS: "MAX_ITERATIONS",
+    Outcome.LIMIT_TIME: "TIMEOUT",
+    Outcome.LIMIT_DEADLINE: "DEADLINE",
+    Outcome.LIMIT_COST: "MAX_COST",
+    Outcome.LIMIT_TOKENS: "MAX_TOKENS",
+}
 
 
-def narrate(record: Record, most: int | None) -> list[str]:
-    """A record as the lines that a person reads; none where it is of no interest."""
-    match record.entry:
-        case RunStarted(run=run, resumed=resumed):
-            return [f"run {run} {'goes on' if resumed else 'starts'}"]
-        case LimitExtended(reason=reason):
-            return [f"the limit was extended: {reason}"]
-        case TurnStarted() as entry:
-            kind = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
-            again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-            return ["", f"{_iteration(entry.key, most)}: turn {entry.turn}, {kind}{again}"]
-        case TurnEnded() as entry:
-            return _turn_ended(entry)
-        case ChecksStarted(key=key) if key == "baseline":
-            return ["baseline: checking before any turn"]
-        case ChecksEnded(verdict=verdict):
-            found = [f"  {f.severity.upper()} {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.findings]
-            return [*(line for result in verdict.results for line in _check(result)), *found]
-        case SignalTaken(signal=signal):
-            return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
-        case DocumentEdited(path=path):
-            return [f"{path} was edited by somebody else and taken in"]
-        case Notice(text=text):
-            return [f"note: {text}"]
-        case RunEnded():
-            return []
-        case ChecksStarted() | SnapshotTaken():
-            return []
+@dataclass
+class Teller:
+    """Tells the records of one loop, one after the other; it follows the loop's state to know what was learned."""
+
+    loop: Loop
+    state: LoopState
+
+    def lines(self, record: Record) -> list[str]:
+        """A record as the lines that a person reads; none where it is of no interest."""
+        entry, before = record.entry, self.state
+        if isinstance(entry, RunStarted) and entry.resumed:
+            self.state = reopened(before)
+        elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
+            self.state = self.loop.follow(before, entry)
+        match entry:
+            case RunStarted(run=run, resumed=resumed):
+                return [f"run {run} {'goes on' if resumed else 'starts'}"]
+            case LimitExtended(reason=reason):
+                return [f"the limit was extended: {reason}"]
+            case TurnStarted():
+                return self._turn_started(entry)
+            case TurnEnded():
+                return [*_turn_ended(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
+            case ChecksStarted(key="baseline"):
+                return ["baseline: checking before any turn"]
+            case ChecksStarted(checks=checks):
+                return ["", f"Verifying: {' AND '.join(checks)}"]
+            case ChecksEnded():
+                return self._checked(entry, baseline=before.phase is Phase.BASELINE)
+            case WorkCommitted(commit=commit, notice=notice):
+                return [f"committed as {commit[:10]}" if commit else f"note: not committed: {notice}"]
+            case SignalTaken(signal=signal):
+                return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
+            case DocumentEdited(path=path):
+                return [f"{path} was edited by somebody else and taken in"]
+            case Notice(text=text):
+                return [f"note: {text}"]
+            case SnapshotTaken() | RunEnded():
+                return []
+
+    def _turn_started(self, entry: TurnStarted) -> list[str]:
+        who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
+        line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
+        if not entry.counts or entry.repair or entry.attempt > 1:
+            return ["", line]
+        most, past = self.loop.fixed.most, self.state.iterations
+        head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
+        lines = ["", RULE, head, RULE]
+        if past and past[-1].learnings:
+            lines += ["", f"Previous learnings: {past[-1].learnings}"]
+        return [*lines, "", line]
+
+    def _checked(self, entry: ChecksEnded, *, baseline: bool) -> list[str]:
+        verdict = entry.verdict
+        found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
+        lines = [*map(_check, verdict.results), *found]
+        if baseline:
+            return lines
+        result = "PASS" if verdict.passed else "COULD NOT RUN" if verdict.unrunnable else "FAIL"
+        lines.append(f"Result: {result}")
+        return lines if Phase.REFLECT in (self.state.phase, *self.state.ahead) else [*lines, *self._learned()]
+
+    def _learned(self) -> list[str]:
+        """What the last iteration teaches, and what follows."""
+        state, lines = self.state, [""]
+        last = state.iterations[-1] if state.iterations else None
+        if last and not last.passed and last.learnings:
+            lines += [f"Learning: {last.why or last.learnings}"]
+            lines += [f"Next approach: {last.try_next}"] if last.try_next else []
+        if state.pivot:
+            lines.append("Stuck: the same failure again and again; a fundamentally different approach is asked for.")
+        goes_on = Phase.ACT in (state.phase, *state.ahead)
+        if goes_on and (self.loop.fixed.most is None or state.iteration <= self.loop.fixed.most):
+            lines += ["", f"Continuing to iteration {state.iteration}..."]
+        return [*lines, RULE]
+
+    def closing(self, ended: RunEnded, report: str) -> list[str]:
+        """The banner at the end of a run: what happened, where the evidence is, what to type next."""
+        if ended.outcome.succeeded:
+            return self._complete(ended, report)
+        run, state, spent = self.loop.fixed.loop, self.state, ended.spent
+        limit = _LIMITS.get(ended.outcome)
+        last = state.iterations[-1] if state.iterations else None
+        lessons = [f"- Iteration {i.number}: {i.learnings}" for i in state.iterations[-5:] if i.learnings]
+        return [
+            *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
+            f"Task: {state.task}",
+            f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
+            f"Iterations completed: {spent.iterations}",
+            f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {cost(spent)}",
+            *(("", "Last attempt:", last.action) if last else ()),
+            *(("", "Last failure:", *state.failure.splitlines()[-12:]) if state.failure else ()),
+            *(("", "Learnings accumulated:", *lessons) if lessons else ()),
+            *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
+            *(("", f"Report: {report}") if report else ("",)),
+            f"State saved to: {HOME}/current-loop.json",
+            *(() if ended.outcome.resumable else (f"Next:   ralph diff {run}   (or: ralph abort {run} --revert)",)),
+            DOUBLE,
+        ]
+
+    def _options(self, ended: RunEnded) -> list[str]:
+        run, best = self.loop.fixed.loop, self.state.best
+        most = 2 * (ended.limits.iterations or 10)
+        last = self.state.iterations[-1].number if self.state.iterations else 0
+        options = {
+            Outcome.LIMIT_ITERATIONS: f"- ralph resume {run} --max-iterations {most}",
+            Outcome.AWAITING_GUIDANCE: f'- ralph resume {run} --guidance "what to do differently"',
+            Outcome.STUCK: f'- ralph resume {run} --guidance "what to do differently"',
+        }
+        lines = [options[ended.outcome]] if ended.outcome in options else []
+        lines += [f"- ralph resume {run}   (continue from here)"]
+        if best and best.number != last:
+            lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
+        return [*lines, f"- ralph abort {run}   (--revert takes its changes back)", f"- ralph diff {run}"]
+
+    def _complete(self, ended: RunEnded, report: str) -> list[str]:
+        state, spent, total = self.state, ended.spent, totals(ended)
+        return [
+            *(DOUBLE, "Ralph Loop: COMPLETE", DOUBLE, ""),
+            f"Task: {state.task}",
+            f"Status: {'SUCCESS' if ended.outcome is Outcome.SUCCESS else _headline(ended.outcome)} ({ended.reason})",
+            f"Iterations: {spent.iterations}",
+            f"Duration: {duration(spent.active_seconds)}",
+            *("", "Verification:", *state.verification.splitlines()[-12:], ""),
+            "Summary:",
+            f"- Files modified: {total.files}",
+            f"- Total changes: +{total.added}, -{total.removed}",
+            f"- Turns: {spent.turns}, cost {cost(spent)}",
+            *(("", f"Report: {report}") if report else ("",)),
+            f"Next:   ralph diff {self.loop.fixed.loop}",
+            DOUBLE,
+        ]
 
 
-def closing(ended: RunEnded, run: str, report: str, verification: str = "") -> list[str]:
-    """The banner at the end of a run: what happened, where the evidence is, what to type next."""
-    head = "COMPLETE" if ended.outcome.succeeded else ended.outcome.upper().replace("-", " ")
-    spent = ended.spent
-    lines = [
-        "═" * 60,
-        f"Ralph loop: {head}",
-        "═" * 60,
-        f"{ended.reason}",
-        f"Iterations {spent.iterations} · turns {spent.turns} · {duration(spent.active_seconds)} · cost {cost(spent)}",
-    ]
-    if verification and not ended.outcome.succeeded:
-        lines += ["", *verification.strip().splitlines()[-12:]]
-    lines += ["", f"Report: {report}"] if report else [""]
-    if ended.outcome.succeeded:
-        lines.append(f"Next:   ralph diff {run}")
-    elif ended.outcome.resumable:
-        lines.append(f"Next:   ralph resume {run}   (or: ralph abort {run}, ralph diff {run})")
-    return lines
-
-
-def _iteration(key: str, most: int | None) -> str:
-    name, _, number = key.rpartition("-")
-    return f"{name} {number}/{most}" if most and name == "iteration" else key.replace("-", " ")
+def _headline(outcome: Outcome) -> str:
+    return outcome.upper().replace("-", " ")
 
 
 def _turn_ended(entry: TurnEnded) -> list[str]:
     result = entry.result
     facts = [f"turn {entry.turn} {result.end} after {duration(result.seconds)}"]
-    if result.change:
-        facts.append(f"{result.change.files} files, +{result.change.added}, -{result.change.removed}")
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
@@ -85,15 +187,17 @@ def _turn_ended(entry: TurnEnded) -> list[str]:
     lines = ["  " + " · ".join(facts)]
     if result.error and result.end is not TurnEnd.STOPPED:
         lines.append(f"  {result.error}")
-    if result.answer:
-        lines.append(f"  says: {result.answer.get('summary', '')}")
     if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
-    return lines
+    if not entry.counts or entry.retry_at is not None:
+        return lines
+    change = result.change
+    said = str((result.answer or {}).get("summary", "")) or "(it did not say)"
+    lines += ["", "This iteration:", f"- Approach: {said}"]
+    return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
 
 
-def _check(result: Any) -> list[str]:
-    passed = result.status == "passed"
-    mark = "PASS" if passed else "FAIL" if result.status == "failed" else "????"
-    why = "" if passed else f" ({result.reason})"
-    return [f"  {mark} $ {result.command}  {duration(result.seconds)}{why}"]
+def _check(result: CheckResult) -> str:
+    mark = "PASS" if result.passed else "FAIL" if result.status == "failed" else "????"
+    said = how(result)
+    return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if said == "passed" else f" ({said})")

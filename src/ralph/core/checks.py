@@ -1,5 +1,7 @@
-"""Checks: commands that the engine itself runs, and what came of them."""
+"""Checks: what the engine itself looks at to judge the work, and what came of it."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -7,12 +9,72 @@ from ralph.core.findings import Finding, Severity
 
 
 @dataclass(frozen=True)
-class Check:
-    """One command that must exit with 0."""
+class Measure:
+    """A number that a command prints, and what it must be compared with."""
 
-    command: str
-    """Run by the shell in the workspace, as its author wrote it."""
+    metric: str
+    """A metric that Ralph knows (`coverage`), or a regular expression between slashes whose first group is the number."""
+    comparator: str
+    """One of `>=`, `>`, `<=`, `<`, `==`."""
+    target: float
+    unit: str = ""
+    """`%`, or nothing."""
+
+    @property
+    def title(self) -> str:
+        """As people write it, with the command left out."""
+        return f"{self.metric} {self.comparator} {self.target:g}{self.unit}"
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is good enough."""
+        match self.comparator:
+            case ">=":
+                return value >= self.target
+            case ">":
+                return value > self.target
+            case "<=":
+                return value <= self.target
+            case "<":
+                return value < self.target
+            case _:
+                return math.isclose(value, self.target, abs_tol=1e-9)
+
+    def nearness(self, value: float) -> float:
+        """How near a number comes: 1 where it is good enough, less the farther it is off."""
+        if self.holds(value):
+            return 1.0
+        return 1.0 / (1.0 + abs(value - self.target) / max(abs(self.target), 1.0))
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold: a command that exits with 0, or a file that is there.
+
+    The other fields ask for more: that the command prints nothing, that a number in its output is good enough, that the file
+    contains something.
+    """
+
+    command: str = ""
+    """Run by the shell in the workspace, as its author wrote it; empty where only a file is looked at."""
     timeout: float = 600.0
+    silent: bool = False
+    """Whether the command must also print nothing."""
+    measure: Measure | None = None
+    """The number in its output that counts instead of its exit code."""
+    path: str = ""
+    """The file that must exist, relative to the workspace."""
+    pattern: str = ""
+    """The regular expression that the file must contain."""
+
+    @property
+    def title(self) -> str:
+        """What the check asks for, as people write it."""
+        if self.path:
+            return f"{self.path} contains /{self.pattern}/" if self.pattern else f"file {self.path} exists"
+        if self.measure:
+            measure = self.measure
+            return f"{measure.metric} from `{self.command}` {measure.comparator} {measure.target:g}{measure.unit}"
+        return f"`{self.command}` prints nothing" if self.silent else f"`{self.command}` passes"
 
 
 class CheckStatus(StrEnum):
@@ -25,11 +87,39 @@ class CheckStatus(StrEnum):
     COULD_NOT_RUN = "could-not-run"
 
 
+class Attribution(StrEnum):
+    """What the work did to a check, against how it was before the work."""
+
+    CLEAN = "clean"
+    """It passed before, and still does."""
+    REGRESSED = "regressed"
+    """It passed before, and does not any more."""
+    FIXED = "fixed"
+    """It did not pass before, and does now."""
+    BASELINE_BROKEN = "baseline-broken"
+    """It did not pass before, and does not now."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many tests a check ran, by what it printed."""
+
+    passed: int = 0
+    failed: int = 0
+    """Failures and errors."""
+    skipped: int = 0
+
+    @property
+    def ran(self) -> int:
+        """Those that were not skipped."""
+        return self.passed + self.failed
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """What came of one check."""
 
-    command: str
+    title: str
     status: CheckStatus
     seconds: float
     code: int | None = None
@@ -39,6 +129,41 @@ class CheckResult:
     """The end of what it printed, capped; the whole is in `log`."""
     log: str = ""
     """The file with its output, relative to the run directory."""
+    command: str = ""
+    value: float | None = None
+    """The number that was measured."""
+    nearness: float | None = None
+    """How near that number comes to what was asked for, up to 1."""
+    tests: Counts | None = None
+    flaky: bool = False
+    """Whether it said different things of the same tree."""
+    runs: int = 1
+    """How often it was run for this result."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it holds."""
+        return self.status is CheckStatus.PASSED
+
+    @property
+    def score(self) -> float:
+        """How good this is, from 0 to 1, to compare iterations by."""
+        if self.passed:
+            return 1.0
+        if self.status is not CheckStatus.FAILED:
+            return 0.0
+        if self.nearness is not None:
+            return 0.99 * self.nearness
+        if self.tests and self.tests.ran:
+            return 0.99 * self.tests.passed / self.tests.ran
+        return 0.0
+
+
+def attribution(*, before: bool, now: bool) -> Attribution:
+    """What the work did to a check, by whether it passed before the work and passes now."""
+    if before:
+        return Attribution.CLEAN if now else Attribution.REGRESSED
+    return Attribution.FIXED if now else Attribution.BASELINE_BROKEN
 
 
 @dataclass(frozen=True)
@@ -48,6 +173,8 @@ class Verdict:
     results: tuple[CheckResult, ...]
     findings: tuple[Finding, ...] = ()
     """What the guards found in the work, where the checks pass."""
+    tree: str = ""
+    """The snapshot that was judged."""
 
     @property
     def passed(self) -> bool:
@@ -68,4 +195,14 @@ class Verdict:
     @property
     def failed(self) -> tuple[CheckResult, ...]:
         """The checks that did not pass."""
-        return tuple(r for r in self.results if r.status is not CheckStatus.PASSED)
+        return tuple(r for r in self.results if not r.passed)
+
+    @property
+    def score(self) -> float:
+        """How good the work is, from 0 to 1; work that gamed the checks is worth nothing."""
+        return 0.0 if self.gamed or not self.results else mean([result.score for result in self.results])
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """The average."""
+    return sum(numbers) / len(numbers)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded, WorkCommitted
 from ralph.core.limits import Limits
 
 
@@ -50,7 +50,7 @@ class ChecksStarted:
     """The engine begins to run checks."""
 
     key: str
-    commands: tuple[str, ...]
+    checks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ Entry = (
     | Notice
     | TurnEnded
     | ChecksEnded
+    | WorkCommitted
     | SignalTaken
     | DocumentEdited
     | RunEnded
@@ -91,6 +92,7 @@ NAMES: dict[str, type[Entry]] = {
     "notice": Notice,
     "turn.ended": TurnEnded,
     "checks.ended": ChecksEnded,
+    "work.committed": WorkCommitted,
     "signal.taken": SignalTaken,
     "document.edited": DocumentEdited,
     "run.ended": RunEnded,

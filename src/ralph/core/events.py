@@ -8,7 +8,7 @@ from ralph.core.checks import Check, Verdict
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal
-from ralph.core.turns import TurnRequest, TurnResult
+from ralph.core.turns import FileStat, TurnRequest, TurnResult
 
 S = TypeVar("S")
 
@@ -29,6 +29,16 @@ class RunChecks:
 
 
 @dataclass(frozen=True)
+class Commit:
+    """What was changed up to a snapshot should be committed to the branch of the workspace."""
+
+    key: str
+    iteration: int
+    snapshot: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """The run is over, and why."""
 
@@ -36,7 +46,7 @@ class Stop:
     reason: str
 
 
-Decision = StartTurns | RunChecks | Stop
+Decision = StartTurns | RunChecks | Commit | Stop
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,15 @@ class ChecksEnded:
 
 
 @dataclass(frozen=True)
+class WorkCommitted:
+    """The engine committed what was changed, or says why it did not."""
+
+    key: str
+    commit: str = ""
+    notice: str = ""
+
+
+@dataclass(frozen=True)
 class SignalTaken:
     """A signal was taken from the mailbox."""
 
@@ -91,9 +110,23 @@ class RunEnded:
     reason: str
     spent: Spent
     limits: Limits
+    files: tuple[FileStat, ...] = ()
+    """The files that differ from before the run, as far as they are worth listing."""
+    more_files: int = 0
+    """How many others there are."""
 
 
-Event = TurnEnded | ChecksEnded | SignalTaken | DocumentEdited | RunEnded
+Event = TurnEnded | ChecksEnded | WorkCommitted | SignalTaken | DocumentEdited | RunEnded
+
+
+@dataclass(frozen=True)
+class Aside:
+    """What is written with documents and not tracked: nothing rests on it."""
+
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """What shows the state to others, by path."""
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Lines that are added to logs, by path."""
 
 
 @dataclass(frozen=True)
@@ -103,5 +136,5 @@ class Changes(Generic[S]):
     state: S
     documents: Mapping[str, str] = field(default_factory=dict)
     """New content by path, relative to the root; written together or not at all."""
-    copies: Mapping[str, str] = field(default_factory=dict)
-    """What only shows the state to others: written by the latest run, and never read back."""
+    aside: Aside = field(default_factory=Aside)
+    """What goes along with them for others to read."""

@@ -42,3 +42,8 @@ class Finding:
     severity: Severity = Severity.ERROR
     excerpt: str = ""
     """The line itself, capped."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as people and editors write it; some findings are about a whole check or branch."""
+        return f"{self.path}:{self.line}" if self.line else self.path

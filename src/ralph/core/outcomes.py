@@ -18,6 +18,9 @@ class Outcome(StrEnum):
     LIMIT_COST = "limit-cost"
     LIMIT_TOKENS = "limit-tokens"
     STUCK = "stuck"
+    """The same failure again and again, also after another approach was asked for."""
+    AWAITING_GUIDANCE = "awaiting-guidance"
+    """Stuck, and told to ask a person (`--on-stuck ask`)."""
     UNVERIFIABLE = "unverifiable"
     """A check could not be run, so nothing can be said about the work."""
     AGENT_UNAVAILABLE = "agent-unavailable"
@@ -58,6 +61,7 @@ EXIT_CODES = {
     Outcome.STUCK: 4,
     Outcome.UNVERIFIABLE: 5,
     Outcome.AGENT_UNAVAILABLE: 6,
+    Outcome.AWAITING_GUIDANCE: 7,
     Outcome.PAUSED: 7,
     Outcome.ABORTED: 8,
     Outcome.FAILED: 9,

@@ -62,6 +62,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class FileStat:
+    """How much of a file was changed."""
+
+    path: str
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
 class TurnResult:
     """What came of a turn."""
 

@@ -35,6 +35,18 @@ class TurnSettings(_Section):
     grace_seconds: float = Field(default=5, ge=0, description="seconds between asking a turn to end and killing it")
 
 
+class LoopSettings(_Section):
+    """How a loop works."""
+
+    confirm: int = Field(default=1, ge=1, le=20, description="how often in a row the checks must pass on the same tree")
+    on_stuck: Literal["stop", "ask", "continue"] = Field(
+        default="stop", description="what follows where the same failure comes again and again"
+    )
+    reflector: bool = Field(default=False, description="whether a turn of its own reflects on every failed iteration")
+    commit: bool = Field(default=False, description="whether every iteration is committed")
+    recall: bool = Field(default=True, description="whether prompts tell what loops before this one learned")
+
+
 class RetentionSettings(_Section):
     """What `ralph clean` keeps."""
 
@@ -50,6 +62,7 @@ class Config(_Section):
     scenario: str | None = Field(default=None, description="the scenario file of the scripted agent")
     limits: LimitSettings = LimitSettings()
     turn: TurnSettings = TurnSettings()
+    loop: LoopSettings = LoopSettings()
     check_timeout: float = Field(default=600, gt=0, description="seconds after which a check is ended")
     snapshots: bool = Field(default=True, description="whether the tree is recorded after every turn")
     push: bool = Field(default=False, description="whether agents may push to remote repositories")

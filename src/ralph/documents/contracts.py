@@ -20,7 +20,18 @@ class LoopAnswer(BaseModel):
     next: str = Field(default="", max_length=2000, description="what you would try next if the checks still fail")
 
 
-CONTRACTS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer}
+class ReflectorAnswer(BaseModel):
+    """What a reflector makes of an iteration that did not succeed."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    why: str = Field(
+        min_length=1, max_length=2000, description="why it failed: the root cause, in one or two sentences"
+    )
+    next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
+
+
+CONTRACTS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
 
 
 @cache

@@ -38,6 +38,26 @@ class TurnLimits:
 
 
 @dataclass(frozen=True)
+class LoopSettings:
+    """What a loop was asked for beside its task and its criterion."""
+
+    type: str = "general"
+    scope: tuple[str, ...] = ()
+    """Patterns of the files that may be changed; empty where all may."""
+    confirm: int = 1
+    """How often in a row the checks must pass on the same tree."""
+    on_stuck: str = "stop"
+    reflector: bool = False
+    """Whether a turn of its own reflects on every failed iteration."""
+    commit: bool = False
+    """Whether every iteration is committed."""
+    recalled: tuple[str, ...] = ()
+    """What loops before this one learned about tasks like it."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """The hashes of files that the checks use and no snapshot holds."""
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """The settings of a run, frozen when it was created."""
 
@@ -59,6 +79,7 @@ class RunRecord:
     """Rules of the guards that a person lifted for this run, with the reason."""
     push: bool = False
     """Whether agents may push to remote repositories."""
+    loop: LoopSettings = field(default_factory=LoopSettings)
     schema: int = SCHEMA
 
 

@@ -24,6 +24,7 @@ from ralph.core.entries import (
 from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
+    Commit,
     DocumentEdited,
     Event,
     RunChecks,
@@ -32,6 +33,7 @@ from ralph.core.events import (
     StartTurns,
     Stop,
     TurnEnded,
+    WorkCommitted,
 )
 from ralph.core.limits import Limits, Usage
 from ralph.core.outcomes import Outcome
@@ -40,11 +42,15 @@ from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger, Work
-from ralph.engine.ports import Checker, Clock, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
+from ralph.engine.ports import Checker, Clock, Committer, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
 from ralph.engine.retry import retry_after
 
+Happening = TurnEnded | ChecksEnded | WorkCommitted
+"""What the kernel waits for."""
 POLL = 0.25
 """Seconds between two looks into the mailbox while turns run."""
+MOST_FILES = 200
+"""How many changed files the end of a run lists."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class World:
     clock: Clock
     observer: Observer
     snapshots: Snapshots | None = None
+    committer: Committer | None = None
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ class Start:
 
     entry: RunStarted
     agent: str
-    granted: Limits
-    """The allowances of the run: the one that it ended on is granted again by a resume."""
+    limits: Limits
+    """The limits from here on: those of the journal, or what a resume grants."""
     unwritten: tuple[Record, ...] = ()
     """Events that were journaled after the documents were last written."""
     notices: tuple[str, ...] = ()
@@ -81,7 +88,7 @@ class Kernel(Generic[S]):
         self.world = world
         self.ledger = ledger
         self._start = start
-        self._jobs: dict[str, asyncio.Task[TurnEnded | ChecksEnded]] = {}
+        self._jobs: dict[str, asyncio.Task[Happening]] = {}
         self._running: dict[int, tuple[Turn, Usage]] = {}
         self._waiting: set[str] = set()
         self._asked: list[Signal] = []
@@ -101,7 +108,9 @@ class Kernel(Generic[S]):
         except StateError:
             await self._stop_turns("stopped")
             raise
-        self._commit(RunEnded(stop.outcome, stop.reason, self.ledger.spent, self.ledger.limits))
+        files = self.world.snapshots.changed_files() if self.world.snapshots else ()
+        listed, more = tuple(files[:MOST_FILES]), max(0, len(files) - MOST_FILES)
+        self._commit(RunEnded(stop.outcome, stop.reason, self.ledger.spent, self.ledger.limits, listed, more))
         return stop
 
     async def step(self) -> Stop | None:
@@ -121,6 +130,9 @@ class Kernel(Generic[S]):
             case RunChecks(key):
                 if key not in self._jobs and not self.ledger.paused:
                     self._jobs[key] = asyncio.create_task(self._check(decision))
+            case Commit(key):
+                if key not in self._jobs and not self.ledger.paused:
+                    self._jobs[key] = asyncio.create_task(self._commit_work(decision))
             case _:
                 assert_never(decision)
         if self._waiting.issuperset(self._jobs) and (stop := self._reason_not_to_wait()):
@@ -141,9 +153,9 @@ class Kernel(Generic[S]):
 
     def _take_up(self) -> None:
         """Journal that this engine is here, and carry on where the journal ends."""
-        extended = self.ledger.extended_limits(self._start.granted, self.world.clock.now())
-        if extended != self.ledger.limits and self.ledger.ended:
-            self._journal(LimitExtended(extended, f"resumed after {self.ledger.ended.outcome}"))
+        if self._start.limits != self.ledger.limits:
+            ended = self.ledger.ended
+            self._journal(LimitExtended(self._start.limits, f"resumed after {ended.outcome}" if ended else "resumed"))
         self._journal(self._start.entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
@@ -227,7 +239,7 @@ class Kernel(Generic[S]):
         reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._jobs else None
         return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
 
-    async def _next_events(self) -> list[TurnEnded | ChecksEnded]:
+    async def _next_events(self) -> list[Happening]:
         """Wait until something happens: a turn or checks end, a signal comes, a limit is reached."""
         waker = asyncio.create_task(self._wake.wait())
         done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
@@ -237,7 +249,7 @@ class Kernel(Generic[S]):
         ended = [key for key, job in self._jobs.items() if job in done]
         return [self._jobs.pop(key).result() for key in ended]
 
-    def _accept(self, events: list[TurnEnded | ChecksEnded]) -> Stop | None:
+    def _accept(self, events: list[Happening]) -> Stop | None:
         stop = None
         for event in events:
             self._commit(self._accounted(event))
@@ -267,7 +279,7 @@ class Kernel(Generic[S]):
                 job.cancel()
         await self._stop_turns("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped")
         for ended in await asyncio.gather(*self._jobs.values(), return_exceptions=True):
-            if isinstance(ended, TurnEnded):
+            if isinstance(ended, TurnEnded | WorkCommitted):
                 self._commit(self._accounted(ended))
             elif isinstance(ended, Exception):
                 raise ended
@@ -338,8 +350,10 @@ class Kernel(Generic[S]):
             return replace(ended, result=result)
         return replace(ended, result=result, retry_at=retry.at, retry_reason=retry.reason)
 
-    def _accounted(self, event: TurnEnded | ChecksEnded) -> TurnEnded | ChecksEnded:
+    def _accounted(self, event: Happening) -> Happening:
         """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
+        if isinstance(event, WorkCommitted):
+            return event
         spent = self.ledger.with_activity(self._activity.take())
         if isinstance(event, ChecksEnded):
             return replace(event, spent=spent)
@@ -371,10 +385,15 @@ class Kernel(Generic[S]):
         return watch
 
     async def _check(self, decision: RunChecks) -> ChecksEnded:
-        self._journal(ChecksStarted(decision.key, tuple(check.command for check in decision.checks)))
+        self._journal(ChecksStarted(decision.key, tuple(check.title for check in decision.checks)))
         with self._activity.working():
             verdict = await self.world.checker.run(decision.key, decision.checks)
         return ChecksEnded(decision.key, verdict)
+
+    async def _commit_work(self, decision: Commit) -> WorkCommitted:
+        if self.world.committer is None:
+            return WorkCommitted(decision.key, notice="nothing can be committed here")
+        return await asyncio.to_thread(self.world.committer.commit, decision)
 
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
@@ -384,11 +403,9 @@ class Kernel(Generic[S]):
         now = self.world.clock.now()
         changes = self.workflow.accept(self.state, event, now)
         entry = replace(event, content="") if isinstance(event, DocumentEdited) else event
-        record = self.world.store.commit(now, entry, changes.documents)
+        record = self.world.store.commit(now, entry, changes.documents, changes.aside)
         self.state = changes.state
         self._note(record)
-        for path, text in changes.copies.items():
-            self.world.store.copy(path, text)
 
     def _journal(self, entry: Entry) -> None:
         self._note(self.world.store.commit(self.world.clock.now(), entry, {}))

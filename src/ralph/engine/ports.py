@@ -5,10 +5,10 @@ from typing import Protocol, TypeVar
 
 from ralph.core.checks import Check, Verdict
 from ralph.core.entries import Entry, Record
-from ralph.core.events import Changes, Decision, Event
+from ralph.core.events import Aside, Changes, Commit, Decision, Event, WorkCommitted
 from ralph.core.signals import Signal
 from ralph.core.stream import AgentEvent
-from ralph.core.turns import Change, Turn, TurnResult
+from ralph.core.turns import Change, FileStat, Turn, TurnResult
 
 S = TypeVar("S")
 
@@ -32,12 +32,8 @@ class Workflow(Protocol[S]):
 class Store(Protocol):
     """Journal and documents, changed together, and what shows them to others."""
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
+    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: Aside | None = None) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
-        ...
-
-    def copy(self, path: str, text: str) -> None:
-        """Write what only shows the state to others."""
         ...
 
     def read(self) -> Mapping[str, str]:
@@ -79,6 +75,18 @@ class Snapshots(Protocol):
 
     def take(self, label: str) -> Change:
         """Record the tree as it is now, and what changed since the last time."""
+        ...
+
+    def changed_files(self) -> Sequence[FileStat]:
+        """What differs from before the run."""
+        ...
+
+
+class Committer(Protocol):
+    """Who commits the work to the user's branch."""
+
+    def commit(self, decision: Commit) -> WorkCommitted:
+        """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
         ...
 
 

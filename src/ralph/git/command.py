@@ -4,11 +4,13 @@ import errno
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 from ralph.core.errors import RalphError, StorageError, UsageError
 from ralph.core.outcomes import Outcome
@@ -85,27 +87,40 @@ class Git:
 
     def _start(self, command: list[str], stdin: bytes, timeout: float) -> Output:
         try:
-            # A session of its own: Ctrl-C is for the engine, and must not break a snapshot in the middle.
-            process = subprocess.Popen(
-                command,
-                cwd=self.cwd,
-                env={**_environment(), **self.env},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            with _whole(stdin) as source:
+                # A session of its own: Ctrl-C is for the engine, and must not break a snapshot in the middle.
+                process = subprocess.Popen(
+                    command,
+                    cwd=self.cwd,
+                    env={**_environment(), **self.env},
+                    stdin=source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
         except FileNotFoundError as error:
             if error.filename != "git":
                 raise
             todo = "install git, or run without it: `--no-snapshots`"
             raise UsageError("git is not installed", todo=todo) from error
         with process, _deadline(process, timeout) as late:
-            out, err = process.communicate(stdin)
+            out, err = process.communicate()
         if late.is_set():
             todo = "see what keeps git busy, then `ralph resume`"
             raise RalphError(f"git did not finish within {timeout:g} s", where=str(self.cwd), todo=todo)
         return Output(process.returncode, out, err)
+
+
+@contextmanager
+def _whole(stdin: bytes) -> Iterator[IO[bytes] | int]:
+    """Input that git reads to its end though the engine is killed: from a pipe it would take a part for the whole."""
+    if not stdin:
+        yield subprocess.DEVNULL
+        return
+    with os.fdopen(os.memfd_create("git"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile() as file:
+        file.write(stdin)
+        file.seek(0)
+        yield file
 
 
 @contextmanager

@@ -40,7 +40,9 @@ class PrivateIndex:
         """What git could not take in, each said once."""
         self.skipped: frozenset[str] = frozenset()
         """The files that could not be read the last time."""
-        self._place, self._own, self._file, self._raw = place, own, file, raw
+        self.raw = raw
+        """Whether line ends are kept as they are on disk, where the user's git would convert them."""
+        self._place, self._own, self._file = place, own, file
         self._claimed = False
         self._known: tuple[object, str] | None = None
 
@@ -61,7 +63,7 @@ class PrivateIndex:
             file = Path(aside) / "index"
             if self._file.exists():
                 shutil.copy2(self._file, file)
-            return PrivateIndex(self.git, self._place, self._own, file, raw=self._raw).tree(latest)
+            return PrivateIndex(self.git, self._place, self._own, file, raw=self.raw).tree(latest)
 
     def files(self) -> set[str]:
         """All that it holds."""
@@ -102,7 +104,7 @@ class PrivateIndex:
         with disk(fresh):
             fresh.unlink(missing_ok=True)
             # Files that git converted on their way in are read again, for the bytes that are on disk.
-            if latest is None and not self._raw and users.exists():
+            if latest is None and not self.raw and users.exists():
                 shutil.copy2(users, fresh)
         if fresh.exists():
             self._see_all(git)

@@ -31,6 +31,11 @@ class Repository:
     private: bool = False
     """Whether Ralph made it, where there was none."""
 
+    @property
+    def git(self) -> Git:
+        """The git command on it, whatever repository an agent may have put around or into it."""
+        return Git(self.top, {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.top)})
+
 
 def repository(path: Path) -> Repository | None:
     """The repository around a directory, if there is one with a work tree."""
@@ -51,6 +56,12 @@ def _one_by_one(path: Path) -> list[str]:
         Git(path).run("rev-parse", "--path-format=absolute", each).out.decode(errors="surrogateescape")[:-1]
         for each in what
     ]
+
+
+def identity(git: Git) -> dict[str, str]:
+    """Who commits for the user: they themselves where git knows them, else Ralph."""
+    anonymous = git.adding("user.useConfigOnly=true").run("var", "GIT_COMMITTER_IDENT", ok=(0, 128)).code
+    return RALPH if anonymous else {}
 
 
 def own_paths(top: Path, *places: Path) -> tuple[str, ...]:

@@ -9,15 +9,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ralph.core.errors import UsageError
-from ralph.core.turns import Change
+from ralph.core.findings import Finding
+from ralph.core.turns import Change, FileStat
+from ralph.git import history
 from ralph.git.command import Git, disk
 from ralph.git.index import PrivateIndex, joined
-from ralph.git.repository import RALPH, Repository, hide, own_paths, repository, shown
+from ralph.git.repository import RALPH, Repository, hide, own_paths, repository
+from ralph.git.restoring import ABSENT, Delta, Restorer, deltas
 
-_ABSENT, _NESTED = "000000", "160000"
 _TRAILER = re.compile(r"^Ralph-(Restores|Position): ([0-9a-f]+)$", re.M)
 _CONFIG = ("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false")
 _LINE_END = {"true": "crlf", "yes": "crlf", "on": "crlf", "1": "crlf", "input": "lf"}
@@ -55,23 +57,18 @@ class Undone:
     restored: Restored
 
 
-@dataclass(frozen=True)
-class _Delta:
-    """The modes of a path in two trees between which it differs."""
-
-    old: str
-    new: str
-
-
 class Snapshots:
     """The snapshots of one run; who takes or restores one holds the run's lock, anyone may read."""
 
     def __init__(self, git: Git, place: Repository, index: PrivateIndex, workspace: Path, ref: str) -> None:
-        self._git, self._place, self._index, self._workspace, self._ref = git, place, index, workspace, ref
+        self.place = place
+        self._git, self._index, self._ref = git, index, ref
+        self._restorer = Restorer(git, place, index, workspace)
         known = git.run("for-each-ref", "--format=%(objectname) %(tree)", ref).text.split()
         self._latest: str | None = known[0] if known else None
         self._tree: str | None = known[1] if known else None
         self._base: str | None = None
+        self._refs: Mapping[str, str] | None = None
 
     @classmethod
     def open(cls, root: Path, workspace: Path, run: str, home: Path) -> "Snapshots":
@@ -82,8 +79,8 @@ class Snapshots:
         hide(place.common, own)
         with disk(home):
             home.mkdir(parents=True, exist_ok=True)
-        where = {"GIT_DIR": str(place.git_dir), "GIT_WORK_TREE": str(place.top)}
-        git = Git(place.top, {**where, **RALPH}, _CONFIG)
+        # Nor may an agent put other objects in the place of ours (`git replace`).
+        git = place.git.adding(*_CONFIG, GIT_NO_REPLACE_OBJECTS="1", **RALPH)
         end = _LINE_END.get(git.run("config", "--get", "core.autocrlf", ok=(0, 1)).text.lower())
         if end:
             # Bytes as they are; files with a `text` attribute get the line ends that they would have got.
@@ -126,12 +123,22 @@ class Snapshots:
 
     def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
         """The files that differ between two snapshots, each with what is in it in both; None where it is absent."""
-        deltas = {
-            path: delta for path, delta in self._deltas(old, new).items() if _NESTED not in (delta.old, delta.new)
-        }
-        before = self.contents(old, [path for path, delta in deltas.items() if delta.old != _ABSENT])
-        after = self.contents(new, [path for path, delta in deltas.items() if delta.new != _ABSENT])
-        return {path: (before.get(path), after.get(path)) for path in deltas}
+        differing = {path: delta for path, delta in deltas(self._git, old, new).items() if not delta.nested}
+        before = {delta.old_object for delta in differing.values() if delta.old != ABSENT}
+        after = {delta.new_object for delta in differing.values() if delta.new != ABSENT}
+        found = self._objects(sorted(before | after))
+        return {path: (found.get(delta.old_object), found.get(delta.new_object)) for path, delta in differing.items()}
+
+    def files(self, old: str, new: str) -> list[FileStat]:
+        """How much of each file changed between two snapshots; one that was moved counts under its new name."""
+        counted = self._git.run("diff-tree", "-r", "-z", "-M", "--numstat", old, new)
+        fields = iter(os.fsdecode(field) for field in counted.out.split(b"\0"))
+        return [_file_stat(field, fields) for field in fields if field]
+
+    def changed_files(self) -> list[FileStat]:
+        """How much of each file differs from before the run, by the last snapshot."""
+        base = self.base()
+        return self.files(base, self._latest) if base and self._latest else []
 
     def paths(self, sha: str) -> list[str]:
         """Every file of a snapshot."""
@@ -139,18 +146,29 @@ class Snapshots:
 
     def contents(self, sha: str, paths: Iterable[str]) -> dict[str, bytes]:
         """What is in files of a snapshot."""
-        asked = [path for path in paths if "\n" not in path]
-        objects = "".join(f"{sha}:{path}\n" for path in asked)
-        out = self._git.run("cat-file", "--batch", stdin=os.fsencode(objects)).out if asked else b""
-        found: dict[str, bytes] = {}
-        at = 0
-        for path in asked:
-            header, at = out[at : out.index(b"\n", at)].split(), out.index(b"\n", at) + 1
-            size = int(header[-1]) if header[-1].isdigit() else -1
-            if size >= 0:
-                found[path] = out[at : at + size]
-                at += size + 1
-        return found
+        named = {f"{sha}:{path}": path for path in paths if "\n" not in path}
+        return {named[name]: data for name, data in self._objects(named).items()}
+
+    def lay_out(self, sha: str, paths: Iterable[str], directory: Path) -> None:
+        """Write files of a snapshot into another directory, with the bytes that they had in the work tree."""
+        git = self._git.adding(GIT_INDEX_FILE=str(directory / ".index"))
+        git.run("read-tree", sha)
+        git.run("checkout-index", "-z", "--stdin", f"--prefix={directory / 'tree'}/", stdin=joined(paths))
+
+    @property
+    def raw(self) -> bool:
+        """Whether line ends are kept as they are on disk, where the user's git would convert them."""
+        return self._index.raw
+
+    def refs(self) -> Mapping[str, str]:
+        """Where HEAD, branches, tags and the stash stood before the run; empty where it was not recorded."""
+        if self._refs is None and (base := self.base()):
+            self._refs = history.read(self._git.run("cat-file", "commit", base).text)
+        return self._refs or {}
+
+    def history(self) -> list[Finding]:
+        """What was done to branches, tags, the stash and HEAD since before the run."""
+        return history.findings(self.place, self.refs())
 
     def undo(self, *, force: bool = False) -> Undone:
         """Take back the latest turn or restore not yet taken back, and nothing that a person did since."""
@@ -161,10 +179,10 @@ class Snapshots:
             raise UsageError("nothing to undo: the tree is where the run began", todo=todo)
         target = entries[step.number - 1]
         before = self._take("before undo", position=step.sha).snapshot
-        wanted, differs = self._deltas(step.sha, target.sha), self._deltas(before, target.sha)
+        wanted, differs = deltas(self._git, step.sha, target.sha), deltas(self._git, before, target.sha)
         writes = {path: delta for path, delta in differs.items() if path in wanted}
-        edited = () if force else self._deltas(step.sha, before)
-        self._refuse_to_lose(writes, edited, force=force)
+        edited = () if force else deltas(self._git, step.sha, before)
+        self._restorer.refuse_to_lose(writes, edited, force=force)
         restored = self._write(target.sha, before, writes, f"undo: {step.label}", position=target.position)
         return Undone(step, restored)
 
@@ -173,18 +191,18 @@ class Snapshots:
         entries = self.log()
         position = entries[-1].position if entries else ""
         before = self._take(f"before {label}", position=position).snapshot
-        writes = self._deltas(before, sha)
+        writes = deltas(self._git, before, sha)
         if not writes:
             return Restored(before, before)
-        self._refuse_to_lose(writes, (), force=True)
+        self._restorer.refuse_to_lose(writes, (), force=True)
         return self._write(sha, before, writes, label)
 
     def drop(self) -> None:
         """Forget the run's snapshots; git frees the space when it next cleans up."""
         self._git.run("update-ref", "-d", self._ref)
         self._index.drop()
-        self._latest = self._tree = self._base = None
-        if self._place.private:
+        self._latest = self._tree = self._base = self._refs = None
+        if self.place.private:
             self._git.run("gc", "--quiet", "--prune=1.day.ago")
 
     def _take(self, label: str, **trailers: str) -> Change:
@@ -196,69 +214,43 @@ class Snapshots:
     def _commit(self, tree: str, label: str, **trailers: str) -> Change:
         subject = "".join(char if char.isprintable() else " " for char in label).strip() or "snapshot"
         notes = "".join(f"Ralph-{key.title()}: {value}\n" for key, value in trailers.items() if value)
+        if not self._latest:
+            notes += history.write(history.record(self.place))
         parent = ("-p", self._latest) if self._latest else ()
-        sha = self._git.run("commit-tree", tree, *parent, stdin=f"{subject}\n\n{notes}".encode()).text
-        with disk(self._place.common):
+        sha = self._git.run("commit-tree", tree, *parent, stdin=os.fsencode(f"{subject}\n\n{notes}")).text
+        with disk(self.place.common):
             # A git that was killed left it: nobody else writes this ref.
-            (self._place.common / f"{self._ref}.lock").unlink(missing_ok=True)
+            (self.place.common / f"{self._ref}.lock").unlink(missing_ok=True)
         self._git.run("update-ref", self._ref, sha, self._latest or "")
         before, self._latest, self._tree = self._tree, sha, tree
         return Change(sha) if before in (None, tree) else self._counted(sha)
+
+    def _write(self, sha: str, before: str, writes: Mapping[str, Delta], label: str, position: str = "") -> Restored:
+        """Bring paths back as a snapshot has them, and record it."""
+        files, notices = self._restorer.write(sha, writes)
+        change = self._commit(self._index.tree(self._latest), label, restores=sha, position=position)
+        return Restored(change.snapshot, before, files, notices)
+
+    def _objects(self, names: Iterable[str]) -> dict[str, bytes]:
+        """What is in objects, by the names they are asked for."""
+        asked = list(names)
+        stdin = os.fsencode("".join(f"{name}\n" for name in asked))
+        out = self._git.run("cat-file", "--batch", stdin=stdin).out if asked else b""
+        found: dict[str, bytes] = {}
+        at = 0
+        for name in asked:
+            header, at = out[at : out.index(b"\n", at)].split(), out.index(b"\n", at) + 1
+            size = int(header[-1]) if header[-1].isdigit() else -1
+            if size >= 0:
+                found[name] = out[at : at + size]
+                at += size + 1
+        return found
 
     def _counted(self, sha: str) -> Change:
         counted = self._git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", f"{sha}^", sha).names
         counts = [line.split("\t", 2)[:2] for line in counted]
         added, removed = (sum(int(pair[side]) for pair in counts if pair[side] != "-") for side in (0, 1))
         return Change(sha, len(counts), added, removed)
-
-    def _deltas(self, old: str, new: str) -> dict[str, _Delta]:
-        listed = self._git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", old, new).names
-        pairs = zip(listed[::2], listed[1::2], strict=True)
-        return {path: _Delta(*modes[1:].split()[:2]) for modes, path in pairs}
-
-    def _refuse_to_lose(self, writes: Mapping[str, _Delta], edited: Iterable[str], *, force: bool) -> None:
-        """Refuse to run over what no snapshot holds, and without `force` over what a person edited."""
-        new = {path for path, delta in writes.items() if delta.old == _ABSENT}
-        in_the_way = {file for path in new for file in _occupants(self._place.top, path)}
-        in_the_way -= writes.keys() - new
-        held = self._index.files() if in_the_way else set()
-        if unheld := (in_the_way - held) | (writes.keys() & self._index.skipped):
-            todo = "move them away, then try again"
-            raise UsageError("files that are in no snapshot are in the way", where=_listing(unheld), todo=todo)
-        if (edits := (in_the_way & held) | (writes.keys() & set(edited))) and not force:
-            todo = "`--force` takes them back all the same; the last snapshot has them as they are now"
-            raise UsageError("files were edited since", where=_listing(edits), todo=todo)
-
-    def _write(self, sha: str, before: str, writes: Mapping[str, _Delta], label: str, position: str = "") -> Restored:
-        """Bring paths back as a snapshot has them, and record it."""
-        nested = {path for path, delta in writes.items() if _NESTED in (delta.old, delta.new)}
-        back = [path for path, delta in writes.items() if delta.new != _ABSENT and path not in nested]
-        gone = [path for path, delta in writes.items() if delta.new == _ABSENT and path not in nested]
-        self._bring_back(sha, back)
-        kept = self._ignored(gone) if any(_is_ignore_file(path) for path in back) else set()
-        self._delete(path for path in gone if path not in kept)
-        change = self._commit(self._index.tree(self._latest), label, restores=sha, position=position)
-        notices = [f"{shown(path)} is a git repository of its own: left as it is" for path in sorted(nested)]
-        notices += [f"{shown(path)} is ignored in the restored tree: left as it is" for path in sorted(kept)]
-        files = tuple(path for path in writes if path not in nested | kept)
-        return Restored(change.snapshot, before, files, tuple(notices))
-
-    def _bring_back(self, sha: str, paths: list[str]) -> None:
-        how = ("--worktree", "--ignore-skip-worktree-bits", "--pathspec-from-file=-", "--pathspec-file-nul")
-        git = self._index.git.adding(GIT_LITERAL_PATHSPECS="1")
-        if paths:
-            git.run("restore", f"--source={sha}", *how, stdin=joined(paths))
-
-    def _ignored(self, paths: Iterable[str]) -> set[str]:
-        """Those that may have been there all along, unseen: a turn only changed which files are ignored."""
-        check = ("check-ignore", "--no-index", "-z", "--stdin")
-        return set(self._git.run(*check, stdin=joined(paths), ok=(0, 1)).names)
-
-    def _delete(self, paths: Iterable[str]) -> None:
-        # Not by `git restore`: it fails on a file whose directory has just become a file or a symlink.
-        with disk(self._place.top):
-            for path in paths:
-                _delete(self._place.top, path, self._workspace)
 
 
 def _place(root: Path, workspace: Path, ref: str) -> Repository:
@@ -281,45 +273,15 @@ def _is_ignored(top: Path, workspace: Path) -> bool:
     return top != workspace and Git(top).run("check-ignore", "-q", str(workspace), ok=(0, 1)).code == 0
 
 
-def _is_ignore_file(path: str) -> bool:
-    return PurePosixPath(path).name == ".gitignore"
-
-
 def _entry(number: int, chunk: str) -> Entry:
     sha, label, rest = chunk.split("\n", 2)
     noted = dict(_TRAILER.findall(rest))
     return Entry(number, sha, label, noted.get("Restores"), noted.get("Position", sha))
 
 
-def _listing(paths: Iterable[str], most: int = 20) -> str:
-    names = sorted(map(shown, paths))
-    more = f", and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _occupants(top: Path, path: str) -> Iterator[str]:
-    """The files that stand where a path is to be written: on it, above it, or in a directory in its place."""
-    here = top
-    for part in PurePosixPath(path).parts:
-        here = here / part
-        if here.is_symlink() or not here.is_dir():
-            if os.path.lexists(here):
-                yield here.relative_to(top).as_posix()
-            return
-    for folder, folders, files in os.walk(here):
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        yield from (Path(folder, name).relative_to(top).as_posix() for name in (*files, *links))
-
-
-def _delete(top: Path, path: str, workspace: Path) -> None:
-    """Delete a file and the directories it leaves empty; never through a symlink, never the workspace."""
-    file = top / path
-    parents = file.parents[: len(PurePosixPath(path).parts) - 1]
-    replaced = file.is_dir() and not file.is_symlink()
-    if replaced or any(parent.is_symlink() or not parent.is_dir() for parent in parents):
-        return
-    file.unlink(missing_ok=True)
-    for parent in parents:
-        if parent == workspace or any(parent.iterdir()):
-            return
-        parent.rmdir()
+def _file_stat(field: str, fields: Iterator[str]) -> FileStat:
+    """One file of `--numstat -z`; where it was moved, both names follow."""
+    added, removed, path = field.split("\t", 2)
+    if not path:
+        _, path = next(fields), next(fields)
+    return FileStat(path, *(int(count) if count.isdigit() else 0 for count in (added, removed)))

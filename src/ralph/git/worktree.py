@@ -6,7 +6,7 @@ from pathlib import Path
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, disk
 from ralph.git.index import stage
-from ralph.git.repository import RALPH, hide, own_paths, repository
+from ralph.git.repository import hide, identity, own_paths, repository
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def commit_all(worktree: Worktree, message: str) -> str | None:
     stage(git)
     if git.run("diff-index", "--cached", "--quiet", "HEAD", ok=(0, 1)).code == 0:
         return None
-    anonymous = git.adding("user.useConfigOnly=true").run("var", "GIT_COMMITTER_IDENT", ok=(0, 128)).code
     # Hooks are for work that claims to be right; this saves work as it is, with nobody there to answer.
     commit = ("commit", "--quiet", "--no-verify", "--cleanup=whitespace", "--file=-")
-    git.adding(**RALPH if anonymous else {}).run(*commit, stdin=message.encode(errors="replace"))
+    text = f"{message.rstrip()}\n\nRalph-Run: {worktree.path.name}\n"
+    git.adding(**identity(git)).run(*commit, stdin=text.encode(errors="replace"))
     return git.run("rev-parse", "HEAD").text
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from ralph.core.entries import Entry, Record
 from ralph.core.errors import StateError
-from ralph.core.events import DocumentEdited
-from ralph.store.files import read_limited, remove, storage, to_bytes, to_text, write_atomic
+from ralph.core.events import Aside, DocumentEdited
+from ralph.store.files import open_regular, read_limited, remove, storage, to_bytes, to_text, write_all, write_atomic
 from ralph.store.journal import Journal, hash_in
 
 _ABSENT, _UNREADABLE = "", "unreadable"
@@ -51,8 +51,9 @@ class Documents:
             documents.hashes.update({**record.documents, **record.seen})
         return documents, records
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str]) -> Record:
-        """Journal an entry and write what follows from it, all or nothing."""
+    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: Aside | None = None) -> Record:
+        """Journal an entry and write what follows from it, all or nothing; what is aside only goes along with documents."""
+        aside = aside or Aside()
         if not changes:
             return self.journal.append(at, entry, seen=self._left_alone(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
@@ -66,11 +67,13 @@ class Documents:
             "documents": {
                 path: {"before": before[path], "after": after[path], "content": text} for path, text in changes.items()
             },
+            "aside": {"copies": dict(aside.copies), "lines": dict(aside.lines)},
         }
         write_atomic(self.record_path, json.dumps(ahead).encode())
         self.journal.append_line(line, line_hash)
         for path, data in contents.items():
             self._write(path, data)
+        self._put(aside)
         remove(self.record_path)
         self.hashes.update(after)
         return record
@@ -121,14 +124,28 @@ class Documents:
         self._remember(entry.path)
         return {entry.path: self.hashes[entry.path]}
 
-    def copy(self, path: str, text: str) -> None:
-        """Write what only shows the state to others; it is not tracked, and nothing rests on it."""
+    def _put(self, aside: Aside, *, again: bool = False) -> None:
+        """Write what is not tracked; `again` after a crash, where some of it may be there already."""
+        for path, text in aside.copies.items():
+            target = self._place(path)
+            if target.is_dir():
+                self._set_aside(path, target)
+            write_atomic(target, to_bytes(text), durable=False)
+        for path, line in aside.lines.items():
+            target, data = self._place(path), to_bytes(line)
+            with storage(target):
+                descriptor = open_regular(target, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+                try:
+                    if not (again and _ends_with(descriptor, data)):
+                        write_all(descriptor, data)
+                finally:
+                    os.close(descriptor)
+
+    def _place(self, path: str) -> Path:
         target = self._inside(path)
         with storage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            self._set_aside(path, target)
-        write_atomic(target, to_bytes(text))
+        return target
 
     def _ahead(self) -> dict[str, Any]:
         try:
@@ -137,6 +154,8 @@ class Documents:
             for path, change in ahead["documents"].items():
                 self._inside(path)
                 _ = change["before"], change["after"], to_bytes(change["content"])
+            for path in (*ahead["aside"]["copies"], *ahead["aside"]["lines"]):
+                self._inside(path)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
                 f"the write-ahead record is corrupt ({error})",
@@ -153,6 +172,7 @@ class Documents:
         for path, change in ahead["documents"].items():
             if self._on_disk(path) in (change["before"], _ABSENT):
                 self._write(path, to_bytes(change["content"]))
+        self._put(Aside(**ahead["aside"]), again=True)
         remove(self.record_path)
 
     def _write(self, path: str, data: bytes) -> None:
@@ -183,6 +203,11 @@ class Documents:
         if real != self._real_root and not real.startswith(self._real_root + os.sep):
             raise StateError("a symbolic link leads out of the project", where=str(target), todo="remove it")
         return target
+
+
+def _ends_with(descriptor: int, data: bytes) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size >= len(data) and os.pread(descriptor, len(data), size - len(data)) == data
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -46,22 +46,27 @@ def storage(path: Path) -> Iterator[None]:
         raise
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part."""
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
+    """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part.
+
+    What is not durable is not waited for: after a power cut it may be older, or gone.
+    """
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     with storage(path):
         descriptor = _syscall(os.open, temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
         try:
             try:
                 write_all(descriptor, data)
-                _syscall(os.fsync, descriptor)
+                if durable:
+                    _syscall(os.fsync, descriptor)
             finally:
                 os.close(descriptor)
             _syscall(os.rename, temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        sync_directory(path.parent)
+        if durable:
+            sync_directory(path.parent)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from ralph.core.checks import Check
 from ralph.core.events import RunEnded
 from ralph.core.limits import Spent
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import Change
 from ralph.workflows.loop.state import Fixed, Iteration, LoopState
 
 
@@ -21,38 +23,50 @@ def completion_report(state: LoopState, fixed: Fixed, ended: RunEnded, checks: t
         f"# Ralph loop: {ended.outcome}",
         _facts(state, fixed, ended),
         "## Verification\n\n" + (_fenced(state.verification) if state.verification else _never_ran(checks)),
+        _files(ended),
         "## Iterations\n\n" + _history(state),
         _lessons(state),
-        "## Next\n\n" + _next(fixed, ended),
+        "## Next\n\n" + _next(state, fixed, ended),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def _facts(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
-    spent = ended.spent
-    files = sum(i.files for i in state.iterations)
+    spent, best, total = ended.spent, state.best, totals(ended)
     rows = [
         ("Task", state.task),
+        ("Type", fixed.type),
         ("Run", fixed.loop),
         ("Status", f"{ended.outcome}: {ended.reason}"),
         ("Criterion", fixed.criterion),
-        ("Iterations", f"{spent.iterations} of {fixed.most or 'any number'}"),
-        ("Active time", duration(spent.active_seconds)),
+        ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
+        ("Duration", f"{duration(spent.active_seconds)} of active work"),
         ("Turns", str(spent.turns)),
         ("Cost", cost(spent)),
-        (
-            "Changes",
-            f"{files} file changes, +{sum(i.added for i in state.iterations)}, -{sum(i.removed for i in state.iterations)}",
-        ),
+        ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
+        ("Changes", changes_text(total)),
+        ("Best iteration", f"{best.number} ({best.result})" if best else "none was recorded"),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows)
+
+
+def _files(ended: RunEnded) -> str:
+    if not ended.files:
+        return ""
+    rows = [f"| {_cell(stat.path)} | {stat.added} | {stat.removed} |" for stat in ended.files]
+    rows += [f"| and {ended.more_files} more | | |"] if ended.more_files else []
+    return "## Files\n\n| file | added | removed |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
 def _history(state: LoopState) -> str:
     if not state.iterations:
         return "No turn was started."
-    head = "| # | what was done | verdict | time | cost | changes |\n| --- | --- | --- | --- | --- | --- |\n"
-    return head + "\n".join(_row(iteration) for iteration in state.iterations)
+    first = state.iterations[0].number
+    older = f"Iterations 1 to {first - 1} are in `iterations.jsonl` beside the loop's state.\n\n" if first > 1 else ""
+    head = (
+        "| # | role | what was done | verdict | time | cost | changes |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    return older + head + "\n".join(_row(iteration) for iteration in state.iterations)
 
 
 def _row(i: Iteration) -> str:
@@ -60,11 +74,12 @@ def _row(i: Iteration) -> str:
     verdict = "PASS" if i.passed else f"FAIL: {i.result}"
     cells = (
         str(i.number),
+        i.role + (" (other approach)" if i.pivot else ""),
         i.action,
         verdict,
         duration(i.seconds),
         price,
-        f"{i.files} files, +{i.added}, -{i.removed}",
+        changes_text(Change("", i.files, i.added, i.removed)),
     )
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
 
@@ -74,16 +89,36 @@ def _lessons(state: LoopState) -> str:
     return "## Learned\n\n" + "\n".join(lines) if lines else ""
 
 
-def _next(fixed: Fixed, ended: RunEnded) -> str:
+def _next(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
+    run, best = fixed.loop, state.best
     if ended.outcome.succeeded:
-        return f"See what changed with `ralph diff {fixed.loop}`; take it back with `ralph undo {fixed.loop}`."
+        return f"See what changed with `ralph diff {run}`; take it back with `ralph undo {run}`."
     if not ended.outcome.resumable:
-        return f"The run is closed; its work is still in the tree. See it with `ralph diff {fixed.loop}`."
-    return f"Go on with `ralph resume {fixed.loop}`, or end it with `ralph abort {fixed.loop}`."
+        return (
+            f"The run is closed; its work is still in the tree. See it with `ralph diff {run}`, "
+            f"take all of it back with `ralph abort {run} --revert`."
+        )
+    lines = [f"Go on with `ralph resume {run}`, or end it with `ralph abort {run}`."]
+    if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
+        lines = [f'Say what to do differently: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.']
+    if best and state.iterations and best.number != state.iterations[-1].number:
+        lines.append(f"Iteration {best.number} was the best: bring it back with `ralph restore best {run}`.")
+    return "\n\n".join(lines)
+
+
+def totals(ended: RunEnded) -> Change:
+    """All changes since before the run, added up."""
+    files = len(ended.files) + ended.more_files
+    return Change("", files, sum(f.added for f in ended.files), sum(f.removed for f in ended.files))
+
+
+def changes_text(change: Change) -> str:
+    """How much was changed, in words."""
+    return f"{change.files} file{'s'[: change.files != 1]}, +{change.added}, -{change.removed}"
 
 
 def _never_ran(checks: tuple[Check, ...]) -> str:
-    return "The checks were not run:\n\n" + "\n".join(f"- `{check.command}`" for check in checks)
+    return "The checks were not run:\n\n" + "\n".join(f"- {check.title}" for check in checks)
 
 
 def _fenced(text: str) -> str:

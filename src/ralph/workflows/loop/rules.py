@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
+    Aside,
     Changes,
     ChecksEnded,
+    Commit,
     Decision,
     DocumentEdited,
     Event,
@@ -18,28 +20,44 @@ from ralph.core.events import (
     StartTurns,
     Stop,
     TurnEnded,
+    WorkCommitted,
 )
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.documents.templates import fill
+from ralph.workflows.loop.kinds import KINDS
+from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
+from ralph.workflows.loop.prompting import (
+    Prompts,
+    actor_prompt,
+    commit_message,
+    reflector_prompt,
+    role_for,
+)
 from ralph.workflows.loop.report import completion_report, report_path
 from ralph.workflows.loop.state import (
     REMEMBERED,
+    Best,
     Fixed,
     Iteration,
     LoopState,
+    OnStuck,
     Phase,
+    Streak,
     current_loop_json,
+    log_line,
     read_state,
     state_json,
 )
+from ralph.workflows.loop.verdicts import failure_print, failure_text, name, verdict_summary, verification_text
 
 HOME = ".aiwg/ralph"
-INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
-QUOTED = 3000
-"""How many characters of a failing check's output the next prompt quotes."""
+STUCK = 3
+"""The same failure so often in a row, with no number getting better, is a loop that is stuck."""
+HEARD = 3
+"""How many of the latest words of a person the prompts carry."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +66,25 @@ class Loop:
 
     task: str
     checks: tuple[Check, ...]
-    template: str
-    """The prompt of the actor."""
+    prompts: Prompts
     fixed: Fixed
+
+    @property
+    def home(self) -> str:
+        """Where the documents of this loop are."""
+        return f"{HOME}/loops/{self.fixed.loop}"
 
     @property
     def state_path(self) -> str:
         """Where the truth of this loop is."""
-        return f"{HOME}/loops/{self.fixed.loop}/state.json"
+        return f"{self.home}/state.json"
 
     def load(self, documents: Mapping[str, str]) -> LoopState:
         """The state that the documents describe."""
         text = documents.get(self.state_path)
         if text is None:
             return LoopState(self.task)
-        return _reopened(read_state(text, self.state_path, self.fixed))
+        return reopened(read_state(text, self.state_path, self.fixed))
 
     def decide(self, state: LoopState, now: float) -> Decision:
         """Verify when something was done, act when it was not enough."""
@@ -73,78 +95,170 @@ class Loop:
                 return StartTurns((self._turn(state),))
             case Phase.VERIFY:
                 return RunChecks(f"iteration-{state.iteration}", self.checks)
+            case Phase.COMMIT:
+                last = state.iterations[-1]
+                return Commit(f"commit-{last.number}", last.number, last.snapshot, commit_message(state.task, last))
+            case Phase.REFLECT:
+                prompt = reflector_prompt(self.prompts, state)
+                key = f"reflection-{state.iterations[-1].number}"
+                return StartTurns((TurnRequest(key, "reflector", prompt, contract="loop.reflector"),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
                 assert_never(state.phase)
 
     def accept(self, state: LoopState, event: Event, now: float) -> Changes[LoopState]:
-        """What follows from an event."""
+        """What follows from an event: the next state, and the documents that tell of it."""
+        after = self.follow(state, event)
         match event:
-            case TurnEnded(result=result):
-                return Changes(_acted(state, result))
+            case TurnEnded() if state.phase is Phase.REFLECT:
+                return self._taught(after, now)
+            case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
+                return self._changes(after)
+            case ChecksEnded():
+                reflects = Phase.REFLECT in (after.phase, *after.ahead)
+                changes = self._changes(after) if reflects else self._taught(after, now)
+                lines = {f"{self.home}/iterations.jsonl": log_line(after.iterations[-1])}
+                return replace(changes, aside=replace(changes.aside, lines=lines))
+            case DocumentEdited(path=self.state_path) | WorkCommitted():
+                return self._changes(after)
+            case RunEnded():
+                report = completion_report(after, self.fixed, event, self.checks)
+                place = report_path(HOME, now, self.fixed.loop, after.ends)
+                changes = self._changes(after)
+                return replace(changes, documents={**changes.documents, place: report})
+            case _:
+                return Changes(after)
+
+    def follow(self, state: LoopState, event: Event) -> LoopState:
+        """The state after an event."""
+        match event:
+            case TurnEnded(result=result) if state.phase is Phase.REFLECT:
+                return _forward(_reflected(state, result))
+            case TurnEnded(result=result, role=role):
+                return self._acted(state, result, role)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
-                return self._changes(_baselined(state, verdict))
+                return _baselined(state, verdict)
             case ChecksEnded(verdict=verdict):
-                return self._changes(_verified(state, verdict))
+                return self._verified(state, verdict)
+            case WorkCommitted():
+                return _forward(state) if state.phase is Phase.COMMIT else state
             case DocumentEdited(path=path, content=content):
                 return self._edited(state, path, content)
             case RunEnded():
-                return self._ended(state, event, now)
-            case SignalTaken():
-                return Changes(state)
+                return _ended(state, event)
+            case SignalTaken(signal=signal):
+                return _heard(state, signal)
             case _:
                 assert_never(event)
 
     def _turn(self, state: LoopState) -> TurnRequest:
-        values = {
-            "task": state.task,
-            "checks": "\n".join(f"- `{check.command}`" for check in self.checks),
-            "iteration": str(state.iteration),
-            "most": str(self.fixed.most or "as many as it takes"),
-            "failure": f"The checks do not pass yet:\n{state.failure}" if state.failure else "",
-            "lessons": _lessons(state),
-            "inbox": INBOX,
-            "outbox": OUTBOX,
-        }
-        prompt = fill("loop-actor", self.template, values)
-        key = f"iteration-{state.iteration}"
-        return TurnRequest(key, "actor", prompt, counts=True, contract="loop.actor")
+        lessons = remembered(state, KINDS[self.fixed.type].window)
+        prompt = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
+        role = role_for(state, self.fixed)
+        return TurnRequest(f"iteration-{state.iteration}", role, prompt, counts=True, contract="loop.actor")
 
     def _changes(self, state: LoopState) -> Changes[LoopState]:
         documents = {self.state_path: state_json(state, self.fixed)}
-        return Changes(state, documents, {f"{HOME}/current-loop.json": current_loop_json(state, self.fixed)})
+        copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.fixed)}
+        return Changes(state, documents, Aside(copies))
 
-    def _edited(self, state: LoopState, path: str, content: str) -> Changes[LoopState]:
+    def _taught(self, state: LoopState, now: float) -> Changes[LoopState]:
+        """The same with the reflection on the last iteration, where there is something to learn from it."""
+        changes = self._changes(state)
+        last = state.iterations[-1]
+        if not last.passed and not last.learnings:
+            return changes
+        path = f"{HOME}/reflections/loops/{self.fixed.loop}/iteration-{last.number}.yaml"
+        copies = {**changes.aside.copies, path: reflection_of(state, self.fixed, now)}
+        return replace(changes, aside=Aside(copies))
+
+    def _edited(self, state: LoopState, path: str, content: str) -> LoopState:
         """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's.
 
         What cannot be read is not taken in; the store keeps a copy of it.
         """
         if path != self.state_path:
-            return Changes(state)
+            return state
         try:
             edited = read_state(content, path, self.fixed)
         except StateError:
-            return self._changes(state)
+            return state
         notes = {iteration.number: iteration.learnings for iteration in edited.iterations}
         iterations = tuple(
             replace(iteration, learnings=notes.get(iteration.number, iteration.learnings))
             for iteration in state.iterations
         )
-        return self._changes(replace(state, task=edited.task, iterations=iterations, extra=edited.extra))
+        return replace(state, task=edited.task, iterations=iterations, extra=edited.extra)
 
-    def _ended(self, state: LoopState, event: RunEnded, now: float) -> Changes[LoopState]:
-        """Close the documents. Where the loop itself was not done, it keeps its phase, so that it can go on."""
-        phase = state.phase if event.outcome.resumable else Phase.DONE
-        state = replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True, ends=state.ends + 1)
-        report = completion_report(state, self.fixed, event, self.checks)
-        changes = self._changes(state)
-        return replace(
-            changes, documents={**changes.documents, report_path(HOME, now, self.fixed.loop, state.ends): report}
+    def _acted(self, state: LoopState, result: TurnResult, role: str) -> LoopState:
+        """After a turn, however it ended: what the tree is worth is for the checks to say."""
+        answer = result.answer or {}
+        action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
+        change = result.change
+        pending = Iteration(
+            state.iteration,
+            action,
+            result="",
+            seconds=round(result.seconds, 1),
+            cost=result.usage.cost,
+            files=change.files if change else 0,
+            added=change.added if change else 0,
+            removed=change.removed if change else 0,
+            role=role,
+            snapshot=change.snapshot if change else "",
+            why=str(answer.get("learned") or ""),
+            try_next=str(answer.get("next") or ""),
+            pivot=state.pivot,
+            used=tuple(i.number for i in remembered(state, KINDS[self.fixed.type].window)),
         )
+        failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
+        error = (result.error or str(result.end)) if failed else ""
+        return replace(state, phase=Phase.VERIFY, pending=pending, pivot=False, agent_error=error)
+
+    def _verified(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """After the checks: success, another iteration, or an end for lack of anything to stand on."""
+        judged = _judged(state, verdict) if state.pending else None
+        state = replace(
+            _told(state, verdict),
+            iterations=(*state.iterations, judged)[-REMEMBERED:] if judged else state.iterations,
+            pending=None,
+            best=_best(state.best, judged),
+            unverified=state.unverified + 1 if verdict.unrunnable else 0,
+        )
+        then = self._next(state, verdict)
+        if judged is None:
+            return then
+        commits = self.fixed.commit and judged.snapshot and judged.files
+        reflects = self.fixed.reflector and judged.learnings and then.phase is Phase.ACT
+        between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
+        return _forward(replace(then, ahead=(*between, then.phase)))
+
+    def _next(self, state: LoopState, verdict: Verdict) -> LoopState:
+        if verdict.passed:
+            return _done(state, Outcome.SUCCESS, "all checks pass")
+        if state.agent_error:
+            return _done(state, Outcome.FAILED, f"the agent failed again and again: {state.agent_error}")
+        if state.unverified >= GIVE_UP_UNVERIFIED:
+            return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
+        state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
+        return state if verdict.unrunnable else self._watched(state, verdict)
+
+    def _watched(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """Look whether the loop turns on the spot: ask for another approach once, then do what `--on-stuck` says."""
+        streak = state.streak.after(failure_print(verdict, state.iteration), verdict.score)
+        moved = streak.length == 1 and streak.score > state.streak.score
+        state = replace(state, streak=streak, pivots=0 if moved else state.pivots)
+        if streak.length < STUCK:
+            return state
+        if state.pivots and self.fixed.on_stuck is not OnStuck.CONTINUE:
+            ask = self.fixed.on_stuck is OnStuck.ASK
+            why = f"the same failure {streak.length} times in a row, after another approach was asked for"
+            return _done(state, Outcome.AWAITING_GUIDANCE if ask else Outcome.STUCK, why)
+        return replace(state, pivot=True, pivots=state.pivots + 1, streak=replace(streak, length=0))
 
 
-def _reopened(state: LoopState) -> LoopState:
+def reopened(state: LoopState) -> LoopState:
     """Where a loop goes on: in its phase, or, where it had given up, with a new iteration.
 
     A document that says the work is done is only a document: the checks are run again.
@@ -158,116 +272,88 @@ def _reopened(state: LoopState) -> LoopState:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE
     number = state.iterations[-1].number + 1 if state.iterations else 0
-    return replace(state, phase=phase, iteration=number, unverified=0)
+    return replace(state, phase=phase, iteration=number, unverified=0, streak=Streak(), pivots=0)
 
 
 def _baselined(state: LoopState, verdict: Verdict) -> LoopState:
     """Before the first turn: already done, impossible to verify, or something to do."""
-    state = replace(state, failure=failure_text(verdict), verification=verification_text(verdict))
+    state = replace(_told(state, verdict), baseline=tuple(result.status for result in verdict.results))
     if verdict.passed:
         return _done(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
     missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)
     if missing:
-        return _done(state, Outcome.UNVERIFIABLE, f"`{missing.command}` cannot be run: {missing.reason}")
+        return _done(state, Outcome.UNVERIFIABLE, f"{name(missing)} cannot be run: {missing.reason}")
     return replace(state, phase=Phase.ACT, iteration=1)
 
 
-def _acted(state: LoopState, result: TurnResult) -> LoopState:
-    """After a turn, however it ended: what the tree is worth is for the checks to say."""
-    answer = result.answer or {}
-    action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
-    learned = str(answer.get("learned") or "")
-    if answer.get("next"):
-        learned = f"{learned} Next to try: {answer['next']}".strip()
-    change = result.change
-    pending = Iteration(
-        state.iteration,
-        action,
-        result="",
-        learnings=learned,
-        seconds=round(result.seconds, 1),
-        cost=result.usage.cost,
-        files=change.files if change else 0,
-        added=change.added if change else 0,
-        removed=change.removed if change else 0,
-    )
-    failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
+def _told(state: LoopState, verdict: Verdict) -> LoopState:
     return replace(
-        state, phase=Phase.VERIFY, pending=pending, agent_error=(result.error or result.end) if failed else ""
+        state,
+        failing=tuple(result.title for result in verdict.failed),
+        failure=failure_text(verdict, state.baseline),
+        verification=verification_text(verdict, state.baseline),
     )
 
 
-def _verified(state: LoopState, verdict: Verdict) -> LoopState:
-    """After the checks: success, another iteration, or an end for lack of anything to stand on."""
-    iterations = state.iterations
-    if state.pending:
-        iterations = (*iterations, _judged(state.pending, verdict))[-REMEMBERED:]
-    state = replace(
-        state,
-        iterations=iterations,
-        pending=None,
-        failure=failure_text(verdict),
-        verification=verification_text(verdict),
-        unverified=state.unverified + 1 if verdict.unrunnable else 0,
+def _judged(state: LoopState, verdict: Verdict) -> Iteration:
+    """The iteration with its verdict and what it teaches; a check that could not run teaches nothing."""
+    pending = state.pending or Iteration(state.iteration, "", "")
+    judged = replace(
+        pending,
+        result=verdict_summary(verdict),
+        passed=verdict.passed,
+        score=round(verdict.score, 4),
+        checks=judged_checks(verdict, state.baseline),
+        gaming=tuple(finding.sentence for finding in verdict.gamed),
     )
     if verdict.passed:
-        return _done(state, Outcome.SUCCESS, "all checks pass")
-    if state.agent_error:
-        return _done(state, Outcome.FAILED, f"the agent failed again and again: {state.agent_error}")
-    if state.unverified >= GIVE_UP_UNVERIFIED:
-        return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
-    return replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
+        return replace(judged, learnings=Lesson("", judged.why, "").text)
+    if verdict.unrunnable:
+        return replace(judged, why="", try_next="")
+    return with_lesson(judged, distilled(judged, verdict, state.baseline, agent_error=state.agent_error))
 
 
-def _judged(pending: Iteration, verdict: Verdict) -> Iteration:
-    """The iteration with its verdict; a check that could not run teaches nothing."""
-    summary = verdict_summary(verdict)
-    learnings = pending.learnings or ("" if verdict.passed or verdict.unrunnable else f"still failing: {summary}")
-    return replace(pending, result=summary, learnings=learnings, passed=verdict.passed)
+def _best(best: Best | None, judged: Iteration | None) -> Best | None:
+    """The better of two iterations; the earlier one where they are equal."""
+    if judged is None or not judged.snapshot or not judged.score:
+        return best
+    if best and (best.passed, best.score) >= (judged.passed, judged.score):
+        return best
+    return Best(judged.number, judged.snapshot, judged.score, judged.result, judged.passed)
+
+
+def _reflected(state: LoopState, result: TurnResult) -> LoopState:
+    """What a reflector made of the last iteration; without an answer, what was distilled by rule stays."""
+    answer = result.answer
+    if not answer:
+        return state
+    last = state.iterations[-1]
+    lesson = Lesson(last.what_failed, str(answer.get("why") or last.why), str(answer.get("next") or last.try_next))
+    return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
+
+
+def _heard(state: LoopState, signal: Signal) -> LoopState:
+    """What a person says with a resume goes into the prompts that follow."""
+    if signal.type is not SignalType.RESUME or not signal.message:
+        return state
+    return replace(state, guidance=(*state.guidance, signal.message)[-HEARD:])
+
+
+def _ended(state: LoopState, event: RunEnded) -> LoopState:
+    """Where the loop itself was not done, it keeps its phase, so that it can go on."""
+    phase = state.phase if event.outcome.resumable else Phase.DONE
+    return replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True, ends=state.ends + 1)
+
+
+def _forward(state: LoopState) -> LoopState:
+    """On to the next phase that is settled already."""
+    return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
 
 
 def _done(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
     return replace(state, phase=Phase.DONE, outcome=outcome, reason=reason)
 
 
-def _lessons(state: LoopState) -> str:
-    lines = [f"- Iteration {i.number}: {i.action} -> {i.result}. {i.learnings}" for i in state.learned()]
-    return "What earlier iterations did and learned:\n" + "\n".join(lines) if lines else ""
-
-
 def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
-
-
-def verdict_summary(verdict: Verdict) -> str:
-    """One line: which checks passed, how the others did not, and what the guards found."""
-    checks = "; ".join(f"`{r.command}` {_how(r)}" for r in (verdict.failed or verdict.results))
-    return f"{checks}; but {'; '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
-
-
-def failure_text(verdict: Verdict) -> str:
-    """What the next prompt quotes of the failing checks, or of the guards' findings."""
-    share = QUOTED // max(1, len(verdict.failed))
-    failed = [f"$ {r.command}\n({_how(r)})\n{r.output[-share:].strip()}" for r in verdict.failed]
-    return "\n\n".join([*failed, _gaming(verdict)]).strip()
-
-
-def _gaming(verdict: Verdict) -> str:
-    if not verdict.gamed:
-        return ""
-    lines = [f"- {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.gamed[:20]]
-    return "The commands pass, but not by the work that was asked for. Undo these, and do the work:\n" + "\n".join(
-        lines
-    )
-
-
-def verification_text(verdict: Verdict) -> str:
-    """What the report shows of all checks, and of the guards."""
-    checks = [f"$ {r.command}\n{r.output[-QUOTED:].strip()}\n({_how(r)})" for r in verdict.results]
-    found = [f"{f.severity}: {f.path}:{f.line} [{f.rule}] {f.sentence}" for f in verdict.findings]
-    return "\n\n".join([*checks, "\n".join(found)]).strip()
-
-
-def _how(result: CheckResult) -> str:
-    return "passed" if result.status is CheckStatus.PASSED else f"{result.status}: {result.reason}"

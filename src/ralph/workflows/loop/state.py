@@ -1,7 +1,7 @@
 """The state of a loop, and the documents that hold it.
 
-`state.json` is the truth; `current-loop.json` has the same in the fields that people's tools know. Both are bounded:
-what happened in older iterations is in the journal.
+`state.json` is the truth; `current-loop.json` has the same in the fields that people's tools know. Both are bounded: every
+iteration is also a line of `iterations.jsonl`, where the older ones can be found.
 """
 
 import json
@@ -10,11 +10,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from ralph.core.checks import CheckStatus
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.core.outcomes import Outcome
+from ralph.documents.reflection import JudgedCheck
+from ralph.workflows.loop.kinds import TaskType
 
 SCHEMA = 1
+_ITERATION = ("number", "action", "result", "learnings")
 REMEMBERED = 10
 """How many past iterations the documents hold."""
 
@@ -25,7 +29,19 @@ class Phase(StrEnum):
     BASELINE = "baseline"
     ACT = "act"
     VERIFY = "verify"
+    COMMIT = "commit"
+    """Commit the iteration, where that was asked for."""
+    REFLECT = "reflect"
+    """Have a reflector say what the iteration teaches, where that was asked for."""
     DONE = "done"
+
+
+class OnStuck(StrEnum):
+    """What follows where a loop is stuck even after another approach was asked for."""
+
+    STOP = "stop"
+    ASK = "ask"
+    CONTINUE = "continue"
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,50 @@ class Iteration:
     files: int = 0
     added: int = 0
     removed: int = 0
+    role: str = ""
+    snapshot: str = ""
+    score: float = 0.0
+    checks: tuple[JudgedCheck, ...] = ()
+    gaming: tuple[str, ...] = ()
+    """What the guards found, a sentence each."""
+    what_failed: str = ""
+    why: str = ""
+    try_next: str = ""
+    pivot: bool = False
+    """Whether a fundamentally different approach was asked for."""
+    used: tuple[int, ...] = ()
+    """The iterations whose lessons the agent was given."""
+
+    @property
+    def failing(self) -> set[str]:
+        """The checks that did not pass."""
+        return {check.title for check in self.checks if check.status != CheckStatus.PASSED}
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best iteration so far, by what the checks measured."""
+
+    number: int
+    snapshot: str
+    score: float
+    result: str
+    passed: bool = False
+
+
+@dataclass(frozen=True)
+class Streak:
+    """How often in a row the same failure was seen without any number getting better."""
+
+    failure: str = ""
+    length: int = 0
+    score: float = 0.0
+
+    def after(self, failure: str, score: float) -> "Streak":
+        """The streak with one more failure, known by its fingerprint."""
+        if failure == self.failure and score <= self.score:
+            return replace(self, length=self.length + 1)
+        return Streak(failure, 1, score)
 
 
 @dataclass(frozen=True)
@@ -55,6 +115,12 @@ class LoopState:
     iterations: tuple[Iteration, ...] = ()
     pending: Iteration | None = None
     """The iteration whose turn has ended and whose checks have not."""
+    ahead: tuple[Phase, ...] = ()
+    """The phases that follow this one, where that is settled already."""
+    baseline: tuple[CheckStatus, ...] = ()
+    """How each check came out before the first turn."""
+    failing: tuple[str, ...] = ()
+    """The checks that did not pass the last time."""
     failure: str = ""
     """What the checks said last, as the next prompt quotes it."""
     verification: str = ""
@@ -63,6 +129,14 @@ class LoopState:
     """Why the last turn failed for good, after all its retries."""
     unverified: int = 0
     """Iterations in a row whose checks could not be run."""
+    best: Best | None = None
+    streak: Streak = field(default_factory=Streak)
+    pivots: int = 0
+    """How often another approach was asked for since a number last got better."""
+    pivot: bool = False
+    """Whether the next turn is asked for another approach."""
+    guidance: tuple[str, ...] = ()
+    """What a person said while the loop was under way, the latest last."""
     outcome: Outcome | None = None
     reason: str = ""
     ended: bool = False
@@ -72,20 +146,26 @@ class LoopState:
     extra: dict[str, Any] = field(default_factory=dict)
     """Keys of `state.json` that are not Ralph's; they are kept."""
 
-    def learned(self, most: int = 5) -> list[Iteration]:
-        """The latest iterations that taught something."""
-        return [iteration for iteration in self.iterations if iteration.learnings][-most:]
-
 
 @dataclass(frozen=True)
 class Fixed:
-    """What does not change in a loop, for the documents."""
+    """What does not change in a loop."""
 
     loop: str
     criterion: str
     most: int | None
     started_at: float
     timeout: float | None
+    type: TaskType = TaskType.GENERAL
+    scope: tuple[str, ...] = ()
+    """The paths that may be changed, as patterns; empty where all may."""
+    on_stuck: OnStuck = OnStuck.STOP
+    reflector: bool = False
+    """Whether a turn of its own reflects on every failed iteration."""
+    commit: bool = False
+    """Whether every iteration is committed."""
+    recalled: tuple[str, ...] = ()
+    """What loops before this one learned about tasks like it."""
 
 
 def state_json(state: LoopState, fixed: Fixed) -> str:
@@ -97,7 +177,14 @@ def state_json(state: LoopState, fixed: Fixed) -> str:
 
 def current_loop_json(state: LoopState, fixed: Fixed) -> str:
     """The text of `current-loop.json`: exactly the fields that tools of others know."""
-    return _dump(_seed_fields(state, fixed))
+    fields = _seed_fields(state, fixed)
+    fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
+    return _dump(fields)
+
+
+def log_line(iteration: Iteration) -> str:
+    """An iteration as a line of `iterations.jsonl`."""
+    return dump(to_plain(iteration)) + "\n"
 
 
 def read_state(text: str, where: str, fixed: Fixed) -> LoopState:
@@ -131,7 +218,7 @@ def _seed_fields(state: LoopState, fixed: Fixed) -> dict[str, Any]:
         "currentIteration": state.iteration,
         "startTime": datetime.fromtimestamp(fixed.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "timeoutMinutes": None if fixed.timeout is None else fixed.timeout / 60,
-        "iterations": [to_plain(iteration) for iteration in state.iterations],
+        "iterations": [{"learnings": i.learnings, **to_plain(i)} for i in state.iterations],
         "lastResult": last.result if last else state.failure.splitlines()[0] if state.failure else "",
         "learnings": last.learnings if last else "",
     }

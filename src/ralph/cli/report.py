@@ -1,0 +1,94 @@
+"""`ralph report`: the completion report of a run."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import click
+
+from ralph.cli.console import here, json_option, say_json
+from ralph.core.errors import StateError, UsageError
+from ralph.store.files import read_limited, to_text
+from ralph.store.lines import moment, read_raw
+from ralph.store.runs import Project, RunDir
+from ralph.workflows.loop.rules import HOME
+
+_PATH = re.compile(rf"{re.escape(HOME)}/completion-[\w.+-]+\.md")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report, as the end of its run was journaled."""
+
+    run: str
+    outcome: str
+    at: str
+    path: str
+
+    @property
+    def date(self) -> str:
+        """When the run ended, in local time."""
+        try:
+            return datetime.fromtimestamp(moment(self.at)).strftime("%Y-%m-%d %H:%M")
+        except ValueError:
+            return self.at
+
+
+@click.command("report")
+@click.argument("run", required=False)
+@click.option("--list", "listing", is_flag=True, help="List all reports.")
+@json_option
+def command(run: str | None, listing: bool, as_json: bool) -> int:
+    """Print the newest completion report of RUN, or of the last run that has one."""
+    project = here()
+    runs = [project.run(run)] if run else project.runs()
+    if listing:
+        return _list([report for one in runs for report in reports_of(project, one)], as_json=as_json)
+    report = next((report for one in reversed(runs) for report in reversed(list(reports_of(project, one)))), None)
+    if report is None:
+        raise _none(project, runs, run)
+    text = to_text(read_limited(project.root / report.path))
+    if as_json:
+        say_json(command="report", **asdict(report), text=text)
+    else:
+        click.echo(text.rstrip())
+        click.echo(f"\nReport: {report.path}")
+    return 0
+
+
+def reports_of(project: Project, run: RunDir) -> Iterator[Report]:
+    """The reports of a run that are still there, oldest first: it has one for every time that it ended."""
+    try:
+        lines = [line for _, line in read_raw(run.path / "journal.jsonl") if line.get("type") == "run.ended"]
+    except (OSError, StateError):
+        return
+    for line in lines:
+        documents = line.get("documents")
+        for path in documents if isinstance(documents, dict) else ():
+            if _PATH.fullmatch(path) and (project.root / path).is_file():
+                yield Report(run.id, str(line.get("outcome")), str(line.get("at")), path)
+
+
+def _list(reports: list[Report], *, as_json: bool) -> int:
+    if as_json:
+        say_json(command="report", reports=[asdict(report) for report in reports])
+        return 0
+    for report in reports:
+        click.echo(f"{report.date}  {report.run}  {report.outcome:<18} {report.path}")
+    if not reports:
+        click.echo("No run here has a report yet.")
+    return 0
+
+
+def _none(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:
+    """Why there is nothing to print, and what to do about it."""
+    where = str(project.root / HOME)
+    if not runs:
+        return UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    if wanted and runs[0].alive:
+        todo = f"follow it with `ralph logs -f {runs[0].id}`"
+        return UsageError(f"run {runs[0].id} is under way: its report is written when it ends", where=where, todo=todo)
+    what = f"run {runs[0].id} has no report" if wanted else "no run here has a report"
+    todo = "a report is written when a run ends; `ralph status --all` shows how far each is"
+    return UsageError(what, where=where, todo=todo)

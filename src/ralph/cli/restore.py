@@ -1,0 +1,157 @@
+"""`ralph restore`: bring the files back as an iteration left them."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ralph.cli.console import here, json_option, say_json
+from ralph.cli.diff import latest_with_snapshots, open_snapshots
+from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.git.repository import shown
+from ralph.git.snapshots import Restored, Snapshots
+from ralph.store.files import read_limited
+from ralph.store.lines import read_raw
+from ralph.store.runs import Project, RunDir
+from ralph.workflows.loop.rules import HOME
+
+LISTED = 20
+"""How many files are named."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A snapshot that is to be brought back."""
+
+    snapshot: str
+    iteration: int
+    """0 is before the run."""
+
+    @property
+    def words(self) -> str:
+        """What people are told."""
+        return f"iteration {self.iteration}" if self.iteration else "before the run"
+
+
+@click.command("restore")
+@click.argument("which", metavar="best|N|base")
+@click.argument("run", required=False)
+@json_option
+def command(which: str, run: str | None, as_json: bool) -> int:
+    """Bring the files back as iteration N of RUN (the latest) left them, the best one, or as they were before the run.
+
+    The tree is recorded first, and only files that differ are written.
+    """
+    project = here()
+    chosen = latest_with_snapshots(project, run)
+    with at_rest(project, chosen) as snapshots:
+        target = target_of(which, project, chosen, snapshots)
+        restored = snapshots.restore(target.snapshot, f"restore {target.words}")
+    if as_json:
+        facts = {"iteration": target.iteration, "snapshot": target.snapshot, "before": restored.before}
+        say_json(command="restore", run=chosen.id, **facts, files=restored.files, notices=restored.notices)
+        return 0
+    if restored.files:
+        click.echo(f"The files of run {chosen.id} are as in {target.words}: {len(restored.files)} were written.")
+    else:
+        click.echo(f"Nothing was written: the files are as in {target.words} already.")
+    say_written(restored)
+    if restored.files:
+        click.echo(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (takes this back)")
+    return 0
+
+
+@contextmanager
+def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
+    """The snapshots of a run that nobody works on, with its tree kept from other runs meanwhile."""
+    from ralph.wiring import TreeLock
+
+    if run.alive:
+        raise UsageError(f"run {run.id} is under way", todo=f"`ralph abort {run.id}` first")
+    snapshots = open_snapshots(project, run)
+    lock = run.lock()
+    tree = TreeLock(project, run.id, project.workspace(run.record()) / ".ralph" / "tree.lock")
+    try:
+        _take(tree, run)
+        yield snapshots
+    finally:
+        if tree.held:
+            tree.release()
+        lock.release()
+
+
+def _take(tree: Any, run: RunDir) -> None:
+    """Claim the tree; a keeper that is about to go is waited for, one with a living agent is not."""
+    deadline = time.monotonic() + 3.0
+    while tree.take() == -1:
+        if time.monotonic() > deadline:
+            raise LockedError(
+                f"an agent of run {run.id} is still at work, without an engine",
+                where=str(tree.path),
+                todo=f"`ralph abort {run.id}` ends it",
+            )
+        time.sleep(0.02)
+
+
+def target_of(which: str, project: Project, run: RunDir, snapshots: Snapshots) -> Target:
+    """The snapshot that is meant."""
+    if which == "base":
+        return Target(snapshots.base() or "", 0)
+    known = {entry.sha for entry in snapshots.log()}
+    iterations = {number: sha for number, sha in iterations_of(run).items() if sha in known}
+    if which == "best":
+        best = _best(project, run)
+        number, sha = best.get("number"), best.get("snapshot")
+        if isinstance(number, int) and (sha in known or number in iterations):
+            return Target(str(sha) if sha in known else iterations[number], number)
+        raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))
+    if which.isascii() and which.isdigit() and int(which[:9]) in iterations:
+        return Target(iterations[int(which[:9])], int(which[:9]))
+    raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_choices(iterations))
+
+
+def iterations_of(run: RunDir) -> dict[int, str]:
+    """The snapshot that each iteration of a run left, as the journal has it."""
+    found: dict[int, str] = {}
+    for _, line in read_raw(run.path / "journal.jsonl"):
+        name, _, number = str(line.get("key")).rpartition("-")
+        if line.get("type") == "turn.ended" and name == "iteration" and number.isdigit():
+            result = line.get("result")
+            change = result.get("change") if isinstance(result, dict) else None
+            if isinstance(change, dict) and isinstance(change.get("snapshot"), str):
+                found[int(number)] = change["snapshot"]
+    return found
+
+
+def _best(project: Project, run: RunDir) -> dict[str, Any]:
+    path = project.root / HOME / "loops" / run.id / "state.json"
+    try:
+        best = json.loads(read_limited(path)).get("best")
+    except (OSError, StateError, ValueError, AttributeError, RecursionError):
+        return {}
+    return best if isinstance(best, dict) else {}
+
+
+def _choices(iterations: dict[int, str]) -> str:
+    numbers = sorted(iterations)
+    if not numbers:
+        return "no iteration has been recorded; `ralph restore base` goes back to before the run"
+    listed = ", ".join(map(str, numbers[-LISTED:]))
+    earlier = f"{numbers[0]} to " if len(numbers) > LISTED else ""
+    return f"there are {earlier}{listed}, and `base`, which is before the run"
+
+
+def say_written(restored: Restored) -> None:
+    """Tell which files were written, and where the tree as it was can be found."""
+    for path in restored.files[:LISTED]:
+        click.echo(f"  {shown(path)}")
+    if len(restored.files) > LISTED:
+        click.echo(f"  and {len(restored.files) - LISTED} more")
+    for notice in restored.notices:
+        click.echo(f"note: {notice}")
+    if restored.files:
+        click.echo(f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.")

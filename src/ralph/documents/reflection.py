@@ -1,0 +1,413 @@
+"""Reflections: what an iteration did, how it was judged, and what to try next, as YAML that people read and edit.
+
+One is written in every iteration, and thousands are read for a recall. So the YAML that Ralph itself writes has a writer and a
+reader of its own; what somebody edited beyond that shape goes through the YAML library.
+"""
+
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, get_type_hints
+
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.errors import StateError
+
+HOME = ".aiwg/ralph/reflections"
+SCHEMA = 1
+SIZE_LIMIT = 256 * 1024
+DEEPEST = 20
+
+
+@dataclass(frozen=True)
+class JudgedCheck:
+    """One check of the evaluator, as far as it teaches something."""
+
+    title: str
+    status: str
+    reason: str = ""
+    attribution: str = ""
+    value: float | None = None
+    tests_passed: int | None = None
+    tests_failed: int | None = None
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """One iteration through three pairs of eyes: who acted, who judged, who learned."""
+
+    loop: str
+    iteration: int
+    at: float
+    task: str
+    task_type: str
+    outcome: str
+    """`success` or `failure`."""
+    action: str
+    """What the actor did, in its words."""
+    role: str = "implementer"
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+    checks: tuple[JudgedCheck, ...] = ()
+    gaming: tuple[str, ...] = ()
+    """What the guards found, a sentence each."""
+    reward: float = 0.0
+    """How good the work was, from 0 to 1."""
+    reward_before: float | None = None
+    what_failed: str = ""
+    why: str = ""
+    try_next: str = ""
+    strategy: str = ""
+    """`pivot` where a fundamentally different approach was asked for."""
+    used: tuple[int, ...] = ()
+    """The iterations whose reflections the actor was given."""
+    window: int = 0
+    """How many it could have been given."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the iteration passed its checks and its guards."""
+        return self.outcome == "success"
+
+    @property
+    def reward_change(self) -> float | None:
+        """How much better the work became."""
+        return None if self.reward_before is None else round(self.reward - self.reward_before, 6)
+
+    @property
+    def is_improvement(self) -> bool | None:
+        """Whether it became better."""
+        return None if self.reward_before is None else self.reward > self.reward_before
+
+    @property
+    def text(self) -> str:
+        """The reflection in the first person: credit, cause, next action."""
+        did = _sentence(self.action) if self.action.strip() else "nothing that I could name."
+        if self.succeeded:
+            return f"What I did made every check pass: {did}"
+        failed = self.what_failed or "; ".join(self.gaming) or "the checks do not pass yet"
+        cause = f" I think the cause is: {_sentence(self.why)}" if self.why else ""
+        then = f" Next I will try: {_sentence(self.try_next)}" if self.try_next else ""
+        return f"What I did was not enough: {did} What failed: {_sentence(failed)}{cause}{then}"
+
+
+_KEYS = {
+    "loop": "loop_id",
+    "iteration": "iteration",
+    "at": "timestamp",
+    "task": "task_description",
+    "task_type": "task_type",
+    "outcome": "outcome",
+    "action": "actor_output.summary",
+    "role": "actor_output.role",
+    "files": "actor_output.files_changed",
+    "added": "actor_output.lines_added",
+    "removed": "actor_output.lines_deleted",
+    "succeeded": "evaluator_output.passed",
+    "reward": "evaluator_output.reward_signal",
+    "checks": "evaluator_output.results",
+    "gaming": "evaluator_output.gaming",
+    "what_failed": "self_reflection.what_failed",
+    "why": "self_reflection.why",
+    "try_next": "self_reflection.try_next",
+    "text": "self_reflection.reflection_text",
+    "window": "memory_metadata.omega_capacity",
+    "used": "memory_metadata.reflections_in_context",
+    "reward_before": "performance_delta.reward_before",
+    "reward_change": "performance_delta.reward_change",
+    "is_improvement": "performance_delta.is_improvement",
+    "strategy": "strategy",
+}
+"""Where in the file everything is. What is derived is written for people, and not read."""
+
+
+def path_of(loop: str, iteration: int) -> str:
+    """Where a reflection is kept, relative to the root."""
+    return f"{HOME}/loops/{loop}/iteration-{iteration}.yaml"
+
+
+def render(reflection: Reflection) -> str:
+    """The file's text."""
+    data: dict[str, Any] = {"schema": SCHEMA}
+    for name, key in _KEYS.items():
+        section, _, inside = key.rpartition(".")
+        (data.setdefault(section, {}) if section else data)[inside] = getattr(reflection, name)
+    data["timestamp"] = iso(reflection.at)
+    data["evaluator_output"]["results"] = [to_plain(check) for check in reflection.checks]
+    return dump(data)
+
+
+def parse(text: str, where: str) -> Reflection:
+    """The reflection in a file, edited by hand or not; what is wrong with it is named by its key."""
+    data = load(text, where)
+    given: dict[str, Any] = {}
+    for field in fields(Reflection):
+        key = _KEYS[field.name]
+        value = _at(data, key)
+        if value is not None:
+            given[field.name] = _value(field.name, value, f"{where}: {key}")
+        elif field.default is MISSING:
+            raise StateError(f"the key `{key}` is missing", where=where, todo=_CORRECT)
+    if given["outcome"] not in ("success", "failure"):
+        what = f"expected success or failure, found {given['outcome'][:80]!r}"
+        raise StateError(what, where=f"{where}: outcome", todo=_CORRECT)
+    return Reflection(**given)
+
+
+def lesson(reflection: Reflection, most: int = 400) -> str:
+    """What to know of it, on one line of at most so many characters."""
+    r = reflection
+    if r.succeeded:
+        return fitted((("", r.action), ("this passed", ""), ("because ", r.why)), most)
+    cause = r.why or r.what_failed or " ".join(r.gaming)
+    return fitted(
+        (("tried: ", r.action), ("failed because " if cause else "failed", cause), ("next: ", r.try_next)), most
+    )
+
+
+def fitted(parts: Sequence[tuple[str, str]], most: int) -> str:
+    """Labelled texts on one line; where they are too long together, the longest give way first.
+
+    A part whose text is empty is left out, unless its label says something on its own.
+    """
+    said = [
+        (label, " ".join(text.split())) for label, text in parts if text.strip() or (label and label[-1] not in " :")
+    ]
+    room = most - sum(len(label) for label, _ in said) - 2 * max(0, len(said) - 1)
+    share: dict[int, int] = {}
+    for turn, index in enumerate(sorted(range(len(said)), key=lambda i: len(said[i][1]))):
+        share[index] = max(0, min(len(said[index][1]), room // (len(said) - turn)))
+        room -= share[index]
+    return "; ".join(label + _cut(text, share[i]) for i, (label, text) in enumerate(said))[: max(0, most)]
+
+
+def iso(at: float) -> str:
+    """A moment as the files have it: UTC, to the millisecond, so that text sorts by time."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(text: str) -> float:
+    """The reverse of `iso`; a ValueError for what is no moment."""
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _sentence(text: str) -> str:
+    return _cut(" ".join(text.split()), 300).rstrip(".") + "."
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…" if most else ""
+
+
+def _at(data: Mapping[str, Any], key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    if not section:
+        return data.get(name)
+    inside = data.get(section)
+    return inside.get(name) if isinstance(inside, dict) else None
+
+
+def _value(name: str, value: Any, where: str) -> Any:
+    """A value of the field's type; an empty key is as good as none, and a number may stand for text."""
+    kind = _hints()[name]
+    if type(value) is kind and name != "at":
+        return value
+    if name == "at":
+        try:
+            return moment(value)
+        except (ValueError, TypeError, OverflowError):
+            raise StateError(f"no moment: {str(value)[:80]!r}", where=where, todo=_CORRECT) from None
+    if name == "checks" and isinstance(value, list):
+        value = [{k: v for k, v in c.items() if v is not None} if isinstance(c, dict) else c for c in value]
+    if kind is str and isinstance(value, int | float):
+        return str(value)
+    try:
+        return from_plain(kind, value, where)
+    except StateError as error:
+        raise StateError(error.what, where=error.where, todo=_CORRECT) from None
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(Reflection)
+
+
+_CORRECT = "correct the file, or delete it: only this memory is lost"
+
+
+# The YAML that Ralph writes: mappings and lists in block style, literal blocks for text of several lines, and else JSON scalars.
+
+_KEY = re.compile(r"([a-z][a-z_]+):(?: (.+))?")
+_BARE = re.compile(r"-?[0-9]+(?:\.[0-9]+(?:e[+-][0-9]+)?)?|null|true|false|\[[-0-9, ]*\]")
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_NO_BLOCK = re.compile(f"[\x00-\x08\x0b-\x1f]|{_UNPRINTABLE.pattern}|\\A\\s|\\s\\Z")
+_NO_KEYS = frozenset(("null", "true", "false", "yes", "no", "on", "off"))
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_decode = json.JSONDecoder().decode
+
+
+def dump(data: Mapping[str, object]) -> str:
+    """Mappings, lists and scalars as YAML; half a surrogate pair is no text, and is replaced."""
+    lines: list[str] = []
+    _write(data, "", lines)
+    return "\n".join(lines) + "\n"
+
+
+def load(text: str, where: str, limit: int = SIZE_LIMIT) -> dict[str, Any]:
+    """The mapping of this schema version that a YAML file holds, or a StateError; moments stay text."""
+    if len(text) > limit:
+        raise StateError(f"the file is larger than {limit // 1024} KiB", where=where, todo=_CORRECT)
+    try:
+        data: object = _Reader(text).document()
+    except _NotOurs:
+        data = _load_any(text, where)
+    if not isinstance(data, dict):
+        raise StateError("the file must hold `key: value` lines", where=where, todo=_CORRECT)
+    if data.get("schema") != SCHEMA:
+        what = f"`schema` is {str(data.get('schema'))[:40]}; this Ralph reads version {SCHEMA}"
+        raise StateError(what, where=where, todo="use the version of ralph-engine that wrote it, or delete the file")
+    return data
+
+
+def _write(data: Mapping[str, object], indent: str, lines: list[str]) -> None:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{indent}{key}:")
+            _write(value, indent + "  ", lines)
+        elif isinstance(value, list | tuple) and not all(type(item) is int for item in value):
+            lines.append(f"{indent}{key}:")
+            for item in value:
+                start = len(lines)
+                if isinstance(item, Mapping):
+                    _write(item, indent + "    ", lines)
+                    lines[start] = f"{indent}  - {lines[start].lstrip(' ')}"
+                else:
+                    lines.append(f"{indent}  - {_scalar(item, indent + '    ')}")
+        else:
+            lines.append(f"{indent}{key}: {_scalar(value, indent + '  ')}")
+
+
+def _scalar(value: object, indent: str) -> str:
+    if isinstance(value, str):
+        if "\n" in value and not _NO_BLOCK.search(value):
+            return "|-" + "".join(f"\n{indent}{line}" if line else "\n" for line in value.split("\n"))
+        return _UNPRINTABLE.sub(_escaped, _encode(value))
+    if isinstance(value, float):
+        number = repr(value) if math.isfinite(value) else "null"
+        return number if "." in number else number.replace("e", ".0e")
+    return _encode(value)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else f"\\u{ord(match[0]):04x}"
+
+
+class _NotOurs(Exception):
+    """The text is not of the shape that `dump` writes."""
+
+
+class _Reader:
+    """Reads what `dump` writes, a hundred times as quickly as the library, and gives up on everything else."""
+
+    def __init__(self, text: str) -> None:
+        if _UNPRINTABLE.search(text) or "\\ud" in text or "\\uD" in text:
+            raise _NotOurs
+        self._lines = [*text.split("\n"), ""]
+        self._at = 0
+
+    def document(self) -> dict[str, Any]:
+        found = self._mapping(0)
+        if self._lines[self._at :] != ["", ""]:
+            raise _NotOurs
+        return found
+
+    def _at_depth(self, indent: int) -> bool:
+        """Whether the next line is at this depth; else it is the end of what is read here."""
+        line = self._lines[self._at]
+        depth = len(line) - len(line.lstrip(" "))
+        if depth > indent or indent > 2 * DEEPEST:
+            raise _NotOurs
+        return depth == indent and line != ""
+
+    def _mapping(self, indent: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while self._at_depth(indent):
+            match = _KEY.fullmatch(self._lines[self._at], indent)
+            if match is None or match[1] in found or match[1] in _NO_KEYS:
+                raise _NotOurs
+            self._at += 1
+            if match[2] is not None:
+                found[match[1]] = self._scalar(match[2], indent + 2)
+            elif not self._at_depth(indent + 2):
+                raise _NotOurs
+            elif self._lines[self._at].startswith("- ", indent + 2):
+                found[match[1]] = self._list(indent + 2)
+            else:
+                found[match[1]] = self._mapping(indent + 2)
+        return found
+
+    def _list(self, indent: int) -> list[Any]:
+        found: list[Any] = []
+        while self._at_depth(indent):
+            line = self._lines[self._at]
+            if not line.startswith("- ", indent):
+                raise _NotOurs
+            if _KEY.fullmatch(line, indent + 2):
+                self._lines[self._at] = " " * (indent + 2) + line[indent + 2 :]
+                found.append(self._mapping(indent + 2))
+            else:
+                self._at += 1
+                found.append(self._scalar(line[indent + 2 :], indent + 2))
+        return found
+
+    def _scalar(self, text: str, indent: int) -> Any:
+        if text == "|-":
+            return self._block(indent)
+        quoted = text.startswith('"')
+        if quoted and text.isprintable() and text.find('"', 1) == len(text) - 1 and "\\" not in text:
+            return text[1:-1]
+        if not quoted and not _BARE.fullmatch(text):
+            raise _NotOurs
+        try:
+            return _decode(text)
+        except ValueError:
+            raise _NotOurs from None
+
+    def _block(self, indent: int) -> str:
+        prefix, start = " " * indent, self._at
+        while self._at < len(self._lines) and (not (line := self._lines[self._at]) or line.startswith(prefix)):
+            self._at += 1
+        while self._at > start and not self._lines[self._at - 1]:
+            self._at -= 1
+        text = "\n".join(line[indent:] for line in self._lines[start : self._at])
+        if not text or _NO_BLOCK.search(text):
+            raise _NotOurs
+        return text
+
+
+def _load_any(text: str, where: str) -> object:
+    """Any YAML that is safe to read: aliases and deep nesting are refused."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import SafeConstructor
+    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.events import AliasEvent
+
+    class Plain(SafeConstructor):
+        """Leaves moments as the text they are."""
+
+    Plain.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor, yaml.max_depth = Plain, DEEPEST
+    try:
+        if any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(io.StringIO(text))):
+            raise StateError("a reflection has no use for aliases", where=where, todo=_CORRECT)
+        return yaml.load(text)
+    except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        what = f"not readable as YAML: {' '.join(str(error).split())[:200]}"
+        raise StateError(what, where=where, todo=_CORRECT) from error

@@ -1,0 +1,1 @@
+"""What earlier turns learned: read, indexed, distilled into patterns, and recalled within a budget."""

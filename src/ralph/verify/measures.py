@@ -1,0 +1,246 @@
+"""Numbers in what commands print: the metrics that Ralph knows, regular expressions, and how many tests passed.
+
+Every pattern here is tried once a line and takes time in proportion to it, however large or hostile the output is.
+"""
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+
+from ralph.core.checks import Counts
+
+COUNTED = {"tests": "passed", "failures": "failed", "skipped": "skipped"}
+"""Metrics that are a count of tests."""
+METRICS = ("coverage", *COUNTED, "errors", "warnings")
+"""What can be measured by name."""
+ZERO_IF_UNMENTIONED = {"failures": "fail", "errors": "error", "warnings": "warning"}
+"""Metrics that are 0 where a command succeeds and its output does not have the word."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B])")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
+_SHARE = r"(?<![\d.])(\d{1,3}(?:\.\d{1,9})?)"
+_COVERAGE: tuple[tuple[re.Pattern[str], int], ...] = (
+    (re.compile(rf"Total coverage: {_SHARE}%"), 0),
+    (re.compile(rf"\ntotal:[ \t]+\(statements\)[ \t]+{_SHARE}%"), 0),
+    (re.compile(r"\n(All files[^|\n]*\|[^\n]*)"), 3),
+    (re.compile(rf"\n(?:#|ℹ) all files[ \t]*\|[ \t]*{_SHARE}"), 0),
+    (re.compile(r"\n(TOTAL[ \t][^\n]*%[^\n]*)"), 2),
+    (re.compile(rf"\n[ \t]*[Ll]ines[ \t.]*:[ \t]*{_SHARE}%"), 0),
+    (re.compile(rf"coverage: {_SHARE}% of statements"), 0),
+    (re.compile(rf"\n{_SHARE}% coverage, \d+/\d+ lines"), 0),
+    (re.compile(rf"\n(?:Line Coverage: |[^\n(]*LOC \(){_SHARE}%"), 0),
+    (re.compile(rf"\n\| Total[ \t]+\|[ \t]+{_SHARE}%"), 0),
+)
+"""Tools' own summaries, the most exact first; in a row with as many numbers, the column that has the lines."""
+_CELL = re.compile(rf"{_SHARE}[ \t]*(?=[%|])")
+_REMAINING = r"(?: \(\d{1,9} fixed, (\d{1,9}) remaining\))?"
+_DIAGNOSED = {
+    "errors": (
+        re.compile(rf"\b(\d{{1,9}}|[Nn]o) (?:(?:previous |type |lint |fatal )?errors?|issues)\b{_REMAINING}"),
+        re.compile(r"\n[^\n]*?\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"),
+        re.compile(r"All checks passed|[Nn]o problems"),
+    ),
+    "warnings": (
+        re.compile(rf"\b(\d{{1,9}}|[Nn]o) (?:lint )?warnings?\b{_REMAINING}"),
+        re.compile(r"\n[^\n]*?\b[Ww]arning(?:\[\w{1,9}\])?:"),
+        re.compile(r"All checks passed|[Nn]o (?:issues|problems)"),
+    ),
+}
+"""How a tool sums up what it found, how it names one finding, and how it says that there is none."""
+
+_WORDS = {
+    **dict.fromkeys(("passed", "pass", "passing", "xpassed", "flaky"), "passed"),
+    **dict.fromkeys(("failed", "fail", "failing", "failure", "failures", "error", "errors", "cancelled"), "failed"),
+    **dict.fromkeys(("unexpected successes", "interrupted"), "failed"),
+    **dict.fromkeys(("skipped", "skip", "skips", "pending", "ignored", "todo", "incomplete"), "skipped"),
+    **dict.fromkeys(("xfailed", "expected failures"), "skipped"),
+    **dict.fromkeys(("tests", "test", "total", "run", "runs", "ran", "examples", "example", "completed"), "total"),
+    **dict.fromkeys(("doctest", "doctests"), "total"),
+}
+_NUMBER_FIRST = (
+    r"(?:=+ )?(?:\d{1,7} (?:failed|(?:subtests )?passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun)"
+    r"(?:, | in )){1,12}[\d.]+s",  # pytest
+    r"(?:=+ )?no tests ran in [\d.]+s",
+    r"Tests:? +\d{1,7} (?:failed|passed|skipped|pending|todo)\b[^\n]*",  # jest, vitest
+    r"\d{1,7} (?:pass|passing|passed|fail|failing|failed|skip|skipped|pending|todo|flaky|interrupted)"
+    r"(?: \([\w.]+\))?(?=\n|\Z)",  # mocha, bun, playwright
+    r"test result: \w+\. \d[^\n]*",  # cargo
+    r"Summary \[[^\]\n]*\] +\d{1,7} tests? run: [^\n]*",  # cargo nextest
+    r"(?:ok|FAILED) \| \d[^\n]*",  # deno
+    r"\d{1,7} tests? completed[^\n]*",  # gradle
+    r"\d{1,7} examples?, \d{1,7} failures?[^\n]*",  # rspec
+    r"\d{1,7} runs, \d{1,7} assertions, [^\n]*",  # minitest
+    r"(?:\d{1,7} doctests?, )?\d{1,7} tests?, \d{1,7} failures?[^\n]*",  # mix test
+    r"OK \(\d{1,7} tests?, \d{1,7} assertions?\)",  # phpunit
+)
+_WORD_FIRST = (
+    r"Ran \d{1,7} tests? in [\d.]+s\n+(?:OK|FAILED|NO TESTS RAN)[^\n]*",  # unittest
+    r"(?:#|ℹ) (?:pass|fail|cancelled|skipped|todo) \d{1,7}(?=\n|\Z)",  # node --test
+    r"Tests run: \d{1,7}, Failures: \d{1,7}, Errors: \d{1,7}, Skipped: \d{1,7}[ \t]*(?=\n|\Z)",  # surefire
+    r"Tests: \d{1,7}, Assertions: [^\n]*",  # phpunit
+    r"(?:Passed|Failed)! +- +Failed: +\d[^\n]*",  # dotnet test
+)
+_SUMMARY = re.compile(
+    rf"\n[ \t]*+(?:\[\w{{1,9}}\] )?(?:(?P<number>{'|'.join(_NUMBER_FIRST)})|(?P<word>{'|'.join(_WORD_FIRST)}))"
+)
+_NUMBER_WORD = re.compile(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
+_WORD_NUMBER = re.compile(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
+_CAPTURED = re.compile(r"\n=+ (?:FAILURES|ERRORS) =+\n")
+_GO = re.compile(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
+_GO_JSON = re.compile(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
+_TAP = re.compile(r"\n(ok|not ok)\b([^\n]*)")
+_TAP_PLAN = re.compile(r"\n1\.\.\d")
+_SUITE = re.compile(rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<testsuite\s([^<>]*)>|(</testsuite>)", re.DOTALL)
+_COUNT = re.compile(rb"\b(tests|failures|errors|skipped|disabled)\s*=\s*[\"'](\d{1,9})[\"']")
+
+
+def plain(text: str) -> str:
+    """Text without colours and other orders to a terminal."""
+    return _ANSI.sub("", text).replace("\r\n", "\n")
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression of the user; a ValueError says what is wrong with it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return re.compile(text, re.MULTILINE)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        raise ValueError(str(error)) from error
+
+
+def measured(metric: str, output: str) -> float | None:
+    """The number in plain output, or None where it has none.
+
+    Where tools print several, the worst counts: the lowest coverage (of lines, where it is told), the most errors or warnings.
+    A regular expression takes its last match whose first group is a number. Go prints a coverage for each package and, with
+    `go tool cover -func`, a total: the total is taken where it is there.
+    """
+    if metric.startswith("/"):
+        return _matched(metric[1:-1], output)
+    if metric == "coverage":
+        return _coverage(output)
+    if metric in COUNTED:
+        return counted(metric, count_tests(output))
+    return _diagnosed(metric, output) if metric in _DIAGNOSED else None
+
+
+def counted(metric: str, tests: Counts | None) -> float | None:
+    """A metric that is a count of tests."""
+    return None if tests is None else float(getattr(tests, COUNTED[metric]))
+
+
+def _matched(expression: str, output: str) -> float | None:
+    try:
+        matches = [match[1] for match in pattern(expression).finditer(output)]
+    except (ValueError, IndexError):
+        return None
+    return next((number for text in reversed(matches) if (number := _number(text)) is not None), None)
+
+
+def _number(text: str | None) -> float | None:
+    if text is None or len(text) > 100 or not _NUMBER.fullmatch(text.strip()):
+        return None
+    number = float(text.replace(",", ""))
+    return number if math.isfinite(number) else None
+
+
+def _coverage(output: str) -> float | None:
+    for form, column in _COVERAGE:
+        shares = [share for match in form.finditer("\n" + output) if (share := _cell(match[1], column)) is not None]
+        if shares:
+            return min(shares)
+    return None
+
+
+def _cell(text: str, column: int) -> float | None:
+    """The number in a summary: itself, or one of a row."""
+    cells = [text] if column == 0 else _CELL.findall(text)
+    return float(cells[column] if len(cells) > column else cells[-1]) if cells else None
+
+
+def _diagnosed(metric: str, output: str) -> float | None:
+    summary, single, none = _DIAGNOSED[metric]
+    totals = [match[2] or match[1] for match in summary.finditer(output)]
+    if totals:
+        return float(max(int(total) if total.isdecimal() else 0 for total in totals))
+    if singles := sum(1 for _ in single.finditer("\n" + output)):
+        return float(singles)
+    return 0.0 if none.search(output) else None
+
+
+def count_tests(output: str) -> Counts | None:
+    """How many tests passed, failed and were skipped, over all summaries that plain output has."""
+    text = _without_captured("\n" + output)
+    tally = [counts for match in _SUMMARY.finditer(text) if (counts := _counts(match)) is not None]
+    if go := _statuses(text):
+        tally.append(go)
+    if not tally and _TAP_PLAN.search(text):
+        tally.append(Counts(**Counter(_tap(match) for match in _TAP.finditer(text))))
+    if not tally:
+        return count_junit(output.encode(errors="replace")) if "<testsuite" in output else None
+    return _sum(tally)
+
+
+def _without_captured(text: str) -> str:
+    """Pytest's output without what failing tests printed, which may be the summaries of other tests."""
+    start, end = _CAPTURED.search(text), text.rfind("\n=", 0, text.rfind("= short test summary info ="))
+    return text[: start.start()] + text[end:] if start and end > start.start() else text
+
+
+def _sum(tally: list[Counts]) -> Counts:
+    return Counts(sum(t.passed for t in tally), sum(t.failed for t in tally), sum(t.skipped for t in tally))
+
+
+def _counts(match: re.Match[str]) -> Counts | None:
+    """What one summary says; None where its numbers are not of tests."""
+    if words := match["word"]:
+        pairs = [(word, number) for word, number in _WORD_NUMBER.findall(words)]
+    else:
+        pairs = [(word, number) for number, word in _NUMBER_WORD.findall(match["number"])]
+    tally: Counter[str] = Counter()
+    for word, number in pairs:
+        if meaning := _WORDS.get(word.lower()):
+            tally[meaning] += int(number)
+    if not tally and "no tests" not in match[0].lower():
+        return None
+    rest = max(tally["total"] - tally["failed"] - tally["skipped"], 0)
+    return Counts(tally.get("passed", rest), tally["failed"], tally["skipped"])
+
+
+def _statuses(text: str) -> Counts | None:
+    """The tests of Go, which has no summary: only with -v or -json does it name those that pass."""
+    found: Counter[str] = Counter()
+    if "\n=== RUN" in text:
+        found.update(match[1].lower() for match in _GO.finditer(text))
+    found.update(match[1] for match in _GO_JSON.finditer(text) if '"Test":' in match[0])
+    return Counts(found["pass"], found["fail"], found["skip"]) if found else None
+
+
+def _tap(match: re.Match[str]) -> str:
+    directive = match[2].lower()
+    if "# skip" in directive or "# todo" in directive:
+        return "skipped"
+    return "passed" if match[1] == "ok" else "failed"
+
+
+def count_junit(xml: bytes) -> Counts | None:
+    """The tests in a JUnit report, by the attributes of its outermost suites; nothing in it is expanded."""
+    suites = list(_outermost(xml))
+    return _sum(suites) if suites else None
+
+
+def _outermost(xml: bytes) -> Iterator[Counts]:
+    depth = 0
+    for match in _SUITE.finditer(xml):
+        if match[2]:
+            depth = max(depth - 1, 0)
+        elif match[1] is not None:
+            counts = {name: int(number) for name, number in _COUNT.findall(match[1])}
+            if depth == 0 and b"tests" in counts:
+                failed = counts.get(b"failures", 0) + counts.get(b"errors", 0)
+                skipped = counts.get(b"skipped", 0) + counts.get(b"disabled", 0)
+                yield Counts(max(counts[b"tests"] - failed - skipped, 0), failed, skipped)
+            depth += not match[1].endswith(b"/")

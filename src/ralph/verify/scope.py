@@ -1,0 +1,34 @@
+"""`--scope`: which files a run may change, by patterns as people know them from git."""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from ralph.core.findings import Finding, Rule
+
+_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", re.DOTALL)
+_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def out_of_scope(scope: Sequence[str], paths: Iterable[str]) -> list[Finding]:
+    """A finding for every file that was changed and may not be."""
+    if not scope:
+        return []
+    allowed = ", ".join(scope)
+    return [
+        Finding(Rule.OUT_OF_SCOPE, path, 1, f"{path} was changed, and only {allowed} may be: take that change back.")
+        for path in sorted(paths)
+        if not any(pattern_for(glob).fullmatch(path) for glob in scope)
+    ]
+
+
+@cache
+def pattern_for(glob: str) -> re.Pattern[str]:
+    """A pattern as a regular expression: one without a slash matches at any depth, one that names a directory all below."""
+    plain = glob.removeprefix("./").strip("/")
+    anywhere = "" if "/" in glob.removeprefix("./").rstrip("/") else "(?:.*/)?"
+    parts = [
+        _MEANING.get(token) or (token if token[0] == "[" and len(token) > 1 else re.escape(token))
+        for token in _TOKEN.findall(plain)
+    ]
+    return re.compile(f"{anywhere}{''.join(parts)}(?:/.*)?", re.DOTALL)

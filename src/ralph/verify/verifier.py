@@ -1,0 +1,119 @@
+"""Verdicts that hold: checks count only where they say the same twice, and where the guards find that nobody gamed them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.findings import Finding
+from ralph.git.snapshots import Snapshots
+from ralph.verify.counted import fewer_tests
+from ralph.verify.guards.changes import FileChange, is_test_path
+from ralph.verify.guards.scan import scan
+from ralph.verify.inputs import changed_inputs
+from ralph.verify.runner import CheckRunner
+from ralph.verify.scope import out_of_scope
+
+BASELINE = "baseline"
+"""The checks before the first turn: there is no work yet to be guarded."""
+MOST_TESTS = 400
+"""Unchanged test files that are read, to see whether results were copied out of them."""
+AGAIN = 2
+"""How often a flaky check is run again, and must pass each time."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a person asked of the verdicts of a run."""
+
+    confirm: int = 1
+    """How often in a row the checks must pass on the same tree."""
+    scope: tuple[str, ...] = ()
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """The hashes, before the run, of files that the checks use and no snapshot holds."""
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    """Rules of the guards that a person lifted for this run, with the reason."""
+
+
+@dataclass
+class Verifier:
+    """Runs the checks, again where they are in doubt; where they pass, looks at all that was changed since before the run."""
+
+    runner: CheckRunner
+    snapshots: Snapshots | None
+    rules: Rules
+    baseline: Verdict | None = None
+    last: Verdict | None = None
+    """The last verdict before this one; one on the same tree shows which checks are flaky."""
+    flaky: set[str] = field(default_factory=set)
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        """The verdict of the checks, with what the guards found."""
+        tree = (self.snapshots.latest() or "") if self.snapshots else ""
+        first = await self.runner.run(key, checks)
+        known = {r.title: r for r in self.last.results} if self.last and tree and self.last.tree == tree else {}
+        results = [
+            await self._settled(key, check, result, known.get(check.title))
+            for check, result in zip(checks, first.results, strict=True)
+        ]
+        verdict = Verdict(tuple(results), tree=tree)
+        if key == BASELINE:
+            self.baseline = verdict
+        elif verdict.passed:
+            findings = await asyncio.to_thread(self._findings, checks, verdict)
+            lifted = self.rules.allowed
+            verdict = replace(verdict, findings=tuple(f for f in findings if f.rule not in lifted))
+        self.last = verdict
+        return verdict
+
+    async def _settled(self, key: str, check: Check, result: CheckResult, before: CheckResult | None) -> CheckResult:
+        """The result after as many further runs as it takes to trust it."""
+        flips = before is not None and {before.status, result.status} == {CheckStatus.PASSED, CheckStatus.FAILED}
+        if flips:
+            self.flaky.add(check.title)
+        doubted = check.title in self.flaky
+        if not flips and not result.passed:
+            return replace(result, flaky=doubted)
+        wanted = max(self.rules.confirm - result.passed, AGAIN if doubted else 0)
+        for number in range(1, wanted + 1):
+            again = (await self.runner.run(f"{key}-again-{number}", [check])).results[0]
+            if not again.passed:
+                self.flaky.add(check.title)
+                reason = f"{again.reason}; of {number + 1} runs on the same tree only some passed"
+                return replace(again, reason=reason, flaky=True, runs=number + 1)
+            result = again
+        return replace(result, flaky=doubted, runs=wanted + 1)
+
+    def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
+        changes = self._changes()
+        found = fewer_tests(self.baseline, verdict, changes)
+        found += changed_inputs(self.rules.inputs, {change.path for change in changes})
+        if self.snapshots is None:
+            return found
+        found += out_of_scope(self.rules.scope, [change.path for change in changes])
+        found += self.snapshots.history()
+        commands = [check.command for check in checks if check.command]
+        texts = [change for change in changes if (change.old, change.new) != (None, None)]
+        return [*scan(texts, checks=commands, unchanged=self._tests(changes)), *found]
+
+    def _changes(self) -> list[FileChange]:
+        """All that differs from before the run; what is binary has no text."""
+        base, latest = (self.snapshots.base(), self.snapshots.latest()) if self.snapshots else (None, None)
+        if self.snapshots is None or base is None or latest is None or base == latest:
+            return []
+        changed = self.snapshots.changed(base, latest)
+        return [FileChange(path, _text(old), _text(new)) for path, (old, new) in changed.items()]
+
+    def _tests(self, changes: Sequence[FileChange]) -> dict[str, str]:
+        latest = self.snapshots.latest() if self.snapshots else None
+        if self.snapshots is None or latest is None:
+            return {}
+        changed = {change.path for change in changes}
+        tests = [path for path in self.snapshots.paths(latest) if path not in changed and is_test_path(path)]
+        found = self.snapshots.contents(latest, tests[:MOST_TESTS])
+        return {path: text for path, data in found.items() if (text := _text(data)) is not None}
+
+
+def _text(data: bytes | None) -> str | None:
+    """A file as text; what is binary is not judged."""
+    return None if data is None or b"\0" in data[:8192] else data.decode(errors="replace")

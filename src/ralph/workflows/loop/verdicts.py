@@ -1,0 +1,90 @@
+"""Verdicts in words: for prompts, reports and people."""
+
+import re
+
+from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
+from ralph.core.fingerprints import fingerprint
+
+QUOTED = 3000
+"""How many characters of the failing checks' output the next prompt quotes."""
+_TELLING = re.compile(
+    r"(?i)error|fail|assert|exception|expected|panic|undefined|cannot|not ok|not found|unresolved|missing|traceback|[✕✗×]|^E\s"
+)
+_SUMMARY = re.compile(r"(?i)^[=\-\s]*(\d+ (failed|passed|error)|FAILED$|FAIL$|ok$|errors?$|failures?:?$|traceback \()")
+
+
+def verdict_summary(verdict: Verdict) -> str:
+    """One line: which checks passed, how the others did not, and what the guards found."""
+    checks = "; ".join(f"{name(r)} {how(r)}" for r in (verdict.failed or verdict.results))
+    return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
+
+
+def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
+    """What the next prompt quotes of the failing checks, or of the guards' findings."""
+    share = QUOTED // max(1, len(verdict.failed))
+    regressed = {r.title for r, what in attributed(verdict, baseline) if what is Attribution.REGRESSED}
+    failed = [
+        f"$ {r.command or r.title}\n({how(r)}{', and passed before this run' if r.title in regressed else ''})\n"
+        f"{r.output[-share:].strip()}"
+        for r in verdict.failed
+    ]
+    return "\n\n".join([*failed, _gaming(verdict)]).strip()
+
+
+def _gaming(verdict: Verdict) -> str:
+    if not verdict.gamed:
+        return ""
+    lines = [f"- {f.place} [{f.rule}] {f.sentence}" for f in verdict.gamed[:20]]
+    return "The commands pass, but not by the work that was asked for. Undo these, and do the work:\n" + "\n".join(
+        lines
+    )
+
+
+def verification_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
+    """What the report shows of all checks, and of the guards."""
+    change = {result.title: f"; {what}" for result, what in attributed(verdict, baseline)}
+    checks = [
+        f"$ {r.command or r.title}\n{r.output[-QUOTED:].strip()}\n({how(r)}{change.get(r.title, '')})"
+        for r in verdict.results
+    ]
+    found = [f"{f.severity}: {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
+    return "\n\n".join([*checks, "\n".join(found)]).strip()
+
+
+def attributed(verdict: Verdict, baseline: tuple[CheckStatus, ...]) -> list[tuple[CheckResult, Attribution]]:
+    """Each check with what the work did to it."""
+    pairs = zip(verdict.results, baseline, strict=False)
+    return [(now, attribution(before=before is CheckStatus.PASSED, now=now.passed)) for now, before in pairs]
+
+
+def name(result: CheckResult) -> str:
+    """A check as sentences name it."""
+    return f"`{result.command}`" if result.command else result.title
+
+
+def how(result: CheckResult) -> str:
+    """How a check came out."""
+    facts = [] if result.value is None else [f"{result.value:g} was measured"]
+    facts += ["it is flaky: it said different things of the same tree"] if result.flaky else []
+    facts = [result.reason, *facts] if result.reason else facts
+    said = "passed" if result.passed else str(result.status)
+    return f"{said}: {', '.join(facts)}" if facts else said
+
+
+def telling_lines(output: str, most: int) -> list[str]:
+    """The lines of an output that say what is wrong; its last ones where none stands out."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if _TELLING.search(line) and not _SUMMARY.match(line)]
+    return list(dict.fromkeys(telling))[:most] or lines[-most:]
+
+
+def failure_print(verdict: Verdict, iteration: int) -> str:
+    """What the same failure has in common, however its numbers, places and times differ.
+
+    Checks that fail without a word are the same failure only on the same tree; where no tree is known, never.
+    """
+    if not verdict.gamed and not any(result.output.strip() for result in verdict.failed):
+        return verdict.tree or f"iteration {iteration}"
+    failed = [f"{r.title}: {r.status}\n" + "\n".join(telling_lines(r.output, 60)) for r in verdict.failed]
+    gamed = [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
+    return fingerprint("\n".join([*failed, *gamed]))

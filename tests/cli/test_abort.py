@@ -1,0 +1,163 @@
+"""`ralph abort --revert`: the tree as it was before the run, and nothing of anybody else's lost."""
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_loop import NEVER_DONE, RALPH, Project, eventually, fingerprint, make_project, plain, project  # noqa: F401
+
+WORK = (
+    "printf '%s\\n' \"$RALPH_TURN\" > README; echo made > made.txt; rm -f gone.txt; mv moved.txt 'new name.txt'; true"
+)
+
+
+def mess_up(project: Project) -> None:  # noqa: F811
+    """What a person has in a tree: staged, unstaged, untracked and executable files."""
+    for name in ("gone.txt", "moved.txt", "tool"):
+        (project.root / name).write_text(f"{name}\n" * 9)
+    (project.root / "tool").chmod(0o755)
+    if (project.root / ".git").exists():
+        project.git("add", "gone.txt", "tool")
+    (project.root / "gone.txt").write_text("changed after it was staged\n")
+    (project.root / "README").write_text("dirty\n")
+
+
+def files(project: Project) -> dict[str, str]:  # noqa: F811
+    """The user's files with content and mode, whenever they were written."""
+    found = fingerprint(project.root)
+    kept = {name: mark.split() for name, mark in found.items() if name.split("/")[0] not in (".git", ".ralph", ".aiwg")}
+    return {name: f"{mark[0]} {mark[-1]}" for name, mark in kept.items()}
+
+
+@pytest.mark.parametrize("with_git", [True, False], ids=["git", "no-git"])
+def test_a_run_that_reached_its_limit_is_aborted_and_taken_back(tmp_path: Path, with_git: bool) -> None:
+    for project in make_project(tmp_path, with_git=with_git):  # noqa: F402
+        mess_up(project)
+        start, index = files(project), project.git("ls-files", "-s") if with_git else ""
+        assert project.work(WORK, "--max-iterations", "2").code == 3
+        changed = files(project)
+        assert changed != start
+        done = project.ralph("abort", "--revert", "--yes")
+        assert done.code == 0, done.said
+        assert files(project) == start
+        assert "README" in done.out and "ralph undo" in done.out
+        assert project.journal("run.ended")[-1]["outcome"] == "aborted"
+        assert not with_git or project.git("ls-files", "-s") == index
+        assert project.ralph("undo").code == 0
+        assert files(project) == changed
+
+
+def test_it_works_on_a_run_that_is_over_and_twice(project: Project) -> None:  # noqa: F811
+    start = files(project)
+    project.work(WORK, "--max-iterations", "1")
+    name = project.run.name
+    assert project.ralph("abort").code == 0
+    assert files(project) != start
+    refused = project.ralph("abort", name)
+    assert (refused.code, f"ralph abort {name} --revert" in refused.err) == (2, True)
+    done = project.ralph("abort", name, "--revert", "--yes", "--json").json
+    assert (done["outcome"], done["reverted"], set(done["files"])) == ("aborted", True, {"README", "made.txt"})
+    assert files(project) == start
+    again = project.ralph("abort", name, "--revert", "--yes", "--json").json
+    assert (again["files"], again["commits"], again["notices"]) == ([], [], [])
+
+
+def test_a_living_engine_is_ended_first(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text("turn: {grace_seconds: 0.5}\n")
+    start = files(project)
+    engine = project.start(*project.working(f"{WORK}; touch here; sleep 300"))
+    eventually(lambda: (project.root / "here").exists())
+    done = project.ralph("abort", "--revert", "--yes")
+    assert done.code == 0, done.said
+    assert files(project) == start
+    engine.communicate(timeout=30)
+    assert engine.returncode == 8
+
+
+def test_without_an_engine_a_living_agent_is_ended_first(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text("turn: {grace_seconds: 0.5}\n")
+    start = files(project)
+    engine = project.start(*project.working("touch here; while :; do date +%N > README; sleep 0.05; done"))
+    eventually(lambda: (project.root / "here").exists())
+    engine.kill()
+    engine.wait()
+    done = project.ralph("abort", "--revert", "--yes")
+    assert done.code == 0, done.said
+    assert files(project) == start
+
+
+def test_nobody_there_to_agree_changes_nothing(project: Project) -> None:  # noqa: F811
+    project.work(WORK, "--max-iterations", "1")
+    changed = files(project)
+    done = project.real("abort", "--revert")
+    assert (done.code, "--yes" in done.err, "before run" in done.err) == (2, True, True)
+    assert project.journal("run.ended")[-1]["outcome"] == "limit-iterations", "it is not even aborted"
+    assert files(project) == changed
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_person_is_asked(project: Project, answer: str) -> None:  # noqa: F811
+    start = files(project)
+    project.work(WORK, "--max-iterations", "1")
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    command = [str(RALPH), "abort", "--revert"]
+    done = subprocess.run(
+        command, cwd=project.root, env=project.environment, stdin=theirs, capture_output=True, timeout=60
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert b"Go ahead?" in done.stderr
+    assert done.returncode == (0 if answer == "y" else 130)
+    assert (files(project) == start) is (answer == "y")
+
+
+def test_without_snapshots_it_is_refused_before_anything_is_done(plain: Project) -> None:  # noqa: F811
+    plain.play(NEVER_DONE, "--max-iterations", "1", "--no-snapshots")
+    done = plain.ralph("abort", "--revert", "--yes")
+    assert (done.code, "--no-snapshots" in done.err) == (2, True)
+    assert plain.journal("run.ended")[-1]["outcome"] == "limit-iterations"
+
+
+def test_commits_of_the_agent_stay_and_are_named(project: Project) -> None:  # noqa: F811
+    start = files(project)
+    commit = "git add -A; git -c user.name=A -c user.email=a@b commit -qm 'by the agent'"
+    project.work(f"{WORK}; {commit}", "--max-iterations", "1")
+    tip = project.git("rev-parse", "main")
+    done = project.ralph("abort", "--revert", "--yes")
+    assert files(project) == start
+    assert "by the agent" in done.out
+    assert project.git("rev-parse", "main") == tip
+
+
+def test_commits_of_the_run_are_taken_off_its_branch(project: Project) -> None:  # noqa: F811
+    (project.root / "notes.txt").write_text("untracked before the run\n")
+    start, base = files(project), project.git("rev-parse", "main")
+    assert project.work(f"{WORK}; echo more >> notes.txt", "--commit", "--max-iterations", "3").code in (3, 4)
+    assert project.git("rev-list", "--count", "main") != "1\n"
+    assert project.git("status", "--porcelain") == ""
+    tip = project.git("rev-parse", "main").strip()
+    done = project.ralph("abort", "--revert", "--yes")
+    assert done.code == 0, done.said
+    assert files(project) == start
+    assert project.git("rev-parse", "main") == base
+    assert project.git("status", "--porcelain") == "?? notes.txt\n"
+    assert tip[:12] in done.out
+    assert project.ralph("undo").code == 0
+    project.git("reset", "-q", tip)
+    assert project.git("status", "--porcelain") == "", "what is said to take it back does"
+
+
+def test_a_worktree_of_the_run(project: Project) -> None:  # noqa: F811
+    start, base = files(project), project.git("rev-parse", "main")
+    project.work(WORK, "--worktree", "--max-iterations", "1")
+    tree, branch = project.root / ".ralph" / "worktrees" / project.run.name, f"ralph/{project.run.name}/run"
+    assert project.git("rev-parse", branch) != base
+    done = project.ralph("abort", "--revert", "--yes")
+    assert done.code == 0, done.said
+    assert (tree / "README").read_text() == "first\n"
+    assert project.git("rev-parse", branch) == base
+    assert project.git("status", "--porcelain", cwd=tree) == ""
+    assert files(project) == start

@@ -1,0 +1,276 @@
+"""Verdicts that hold: flaky checks, confirmation, scope, counts, inputs; and what the guards are given."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
+from ralph.core.findings import Finding, Rule, Severity
+from ralph.verify.counted import fewer_tests
+from ralph.verify.guards.changes import FileChange
+from ralph.verify.inputs import changed_inputs, input_hashes
+from ralph.verify.scope import out_of_scope, pattern_for
+from ralph.verify.verifier import AGAIN, Rules, Verifier
+
+P, F, U = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.COULD_NOT_RUN
+CHECK = Check("make")
+
+
+class Runner:
+    """Says what it was told to say, one run after the other."""
+
+    def __init__(self, statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> None:
+        self.statuses = iter(statuses)
+        self.keys: list[str] = []
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        self.keys.append(key)
+        return Verdict(tuple(self._result(check, next(self.statuses)) for check in checks))
+
+    def _result(self, check: Check, status: CheckStatus) -> CheckResult:
+        return CheckResult(check.title, status, 0.1, reason="" if status is P else "exit code 1", command=check.command)
+
+
+class Snapshots:
+    """A tree with a base, the latest state, and what changed between them."""
+
+    def __init__(self, tree: str = "t1", changed: dict[str, tuple[bytes | None, bytes | None]] | None = None) -> None:
+        self.tree, self._changed = tree, changed or {}
+        self.found: list[Finding] = []
+
+    def base(self) -> str:
+        return "t0"
+
+    def latest(self) -> str:
+        return self.tree
+
+    def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
+        return self._changed
+
+    def paths(self, sha: str) -> list[str]:
+        return ["tests/test_same.py", *self._changed]
+
+    def contents(self, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
+        return dict.fromkeys(paths, b"def test_same():\n    assert 1\n")
+
+    def history(self) -> list[Finding]:
+        return self.found
+
+
+def verifier(statuses: Sequence[CheckStatus], snapshots: Any = None, **rules: Any) -> Verifier:
+    return Verifier(Runner(statuses), snapshots, Rules(**rules))  # type: ignore[arg-type]
+
+
+def verdict_of(checker: Verifier, key: str = "iteration-1") -> CheckResult:
+    return asyncio.run(checker.run(key, [CHECK])).results[0]
+
+
+class TestFlaky:
+    def test_a_result_that_flips_on_the_same_tree_is_run_again_and_must_hold(self) -> None:
+        checker = verifier([F, P, P, P], Snapshots())
+        assert verdict_of(checker).status is F
+        second = verdict_of(checker)
+        assert (second.status, second.flaky, second.runs) == (P, True, 1 + AGAIN)
+
+    def test_luck_is_not_enough(self) -> None:
+        checker = verifier([F, P, P, F], Snapshots())
+        verdict_of(checker)
+        second = verdict_of(checker)
+        assert (second.status, second.flaky) == (F, True)
+        assert "on the same tree only some passed" in second.reason
+
+    def test_one_that_passed_before_and_fails_now_gets_the_same_chance(self) -> None:
+        checker = verifier([P, F, P, P], Snapshots())
+        verdict_of(checker)
+        assert verdict_of(checker).status is P
+
+    def test_another_tree_is_another_matter(self) -> None:
+        snapshots = Snapshots()
+        checker = verifier([F, P], snapshots)
+        verdict_of(checker)
+        snapshots.tree = "t2"
+        second = verdict_of(checker)
+        assert (second.status, second.flaky, second.runs) == (P, False, 1)
+
+    def test_once_flaky_it_is_doubted_for_the_rest_of_the_run(self) -> None:
+        snapshots = Snapshots()
+        checker = verifier([F, P, F, P, P, F], snapshots)
+        verdict_of(checker)
+        assert verdict_of(checker).status is F
+        snapshots.tree = "t2"
+        assert verdict_of(checker).status is F
+        assert checker.flaky == {CHECK.title}
+
+    def test_a_check_that_could_not_run_is_not_flaky(self) -> None:
+        checker = verifier([U, P], Snapshots())
+        verdict_of(checker)
+        assert not verdict_of(checker).flaky
+
+    @pytest.mark.parametrize(("statuses", "expected", "runs"), [([P, P, P], P, 3), ([P, P, F], F, 3), ([P, F], F, 2)])
+    def test_confirm_asks_for_so_many_passes_in_a_row(
+        self, statuses: list[CheckStatus], expected: CheckStatus, runs: int
+    ) -> None:
+        result = verdict_of(verifier(statuses, confirm=3))
+        assert (result.status, result.runs, result.flaky) == (expected, runs, expected is F)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.sampled_from([P, F, U]), min_size=60, max_size=60), st.integers(1, 4))
+    def test_success_means_that_the_last_runs_all_passed(self, statuses: list[CheckStatus], confirm: int) -> None:
+        said: list[CheckStatus] = []
+
+        def tell() -> Iterator[CheckStatus]:
+            for status in statuses:
+                said.append(status)
+                yield status
+
+        checker = Verifier(Runner(tell()), Snapshots(), Rules(confirm=confirm))  # type: ignore[arg-type]
+        for _ in range(8):
+            result = verdict_of(checker)
+            if result.passed:
+                assert said[-confirm:] == [P] * confirm
+                assert not result.flaky or said[-AGAIN:] == [P] * AGAIN
+
+
+CHANGED: dict[str, tuple[bytes | None, bytes | None]] = {
+    "src/app.py": (b"x = 1\n", b"x = 2\n"),
+    "docs/a.md": (b"a\n", b"b\n"),
+    "logo.png": (b"\0", b"\0\0"),
+}
+
+
+class TestFindings:
+    def findings(self, snapshots: Any, statuses: Sequence[CheckStatus] = (P,), **rules: Any) -> tuple[Finding, ...]:
+        return asyncio.run(verifier(statuses, snapshots, **rules).run("iteration-1", [CHECK])).findings
+
+    def test_changes_outside_the_scope_are_found_binary_ones_too(self) -> None:
+        found = self.findings(Snapshots(changed=CHANGED), scope=("src/**",))
+        assert [(finding.rule, finding.path) for finding in found] == [
+            (Rule.OUT_OF_SCOPE, "docs/a.md"),
+            (Rule.OUT_OF_SCOPE, "logo.png"),
+        ]
+
+    def test_a_rule_that_was_lifted_is_silent(self) -> None:
+        assert not self.findings(Snapshots(changed=CHANGED), scope=("src/**",), allowed={"out-of-scope": "docs too"})
+
+    def test_what_was_done_to_the_history_is_told(self) -> None:
+        snapshots = Snapshots(changed=CHANGED)
+        snapshots.found = [Finding(Rule.HISTORY_REWRITTEN, "main", 0, "main was reset.")]
+        assert self.findings(snapshots) == tuple(snapshots.found)
+
+    def test_nothing_is_looked_for_where_the_checks_fail(self) -> None:
+        assert not self.findings(Snapshots(changed=CHANGED), statuses=(F,), scope=("src/**",))
+
+    def test_without_snapshots_the_checks_alone_count(self) -> None:
+        assert asyncio.run(verifier([P]).run("iteration-1", [CHECK])).passed
+
+
+class TestScope:
+    @pytest.mark.parametrize(
+        ("glob", "path", "fits"),
+        [
+            ("app/**", "app/a/b.py", True),
+            ("app/**", "application/a.py", False),
+            ("app", "app/a/b.py", True),
+            ("app/", "app/a.py", True),
+            ("./app/*.py", "app/a.py", True),
+            ("app/*.py", "app/a/b.py", False),
+            ("*.py", "deep/er/a.py", True),
+            ("**/tests/**", "tests/a.py", True),
+            ("**/tests/**", "x/y/tests/z/a.py", True),
+            ("src/[ab].py", "src/a.py", True),
+            ("src/[ab].py", "src/c.py", False),
+            ("a?c.txt", "abc.txt", True),
+            ("a+b(c).txt", "a+b(c).txt", True),
+            ("app", "lib/app/x", True),
+            ("src/app", "lib/src/app/x", False),
+        ],
+    )
+    def test_patterns_mean_what_people_know_from_git(self, glob: str, path: str, fits: bool) -> None:
+        assert bool(pattern_for(glob).fullmatch(path)) is fits
+
+    def test_without_a_scope_everything_may_be_changed(self) -> None:
+        assert out_of_scope((), ["a", "b"]) == []
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.text(max_size=20), st.text(max_size=20))
+    def test_any_pattern_can_be_read(self, glob: str, path: str) -> None:
+        pattern_for(glob).fullmatch(path)
+
+
+class TestCounts:
+    def verdict(self, counts: Counts | None) -> Verdict:
+        return Verdict((CheckResult("`pytest` passes", P, 1.0, tests=counts),))
+
+    @pytest.mark.parametrize(
+        ("before", "now", "rules"),
+        [
+            (Counts(10), Counts(10), []),
+            (Counts(8, 2), Counts(10), []),
+            (Counts(8, 2), Counts(12), []),
+            (Counts(8, 2), Counts(9), [Severity.ERROR]),
+            (Counts(8, 2), Counts(8, 0, 2), [Severity.ERROR]),
+            (None, Counts(1), []),
+            (Counts(10), None, []),
+        ],
+    )
+    def test_fewer_tests_than_before_are_found(
+        self, before: Counts | None, now: Counts | None, rules: list[Severity]
+    ) -> None:
+        found = fewer_tests(self.verdict(before), self.verdict(now), [])
+        assert [finding.severity for finding in found] == rules
+
+    def test_where_the_tests_themselves_became_fewer_reading_them_judges_better(self) -> None:
+        change = FileChange("tests/test_a.py", "def test_a(): ...\ndef test_b(): ...\n", "def test_ab(): ...\n")
+        (found,) = fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
+        assert found.severity is Severity.WARNING
+
+    def test_without_a_baseline_nothing_can_be_said(self) -> None:
+        assert fewer_tests(None, self.verdict(Counts(1)), []) == []
+
+
+class TestInputs:
+    @pytest.fixture
+    def workspace(self, tmp_path: Path) -> Path:
+        root = tmp_path / "work"
+        (root / ".venv" / "bin").mkdir(parents=True)
+        (root / ".venv" / "bin" / "pytest").write_text("#!/usr/bin/python\nimport pytest\n")
+        (root / "check.sh").write_text("#!/bin/sh\nmake test\n")
+        (root / "app.js").write_text("console.log(1)\n")
+        (tmp_path / "verify.py").write_text("assert True\n")
+        return root
+
+    @pytest.mark.parametrize(
+        ("command", "names"),
+        [
+            (".venv/bin/pytest -q", ["pytest"]),
+            ("./check.sh && true", ["check.sh"]),
+            ("bash check.sh", ["check.sh"]),
+            ("node app.js", []),
+            ("python ../verify.py", ["verify.py"]),
+            ("ls 'unclosed", []),
+            ("true", []),
+        ],
+    )
+    def test_tools_and_scripts_are_known_by_their_hashes_and_what_is_built_is_not(
+        self, workspace: Path, command: str, names: list[str]
+    ) -> None:
+        assert [Path(path).name for path in input_hashes([Check(command)], workspace)] == names
+
+    @pytest.mark.parametrize("spoil", [lambda p: p.write_text("#!/bin/sh\nexit 0\n"), lambda p: p.unlink()])
+    def test_a_tool_that_is_not_what_it_was_is_found(self, workspace: Path, spoil: Callable[[Path], Any]) -> None:
+        known = input_hashes([Check(".venv/bin/pytest")], workspace)
+        assert changed_inputs(known, []) == []
+        spoil(workspace / ".venv" / "bin" / "pytest")
+        (found,) = changed_inputs(known, [])
+        assert found.rule is Rule.VERIFIER_EDITED
+
+    def test_what_the_guards_look_at_is_left_to_them(self, workspace: Path) -> None:
+        known = input_hashes([Check("./check.sh")], workspace)
+        (workspace / "check.sh").write_text("exit 0\n")
+        assert changed_inputs(known, ["check.sh"]) == []
+        assert changed_inputs(known, ["other.sh"])

@@ -1,0 +1,495 @@
+"""What a loop learns: lessons, windows, roles, streaks, the best iteration, and the documents that tell of them."""
+
+import json
+from dataclasses import replace
+from importlib import resources
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
+from ralph.core.events import (
+    ChecksEnded,
+    Commit,
+    RunChecks,
+    RunEnded,
+    SignalTaken,
+    StartTurns,
+    TurnEnded,
+    WorkCommitted,
+)
+from ralph.core.findings import Finding, Rule
+from ralph.core.fingerprints import fingerprint, normalised
+from ralph.core.limits import Limits, Spent
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
+from ralph.core.turns import Change, FileStat, TurnEnd, TurnResult
+from ralph.documents import reflection
+from ralph.workflows.loop.kinds import KINDS, TaskType, guess, too_few
+from ralph.workflows.loop.prompting import NAMES
+from ralph.workflows.loop.rules import HOME, Loop
+from ralph.workflows.loop.state import REMEMBERED, Fixed, LoopState, OnStuck, Phase
+
+NOW = 1_800_000_000.0
+RUN = "261115-093000-k3x9"
+PROMPTS = {name: (resources.files("ralph.prompts") / f"{name}.md").read_text() for name in NAMES}
+LOUD = "E   AssertionError: assert 1 == 2\ntest_a.py:12: in test_sum"
+
+
+def loop(**fixed: Any) -> Loop:
+    known = Fixed(RUN, "`make` passes AND `lint` passes", 10, NOW, 3600.0)
+    return Loop("fix it", (Check("make"), Check("lint")), PROMPTS, replace(known, **fixed))
+
+
+def verdict(
+    make: bool = False,
+    lint: bool = True,
+    output: str = LOUD,
+    tree: str = "",
+    failed: int | None = None,
+    gamed: bool = False,
+) -> Verdict:
+    tests = None if failed is None else Counts(10 - failed, failed)
+    results = tuple(
+        CheckResult(
+            f"`{name}` passes",
+            CheckStatus.PASSED if passed else CheckStatus.FAILED,
+            0.1,
+            reason="" if passed else "exit code 1",
+            output="" if passed else output,
+            command=name,
+            tests=tests if name == "make" else None,
+        )
+        for name, passed in (("make", make), ("lint", lint))
+    )
+    findings = (Finding(Rule.TEST_SKIPPED, "test_a.py", 3, "test_sum is skipped."),) if gamed else ()
+    return Verdict(results, findings, tree)
+
+
+class Run:
+    """A loop that is driven by hand."""
+
+    def __init__(self, rules: Loop) -> None:
+        self.rules = rules
+        self.state = rules.load({})
+        self.documents: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
+        self.log: list[str] = []
+        self.prompts: list[str] = []
+        self.roles: list[str] = []
+
+    def take(self, event: Any) -> None:
+        changes = self.rules.accept(self.state, event, NOW)
+        self.state = changes.state
+        self.documents.update(changes.documents)
+        self.copies.update(changes.aside.copies)
+        self.log += changes.aside.lines.values()
+
+    def turn(self, **answer: str) -> None:
+        decision = self.rules.decide(self.state, NOW)
+        assert isinstance(decision, StartTurns)
+        (request,) = decision.turns
+        self.prompts.append(request.prompt)
+        self.roles.append(request.role)
+        change = Change(f"sha-{self.state.iteration}", 2, 5, 1)
+        result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 3.0, answer=answer or None, change=change)
+        self.take(TurnEnded(request.key, 1, request.role, 1, result, counts=request.counts))
+
+    def check(self, result: Verdict) -> None:
+        decision = self.rules.decide(self.state, NOW)
+        assert isinstance(decision, RunChecks)
+        self.take(ChecksEnded(decision.key, result))
+
+    def iterate(self, result: Verdict, **answer: str) -> None:
+        self.turn(**answer)
+        self.check(result)
+
+
+def begun(**fixed: Any) -> Run:
+    run = Run(loop(**fixed))
+    run.check(verdict())
+    return run
+
+
+class TestKinds:
+    @pytest.mark.parametrize(
+        ("task", "kind"),
+        [
+            ("Fix all failing tests", TaskType.TEST_FIX),
+            ("Fix TypeScript type errors", TaskType.TYPES),
+            ("Fix all lint errors", TaskType.LINT),
+            ("Convert to ESM", TaskType.MIGRATION),
+            ("Rename User to Account across the codebase", TaskType.REFACTOR),
+            ("Add tests for coverage", TaskType.COVERAGE),
+            ("Raise coverage of the parser", TaskType.COVERAGE),
+            ("Scaffold a new service", TaskType.GREENFIELD),
+            ("Make the thing nicer", TaskType.GENERAL),
+        ],
+    )
+    def test_the_words_of_a_task_say_its_type(self, task: str, kind: TaskType) -> None:
+        assert guess(task, "`make` passes") is kind
+
+    def test_the_windows_are_those_of_the_method(self) -> None:
+        assert all(KINDS[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))
+        assert all(KINDS[kind].window == 3 for kind in (TaskType.REFACTOR, TaskType.MIGRATION))
+        assert all(KINDS[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
+
+    def test_a_limit_below_what_is_usual_is_told(self) -> None:
+        assert "5 to 20" in too_few(TaskType.COVERAGE, 4)
+        assert too_few(TaskType.COVERAGE, 5) == too_few(TaskType.COVERAGE, None) == too_few(TaskType.GENERAL, 1) == ""
+
+
+class TestLessons:
+    def test_they_say_what_failed_why_and_what_to_try(self) -> None:
+        run = begun()
+        run.iterate(verdict(), summary="tried A", learned="the sum starts at 1", next="start at 0")
+        last = run.state.iterations[-1]
+        assert "assert 1 == 2" in last.what_failed
+        assert (last.why, last.try_next) == ("the sum starts at 1", "start at 0")
+        assert last.learnings == "the sum starts at 1. Next to try: start at 0."
+
+    @pytest.mark.parametrize(
+        ("result", "why", "next_"),
+        [
+            (verdict(), "does not yet do", "test_a.py:12"),
+            (verdict(output="ModuleNotFoundError: No module named 'x'"), "imported", "`make`"),
+            (verdict(output="  File 'a.py'\nSyntaxError: invalid syntax"), "parse", "`make`"),
+            (verdict(make=True, gamed=True), "instead of the work", "test_a.py:3"),
+        ],
+    )
+    def test_without_words_of_the_agent_they_are_distilled_from_the_failure(
+        self, result: Verdict, why: str, next_: str
+    ) -> None:
+        run = begun()
+        run.iterate(result)
+        last = run.state.iterations[-1]
+        assert why in last.why or why in last.learnings
+        assert next_ in last.try_next
+
+    def test_what_passed_before_the_run_and_fails_now_is_said(self) -> None:
+        run = begun()
+        run.iterate(verdict(lint=False))
+        assert "broke `lint`, which passed before" in run.state.iterations[-1].why
+        assert "passed before this run" in run.state.failure
+        assert "regressed" in run.state.verification
+        assert "baseline-broken" in run.state.verification
+
+    def test_checks_that_could_not_run_teach_nothing(self) -> None:
+        run = begun()
+        broken = CheckResult("`make` passes", CheckStatus.COULD_NOT_RUN, 1.0, reason="still running after 600 s")
+        run.iterate(Verdict((broken,)), summary="x", learned="nonsense", next="nonsense")
+        last = run.state.iterations[-1]
+        assert (last.learnings, last.why, last.try_next) == ("", "", "")
+        assert not any("reflections" in path for path in run.copies)
+        assert run.state.streak.length == 0
+
+    def test_the_prompt_has_as_many_as_the_type_deserves(self) -> None:
+        for kind in TaskType:
+            run = begun(type=kind)
+            for number in range(1, 9):
+                run.iterate(
+                    verdict(output=f"error: {'abcdefghi'[number]}"), summary=f"try-{number}", learned=f"lesson-{number}"
+                )
+            run.turn()
+            told = [number for number in range(1, 9) if f"lesson-{number}." in run.prompts[-1]]
+            assert told == list(range(9 - KINDS[kind].window, 9))
+            assert run.state.pending is not None
+            assert run.state.pending.used == tuple(told)
+
+    def test_what_no_longer_fails_is_no_longer_told(self) -> None:
+        run = begun(type=TaskType.GENERAL)
+        run.iterate(verdict(make=True, lint=False, output="error: a"), summary="lint it", learned="lesson-lint")
+        run.iterate(verdict(output="error: b"), summary="make it", learned="lesson-make")
+        run.turn()
+        assert "lesson-make" in run.prompts[-1]
+        assert "lesson-lint" not in run.prompts[-1]
+
+    def test_the_prompt_stays_small_whatever_is_said(self) -> None:
+        run = begun(type=TaskType.GENERAL, on_stuck=OnStuck.CONTINUE, recalled=("r" * 400,) * 3)
+        sizes = []
+        for number in range(40):
+            run.iterate(
+                verdict(output=f"error {'ab'[number % 2]}\n" + "x" * 9000),
+                summary="s" * 2000,
+                learned="l" * 2000,
+                next="n" * 2000,
+            )
+            run.take(SignalTaken(Signal(f"{number}.yaml", SignalType.RESUME, "g" * 5000)))
+            sizes.append(len(run.prompts[-1]))
+        assert max(sizes) < 16_000
+        assert len(run.state.guidance) == 3
+
+    def test_words_of_a_person_reach_the_next_prompt(self) -> None:
+        run = begun()
+        run.take(SignalTaken(Signal("a.yaml", SignalType.RESUME, "use the other parser")))
+        run.turn()
+        assert "use the other parser" in run.prompts[-1]
+
+    def test_lessons_of_other_loops_are_in_the_first_prompt(self) -> None:
+        run = begun(recalled=("(2 days ago, solved) dates need a time zone",))
+        run.turn()
+        assert "dates need a time zone" in run.prompts[-1]
+
+    def test_the_scope_is_told(self) -> None:
+        run = begun(scope=("src/**", "*.md"))
+        run.turn()
+        assert "`src/**`, `*.md`" in run.prompts[-1]
+
+
+class TestReflections:
+    def test_every_iteration_leaves_one(self) -> None:
+        run = begun(type=TaskType.TEST_FIX)
+        run.iterate(verdict(failed=4), summary="tried A", learned="not A", next="B")
+        run.iterate(verdict(make=True), summary="did B")
+        texts = [run.copies[f"{HOME}/reflections/loops/{RUN}/iteration-{number}.yaml"] for number in (1, 2)]
+        first, second = (reflection.parse(text, "x") for text in texts)
+        assert (first.outcome, first.why, first.try_next, first.task_type) == ("failure", "not A", "B", "test-fix")
+        assert (first.checks[0].tests_passed, first.checks[0].tests_failed) == (6, 4)
+        assert (second.outcome, second.reward, second.used) == ("success", 1.0, (1,))
+        assert second.reward_before == pytest.approx(first.reward)
+
+    def test_a_reflector_has_the_last_word_on_it(self) -> None:
+        run = begun(reflector=True)
+        run.iterate(verdict(), summary="tried A", learned="the agent's view")
+        assert run.state.phase is Phase.REFLECT
+        assert not any("iteration-1.yaml" in path for path in run.copies)
+        run.turn(why="the clock is not mocked", next="freeze the time")
+        assert run.roles[-1] == "reflector"
+        assert "tried A" in run.prompts[-1]
+        assert run.state.phase is Phase.ACT
+        assert run.state.iterations[-1].learnings == "the clock is not mocked. Next to try: freeze the time."
+        assert "the clock is not mocked" in run.copies[f"{HOME}/reflections/loops/{RUN}/iteration-1.yaml"]
+        run.turn()
+        assert "freeze the time" in run.prompts[-1]
+
+    def test_a_reflector_without_an_answer_changes_nothing(self) -> None:
+        run = begun(reflector=True)
+        run.iterate(verdict(), summary="tried A", learned="the agent's view")
+        run.turn()
+        assert (run.state.phase, run.state.iterations[-1].why) == (Phase.ACT, "the agent's view")
+
+    def test_success_needs_no_reflector(self) -> None:
+        run = begun(reflector=True)
+        run.iterate(verdict(make=True))
+        assert run.state.outcome is Outcome.SUCCESS
+
+
+class TestRoles:
+    def test_a_repeated_failure_calls_a_debugger(self) -> None:
+        run = begun()
+        run.iterate(verdict())
+        run.iterate(verdict())
+        run.turn()
+        assert run.roles == ["implementer", "implementer", "debugger"]
+        assert "You are a debugger" in run.prompts[-1]
+
+    def test_tests_are_written_by_a_test_engineer(self) -> None:
+        run = begun(type=TaskType.COVERAGE)
+        run.turn()
+        assert run.roles == ["test-engineer"]
+        assert "You are a test engineer" in run.prompts[-1]
+
+
+class TestStuck:
+    def repeat(self, run: Run, times: int) -> None:
+        for number in range(times):
+            run.iterate(verdict(output=LOUD.replace("12", str(number))), summary=f"the same thing {number}")
+
+    def test_three_times_the_same_asks_for_another_approach(self) -> None:
+        run = begun()
+        self.repeat(run, 3)
+        assert run.state.pivot
+        run.turn()
+        assert "fundamentally different" in run.prompts[-1]
+        assert all(f"the same thing {number}" in run.prompts[-1] for number in range(3))
+        run.check(verdict(output="another error"))
+        assert run.state.iterations[-1].pivot
+        assert not run.state.pivot
+
+    @pytest.mark.parametrize(
+        ("choice", "outcome"),
+        [(OnStuck.STOP, Outcome.STUCK), (OnStuck.ASK, Outcome.AWAITING_GUIDANCE), (OnStuck.CONTINUE, None)],
+    )
+    def test_and_three_times_again_does_what_was_asked_for(self, choice: OnStuck, outcome: Outcome | None) -> None:
+        run = begun(on_stuck=choice)
+        self.repeat(run, 6)
+        assert run.state.outcome is outcome
+        assert outcome is None or not outcome.succeeded
+        if choice is OnStuck.CONTINUE:
+            self.repeat(run, 30)
+            assert run.state.phase is Phase.ACT
+
+    def test_a_number_that_gets_better_is_no_standstill(self) -> None:
+        run = begun()
+        for failed in range(9, 0, -1):
+            run.iterate(verdict(failed=failed))
+            assert not run.state.pivot
+        assert run.state.pivots == 0
+
+    def test_a_number_that_goes_up_and_down_is_one(self) -> None:
+        run = begun()
+        for number in range(6):
+            run.iterate(verdict(failed=5 + number % 2))
+        assert run.state.outcome is Outcome.STUCK
+
+    def test_another_failure_is_no_standstill(self) -> None:
+        run = begun()
+        for number in range(30):
+            run.iterate(verdict(output=f"error in {'abcde'[number % 5]}"))
+        assert run.state.phase is Phase.ACT
+
+    def test_a_check_without_a_word_stands_still_only_where_the_tree_does(self) -> None:
+        moving, still, unknown = begun(), begun(), begun()
+        for number in range(6):
+            moving.iterate(verdict(output="", tree=f"t{number}"))
+            still.iterate(verdict(output="", tree="t"))
+            unknown.iterate(verdict(output="", tree=""))
+        assert (moving.state.outcome, still.state.outcome, unknown.state.outcome) == (None, Outcome.STUCK, None)
+
+    def test_a_resume_begins_anew_with_what_the_person_says(self) -> None:
+        run = begun()
+        self.repeat(run, 6)
+        run.take(RunEnded(Outcome.STUCK, run.state.reason, Spent(), Limits()))
+        again = Run(run.rules)
+        again.state = run.rules.load(run.documents)
+        assert (again.state.phase, again.state.iteration, again.state.streak.length) == (Phase.ACT, 7, 0)
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ("FAILED in 0.12s", "FAILED in 3.4s"),
+            ("/tmp/a1/x.py:12: error", "/home/me/x.py:99: error"),
+            ("at 0x7f00ab12 lost", "at 0x55aa00ff lost"),
+            ("2026-11-15T10:00:00Z boom", "2026-11-16T11:12:13.5Z boom"),
+            ("b\na", "a\nb"),
+        ],
+    )
+    def test_the_same_failure_is_known_again(self, one: str, other: str) -> None:
+        assert fingerprint(one) == fingerprint(other)
+
+    def test_different_failures_are_told_apart(self) -> None:
+        assert fingerprint("assert a == b") != fingerprint("assert a == c")
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.text())
+    def test_any_text_can_be_normalised_and_stays_so(self, text: str) -> None:
+        assert fingerprint(text) == fingerprint(text)
+        assert len(normalised(text)) <= 8 * len(text) + 8
+
+
+class TestTheBest:
+    def test_it_is_the_one_that_the_checks_liked_most_and_the_earliest_of_equals(self) -> None:
+        run = begun()
+        for failed in (5, 2, 2, 7):
+            run.iterate(verdict(failed=failed, output=f"error: {'abcdefgh'[failed]}"))
+        assert run.state.best is not None
+        assert (run.state.best.number, run.state.best.snapshot) == (2, "sha-2")
+
+    def test_work_that_gamed_the_checks_is_never_the_best(self) -> None:
+        run = begun()
+        run.iterate(verdict(make=True, gamed=True))
+        assert run.state.best is None
+        run.iterate(verdict(failed=9))
+        assert run.state.best is not None
+        assert run.state.best.number == 2
+
+    def test_verified_work_is_the_best(self) -> None:
+        run = begun()
+        run.iterate(verdict(failed=1))
+        run.iterate(verdict(make=True))
+        assert run.state.best is not None
+        assert (run.state.best.number, run.state.best.passed) == (2, True)
+
+    def test_the_report_says_how_to_bring_it_back(self) -> None:
+        run = begun()
+        for failed in (2, 7):
+            run.iterate(verdict(failed=failed, output=f"error: {'abcdefgh'[failed]}"))
+        files = (FileStat("src/a.py", 5, 1), FileStat("b | c.py", 1, 0))
+        run.take(RunEnded(Outcome.LIMIT_ITERATIONS, "all used", Spent(iterations=2), Limits(), files, 3))
+        (report,) = [text for path, text in run.documents.items() if "completion-" in path]
+        assert f"ralph restore best {RUN}" in report
+        assert "| src/a.py | 5 | 1 |" in report
+        assert "b \\| c.py" in report
+        assert "and 3 more" in report
+        assert "5 files, +6, -1" in report
+
+
+class TestCommitting:
+    def test_every_iteration_that_changed_something_is_committed_whatever_the_verdict(self) -> None:
+        run = begun(commit=True)
+        run.iterate(verdict(), summary="added the parser")
+        decision = run.rules.decide(run.state, NOW)
+        assert isinstance(decision, Commit)
+        assert (decision.iteration, decision.snapshot) == (1, "sha-1")
+        assert decision.message.startswith("ralph: iteration 1 - added the parser\n\n")
+        assert "`make` failed" in decision.message
+        run.take(WorkCommitted(decision.key, "abc"))
+        run.iterate(verdict(make=True), summary="done")
+        assert run.state.phase is Phase.COMMIT
+        assert run.state.outcome is Outcome.SUCCESS
+        run.take(WorkCommitted("commit-2", "def"))
+        assert run.state.phase is Phase.DONE
+
+    def test_a_loop_that_was_left_before_the_commit_goes_on_with_it(self) -> None:
+        run = begun(commit=True, reflector=True)
+        run.iterate(verdict())
+        state = run.rules.load(run.documents)
+        assert isinstance(run.rules.decide(state, NOW), Commit)
+        after = run.rules.accept(state, WorkCommitted("commit-1", ""), NOW).state
+        assert after.phase is Phase.REFLECT
+        assert after.ahead == (Phase.ACT,)
+
+
+class TestDocuments:
+    def test_others_find_exactly_the_fields_that_they_know(self) -> None:
+        run = begun()
+        for number in range(REMEMBERED + 3):
+            run.iterate(
+                verdict(output=f"error {'abcdefghijklmnop'[number]}"), summary=f"s{number}", learned=f"l{number}"
+            )
+        known = json.loads(run.copies[f"{HOME}/current-loop.json"])
+        assert list(known) == [
+            *("active", "task", "completion", "maxIterations", "currentIteration", "startTime", "timeoutMinutes"),
+            *("iterations", "lastResult", "learnings"),
+        ]
+        assert len(known["iterations"]) == REMEMBERED
+        assert all(list(one) == ["number", "action", "result", "learnings"] for one in known["iterations"])
+        assert (known["currentIteration"], known["learnings"][:3]) == (REMEMBERED + 4, f"l{REMEMBERED + 2}"[:3])
+        logged = [json.loads(line) for line in run.log]
+        assert [one["number"] for one in logged] == list(range(1, REMEMBERED + 4))
+
+    @settings(deadline=None, max_examples=60)
+    @given(
+        st.lists(
+            st.tuples(
+                st.booleans(), st.booleans(), st.booleans(), st.integers(0, 10), st.sampled_from(["", LOUD, "x"])
+            ),
+            max_size=25,
+        ),
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from(list(OnStuck)),
+    )
+    def test_whatever_happens_only_a_clean_pass_is_success(
+        self, verdicts: list[tuple[bool, bool, bool, int, str]], commit: bool, reflector: bool, choice: OnStuck
+    ) -> None:
+        run = begun(commit=commit, reflector=reflector, on_stuck=choice)
+        for make, lint, gamed, failed, output in verdicts:
+            result = verdict(make, lint, output, gamed=gamed, failed=failed)
+            run.iterate(result, summary="s")
+            while run.state.phase in (Phase.COMMIT, Phase.REFLECT):
+                if run.state.phase is Phase.COMMIT:
+                    run.take(WorkCommitted("commit", "x"))
+                else:
+                    run.turn(why="w", next="n")
+            assert run.rules.load(run.documents).iterations == run.state.iterations
+            assert (run.state.outcome is Outcome.SUCCESS) == (make and lint and not gamed)
+            if run.state.phase is Phase.DONE:
+                break
+
+    def test_a_state_that_never_heard_of_it_is_read(self) -> None:
+        rules = loop()
+        text = json.dumps({"schema": 1, "task": "old", "phase": "act", "iteration": 3})
+        assert rules.load({rules.state_path: text}) == LoopState("old", Phase.ACT, 3)
