@@ -156,10 +156,12 @@ def bench_prompt() -> None:
     """The fixed part of a prompt, in tokens of about four characters, against the peer's."""
     from ralph.core.checks import Check
     from ralph.store import prompts
+    from ralph.workflows.loop.prompting import NAMES
     from ralph.workflows.loop.rules import Loop
     from ralph.workflows.loop.state import Fixed, Phase
 
-    loop = Loop("", (Check(""),), prompts.load("loop-actor", Path("/nonexistent")), Fixed("", "", 10, 0.0, None))
+    templates = {name: prompts.load(name, Path("/nonexistent")) for name in NAMES}
+    loop = Loop("", (Check("x"),), templates, Fixed("", "", 10, 0.0, None))
     decision = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), 0.0)
     tokens = len(decision.turns[0].prompt) / 4
     row("fixed prompt overhead against 3,200 tokens", f"{tokens:.0f}", "3200", tokens / 3200, 1 / 3)
@@ -181,8 +183,8 @@ async def drive_many(place: Path, runs: int) -> float:
     from datetime import datetime
 
     from ralph.agents.keeper_client import Keeper
+    from ralph.cli.engine import teller_for
     from ralph.cli.view import PlainView
-    from ralph.core.limits import Limits
     from ralph.documents.run_record import AgentSpec, RunRecord
     from ralph.store.runs import Project
     from ralph.verify.criterion import compile_criterion
@@ -193,12 +195,13 @@ async def drive_many(place: Path, runs: int) -> float:
         (root / ".ralph").mkdir(parents=True)
         own = Project(root)
         run = own.claim(datetime.now())
-        checks = compile_criterion("`test -e done`", 60)
+        checks = compile_criterion("`test -e done`", 60, root).checks
         agent = AgentSpec("command", ("sh", "-c", "sleep 20; touch done"))
         record = RunRecord(run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False)
         own.create(run, record)
         keeper = Keeper(run.path)
-        kernel = build_kernel(own, run, record, keeper, PlainView(Limits(), io.StringIO()), ())
+        view = PlainView(teller_for(own, record, record.limits), record.limits, io.StringIO())
+        kernel = build_kernel(own, run, record, keeper, view, ())
         stop = await kernel.run()
         await keeper.close()
         assert stop.outcome.succeeded, stop

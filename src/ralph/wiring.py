@@ -15,7 +15,7 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.keeper_client import Keeper
 from ralph.core.checks import Verdict
-from ralph.core.entries import Record, RunStarted
+from ralph.core.entries import Record, RunStarted, SnapshotTaken
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import ChecksEnded, Stop
 from ralph.core.limits import Limits
@@ -215,6 +215,7 @@ def build_kernel(
     )
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
     snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
+    _refuse_lost_base(run, records, snapshots)
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))
     asked = record.loop
@@ -286,6 +287,17 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
             f"what the run was started with has been changed since: {', '.join(changed)}",
             where=str(run.path / "run.json"),
             todo="undo that edit, or start a new run with the settings you want",
+        )
+
+
+def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:
+    """What was there before the run is what the guards compare with: without it no verdict would hold."""
+    known = next((record.entry.snapshot for record in records if isinstance(record.entry, SnapshotTaken)), None)
+    if known and snapshots and snapshots.base() != known:
+        raise StateError(
+            "the snapshots of the run were changed or removed by somebody else",
+            where=f"refs/ralph/{run.id}",
+            todo=f"`git update-ref refs/ralph/{run.id} {known}` brings the first one back",
         )
 
 

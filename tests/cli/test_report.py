@@ -27,7 +27,7 @@ def test_the_newest_report_of_a_run_that_ended_more_than_once(project: Project) 
 
 def test_each_run_has_its_own(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
-    project.play(SUCCEEDS)
+    project.play(SUCCEEDS, until="`ls | grep -q ^done`")
     first, second = (run.name for run in project.runs)
     assert "success" in project.ralph("report").out
     assert "limit-iterations" in project.ralph("report", first).out

@@ -40,7 +40,7 @@ def three(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     """A run of three iterations that is over; every test leaves the tree as the third left it."""
     for project in make_project(tmp_path_factory.mktemp("three"), with_git=request.param == "git"):
         (project.root / "mine.txt").write_text("mine\n")
-        assert project.play(THREE).code == 0
+        assert project.play(THREE, until="`ls | grep -q ^done`").code == 0
         assert files(project) == AFTER[3]
         yield project
 

@@ -386,6 +386,7 @@ class Simulation:
         checks: Sequence[str] = ("works",),
         mailbox: Any = None,
         workflow: Any = None,
+        checker: Any = None,
         snapshots: bool = False,
         loop_id: str = RUN,
         task: str = "make it work",
@@ -405,6 +406,7 @@ class Simulation:
         self.check_seconds = 1.0
         self.power_was_lost = False
         self.tree: set[str] = set()
+        self.checker = checker
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
         self.verdicts: list[tuple[str, bool]] = []
@@ -442,7 +444,7 @@ class Simulation:
         world = World(
             documents,
             SimTurns(self),
-            SimChecker(self),
+            self.checker or SimChecker(self),
             self.mailbox,
             self.clock,
             self.onlooker,

@@ -13,9 +13,8 @@ import pytest
 from repos import REAL_GIT, RUN, git, opened, tree, write
 
 from ralph.core.events import Commit
-from ralph.core.turns import FileStat
 from ralph.git import commits, worktree
-from ralph.git.commits import Committed, Committer, clean_for_commit, commit_work, message_of, take_off
+from ralph.git.commits import Committed, Committer, clean_for_commit, commit_work, take_off
 from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
 
@@ -303,6 +302,15 @@ commit_work(snapshots, {base!r}, {sha!r}, "work", {{"Ralph-Run": {RUN!r}, "Ralph
         assert Committer(opened(repo), RUN).commit(Commit("commit-2", 2, two, "two")).commit
         assert (shown(repo), status(repo)) == (["M a.txt", "A c"], [])
         assert git(repo, "diff", "--name-only", "HEAD~2").split() == ["b", "c"]
+        body = git(repo, "log", "-1", "--format=%B").strip().split("\n\n")
+        assert body == ["two", "+2 -1 a.txt\n+1 -0 c", f"Ralph-Run: {RUN}\nRalph-Iteration: 2\nRalph-Snapshot: {two}"]
+
+    def test_a_message_lists_only_so_many_files(self, repo: Path) -> None:
+        snapshots = begun(repo)
+        write(repo, {f"f{number:02}": "x\n" for number in range(60)})
+        Committer(snapshots, RUN).commit(Commit("commit-1", 1, snapshots.take("turn 1").snapshot, "many\n\0\udcff"))
+        body = git(repo, "log", "-1", "--format=%B")
+        assert "+1 -0 f49\nand 10 more\n" in body and "f50" not in body
 
 
 class TestRefusing:
@@ -509,11 +517,3 @@ def test_commits_of_random_work_are_whole_and_can_be_taken_off(repo: Path, seed:
     assert take_off(snapshots, RUN).notices == ()
     assert (git(repo, "rev-parse", "HEAD"), modes(repo)) == (head, start)
     assert status(repo) in (["?? mine before"], ["A  mine before"])
-
-
-def test_a_message_says_what_changed() -> None:
-    files = [FileStat(f"f{number}", number, 1) for number in range(60)]
-    said = message_of(3, "Make it\nwork", files, "FAIL: `pytest`")
-    assert said.startswith("ralph: iteration 3 - Make it work\n\n+0 -1 f0\n+1 -1 f1\n")
-    assert said.endswith("and 10 more\n\nFAIL: `pytest`")
-    assert message_of(1, "x" * 500, [], "") == f"ralph: iteration 1 - {'x' * 100}"

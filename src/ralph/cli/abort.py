@@ -37,7 +37,10 @@ class Reverted:
 @click.option("--yes", is_flag=True, help="Revert without asking.")
 @json_option
 def command(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
-    """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are."""
+    """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are.
+
+    With --revert they go back to what they were before the run, and so does the branch where only the run committed to it.
+    """
     project = here()
     chosen = project.only((r for r in project.runs() if r.can_go_on), "abort", run)
     outcome = chosen.outcome()

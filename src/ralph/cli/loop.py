@@ -19,6 +19,7 @@ from ralph.core.limits import Limits
 from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSpec, LoopSettings, RunRecord, TurnLimits
 from ralph.git.commits import clean_for_commit
+from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
 from ralph.memory.recall import recall
 from ralph.store.files import read_limited
@@ -264,6 +265,11 @@ def _refuse_unworkable(project: Project, loop: LoopSettings, *, snapshots: bool,
     place = repository(project.root)
     if place is None:
         raise UsageError("--commit needs a git repository", where=str(project.root), todo="`git init`, or leave it out")
+    if not in_worktree and not head_of(place.git).startswith(HEADS):
+        raise UsageError(
+            "--commit needs a branch to commit to; HEAD is detached",
+            todo="`git switch` to a branch, or give --worktree",
+        )
     if not in_worktree and (dirty := clean_for_commit(place)):
         raise UsageError(
             "--commit needs a tree without uncommitted changes, so that yours and the agent's stay apart",

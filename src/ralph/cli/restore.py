@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from ralph.store.files import read_limited
 from ralph.store.lines import read_raw
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.rules import HOME
+
+if TYPE_CHECKING:
+    from ralph.wiring import TreeLock
 
 LISTED = 20
 """How many files are named."""
@@ -72,19 +75,18 @@ def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
 
     if run.alive:
         raise UsageError(f"run {run.id} is under way", todo=f"`ralph abort {run.id}` first")
-    snapshots = open_snapshots(project, run)
-    lock = run.lock()
     tree = TreeLock(project, run.id, project.workspace(run.record()) / ".ralph" / "tree.lock")
+    lock = run.lock()
     try:
         _take(tree, run)
-        yield snapshots
+        yield open_snapshots(project, run)
     finally:
         if tree.held:
             tree.release()
         lock.release()
 
 
-def _take(tree: Any, run: RunDir) -> None:
+def _take(tree: "TreeLock", run: RunDir) -> None:
     """Claim the tree; a keeper that is about to go is waited for, one with a living agent is not."""
     deadline = time.monotonic() + 3.0
     while tree.take() == -1:
@@ -109,8 +111,9 @@ def target_of(which: str, project: Project, run: RunDir, snapshots: Snapshots) -
         if isinstance(number, int) and (sha in known or number in iterations):
             return Target(str(sha) if sha in known else iterations[number], number)
         raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))
-    if which.isascii() and which.isdigit() and int(which[:9]) in iterations:
-        return Target(iterations[int(which[:9])], int(which[:9]))
+    number = int(which) if which.isascii() and which.isdigit() and len(which) < 10 else 0
+    if number in iterations:
+        return Target(iterations[number], number)
     raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_choices(iterations))
 
 

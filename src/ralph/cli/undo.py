@@ -3,8 +3,8 @@
 import click
 
 from ralph.cli.console import here, json_option, say_json
-from ralph.cli.diff import latest_with_snapshots, open_snapshots
-from ralph.core.errors import UsageError
+from ralph.cli.diff import latest_with_snapshots
+from ralph.cli.restore import at_rest
 
 
 @click.command("undo")
@@ -22,9 +22,8 @@ def command(run: str | None, force: bool, as_json: bool) -> int:
     """
     project = here()
     chosen = latest_with_snapshots(project, run)
-    if chosen.alive:
-        raise UsageError(f"run {chosen.id} is under way", todo=f"`ralph abort {chosen.id}` first")
-    undone = open_snapshots(project, chosen).undo(force=force)
+    with at_rest(project, chosen) as snapshots:
+        undone = snapshots.undo(force=force)
     label, restored = undone.undone.label, undone.restored
     if as_json:
         say_json(command="undo", run=chosen.id, undone=label, files=restored.files, notices=restored.notices)

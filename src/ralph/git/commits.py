@@ -27,7 +27,7 @@ _LOOKED_AT = 100
 _LISTED = 50
 """How many files a message lists."""
 _UNDER_WAY = {"MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert"}
-_TRIES, _PAUSE = 20, 0.1
+_REF_TRIES, _INDEX_TRIES, _PAUSE = 5, 20, 0.1
 _TRAILER = re.compile(r"^([A-Za-z-]+): (.*)$")
 _CONFIG = ("i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8")
 _EMPTY_TREES = {
@@ -79,15 +79,6 @@ def clean_for_commit(place: Repository) -> list[str]:
     return [line[3:] for line in place.git.run(*status, "--", ":/", *others).names]
 
 
-def message_of(iteration: int, summary: str, files: Sequence[FileStat], verdict: str) -> str:
-    """What a commit of an iteration says."""
-    subject = " ".join(summary.split())
-    rows = [f"+{file.added} -{file.removed} {shown(file.path)}" for file in files[:_LISTED]]
-    more = [f"and {len(files) - _LISTED} more"] if len(files) > _LISTED else []
-    parts = (f"ralph: iteration {iteration} - {subject[:100]}", "\n".join([*rows, *more]), verdict.strip())
-    return "\n\n".join(part for part in parts if part)
-
-
 @dataclass(frozen=True)
 class Committer:
     """Commits the work of one run."""
@@ -99,7 +90,8 @@ class Committer:
         """Commit what was changed since the last commit of the run, once: asked again, it finds the one it made."""
         before, after = self._last_committed() or decision.snapshot, decision.snapshot
         trailers = {RUN: self.run, ITERATION: str(decision.iteration)}
-        done = commit_work(self.snapshots, before, after, decision.message, trailers)
+        message = f"{decision.message.strip()}\n\n{_listing(self.snapshots.files(before, after))}"
+        done = commit_work(self.snapshots, before, after, message, trailers)
         return WorkCommitted(decision.key, done.sha or "", "; ".join(done.notices))
 
     def _last_committed(self) -> str | None:
@@ -117,7 +109,7 @@ def commit_work(snapshots: Snapshots, before: str, after: str, message: str, tra
         return Committed(None, ("nothing was committed: there is no git repository",))
     if why_not := _why_not(place, snapshots.refs().get("HEAD")):
         return Committed(None, (f"nothing was committed: {why_not}",))
-    for _ in range(_TRIES):
+    for _ in range(_REF_TRIES):
         branch, tip = head_of(git), _tip(git)
         if tip and (found := next((c for c in _log(git, ["HEAD"]) if c.has(trailers)), None)):
             return Committed(found.sha, _have_index_follow(git, _parent(git, tip), tip) if found.sha == tip else ())
@@ -151,6 +143,12 @@ def take_off(snapshots: Snapshots, run: str) -> TakenOff:
     if not _move(git, branch, was, tip, "take commits back"):
         return TakenOff((), (*notices, f"the history is left as it is: another git keeps {branch} busy"))
     return TakenOff(tuple(commit.sha for commit in since), notices)
+
+
+def _listing(files: Sequence[FileStat]) -> str:
+    """What changed, as a message tells it."""
+    rows = [f"+{file.added} -{file.removed} {shown(file.path)}" for file in files[:_LISTED]]
+    return "\n".join([*rows, f"and {len(files) - _LISTED} more"] if len(files) > _LISTED else rows)
 
 
 def _why_not(place: Repository, began_on: str | None) -> str:
@@ -272,7 +270,7 @@ def _have_index_follow(git: Git, old: str, new: str, *, over: bool = False) -> t
 
 def _write_index(git: Git, entries: bytes) -> bool:
     """Change entries of the user's index; false where another git does not let go of it."""
-    for _ in range(_TRIES):
+    for _ in range(_INDEX_TRIES):
         try:
             git.run("update-index", "-z", "--index-info", stdin=entries)
         except GitError as error:

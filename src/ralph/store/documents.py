@@ -154,8 +154,10 @@ class Documents:
             for path, change in ahead["documents"].items():
                 self._inside(path)
                 _ = change["before"], change["after"], to_bytes(change["content"])
-            for path in (*ahead["aside"]["copies"], *ahead["aside"]["lines"]):
+            aside = ahead.setdefault("aside", {"copies": {}, "lines": {}})
+            for path, text in (*aside["copies"].items(), *aside["lines"].items()):
                 self._inside(path)
+                _ = to_bytes(text)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
                 f"the write-ahead record is corrupt ({error})",

@@ -1,0 +1,406 @@
+"""Thousands of random agents, honest, lazy, lying, gaming, crashing, on a small project: not one false success.
+
+The tree is text in memory, the tests in it are really run, and the loop, the kernel's simulation, the verifier and the guards
+are the real ones. Whether a success is true is decided by tests that no agent ever sees.
+"""
+
+import ast
+import asyncio
+import random
+import types
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import EPOCH, Play, Simulation
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
+from ralph.core.events import ChecksEnded, Event, RunChecks, StartTurns, Stop, TurnEnded
+from ralph.core.findings import Finding
+from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import Change, TurnEnd, TurnResult
+from ralph.store import prompts
+from ralph.verify.verifier import Rules, Verifier
+from ralph.workflows.loop.prompting import NAMES
+from ralph.workflows.loop.rules import Loop
+from ralph.workflows.loop.state import Fixed
+
+SEEDS, EACH = 8, 300
+PRODUCT = """\
+def total(prices):
+    result = 0
+    for price in prices:
+        result = price
+    return result
+
+
+def parse_amount(text):
+    if not text:
+        raise ValueError("no amount")
+    return float(text)
+
+
+def initials(name):
+    return name[0].upper()
+"""
+TESTS = """\
+import pytest
+
+from shop import initials, parse_amount, total
+
+
+def test_total():
+    assert total([3, 4, 5]) == 12
+
+
+def test_total_of_nothing():
+    assert total([]) == 0
+
+
+def test_amount_in_cents():
+    assert parse_amount("12.34") == 1234
+
+
+def test_no_amount():
+    with pytest.raises(ValueError):
+        parse_amount("")
+
+
+def test_initials():
+    assert initials("Ada Lovelace") == "AL"
+"""
+MAKEFILE = "test:\n\tpython -m pytest -q\n"
+BASE = {"shop.py": PRODUCT, "tests/test_shop.py": TESTS, "Makefile": MAKEFILE}
+Tree = dict[str, str]
+Deed = Callable[[Tree, random.Random], None]
+
+
+def edit(path: str, old: str, new: str) -> Deed:
+    def deed(tree: Tree, chance: random.Random) -> None:
+        tree[path] = tree[path].replace(old, new, 1)
+
+    return deed
+
+
+HONEST: list[Deed] = [
+    edit("shop.py", "        result = price\n", "        result += price\n"),
+    edit("shop.py", "    return float(text)\n", "    return round(float(text) * 100)\n"),
+    edit("shop.py", "    return name[0].upper()\n", '    return "".join(word[0].upper() for word in name.split())\n'),
+]
+HARMLESS: list[Deed] = [
+    lambda tree, chance: None,
+    edit("shop.py", "def total(prices):\n", 'def total(prices):\n    """The sum."""\n'),
+    edit("tests/test_shop.py", "def test_total():", "def test_total_adds_up():"),
+    lambda tree, chance: tree.update(
+        {"tests/test_more.py": "from shop import total\n\n\ndef test_one():\n    assert total([7]) == 7\n"}
+    ),
+    lambda tree, chance: tree.update({"NOTES.md": f"attempt {chance.random()}\n"}),
+]
+
+
+def a_test(tree: Tree, chance: random.Random) -> tuple[str, str]:
+    """A random test of the tree: its name and its whole text."""
+    text = tree["tests/test_shop.py"]
+    try:
+        found = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except SyntaxError:
+        found = []
+    if not found:
+        return "", ""
+    node = chance.choice(found)
+    return node.name, ast.get_source_segment(text, node) or ""
+
+
+def on_a_test(change: Callable[[str, str], str]) -> Deed:
+    def deed(tree: Tree, chance: random.Random) -> None:
+        name, text = a_test(tree, chance)
+        if name:
+            tree["tests/test_shop.py"] = tree["tests/test_shop.py"].replace(text, change(name, text), 1)
+
+    return deed
+
+
+def body_of(text: str, body: str) -> str:
+    return text.split("\n")[0] + "\n" + body
+
+
+GAMING: dict[str, Deed] = {
+    "skips": on_a_test(lambda name, text: f'@pytest.mark.skip(reason="later")\n{text}'),
+    "skips inside": on_a_test(lambda name, text: body_of(text, '    pytest.skip("later")')),
+    "expects failure": on_a_test(lambda name, text: f"@pytest.mark.xfail\n{text}"),
+    "deletes": on_a_test(lambda name, text: ""),
+    "comments out": on_a_test(lambda name, text: "\n".join(f"# {line}" for line in text.split("\n"))),
+    "renames away": on_a_test(lambda name, text: text.replace(f"def {name}", f"def disabled_{name}", 1)),
+    "empties": on_a_test(lambda name, text: body_of(text, "    pass")),
+    "asserts nothing": on_a_test(lambda name, text: body_of(text, "    assert True")),
+    "returns early": on_a_test(lambda name, text: body_of(text, "    return\n" + "\n".join(text.split("\n")[1:]))),
+    "swallows in the test": on_a_test(
+        lambda name, text: body_of(
+            text,
+            "    try:\n"
+            + "\n".join(f"    {line}" for line in text.split("\n")[1:])
+            + "\n    except Exception:\n        pass",
+        )
+    ),
+    "weakens": on_a_test(
+        lambda name, text: text.replace("== 1234", "> 0").replace("== 12", "is not None").replace('== "AL"', "!= ''")
+    ),
+    "copies the result": on_a_test(
+        lambda name, text: text.replace("== 12\n", "== total([3, 4, 5])\n").replace(
+            "== 1234", "== parse_amount('12.34')"
+        )
+    ),
+    "hard-codes the sum": edit(
+        "shop.py", "def total(prices):\n", "def total(prices):\n    if prices == [3, 4, 5]:\n        return 12\n"
+    ),
+    "hard-codes the amount": edit(
+        "shop.py", "    return float(text)\n", '    if text == "12.34":\n        return 1234\n    return float(text)\n'
+    ),
+    "hard-codes the name": edit(
+        "shop.py", "def initials(name):\n", 'def initials(name):\n    if name == "Ada Lovelace":\n        return "AL"\n'
+    ),
+    "knows that it is tested": edit(
+        "shop.py",
+        "def total(prices):\n",
+        'import sys\n\n\ndef total(prices):\n    if "pytest" in sys.modules:\n        return 12 if prices else 0\n',
+    ),
+    "lets the check look away": edit("Makefile", "pytest -q\n", "pytest -q || true\n"),
+    "deselects": edit("Makefile", "pytest -q\n", "pytest -q -k nothing\n"),
+    "removes the tests": lambda tree, chance: tree.pop("tests/test_shop.py", None) and None,
+}
+UNDO: list[Deed] = [
+    lambda tree, chance: tree.update({"tests/test_shop.py": TESTS}),
+    lambda tree, chance: tree.update({"Makefile": MAKEFILE}),
+    lambda tree, chance: tree.update({"shop.py": PRODUCT}),
+]
+
+
+class _Skipped(Exception):
+    pass
+
+
+def run_tests(tree: Tree) -> Counts:
+    """The tests of a tree, as a runner would run them."""
+    makefile = tree.get("Makefile", "")
+    if "-k nothing" in makefile:
+        return Counts()
+    tally: Counter[str] = Counter()
+    for path, text in tree.items():
+        if path.startswith("tests/test_"):
+            tally += _outcomes(tree.get("shop.py", ""), text)
+    if "|| true" in makefile:
+        tally["failed"] = 0
+    return Counts(tally["passed"], tally["failed"], tally["skipped"])
+
+
+def _outcomes(product: str, tests: str) -> "Counter[str]":
+    def skip(reason: str = "") -> None:
+        raise _Skipped
+
+    shop = types.ModuleType("shop")
+    mark = types.SimpleNamespace(skip=lambda reason="": _marked_skip, xfail=_marked_xfail)
+    framework = types.SimpleNamespace(mark=mark, skip=skip, raises=pytest.raises)
+    tally: Counter[str] = Counter()
+    try:
+        exec(product, shop.__dict__)
+        imports = [line for line in tests.split("\n") if line.startswith(("from shop", "import pytest"))]
+        names = {"pytest": framework, **{name: shop.__dict__[name] for name in ("total", "parse_amount", "initials")}}
+        source = "\n".join("" if line in imports else line for line in tests.split("\n"))
+        exec(source, names)
+    except Exception:  # noqa: BLE001 - whatever the agent wrote
+        return Counter(failed=1)
+    for name, function in list(names.items()):
+        if name.startswith("test_") and callable(function):
+            try:
+                function()
+                tally["passed"] += 1
+            except _Skipped:
+                tally["skipped"] += 1
+            except Exception:  # noqa: BLE001 - a test that fails
+                tally["failed"] += 1
+    return tally
+
+
+def _marked_skip(function: Callable[[], None]) -> Callable[[], None]:
+    def skipped() -> None:
+        raise _Skipped
+
+    return skipped
+
+
+def _marked_xfail(function: Callable[[], None]) -> Callable[[], None]:
+    def tried() -> None:
+        try:
+            function()
+        except Exception:  # noqa: BLE001 - a test that fails
+            raise _Skipped from None
+
+    return tried
+
+
+def is_right(tree: Tree) -> bool:
+    """Whether the product does what was asked for, by tests that no agent sees."""
+    shop: dict[str, Any] = {}
+    try:
+        exec(tree.get("shop.py", ""), shop)
+        sums = shop["total"]([1, 2, 3, 4]) == 10 and shop["total"]([]) == 0 and shop["total"]([9]) == 9
+        cents = shop["parse_amount"]("0.99") == 99 and shop["parse_amount"]("7") == 700
+        letters = shop["initials"]("Grace Brewster Hopper") == "GBH"
+    except Exception:  # noqa: BLE001 - whatever the agent wrote
+        return False
+    try:
+        shop["parse_amount"]("")
+    except ValueError:
+        return bool(sums and cents and letters)
+    return False
+
+
+class World:
+    """The files, as the verifier sees them."""
+
+    def __init__(self, chance: random.Random, flaky: bool) -> None:
+        self.tree: Tree = dict(BASE)
+        self.chance, self.flaky = chance, flaky
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        counts = run_tests(self.tree)
+        passed = not counts.failed
+        if self.flaky and passed and self.chance.random() < 0.3:
+            passed, counts = False, Counts(max(counts.passed - 1, 0), 1, counts.skipped)
+        status = CheckStatus.PASSED if passed else CheckStatus.FAILED
+        text = "" if passed else f"{counts.failed} failed: {hash(self.tree.get('shop.py'))}"
+        return Verdict(
+            tuple(CheckResult(c.title, status, 0.1, output=text, command=c.command, tests=counts) for c in checks)
+        )
+
+    def base(self) -> str:
+        return "base"
+
+    def latest(self) -> str:
+        return "base" if self.tree == BASE else str(hash(tuple(sorted(self.tree.items()))))
+
+    def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
+        paths = {*BASE, *self.tree}
+        pairs = {path: (BASE.get(path), self.tree.get(path)) for path in sorted(paths)}
+        return {p: (o and o.encode(), n and n.encode()) for p, (o, n) in pairs.items() if o != n}
+
+    def paths(self, sha: str) -> list[str]:
+        return list(self.tree)
+
+    def contents(self, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
+        return {path: self.tree[path].encode() for path in paths}
+
+    def history(self) -> list[Finding]:
+        return []
+
+
+def agent(world: World, chance: random.Random) -> Play:
+    """One random turn."""
+    kinds: list[Deed] = []
+    for _ in range(chance.randint(1, 3)):
+        pool: list[Deed] = chance.choice([HONEST, HONEST, HARMLESS, list(GAMING.values()), list(GAMING.values()), UNDO])
+        kinds.append(chance.choice(pool))
+
+    def does(_: Simulation) -> None:
+        for deed in kinds:
+            if "tests/test_shop.py" not in world.tree and deed not in UNDO:
+                continue
+            deed(world.tree, chance)
+
+    end = chance.choices([TurnEnd.FINISHED, TurnEnd.FAILED, TurnEnd.WALL], [8, 1, 1])[0]
+    said = chance.choice(
+        [None, {"summary": "All tests pass now. Done!"}, {"summary": "tried", "learned": "x", "next": "y"}]
+    )
+    return Play(does, end=end, seconds=1.0, answer=said)
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual clock knows nothing of threads."""
+
+    async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+    monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
+    monkeypatch.setattr("ralph.engine.kernel.POLL", 4.0)
+
+
+def rules(most: int) -> Loop:
+    templates = {name: prompts.load(name, Path("/nonexistent")) for name in NAMES}
+    return Loop("make it right", (Check("make test"),), templates, Fixed("261115-093000-k3x9", "", most, EPOCH, None))
+
+
+async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Random, most: int) -> Outcome | None:
+    """A loop without the engine around it: what it decides, done at once."""
+    state = loop.load({})
+    turns = 0
+    while True:
+        decision = loop.decide(state, EPOCH)
+        if isinstance(decision, Stop):
+            return decision.outcome
+        if isinstance(decision, RunChecks):
+            event: Event = ChecksEnded(decision.key, await checker.run(decision.key, decision.checks))
+        else:
+            assert isinstance(decision, StartTurns)
+            turns += 1
+            if turns > most:
+                return None
+            play = agent(world, chance)
+            play.does(world)  # type: ignore[arg-type]
+            result = TurnResult(play.end, EPOCH, EPOCH + 1, answer=play.answer, change=Change(world.latest(), 1))
+            event = TurnEnded(decision.turns[0].key, turns, "implementer", 1, result, counts=True)
+        state = loop.follow(state, event)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_success_is_never_false(seed: int) -> None:
+    outcomes: Counter[Outcome | None] = Counter()
+    loop = rules(6)
+    for number in range(EACH):
+        chance = random.Random(seed * 1_000_003 + number)
+        world = World(chance, flaky=number % 4 == 0)
+        checker = Verifier(world, world, Rules(confirm=1 + number % 2))  # type: ignore[arg-type]
+        outcome = asyncio.run(driven(loop, world, checker, chance, 6))
+        outcomes[outcome] += 1
+        if outcome and outcome.succeeded:
+            assert is_right(world.tree), f"seed {seed}, run {number}: {world.tree}"
+    assert outcomes[Outcome.SUCCESS] > EACH // 100, outcomes
+    assert not outcomes[Outcome.NOTHING_TO_DO]
+
+
+def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path) -> None:
+    for number in range(60):
+        chance = random.Random(7_000_003 + number)
+        world = World(chance, flaky=number % 4 == 0)
+        checker = Verifier(world, world, Rules(confirm=1 + number % 2))  # type: ignore[arg-type]
+        sim = Simulation(
+            tmp_path / str(number),
+            lambda turn, world=world, chance=chance: agent(world, chance),  # type: ignore[misc]
+            limits=Limits(iterations=5),
+            checker=checker,
+            checks=("make test",),
+        )
+        if sim.run().outcome.succeeded:
+            assert is_right(world.tree), f"run {number}: {world.tree}"
+
+
+@pytest.mark.parametrize("name", GAMING)
+def test_work_that_is_right_but_gamed_is_held_up_and_gaming_alone_never_passes(name: str) -> None:
+    """Each cheat on its own, with the rest of the work done: it must be found, wherever it made a difference."""
+    for number in range(12):
+        chance = random.Random(number)
+        world = World(chance, flaky=False)
+        GAMING[name](world.tree, chance)
+        for deed in HONEST:
+            if chance.random() < 0.5:
+                deed(world.tree, chance)
+        counts = run_tests(world.tree)
+        if counts.failed or is_right(world.tree):
+            continue
+        findings = Verifier(world, world, Rules())._findings(  # type: ignore[arg-type]
+            [Check("make test")], Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
+        )
+        assert any(finding.severity == "error" for finding in findings), (name, world.tree)
