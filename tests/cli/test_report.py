@@ -1,5 +1,7 @@
 """`ralph report`: the newest completion report, and the list of all."""
 
+import time
+
 from test_loop import NEVER_DONE, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
 
@@ -27,8 +29,11 @@ def test_the_newest_report_of_a_run_that_ended_more_than_once(project: Project) 
 
 def test_each_run_has_its_own(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
+    (first,) = (run.name for run in project.runs)
+    while first.startswith(time.strftime("%y%m%d-%H%M%S")):
+        time.sleep(0.05)
     project.play(SUCCEEDS, until="`ls | grep -q ^done`")
-    first, second = (run.name for run in project.runs)
+    (second,) = (run.name for run in project.runs if run.name != first)
     assert "success" in project.ralph("report").out
     assert "limit-iterations" in project.ralph("report", first).out
     lines = project.ralph("report", "--list").out.splitlines()

@@ -10,6 +10,7 @@ import random
 import types
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from simulation import EPOCH, Play, Simulation
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, StartTurns, Stop, TurnEnded
-from ralph.core.findings import Finding
+from ralph.core.findings import Finding, Severity
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnResult
 from ralph.store import prompts
+from ralph.verify.counterproof import REBUTTABLE, _made_for_tests, is_product, takes_part_in_judging
+from ralph.verify.guards.changes import FileChange
 from ralph.verify.verifier import Rules, Verifier
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
@@ -288,13 +291,16 @@ class World:
         return {p: (o and o.encode(), n and n.encode()) for p, (o, n) in pairs.items() if o != n}
 
     def paths(self, sha: str) -> list[str]:
-        return list(self.tree)
+        return list(BASE if sha == "base" else self.tree)
 
     def contents(self, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
-        return {path: self.tree[path].encode() for path in paths}
+        return {path: (BASE if sha == "base" else self.tree)[path].encode() for path in paths}
 
     def history(self) -> list[Finding]:
         return []
+
+    def is_by_product(self, path: str) -> bool:
+        return False
 
 
 def agent(world: World, chance: random.Random) -> Play:
@@ -324,6 +330,20 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
+    async def in_memory(
+        found: Sequence[Finding], changes: Sequence[FileChange], checks: Sequence[Check], *, runner: Any, **_: Any
+    ) -> list[Finding]:
+        errors = [finding for finding in found if finding.severity is Severity.ERROR]
+        if any(finding.rule not in REBUTTABLE or is_product(finding.path) for finding in errors):
+            return list(found)
+        if made := _made_for_tests(changes, checks, runner):
+            return [*found, *made]
+        before = {path: text for path, text in runner.tree.items() if not takes_part_in_judging(path, BASE)}
+        before |= {path: text for path, text in BASE.items() if takes_part_in_judging(path, BASE)}
+        holds = not run_tests(before).failed and run_tests(before).ran >= run_tests(BASE).ran
+        return [replace(one, severity=Severity.WARNING) for one in found] if holds else list(found)
+
+    monkeypatch.setattr("ralph.verify.verifier.rebutted", in_memory)
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
     monkeypatch.setattr("ralph.engine.kernel.POLL", 4.0)
 
@@ -400,7 +420,7 @@ def test_work_that_is_right_but_gamed_is_held_up_and_gaming_alone_never_passes(n
         counts = run_tests(world.tree)
         if counts.failed or is_right(world.tree):
             continue
-        findings = Verifier(world, world, Rules())._findings(  # type: ignore[arg-type]
-            [Check("make test")], Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
-        )
+        verdict = Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
+        checker = Verifier(world, world, Rules())  # type: ignore[arg-type]
+        findings = asyncio.run(checker._findings([Check("make test")], verdict))
         assert any(finding.severity == "error" for finding in findings), (name, world.tree)

@@ -61,6 +61,9 @@ class Snapshots:
     def history(self) -> list[Finding]:
         return self.found
 
+    def is_by_product(self, path: str) -> bool:
+        return path == "report.xml"
+
 
 def verifier(statuses: Sequence[CheckStatus], snapshots: Any = None, **rules: Any) -> Verifier:
     return Verifier(Runner(statuses), snapshots, Rules(**rules))  # type: ignore[arg-type]
@@ -140,7 +143,16 @@ CHANGED: dict[str, tuple[bytes | None, bytes | None]] = {
     "src/app.py": (b"x = 1\n", b"x = 2\n"),
     "docs/a.md": (b"a\n", b"b\n"),
     "logo.png": (b"\0", b"\0\0"),
+    "report.xml": (None, b"<a/>\n"),
 }
+
+
+@pytest.fixture(autouse=True)
+def without_counterproof(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def as_they_are(found: list[Finding], *_: Any, **__: Any) -> list[Finding]:
+        return found
+
+    monkeypatch.setattr("ralph.verify.verifier.rebutted", as_they_are)
 
 
 class TestFindings:

@@ -40,10 +40,19 @@ from ralph.workflows.loop.state import OnStuck, Phase
     required=True,
     help="What must hold: commands in backticks, metrics, files, phrases like 'tests pass', joined by AND; or @FILE.",
 )
-@click.option("--type", "kind", type=click.Choice([*TaskType]), help="The kind of task (else judged by its words).")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice([kind.value for kind in TaskType]),
+    help="The kind of task (else judged by its words).",
+)
 @click.option("--scope", multiple=True, metavar="GLOB", help="Only files that match may be changed; can be repeated.")
 @click.option("--confirm", type=int, help="How often in a row the checks must pass on the same tree (1).")
-@click.option("--on-stuck", type=click.Choice([*OnStuck]), help="What follows when nothing moves any more (stop).")
+@click.option(
+    "--on-stuck",
+    type=click.Choice([choice.value for choice in OnStuck]),
+    help="What follows when nothing moves any more (stop).",
+)
 @click.option(
     "--no-stuck", is_flag=True, help="Go on however often the same failure comes; the same as --on-stuck continue."
 )
@@ -284,7 +293,7 @@ def _notices(project: Project, spec: AgentSpec, limits: Limits, record: RunRecor
     if note := too_few(TaskType(loop.type), limits.iterations):
         yield note
     if loop.recalled:
-        yield f"{len(loop.recalled)} lessons of earlier loops are in the prompt (--no-recall leaves them out)"
+        yield f"lessons of earlier loops are in the prompt: {len(loop.recalled)} (--no-recall leaves them out)"
     if project.root != Path.cwd():
         yield f"agent and checks work in {project.root}, the root of the project"
     for rule, reason in allowed.items():

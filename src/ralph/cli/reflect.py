@@ -150,7 +150,7 @@ def _pattern_line(one: Pattern) -> str:
     because = f" ({_line(one.because)})" if one.because else ""
     times, loops = one.occurrences, len(one.source_loops)
     seen = f"{times} time{'s'[: times > 1]} in {loops} loop{'s'[: loops > 1]}, last {one.last_seen[:10]}"
-    return f"- {_line(one.signature)}{because}{advice}  [{seen}; {one.id}]"
+    return f"- {_line(one.text or one.signature)}{because}{advice}  [{seen}; {one.id}]"
 
 
 def _line(text: str) -> str:

@@ -39,6 +39,11 @@ class Target:
         """What people are told."""
         return f"iteration {self.iteration}" if self.iteration else "before the run"
 
+    @property
+    def state(self) -> str:
+        """The same behind "the files are as"."""
+        return f"iteration {self.iteration} left them" if self.iteration else "they were before the run"
+
 
 @click.command("restore")
 @click.argument("which", metavar="best|N|base")
@@ -59,9 +64,9 @@ def command(which: str, run: str | None, as_json: bool) -> int:
         say_json(command="restore", run=chosen.id, **facts, files=restored.files, notices=restored.notices)
         return 0
     if restored.files:
-        click.echo(f"The files of run {chosen.id} are as in {target.words}: {len(restored.files)} were written.")
+        click.echo(f"The files are as {target.state} (run {chosen.id}): {len(restored.files)} written.")
     else:
-        click.echo(f"Nothing was written: the files are as in {target.words} already.")
+        click.echo(f"Nothing was written: the files are already as {target.state}.")
     say_written(restored)
     if restored.files:
         click.echo(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (takes this back)")

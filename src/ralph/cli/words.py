@@ -69,7 +69,9 @@ class Teller:
             case ChecksEnded():
                 return self._checked(entry, baseline=before.phase is Phase.BASELINE)
             case WorkCommitted(commit=commit, notice=notice):
-                return [f"committed as {commit[:10]}" if commit else f"note: not committed: {notice}"]
+                said = [f"committed as {commit[:10]}"] if commit else []
+                said += [f"note: {notice}"] if notice else []
+                return [*said, *(() if self.state.phase is Phase.REFLECT else self._learned())]
             case SignalTaken(signal=signal):
                 return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
             case DocumentEdited(path=path):
@@ -99,7 +101,8 @@ class Teller:
             return lines
         result = "PASS" if verdict.passed else "COULD NOT RUN" if verdict.unrunnable else "FAIL"
         lines.append(f"Result: {result}")
-        return lines if Phase.REFLECT in (self.state.phase, *self.state.ahead) else [*lines, *self._learned()]
+        waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.ahead))
+        return lines if waits else [*lines, *self._learned()]
 
     def _learned(self) -> list[str]:
         """What the last iteration teaches, and what follows."""
@@ -108,10 +111,12 @@ class Teller:
         if last and not last.passed and last.learnings:
             lines += [f"Learning: {last.why or last.learnings}"]
             lines += [f"Next approach: {last.try_next}"] if last.try_next else []
-        if state.pivot:
-            lines.append("Stuck: the same failure again and again; a fundamentally different approach is asked for.")
         goes_on = Phase.ACT in (state.phase, *state.ahead)
         if goes_on and (self.loop.fixed.most is None or state.iteration <= self.loop.fixed.most):
+            if state.pivot:
+                lines.append(
+                    "Stuck: the same failure again and again. A fundamentally different approach is asked for."
+                )
             lines += ["", f"Continuing to iteration {state.iteration}..."]
         return [*lines, RULE]
 
@@ -142,7 +147,7 @@ class Teller:
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.loop.fixed.loop, self.state.best
         most = 2 * (ended.limits.iterations or 10)
-        last = self.state.iterations[-1].number if self.state.iterations else 0
+        last = self.state.iterations[-1].snapshot if self.state.iterations else ""
         options = {
             Outcome.LIMIT_ITERATIONS: f"- ralph resume {run} --max-iterations {most}",
             Outcome.AWAITING_GUIDANCE: f'- ralph resume {run} --guidance "what to do differently"',
@@ -150,7 +155,7 @@ class Teller:
         }
         lines = [options[ended.outcome]] if ended.outcome in options else []
         lines += [f"- ralph resume {run}   (continue from here)"]
-        if best and best.number != last:
+        if best and best.snapshot != last:
             lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
         return [*lines, f"- ralph abort {run}   (--revert takes its changes back)", f"- ralph diff {run}"]
 

@@ -135,6 +135,8 @@ class CheckResult:
     nearness: float | None = None
     """How near that number comes to what was asked for, up to 1."""
     tests: Counts | None = None
+    failing: tuple[str, ...] = ()
+    """The names of tests that failed, as far as its output tells."""
     flaky: bool = False
     """Whether it said different things of the same tree."""
     runs: int = 1

@@ -50,6 +50,10 @@ class TurnRequest:
     """Files to lay into the inbox, by name."""
 
 
+CHECKED = "the checks before any turn"
+"""The label of the snapshot that shows what the checks themselves write."""
+
+
 @dataclass(frozen=True)
 class Change:
     """What a turn changed in the tree, by its snapshot."""

@@ -39,7 +39,7 @@ from ralph.core.limits import Limits, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger, Work
 from ralph.engine.ports import Checker, Clock, Committer, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
@@ -388,6 +388,8 @@ class Kernel(Generic[S]):
         self._journal(ChecksStarted(decision.key, tuple(check.title for check in decision.checks)))
         with self._activity.working():
             verdict = await self.world.checker.run(decision.key, decision.checks)
+            if not self.ledger.turns:
+                self._snapshot(CHECKED)
         return ChecksEnded(decision.key, verdict)
 
     async def _commit_work(self, decision: Commit) -> WorkCommitted:

@@ -192,7 +192,8 @@ def _tree(
     hidden = sorted(_hidden(git) & changed.keys())
     notices = [f"{shown(path)} is a git repository of its own: not committed" for path in nested]
     notices += [f"{shown(path)} is hidden from git (`git update-index`): not committed" for path in hidden]
-    taken = {path: delta for path, delta in changed.items() if path not in {*nested, *hidden}}
+    left = {*nested, *hidden, *filter(snapshots.is_by_product, changed)}
+    taken = {path: delta for path, delta in changed.items() if path not in left}
     with disk(snapshots.place.git_dir), tempfile.TemporaryDirectory() as aside:
         own = git.adding("core.splitIndex=false", GIT_INDEX_FILE=f"{aside}/index")
         own.run("read-tree", *([tip] if tip else ["--empty"]))

@@ -11,6 +11,16 @@ from pathlib import Path
 from ralph.git.command import Git, GitError, disk
 from ralph.git.repository import Repository, shown
 
+CACHES = (
+    "__pycache__/**",
+    ".pytest_cache/**",
+    ".mypy_cache/**",
+    ".ruff_cache/**",
+    ".hypothesis/**",
+    ".coverage",
+    ".coverage.*",
+)
+"""What tools leave behind and nobody means to keep, also where no `.gitignore` says so."""
 _SKIPPED = rb"error: unable to index file '(.*?)'"
 _UNREADABLE = "{} cannot be read: not in snapshots"
 _NESTED = "{} is a git repository of its own: its files are not in snapshots"
@@ -128,6 +138,7 @@ def stage(git: Git, leaving_out: tuple[str, ...] = ()) -> Staged:
     """Take the whole work tree into the index, but for some paths and what git cannot hold."""
     # Not left to `info/exclude`: a `.gitignore` may say otherwise, and tracked files heed neither.
     others = [f":(top,exclude,literal){path}" for path in leaving_out]
+    others += [f":(top,exclude,glob)**/{name}" for name in CACHES]
     # Code 1: some path was ignored or could not be read; the others are staged.
     said = git.run("add", "--all", "--sparse", "--ignore-errors", "--", ":/", *others, ok=(0, 1)).err
     if b"failed to insert into database" in said:

@@ -9,11 +9,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ralph.core.errors import UsageError
 from ralph.core.findings import Finding
-from ralph.core.turns import Change, FileStat
+from ralph.core.turns import CHECKED, Change, FileStat
 from ralph.git import history
 from ralph.git.command import Git, disk
 from ralph.git.index import PrivateIndex, joined
@@ -69,6 +69,7 @@ class Snapshots:
         self._tree: str | None = known[1] if known else None
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
+        self._by_products: frozenset[str] | None = None
 
     @classmethod
     def open(cls, root: Path, workspace: Path, run: str, home: Path) -> "Snapshots":
@@ -136,9 +137,26 @@ class Snapshots:
         return [_file_stat(field, fields) for field in fields if field]
 
     def changed_files(self) -> list[FileStat]:
-        """How much of each file differs from before the run, by the last snapshot."""
+        """How much of each file differs from before the run, by the last snapshot; what checks write does not count."""
         base = self.base()
-        return self.files(base, self._latest) if base and self._latest else []
+        files = self.files(base, self._latest) if base and self._latest else []
+        return [file for file in files if not self.is_by_product(file.path)]
+
+    def is_by_product(self, path: str) -> bool:
+        """Whether the checks themselves write a file: they did, or made its directory, before the first turn."""
+        if self._by_products is None:
+            first = self.log()[:2]
+            written = deltas(self._git, first[0].sha, first[1].sha) if [e.label for e in first[1:]] == [CHECKED] else {}
+            known = (
+                {parent for name in self.paths(first[0].sha) for parent in PurePosixPath(name).parents}
+                if written
+                else set()
+            )
+            new = {str(p) for name in written for p in PurePosixPath(name).parents if p not in known}
+            self._by_products = frozenset({*written, *new} - {"."})
+        return bool(self._by_products) and any(
+            str(p) in self._by_products for p in (path, *PurePosixPath(path).parents)
+        )
 
     def paths(self, sha: str) -> list[str]:
         """Every file of a snapshot."""

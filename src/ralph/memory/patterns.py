@@ -33,6 +33,8 @@ class Pattern:
     kind: str
     signature: str
     """What identifies it: the failure, the task or the action, without what differs from time to time."""
+    text: str = ""
+    """The same as it was said the last time."""
     advice: str = ""
     because: str = ""
     """An anti-pattern's harm."""
@@ -93,8 +95,12 @@ def _failures_elsewhere(reflections: Reflections, loop: str) -> Mapping[str, lis
 
 
 def _failure(one: Reflection) -> str:
+    return "" if one.succeeded else signature(_said(one))
+
+
+def _said(one: Reflection) -> str:
     reasons = "; ".join(f"{check.title}: {check.reason}" for check in one.checks if check.status != "passed")
-    return "" if one.succeeded else signature(one.what_failed or reasons)
+    return one.what_failed or reasons
 
 
 def _errors(mine: Sequence[Reflection], elsewhere: Mapping[str, list[str]]) -> Iterator[Pattern]:
@@ -106,15 +112,14 @@ def _errors(mine: Sequence[Reflection], elsewhere: Mapping[str, list[str]]) -> I
     for failure, positions in times.items():
         if len(positions) > 1 or elsewhere.get(failure):
             fix = mine[positions[-1] + 1].action if mine[-1].succeeded else ""
-            yield replace(_seen("error", failure, fix, mine[positions[-1]]), occurrences=len(positions))
+            last = mine[positions[-1]]
+            yield replace(_seen("error", _said(last), fix, last), occurrences=len(positions))
 
 
 def _successes(mine: Sequence[Reflection]) -> Iterator[Pattern]:
     """What the passing iteration did, and how many it took."""
     if mine[-1].succeeded:
-        yield replace(
-            _seen("success", signature(mine[-1].task), mine[-1].action, mine[-1]), iterations=mine[-1].iteration
-        )
+        yield replace(_seen("success", mine[-1].task, mine[-1].action, mine[-1]), iterations=mine[-1].iteration)
 
 
 def _harms(mine: Sequence[Reflection]) -> Iterator[Pattern]:
@@ -127,13 +132,19 @@ def _harms(mine: Sequence[Reflection]) -> Iterator[Pattern]:
         harm = " ".join(one.gaming) or f"the reward fell from {one.reward_before:.2f} to {one.reward:.2f}"
         instead = mine[-1].action if mine[-1].succeeded else one.try_next
         times = found[action].occurrences + 1 if action in found else 1
-        found[action] = replace(_seen("anti", action, instead, one), because=harm[:MOST_TEXT], occurrences=times)
+        found[action] = replace(_seen("anti", one.action, instead, one), because=harm[:MOST_TEXT], occurrences=times)
     yield from found.values()
 
 
-def _seen(kind: str, what: str, advice: str, seen: Reflection) -> Pattern:
+def _seen(kind: str, text: str, advice: str, seen: Reflection) -> Pattern:
     return Pattern(
-        kind, what, advice[:MOST_TEXT], task_type=seen.task_type, source_loops=(seen.loop,), last_seen=iso(seen.at)
+        kind,
+        signature(text),
+        " ".join(text.split())[:300],
+        advice[:MOST_TEXT],
+        task_type=seen.task_type,
+        source_loops=(seen.loop,),
+        last_seen=iso(seen.at),
     )
 
 
@@ -177,6 +188,7 @@ def _plain(pattern: Pattern) -> dict[str, object]:
     return {
         "id": pattern.id,
         "signature": pattern.signature,
+        "text": pattern.text,
         ADVICE[pattern.kind]: pattern.advice,
         **{key: value for key, value in optional.items() if value},
         "source_loops": pattern.source_loops,

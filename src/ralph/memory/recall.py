@@ -138,8 +138,8 @@ def _of_reflection(one: Reflection, last: Reflection) -> _Memory:
 def _of_pattern(one: Pattern, loop: str) -> _Memory:
     labels = {"error": ("what fixed it: ", ""), "success": ("what worked: ", ""), "anti": ("better: ", "do not: ")}
     label, warning = labels[one.kind]
-    parts = ((warning, one.signature if warning else ""), ("because ", one.because), (label, one.advice))
-    task = "" if warning else one.signature
+    parts = ((warning, (one.text or one.signature) if warning else ""), ("because ", one.because), (label, one.advice))
+    task = "" if warning else one.text or one.signature
     try:
         at = moment(one.last_seen)
     except ValueError:

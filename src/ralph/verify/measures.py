@@ -88,6 +88,16 @@ _SUMMARY = re.compile(
 _NUMBER_WORD = re.compile(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
 _WORD_NUMBER = re.compile(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
 _CAPTURED = re.compile(r"\n=+ (?:FAILURES|ERRORS) =+\n")
+_FAILED_TEST = re.compile(
+    r"\n(?:FAILED|ERROR) (\S+::\S+)"  # pytest
+    r"|\n(?:FAIL|ERROR): (\w+ \([\w.]+\))"  # unittest
+    r"|\n[ \t]*--- FAIL: (\S+)"  # go
+    r"|\ntest (\S+) \.\.\. FAILED"  # cargo
+    r"|\n[ \t]*● ([^\n]{1,200} › [^\n]{1,200})"  # jest
+    r"|\n[ \t]*(?:FAIL|×)[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})"  # vitest
+    r"|\n\[ERROR\] +(\w+\.\w+):\d+"  # surefire
+    r"|\nnot ok \d+ - ([^\n]{1,200})"  # TAP
+)
 _GO = re.compile(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
 _GO_JSON = re.compile(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
 _TAP = re.compile(r"\n(ok|not ok)\b([^\n]*)")
@@ -182,6 +192,13 @@ def count_tests(output: str) -> Counts | None:
     if not tally:
         return count_junit(output.encode(errors="replace")) if "<testsuite" in output else None
     return _sum(tally)
+
+
+def failing_tests(output: str, most: int = 200) -> tuple[str, ...]:
+    """The names of the tests that failed, where plain output names them."""
+    text = _without_captured("\n" + output)
+    names = (next(filter(None, match.groups())).strip() for match in _FAILED_TEST.finditer(text))
+    return tuple(dict.fromkeys(names))[:most]
 
 
 def _without_captured(text: str) -> str:

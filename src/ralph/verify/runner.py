@@ -110,6 +110,7 @@ class CheckRunner:
             value,
             None if near == 1.0 and status is not CheckStatus.PASSED else near,
             tests,
+            measures.failing_tests(text) if status is CheckStatus.FAILED else (),
         )
 
     def _reported(self, command: str, since: float) -> Counts | None:

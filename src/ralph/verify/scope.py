@@ -31,4 +31,7 @@ def pattern_for(glob: str) -> re.Pattern[str]:
         _MEANING.get(token) or (token if token[0] == "[" and len(token) > 1 else re.escape(token))
         for token in _TOKEN.findall(plain)
     ]
-    return re.compile(f"{anywhere}{''.join(parts)}(?:/.*)?", re.DOTALL)
+    try:
+        return re.compile(f"{anywhere}{''.join(parts)}(?:/.*)?", re.DOTALL)
+    except re.error:
+        return re.compile(f"{anywhere}{re.escape(plain)}(?:/.*)?", re.DOTALL)

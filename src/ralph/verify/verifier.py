@@ -8,6 +8,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.findings import Finding
 from ralph.git.snapshots import Snapshots
 from ralph.verify.counted import fewer_tests
+from ralph.verify.counterproof import rebutted
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
@@ -60,9 +61,7 @@ class Verifier:
         if key == BASELINE:
             self.baseline = verdict
         elif verdict.passed:
-            findings = await asyncio.to_thread(self._findings, checks, verdict)
-            lifted = self.rules.allowed
-            verdict = replace(verdict, findings=tuple(f for f in findings if f.rule not in lifted))
+            verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
         self.last = verdict
         return verdict
 
@@ -84,13 +83,24 @@ class Verifier:
             result = again
         return replace(result, flaky=doubted, runs=wanted + 1)
 
-    def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
-        changes = self._changes()
+    async def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
+        """What the guards found, without the rules that a person lifted and what a counter-proof rebuts."""
+        changes = await asyncio.to_thread(self._changes)
+        found = await asyncio.to_thread(self._found, checks, verdict, changes)
+        found = [finding for finding in found if finding.rule not in self.rules.allowed]
+        if self.snapshots is None:
+            return found
+        return await rebutted(
+            found, changes, checks, runner=self.runner, snapshots=self.snapshots, baseline=self.baseline
+        )
+
+    def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
         found = fewer_tests(self.baseline, verdict, changes)
         found += changed_inputs(self.rules.inputs, {change.path for change in changes})
         if self.snapshots is None:
             return found
-        found += out_of_scope(self.rules.scope, [change.path for change in changes])
+        ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
+        found += out_of_scope(self.rules.scope, ours)
         found += self.snapshots.history()
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]

@@ -6,20 +6,16 @@ from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals
-from ralph.verify.guards.changes import finding, is_ignored, is_test_path, language_of
+from ralph.verify.guards.changes import finding, is_test_path
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.heirs import Heirs
+from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss, Weaker
 from ralph.verify.guards.skips import Mark, build_tags, marks
-from ralph.verify.guards.strength import Loss, Weaker, losses, rows
-from ralph.verify.guards.units import Unit, likeness, matched
+from ralph.verify.guards.tables import rows
+from ralph.verify.guards.units import Source, Unit, likeness, matched
 
-_RECORDED = re.compile(
-    r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$"
-)
-_MOCKS = re.compile(
-    r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b'
-)
+_MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b')  # fmt: skip
+_MOCKED_MODULE = re.compile(r'\b(?:jest|vi) \. (?:mock|doMock) \( ("[^"]+")')
 _DEFINES = r"(def|func|fn|void|it|test|fun)\b.{0,12}\b"
 _MANY = 3
 """More tests than this that went with their file are told in one finding."""
@@ -27,38 +23,41 @@ _MANY = 3
 
 def case_findings(work: Comparison) -> Iterator[Finding]:
     """All findings about test cases."""
-    yield from _Cases(work).findings()
-    yield from _recorded(work)
+    return _Cases(work).findings()
 
 
 class _Cases:
     def __init__(self, work: Comparison) -> None:
         self.work = work
-        self.heirs = Heirs(work)
+        self.ledger = Ledger(work)
 
     def findings(self) -> Iterator[Finding]:
         gone: dict[str, list[Unit]] = {}
         for old, new in self.work.test_pairs:
             is_sure = new is not None and (old.name == new.name or likeness(old.words, new.words) >= 0.8)
-            if not is_sure and self.heirs.took_all(old):
+            if not is_sure and self.ledger.took_all(old):
                 continue
             if new is None:
                 gone.setdefault(old.path, []).append(old)
             else:
                 yield from self._pair(old, new)
         for old, new in self.work.helper_pairs:
-            if new is not None and old.assertions and old.tokens != new.tokens:
-                yield from self._claims(old, new)
+            if new is not None and old.tokens != new.tokens:
+                yield from self._marks(old, new)
+                yield from self._claims(old, new) if old.assertions else ()
+                yield from self._rows(old, new)
         for path, units in gone.items():
             yield from self._gone(path, units)
         yield from self._fresh()
-        yield from self._outside()
+        for source in self.work.new:
+            if is_test_path(source.path) or any(unit.is_test for unit in source.units):
+                yield from self._outside(source, self.work.source_before(source.path))
 
     def _found(self, rule: Rule, unit: Unit, line: int, sentence: str, *, warn: bool = False) -> Finding:
         return finding(rule, unit.path, line, sentence, self.work.excerpt(unit.path, line), warn=warn)
 
     def _pair(self, old: Unit, new: Unit) -> Iterator[Finding]:
-        if old.collected and not new.collected:
+        if old.collected and not new.collected and not self._is_inherited(new):
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
             yield self._found(Rule.TEST_SKIPPED, new, new.line, sentence)
         if old.tokens != new.tokens:
@@ -67,11 +66,16 @@ class _Cases:
             yield from self._rows(old, new)
             yield from self._mocked(old, new)
 
+    def _is_inherited(self, unit: Unit) -> bool:
+        """Whether a class that the runner does not find is the base of others."""
+        name = unit.scope.rsplit(".", 1)[-1]
+        return bool(name) and sum(source.outside.tokens.count(name) for source in self.work.new) > 1
+
     def _mocked(self, old: Unit, new: Unit) -> Iterator[Finding]:
         """A test that replaces what it tests checks only itself."""
-        tested = {name for claim in old.assertions for side in claim.sides for name in re.findall(r"(\w+) \(", side)}
+        tested = _asked(old)
         for match in _MOCKS.finditer(new.text):
-            name = (match[1] or match[2]).rsplit(".", 1)[-1]
+            name = next(filter(None, match.groups())).rsplit(".", 1)[-1]
             if name in tested and match[0] not in old.text:
                 sentence = f"{new.name} replaces {name}, which it is there to test."
                 yield self._found(Rule.ASSERTION_WEAKENED, new, new.line_of(match.start()), sentence)
@@ -92,55 +96,59 @@ class _Cases:
         return self._found(Rule.TEST_SKIPPED, unit, mark.line, sentence, warn=warn)
 
     def _claims(self, old: Unit, new: Unit) -> Iterator[Finding]:
-        had = [claim for claim in self.heirs.old_claims(old) if claim.is_real]
+        had = [claim for claim in self.ledger.old.claims(old) if claim.is_real]
         known = {claim.key for claim in had}
-        left = [claim for claim in self.heirs.claims(new) if claim.rank or claim.key in known]
+        left = [claim for claim in self.ledger.new.claims(new) if claim.rank or claim.key in known]
         stopped = not had and new.is_test and bool(old.calls) and not new.calls - {"print"}
-        if stopped or (had and not left and not all(map(self.heirs.took, had))):
+        if stopped or (had and not left and not all(map(self.ledger.answered, had))):
             how = "checks only what is always true" if new.assertions else "has no assertion any more"
             yield self._found(Rule.TEST_EMPTIED, new, new.line, f"{new.name} in {new.path} {how}.")
-        helped_old = self.heirs.old_helpers.claims(old, old.calls - new.calls)
-        helped_new = self.heirs.new_helpers.claims(new, new.calls - old.calls)
-        for weaker in losses(old, new, (helped_old, helped_new), self.heirs.prepared, self.heirs.took):
+        for weaker in self.ledger.losses(old, new):
             if left or (weaker.now is not None and weaker.now.was_real):
-                yield self._weaker(weaker, new)
+                yield self._weaker(weaker, new, grew=self.ledger.grew(old, new))
 
-    def _weaker(self, weaker: Weaker, new: Unit) -> Finding:
+    def _weaker(self, weaker: Weaker, new: Unit, *, grew: bool) -> Finding:
         was, now = weaker.before, weaker.now
         before, after = f"`{was.text[:80]}`", f"`{now.text[:80]}`" if now else "nothing"
-        warn = False
+        rule, warn = Rule.ASSERTION_WEAKENED, False
         if weaker.loss is Loss.CHANGED:
             warn = self.work.product_changed
             why = "" if warn else ", though no code changed that could explain it"
             sentence = f"{new.name} expects something else than before: {before} became {after}{why}."
         elif weaker.loss is Loss.INPUT:
             sentence, warn = f"{new.name} tries something else than {before}.", True
-        elif weaker.loss is Loss.WEAKENED:
-            less = f"checks only for {now.kind}" if now and now.kind is not was.kind else f"asks for less with {after}"
+        elif now is not None:
+            less = f"checks only for {now.kind}" if now.kind is not was.kind else f"asks for less with {after}"
             sentence = f"{new.name} {less} where it had {before}."
+            if now.doubt and not was.doubt:
+                rule = Rule.TEST_SKIPPED if now.doubt == "return" else rule
+                sentence = f"{new.name} may end before it checks {before}."
         else:
             sentence = f"{new.name} no longer checks {before}."
             is_heeded = was.kind is Kind.PASSES and not re.search(r"(^|[ ,;{])_ (:?=|,)", new.text)
-            warn = bool(was.names & self.work.gone) or (is_heeded and self.work.product_changed)
-        return finding(
-            Rule.ASSERTION_WEAKENED, new.path, now.line if now else new.line, sentence, (now or was).text, warn=warn
-        )
+            replaced = was.kind in (Kind.CALLED, Kind.CALLED_WITH) and not any(
+                word in new.tokens for word in was.sides[0].split()[:1]
+            )
+            warn = grew or replaced or bool(was.names & self.work.gone) or (is_heeded and self.work.product_changed)
+        line = now.line if now else new.line
+        return finding(rule, new.path, line, sentence, (now or was).text, warn=warn)
 
     def _rows(self, old: Unit, new: Unit) -> Iterator[Finding]:
+        """Rows of tables that are gone from a test and are nowhere else."""
         before, now = rows(old), rows(new)
-        kept = [all_literals(row) for row in now]
-        lost = [row for row in before - now if not self._row_kept(all_literals(row), kept, new)]
-        if lost and now.total() < before.total():
-            sentence = f"{new.name} lost {before.total() - now.total()} of its {before.total()} cases, `{lost[0][:80]}` among them."
-            yield finding(Rule.TEST_DELETED, new.path, new.line, sentence, lost[0])
-        elif lost and now.total() == before.total():
-            sentence = f"A case of {new.name} was changed: `{lost[0][:80]}` is gone."
-            yield finding(
-                Rule.ASSERTION_WEAKENED, new.path, new.line, sentence, lost[0], warn=self.work.product_changed
-            )
-
-    def _row_kept(self, wanted: frozenset[str], kept: list[frozenset[str]], new: Unit) -> bool:
-        return any(wanted <= row for row in kept) or bool(self.heirs.naming(wanted) - {new})
+        kept = [*map(all_literals, now), *self.ledger.tables]
+        kept += [unit.literals for unit in self.ledger.tests if unit is not new] if before - now else []
+        lost = [row for row in before - now if not any(all_literals(row) <= other for other in kept)]
+        name, fewer = new.name or new.path, before.total() - now.total()
+        if lost and fewer > 0:
+            known = [all_literals(row) for row in before]
+            others = any(not any(all_literals(row) & one == one for one in known) for row in now - before)
+            sentence = f"{name} lost {fewer} of its {before.total()} cases, `{lost[0][:80]}` among them."
+            warn = others and self.work.product_changed
+            yield finding(Rule.TEST_DELETED, new.path, new.line, sentence, lost[0], warn=warn)
+        elif lost and fewer == 0:
+            sentence, warn = (f"A case of {name} was changed: `{lost[0][:80]}` is gone.", self.work.product_changed)
+            yield finding(Rule.ASSERTION_WEAKENED, new.path, new.line, sentence, lost[0], warn=warn)
 
     def _gone(self, path: str, units: list[Unit]) -> Iterator[Finding]:
         here = self.work.renames.get(path, path)
@@ -150,10 +158,9 @@ class _Cases:
         others = [unit for unit in self.work.fresh if unit.name and unit.in_tests and not unit.is_test]
         deleted = []
         for unit, twin in matched(units, others, self.work.renames):
-            if re.search(_DEFINES + re.escape(unit.name), comments):
-                yield finding(
-                    Rule.TEST_SKIPPED, here, unit.line, f"{unit.name} in {here} was commented out.", unit.name
-                )
+            if unit.name in comments and re.search(_DEFINES + re.escape(unit.name), comments):
+                sentence = f"{unit.name} in {here} was commented out."
+                yield finding(Rule.TEST_SKIPPED, here, unit.line, sentence, unit.name)
             elif twin is not None:
                 sentence = f"{unit.name} became {twin.name} in {twin.path}, which the test runner does not run."
                 yield self._found(Rule.TEST_SKIPPED, twin, twin.line, sentence)
@@ -162,50 +169,61 @@ class _Cases:
         is_whole = here not in self.work.lines and len(deleted) > _MANY
         for unit in deleted[:1] if is_whole else deleted:
             with_code = bool(self.work.gone & unit.words.keys())
-            what = (
-                f"{path} was deleted with its {len(deleted)} tests"
-                if is_whole
-                else f"{unit.name} in {path} was deleted"
-            )
-            end = "together with code that it tested" if with_code else "and nothing took its place"
-            yield finding(Rule.TEST_DELETED, path, unit.line, f"{what} {end}.", unit.text, warn=with_code)
+            rewritten = not with_code and self.ledger.rewrote(unit)
+            whole, one = (f"{path} was deleted with its {len(deleted)} tests", f"{unit.name} in {path} was deleted")
+            end = "and nothing took its place"
+            end = "together with code that it tested" if with_code else "for another" if rewritten else end
+            sentence = f"{whole if is_whole else one} {end}."
+            yield finding(Rule.TEST_DELETED, path, unit.line, sentence, unit.text, warn=with_code or rewritten)
 
     def _fresh(self) -> Iterator[Finding]:
-        """New tests count too: they may hide others, or pretend to check."""
-        for unit in self.heirs.tests:
-            if unit in self.work.origin:
-                continue
-            yield from self._marks(None, unit)
-            claims = self.heirs.claims(unit)
-            if claims and not any(claim.is_real for claim in claims):
-                sentence = f"The new test {unit.name} checks only what is always true."
-                yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
+        """New tests count too: they may hide others, or pretend to check; and what runs before tests may end them."""
+        for unit in (unit for unit in self.work.fresh if unit.in_tests and unit.name and unit not in self.work.origin):
+            if unit.is_test:
+                yield from self._marks(None, unit)
+                claims = self.ledger.new.claims(unit)
+                if claims and not any(claim.is_real for claim in claims):
+                    sentence = f"The new test {unit.name} checks only what is always true."
+                    yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
+            elif names := self._asked_beside(unit):
+                sentence = f"{unit.name} replaces {names[0]}, which the tests beside it are there to test."
+                yield self._found(Rule.ASSERTION_WEAKENED, unit, unit.line, sentence)
+            elif RUNS_BEFORE.search(f"{unit.head_text} {unit.name}"):
+                yield from (self._marked(mark, unit, warn=mark.weak) for mark in marks(unit))
 
-    def _outside(self) -> Iterator[Finding]:
-        """Marks on classes, groups and whole files."""
-        for source in self.work.new:
-            before = self.work.source_before(source.path)
-            if not (is_test_path(source.path) or any(unit.is_test for unit in source.units)):
-                continue
-            was = before.outside if before else None
-            yield from self._marks(was if was or source.units else source.outside, source.outside)
-            known = {mark.label for mark in build_tags(before.comments)} if before else None
-            for mark in build_tags(source.comments):
-                if known is not None and mark.label not in known:
-                    yield self._marked(mark, source.outside, warn=mark.weak)
+    def _asked_beside(self, helper: Unit) -> list[str]:
+        """What a new helper replaces, though tests in its file that were there before ask for just that."""
+        replaced = {next(filter(None, match.groups())).rsplit(".", 1)[-1] for match in _MOCKS.finditer(helper.text)}
+        olds = (old for old, new in self.work.test_pairs if new is not None and new.path == helper.path)
+        return sorted(replaced & {name for old in olds for name in _asked(old)}) if replaced else []
+
+    def _outside(self, source: Source, before: Source | None) -> Iterator[Finding]:
+        """Marks on classes, groups and whole files, tables, and modules that are replaced."""
+        was, now = before.outside if before else None, source.outside
+        yield from self._marks(was if was or source.units else now, now)
+        if before is None or was is None:
+            return
+        yield from self._rows(was, now)
+        known = {mark.label for mark in build_tags(before.comments)}
+        for mark in build_tags(source.comments):
+            if mark.label not in known:
+                yield self._marked(mark, now, warn=mark.weak)
+        for match in _MOCKED_MODULE.finditer(now.text):
+            imports = re.findall(
+                rf"(?:import|const|let|var) ([^;]*?) (?:from|= require \() {re.escape(match[1])}", now.text
+            )
+            asked = {name for unit in source.units if unit.is_test for name in _asked(unit)}
+            for name in sorted(asked & {*" ".join(imports).split()}) if match[0] not in was.text else ():
+                sentence = f"{source.path} replaces the module of {name}, which it is there to test."
+                yield self._found(Rule.ASSERTION_WEAKENED, now, now.line_of(match.start()), sentence)
 
 
-def _recorded(work: Comparison) -> Iterator[Finding]:
-    """Recorded expectations, and test files in languages that are not read."""
-    fresh = {change.path.rsplit("/", 1)[-1] for change in work.files if change.old is None}
-    for change in work.files:
-        path, is_read = change.path, language_of(change.path) is not None and not change.path.endswith(".snap")
-        if change.old is None or is_read or is_ignored(path) or not is_test_path(path):
-            continue
-        name = path.rsplit("/", 1)[-1]
-        if change.new is None:
-            if re.search(r"(?i)(test|spec)\w*\.\w+$", name) and name not in fresh:
-                yield finding(Rule.TEST_DELETED, path, 1, f"{path} was deleted and nothing took its place.")
-        elif _RECORDED.search(path) and not {*change.old.split()} <= {*change.new.split()}:
-            sentence = f"{path} records what tests expect, and was changed."
-            yield finding(Rule.ASSERTION_WEAKENED, path, 1, sentence, warn=work.product_changed)
+def _asked(unit: Unit) -> set[str]:
+    """The functions whose results a test compares."""
+    return {
+        name
+        for claim in unit.assertions
+        if claim.kind not in (Kind.CALLED, Kind.CALLED_WITH)
+        for side in claim.sides
+        for name in re.findall(r"(\w+) \(", side)
+    }

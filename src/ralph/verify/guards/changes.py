@@ -20,9 +20,7 @@ _VENDORED = re.compile(
     r"|\.min\.\w+$|\.lock$|(^|/)(package-lock\.json|pnpm-lock\.yaml|go\.sum|npm-shrinkwrap\.json)$"
 )
 _GENERATED_PATH = re.compile(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
-_GENERATED_TEXT = re.compile(
-    r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit"
-)
+_GENERATED_TEXT = re.compile(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")  # fmt: skip
 _TEST = re.compile(
     r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?)/"
     r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"
@@ -35,12 +33,8 @@ _COLLECTED = {
     "java": re.compile(r"(^|/)(Test[^/]*|[^/]*(Test|Tests|TestCase|IT|Spec))\.(java|kt)$"),
     "rust": re.compile(r"\.rs$"),
 }
-_PUT_AWAY = re.compile(
-    r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I
-)
-_CONFIG = re.compile(
-    r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\."
-)
+_PUT_AWAY = re.compile(r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I)  # fmt: skip
+_CONFIG = re.compile(r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,9 +58,10 @@ def is_ignored(path: str) -> bool:
     return bool(_VENDORED.search(path))
 
 
-def is_generated(path: str, text: str) -> bool:
-    """Whether a program wrote the file; tests never count, for else one comment would hide them."""
-    return not is_test_path(path) and bool(_GENERATED_PATH.search(path) or _GENERATED_TEXT.search(text[:600]))
+def is_judged(path: str, text: str) -> bool:
+    """Whether a person or an agent wrote the file; tests always count, for else one comment would hide them."""
+    generated = _GENERATED_PATH.search(path) or _GENERATED_TEXT.search(text[:600])
+    return len(text) <= LARGEST and not is_ignored(path) and (is_test_path(path) or not generated)
 
 
 def is_test_path(path: str) -> bool:

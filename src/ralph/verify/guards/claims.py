@@ -34,7 +34,7 @@ class Kind(StrEnum):
 RANK = {
     Kind.EQUAL: 9, Kind.PATTERN: 8, Kind.APPROX: 8, Kind.RAISES: 8, Kind.CALLED_WITH: 7, Kind.CUSTOM: 6, Kind.MEMBER: 5,
     Kind.ORDER: 5, Kind.TYPE: 3, Kind.BOOL: 3, Kind.NOT_EQUAL: 3, Kind.FAILS: 3, Kind.ANY: 2, Kind.PASSES: 2,
-    Kind.CALLED: 2, Kind.EXISTS: 1, Kind.TRIVIAL: 0,
+    Kind.CALLED: 3, Kind.EXISTS: 1, Kind.TRIVIAL: 0,
 }  # fmt: skip
 
 _NAMES: tuple[tuple[Kind, str], ...] = (
@@ -67,11 +67,18 @@ _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", 
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SAME = {"===": "==", "!==": "!=", "is": "==", "None": "null", "nil": "null", "undefined": "null", "True": "true", "False": "false"}  # fmt: skip
 _ERROR_NAME = re.compile(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
-_WILD = re.compile(
-    r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)"
+_WILD = re.compile(r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)")  # fmt: skip
+_PREDICATES: tuple[tuple[str, Kind, Kind], ...] = (
+    (r"equals|isEqual|(deep_?)?equal|eq|is_deeply", Kind.EQUAL, Kind.NOT_EQUAL),
+    (r"isinstance|issubclass|is_instance", Kind.TYPE, Kind.TYPE),
+    (r"isclose|allclose|approx(_eq)?", Kind.APPROX, Kind.APPROX),
+    (r"matches", Kind.PATTERN, Kind.PATTERN),
+    (r"is_err", Kind.FAILS, Kind.EXISTS),
+    (r"is_ok|is_some|ispresent", Kind.EXISTS, Kind.EQUAL),
+    (r"is_none", Kind.EQUAL, Kind.EXISTS),
+    (r"(contains|includes|has|starts_?with|ends_?with|match|search|test|any)\w*", Kind.MEMBER, Kind.MEMBER),
 )
-_EQUALS = words("equals Equals isEqual Equal DeepEqual deepEqual equal eq is_deeply")
-_CONTAINS = re.compile(r"(?i)contains|includes|has|starts_?with|ends_?with|match|search|test|any")
+"""What functions ask that answer yes or no, and what is claimed when they must answer no."""
 _TOLERANCES = ("delta", "atol", "rtol", "abs", "rel", "rel_tol", "abs_tol", "epsilon")
 _LONGEST = 300
 """Conditions of more tokens are not taken apart."""
@@ -106,31 +113,30 @@ def named(name: str, operands: Sequence[Tokens], negated: bool = False) -> list[
         return [Claim(Kind.CUSTOM, tuple(operands), name)]
     if kind is Kind.BOOL and _NOTHING.match(plain):
         return _compared(first, "!=" if negated else "==", ("null",))
+    if kind is Kind.BOOL and plain.endswith(("empty", "nan", "zero", "thedocument", "visible")):
+        return [Claim(kind, (first,), "false" if negated else "true")]
     if kind is Kind.BOOL:
         return condition(first, negated != bool(_FALSE.match(plain)))
+    if kind is Kind.EQUAL and plain.startswith(("contains", "consistof")):
+        return [Claim(kind, tuple(operands))]
     if kind in (Kind.EQUAL, Kind.NOT_EQUAL) and len(operands) > 1:
         if len(operands) > 2 and (tolerance := number_in(operands[2])) is not None:
             return [Claim(Kind.APPROX, tuple(operands[:2]), tolerance=tolerance)]
-        return _compared(first, "==" if (kind is Kind.EQUAL) != negated else "!=", operands[1], always=_counts(plain))
+        counts = bool(re.search(r"len|size|count", plain))
+        subject = [*first, ".", "length"] if counts else first
+        return _compared(subject, "==" if (kind is Kind.EQUAL) != negated else "!=", operands[1])
     if kind is Kind.EXISTS:
         return _compared(first, "==" if negated else "!=", ("null",))
+    if kind in (Kind.RAISES, Kind.FAILS, Kind.PASSES):
+        return [_raising(kind, plain, operands, negated)]
     if kind is Kind.ORDER:
         operator = ">" if re.search(r"greater|above|least|positive", plain) else "<"
         return [Claim(kind, tuple(operands[:2]), _NEGATED[operator] if negated else operator)]
-    if kind is Kind.APPROX:
-        return [Claim(kind, tuple(operands[:2]), tolerance=_tolerance(plain, operands))]
-    if kind in (Kind.RAISES, Kind.FAILS, Kind.PASSES):
-        return [_raising(kind, operands, negated)]
-    if kind is Kind.CALLED and negated:
-        return [Claim(Kind.EQUAL, tuple(operands), "not called")]
-    return [Claim(kind, tuple(operands), "not" if negated else "")]
+    tolerance = _tolerance(plain, operands) if kind is Kind.APPROX else 0.0
+    return [Claim(kind, tuple(operands), "not" if negated else "", tolerance)]
 
 
-def _counts(plain: str) -> bool:
-    return bool(re.search(r"len|size|count|times", plain))
-
-
-def _raising(kind: Kind, operands: Sequence[Tokens], negated: bool) -> Claim:
+def _raising(kind: Kind, plain: str, operands: Sequence[Tokens], negated: bool) -> Claim:
     """`raises(Type, match="...")`, `toThrow(Type)`, `assertThrows(Type.class, () -> ...)`, `ErrorIs(err, Type)`."""
     if negated or kind is Kind.PASSES:
         return Claim(Kind.FAILS if negated and kind is Kind.PASSES else Kind.PASSES, tuple(operands[:1]))
@@ -139,10 +145,15 @@ def _raising(kind: Kind, operands: Sequence[Tokens], negated: bool) -> Claim:
     calls: list[Tokens] = []
     for part in filter(None, operands):
         value = part[2:] if len(part) > 2 and part[1] == "=" else part
-        is_code = bool(_CODE.intersection(value)) or (value[-1] == ")" and part is value)
-        if value[0][0] == '"' and not is_code:
+        if fields := dict(re.findall(r'(name|message) : "([^"]*)"', " ".join(value))) if value[0] == "{" else None:
+            types = [fields.get("name", "Error")]
+            message = f'"{fields["message"]}"' if "message" in fields else ""
+            continue
+        is_call = value[-1] == ")" and part is value and value[0] != "("
+        is_value = plain.startswith(("error", "equalerror", "matcherror")) and _ERROR_NAME.match(value[-1])
+        if value[0][0] == '"':
             message = "" if value[0] in ('""', '".*"', '"/.*/"') else value[0]
-        elif is_code or types or len(value) > 11 or _ERROR_NAME.match(value[-1]) or kind is Kind.FAILS:
+        elif _CODE.intersection(value) or is_call or is_value or types or len(value) > 11 or kind is Kind.FAILS:
             calls.append(part)
         else:
             types = [token for token in value if token[0].isalpha() and token not in _NO_TYPE]
@@ -155,10 +166,11 @@ def _tolerance(plain: str, operands: Sequence[Tokens]) -> float:
     """How far off a value may be; digits count the other way round."""
     given = {part[0]: number_in(part[2:]) for part in operands if len(part) > 2 and part[1] == "="}
     amount = next((amount for name in _TOLERANCES if (amount := given.get(name))), None)
-    third = given.get("places") or given.get("decimal") or (number_in(operands[2]) if len(operands) > 2 else None)
-    if amount is None and plain in ("tobecloseto", "almostequal", "arrayalmostequal", "notalmostequal"):
-        return float(10 ** -(third if third is not None else 2 if plain == "tobecloseto" else 7))
-    return next((value for value in (amount, third) if value is not None), 1e-6)
+    digits = given.get("places") or given.get("decimal")
+    third = number_in(operands[2]) if len(operands) > 2 else None
+    if digits or (amount is None and re.search(r"closeto$|almostequal", plain) and (third is None or third >= 1)):
+        return float(10 ** -(digits or third or (2 if plain == "tobecloseto" else 7)))
+    return amount or third or 1e-6
 
 
 def number_in(tokens: Tokens) -> float | None:
@@ -204,8 +216,8 @@ def _comparison(tokens: list[str], index: int, negated: bool) -> list[Claim]:
     return _compared(left, _NEGATED[operator] if negated else operator, right)
 
 
-def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = False) -> list[Claim]:
-    left, right = [_SAME.get(t, t) for t in unwrapped(left)], [_SAME.get(t, t) for t in unwrapped(right)]
+def _compared(left: Tokens, operator: str, right: Tokens) -> list[Claim]:
+    left, right = ([_SAME.get(t, t) for t in unwrapped(left)], [_SAME.get(t, t) for t in unwrapped(right)])
     if operator in ("in", "not in"):
         return [Claim(Kind.MEMBER, (left, right), "" if operator == "in" else "not")]
     if operator not in ("==", "!="):
@@ -219,7 +231,7 @@ def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = Fals
             if subject and _ERROR_NAME.match(subject[-1]):
                 return [Claim(Kind.PASSES if operator == "==" else Kind.FAILS, (subject,))]
             return [Claim(Kind.EQUAL if operator == "==" else Kind.EXISTS, (subject, value))]
-        if value in (["true"], ["false"]) and not always:
+        if value in (["true"], ["false"]):
             return condition(subject, (value == ["false"]) == (operator == "=="))
         if value[:1] in (["pytest"], ["approx"]) and "(" in value:
             operands = split(value[value.index("(") + 1 : -1], ",")
@@ -231,32 +243,16 @@ def _compared(left: Tokens, operator: str, right: Tokens, *, always: bool = Fals
 
 def _predicate(tokens: list[str], negated: bool) -> Claim:
     """A condition that is one value or call."""
-    detail = "false" if negated else "true"
-    ends = [
-        opener for opener, closing in partners(tokens).items() if closing == len(tokens) - 1 and tokens[opener] == "("
-    ]
-    opener = min(ends, default=0)
-    if not opener:
-        return Claim(Kind.BOOL, (tokens,), detail)
-    is_macro = tokens[opener - 1] == "!"
-    name = tokens[opener - 1 - is_macro]
+    last = len(tokens) - 1
+    opener = min((first for first, end in partners(tokens).items() if end == last and tokens[first] == "("), default=0)
+    name = tokens[opener - 1 - (tokens[opener - 1] == "!")].lower() if opener else ""
     receiver, operands = tokens[: max(opener - 2, 0)], split(tokens[opener + 1 : -1], ",")
-    if name in _EQUALS:
-        sides = (operands[0], operands[1]) if len(operands) > 1 else (receiver, operands[0])
-        return Claim(Kind.NOT_EQUAL if negated else Kind.EQUAL, sides)
-    if name in ("isinstance", "issubclass", "is_instance"):
-        return Claim(Kind.TYPE, tuple(operands), detail)
-    if name in ("isclose", "allclose", "Approx", "approx_eq"):
-        return Claim(Kind.APPROX, tuple(operands[:2]), tolerance=_tolerance(name, operands))
-    if name == "matches" and is_macro:
-        return Claim(Kind.PATTERN, tuple(operands), detail)
-    if name in ("Is", "As") and len(operands) == 2:
+    if name in ("is", "as") and len(operands) == 2:
         return Claim(Kind.PASSES if negated else Kind.RAISES, (operands[0],), "" if negated else " ".join(operands[1]))
-    if name == "is_err" and not negated:
-        return Claim(Kind.FAILS, (receiver,))
-    if name in ("is_ok", "is_some", "isPresent", "is_none", "is_err"):
-        there = (name in ("is_ok", "is_some", "isPresent")) != negated or name == "is_err"
-        return Claim(Kind.EXISTS, (receiver,)) if there else Claim(Kind.EQUAL, (receiver,), "null")
-    if _CONTAINS.match(name):
-        return Claim(Kind.MEMBER, (receiver, *operands), "not" if negated else "")
-    return Claim(Kind.BOOL, (tokens,), detail)
+    for names, kind, opposite in _PREDICATES if opener else ():
+        if re.fullmatch(names, name):
+            sides = operands if len(operands) > 1 else [side for side in (receiver, *operands) if side]
+            tolerance = _tolerance(name, operands) if kind is Kind.APPROX else 0.0
+            detail = "not" if negated and kind is opposite else ""
+            return Claim(opposite if negated else kind, tuple(sides), detail, tolerance)
+    return Claim(Kind.BOOL, (tokens,), "false" if negated else "true")

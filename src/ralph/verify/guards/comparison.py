@@ -1,23 +1,19 @@
 """The tree before and the tree now, read once and paired for all rules."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ralph.verify.guards.changes import (
-    LARGEST,
-    FileChange,
-    is_build_file,
-    is_generated,
-    is_ignored,
-    is_test_path,
-    language_of,
-)  # fmt: skip
+from ralph.verify.guards import changes
+from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.reader import read
 from ralph.verify.guards.units import Source, Unit, matched
 
 Pair = tuple[Unit, Unit | None]
+
+_TYPES = re.compile(r"\b(?:class|struct|enum|interface|type) (\w+)")
+_OTHER_CODE = re.compile(r"\.(c|cc|cpp|h|rb|php|cs|swift|scala|sql|vue|svelte|html|css)$")
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,10 @@ class Comparison:
         return _sources((change.path, change.new) for change in self.files)
 
     @cached_property
+    def unchanged_tests(self) -> list[Source]:
+        return _sources((path, text) for path, text in self.unchanged.items() if is_test_path(path))
+
+    @cached_property
     def lines(self) -> dict[str, list[str]]:
         """The text now, by lines, for excerpts."""
         return {change.path: change.new.splitlines() for change in self.files if change.new is not None}
@@ -51,26 +51,24 @@ class Comparison:
         lines = self.lines.get(path, [])
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
+    def _paired(self, belongs: Callable[[Unit], bool]) -> list[Pair]:
+        old, new = ([u for s in sources for u in s.everything if belongs(u)] for sources in (self.old, self.new))
+        return list(matched(old, new, self.renames))
+
     @cached_property
     def test_pairs(self) -> list[Pair]:
         """Every test case that was, with the one that continues it."""
-        old = [unit for source in self.old for unit in source.units if unit.is_test]
-        new = [unit for source in self.new for unit in source.units if unit.is_test]
-        return list(matched(old, new, self.renames))
+        return self._paired(lambda unit: unit.is_test)
 
     @cached_property
     def helper_pairs(self) -> list[Pair]:
         """Test code that is no case: helpers, fixtures."""
-        old = [unit for source in self.old for unit in source.units if unit.in_tests and not unit.is_test]
-        new = [unit for source in self.new for unit in source.units if unit.in_tests and not unit.is_test]
-        return list(matched(old, new, self.renames))
+        return self._paired(lambda unit: unit.in_tests and not unit.is_test and bool(unit.name))
 
     @cached_property
     def product_pairs(self) -> list[Pair]:
-        """Functions of the product; only those that changed."""
-        old = [unit for source in self.old for unit in source.everything if not unit.in_tests]
-        new = [unit for source in self.new for unit in source.everything if not unit.in_tests]
-        return list(matched(old, new, self.renames))
+        """Functions of the product."""
+        return self._paired(lambda unit: not unit.in_tests)
 
     @cached_property
     def _old_by_path(self) -> dict[str, Source]:
@@ -85,10 +83,8 @@ class Comparison:
         """The old unit of each new one that continues one."""
         pairs = (*self.test_pairs, *self.helper_pairs, *self.product_pairs)
         found = {new: old for old, new in reversed(pairs) if new is not None}
-        for source in self.new:
-            if before := self.source_before(source.path):
-                found[source.outside] = before.outside
-        return found
+        beside = ((source.outside, self.source_before(source.path)) for source in self.new)
+        return found | {outside: before.outside for outside, before in beside if before}
 
     @cached_property
     def fresh(self) -> list[Unit]:
@@ -105,31 +101,22 @@ class Comparison:
     @cached_property
     def product_changed(self) -> bool:
         """Whether code changed that is neither a test nor configuration."""
-        units = (unit for unit in (*self.fresh, *self.stale) if not unit.in_tests)
-        known = any(not is_test_path(unit.path) and not is_build_file(unit.path) for unit in units)
-        return known or any(
-            language_of(change.path) is None and re.search(r"\.(c|cc|cpp|h|rb|php|cs|swift|scala|sql|vue|svelte|html|css)$", change.path)
-            for change in self.files if change.old != change.new
-        )  # fmt: skip
+        paths = [unit.path for unit in (*self.fresh, *self.stale) if not unit.in_tests]
+        paths += [change.path for change in self.files if _OTHER_CODE.search(change.path)]
+        return any(not is_test_path(path) and not changes.is_build_file(path) for path in paths)
 
     @cached_property
     def gone(self) -> frozenset[str]:
         """Names that the product defined and no longer does."""
-        return self._defined(self.old) - self._defined(self.new)
+        return _defined(self.old) - _defined(self.new)
 
-    def _defined(self, sources: Sequence[Source]) -> frozenset[str]:
-        names: set[str] = set()
-        for source in sources:
-            if not is_test_path(source.path):
-                names.update(unit.name for unit in source.units if not unit.in_tests and len(unit.name) > 2)
-                names.update(re.findall(r"\b(?:class|struct|enum|interface|type) (\w+)", source.outside.text))
-        return frozenset(names)
+
+def _defined(sources: Sequence[Source]) -> frozenset[str]:
+    product = [source for source in sources if not is_test_path(source.path)]
+    functions = {unit.name for source in product for unit in source.units if not unit.in_tests and len(unit.name) > 2}
+    return frozenset(functions.union(*(_TYPES.findall(source.outside.text) for source in product)))
 
 
 def _sources(texts: Iterable[tuple[str, str | None]]) -> list[Source]:
-    found = (
-        read(path, text)
-        for path, text in texts
-        if text is not None and len(text) <= LARGEST and not is_ignored(path) and not is_generated(path, text)
-    )
-    return [source for source in found if source is not None]
+    kept = ((path, text) for path, text in texts if text is not None and changes.is_judged(path, text))
+    return [source for path, text in kept if (source := read(path, text)) is not None]

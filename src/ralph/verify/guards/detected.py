@@ -11,7 +11,7 @@ from ralph.verify.guards.units import Unit
 
 _RUNNERS = r"(?:pytest|py\.test|unittest|nose|junit|surefire|jest|vitest|mocha|jasmine|testng)"
 _ASKS = re.compile(
-    r"PYTEST_CURRENT_TEST|PYTEST_XDIST|JEST_WORKER_ID|VITEST|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
+    r"PYTEST_\w+|\"PYTEST\"|JEST_WORKER_ID|VITEST|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
     rf"|\"[^\"]*\b{_RUNNERS}\b[^\"]*\" (?:not )?in (?:sys \. (?:modules|argv)|os \. environ)|sys \. modules (?:\. get \(|\[) \"{_RUNNERS}"
     r"|\bNODE_ENV\b\"? ?\]? (?:===?|!==?) \"test\"|\"test\" (?:===?|!==?) [\w. ]*NODE_ENV"
     r"|\btesting \. Testing \( \)|flag \. Lookup \( \"test\.|\bcfg ! \( (?:not \( )?test\b|# \[ cfg \( not \( test \) \) \]"
@@ -19,7 +19,7 @@ _ASKS = re.compile(
     r"|process \. env \. (?:TEST|TESTING|IS_TEST|TEST_MODE|UNDER_TEST)\b"
     r"|typeof (?:jest|describe|it|expect|vi|test) [!=]==? \"|global(?:This)? \. (?:jest|describe|it|expect)\b(?! =[^=])"
     r"|isinstance \( \w+ , (?:\w+ \. )*(?:Magic|Async)?Mock\b|_called_from_test|__karma__|import \. meta \. env \. TEST\b|npm_lifecycle_event|surefire\."
-    r"|(?:getProperty|getenv) \([^;]*contains \( \"junit|\b(?:\w*_ENV|NODE_ENV|ENV|env \. MODE)\b\"? ?[)\]]? ?[)\]]? (?:===?|!==?) \"test(?:ing)?\""
+    r"|(?:getProperty|getenv) \([^;]*contains \( \"(?:junit|surefire)|\b(?:\w*_ENV|NODE_ENV|ENV|env \. MODE)\b\"? ?[)\]]? ?[)\]]? (?:===?|!==?) \"test(?:ing)?\""
     r"|Class \. forName \( \"org\.(?:junit|testng)|\"org\.junit[^\"]*\"|is_running_under_test|settings \. TESTING\b"
 )
 _LOOKS_AROUND = re.compile(
@@ -27,14 +27,20 @@ _LOOKS_AROUND = re.compile(
     r"|getStackTrace|StackWalker|Error \( \) \. stack|\bstack \. (?:includes|match|indexOf|split)|process \. argv|runtime \. Callers?\b|os \. Args|debug \. Stack"
     r"|env :: args|current_exe|thread :: current|require \. main|module \. parent|__main__ \. __file__"
 )
-_TEST_WORD = re.compile(
-    rf"\"[^\" ]{{0,30}}(?:\btest|test_|_test|\.test|\btests?\b|Test\b|\.spec|{_RUNNERS})[^\" ]{{0,30}}\""
-)
+_TEST_WORD = re.compile(rf"\"[^\" ]{{0,30}}(?:\btest|test_|_test|\.test|\btests?\b|Test\b|\.spec|{_RUNNERS})[^\" ]{{0,30}}\"")  # fmt: skip
 _BENDS = re.compile(
     r"\b(?:unittest \. TestCase|TestCase|pytest|unittest|expect|assert|Assertions?|chai) \. \w+ = (?!=)"
     r"|\bglobal(?:This)? \. (?:expect|it|test|describe|assert) = |\bbuiltins \. (?:AssertionError|assert\w*) =|sys \. modules \[ \"(?:pytest|unittest)\" \] ="
+    r"|\bdef assert(?:Equals?|NotEqual|AlmostEqual|True|False|Raises|In|Is\w*) \("
     r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
 )
+
+
+_CFG_TEST = re.compile(r"# \[ cfg \( test \) \]")
+_LONG = 60
+"""A longer string is not the name of anything."""
+_QUIET = re.compile(r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \(')
+"""Known ways to keep a server from listening, or a log from growing, while tests run."""
 
 
 def detection_findings(work: Comparison) -> Iterator[Finding]:
@@ -45,16 +51,15 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
             known[match] -= 1
             if known[match] < 0:
                 line = unit.line_of(position)
-                where = f"{unit.name} in {unit.path}" if unit.name else unit.path
                 what = (
                     "replaces a part of the test framework"
                     if _BENDS.match(match)
                     else "asks whether it runs under test"
                 )
-                warn = bool(re.search(r"config|settings", unit.path) and "ENV" in match)
-                yield finding(
-                    Rule.TEST_DETECTED, unit.path, line, f"{where} {what}.", work.excerpt(unit.path, line), warn=warn
-                )
+                is_config = re.search(r"config|settings", unit.path) and "ENV" in match
+                warn = bool(is_config or _QUIET.search(unit.text, position))
+                sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
+                yield finding(Rule.TEST_DETECTED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
 def _found(unit: Unit) -> Iterator[tuple[int, str]]:
@@ -63,6 +68,9 @@ def _found(unit: Unit) -> Iterator[tuple[int, str]]:
     if unit.in_tests or is_build_file(unit.path):
         return
     for match in _ASKS.finditer(unit.text):
+        if len(unit.token_at(match.start())) < _LONG:
+            yield match.start(), match[0]
+    for match in _CFG_TEST.finditer(unit.text, unit.starts[unit.body]) if unit.name else ():
         yield match.start(), match[0]
     for looks in _LOOKS_AROUND.finditer(unit.text):
         around = unit.text[max(looks.start() - 150, 0) : looks.end() + 250]

@@ -8,12 +8,11 @@ from itertools import chain
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
-from ralph.verify.guards.changes import LARGEST, finding, is_build_file, is_test_path
+from ralph.verify.guards.changes import finding, is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.lexer import words
-from ralph.verify.guards.reader import read
-from ralph.verify.guards.strength import rows
+from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.syntax import Tokens, branches, split
+from ralph.verify.guards.tables import rows
 from ralph.verify.guards.units import Unit
 
 _COMMON = frozenset(("0", "1", "2", "10", "100", "", " "))
@@ -22,13 +21,11 @@ _WORDLIKE = re.compile(r"[A-Za-z_][A-Za-z_-]*$")
 _WRAPPER = re.compile(r"\b(?:Ok|Some|Decimal|BigDecimal|new|vec|Arrays|asList|List|of|String|from|to_string|to_owned|into|Promise|resolve|int|string|float64|valueOf|"
                       r"unwrap|bool|Set|Map|Optional|tuple|list|set|i32|i64|u32|u64|f64)\b")  # fmt: skip
 _INPUT = re.compile(r"(?:\w+ \( )?[\w. ]+(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\]]$")
-_CASE = re.compile(
-    r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])"
-)
+_CASE = re.compile(r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])")  # fmt: skip
 _SCALAR = r'("[^"]*"|\d[\w.]*)'
 _TERNARY = re.compile(rf"[\w.]+ ===? {_SCALAR} \? {_SCALAR} :|{_SCALAR} if [\w. ]+ == {_SCALAR} else")
 _PUT = re.compile(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
-_IGNORED = words("self cls this int string str error number bool i32 void")
+_IGNORED = words("self cls this mut ref final const readonly")
 _SELF = words("self this")
 _STUB = re.compile(r"(?i)not.?implemented|todo|unimplemented|unsupported")
 _TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
@@ -43,6 +40,14 @@ class Answer:
     given: str
     value: str
     line: int
+    is_entry: bool = False
+    """It stands in a table, not in a branch."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has only words and small numbers, as a table of the domain might."""
+        words_only = all(_WORDLIKE.match(literal) for literal in self.asked)
+        return words_only and all(_WORDLIKE.match(v) or v in _SMALL for v in literals_in(self.value))
 
     @property
     def asked(self) -> set[str]:
@@ -52,20 +57,20 @@ class Answer:
     def literals(self) -> set[str]:
         return self.asked | (set(literals_in(self.value)) - _COMMON)
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether it is too special to be there by chance."""
+        special = any(len(literal) > 3 and not _WORDLIKE.match(literal) for literal in self.asked)
+        return bool(self.asked - _COMMON) and ((special and not self.is_entry) or bool(self.literals - self.asked))
+
 
 class _Examples:
     """The inputs and results that tests name, one set of literals for each assertion and table row."""
 
-    def __init__(self, work: Comparison) -> None:
-        self._work = work
-
-    @cached_property
-    def units(self) -> list[Unit]:
-        texts = (
-            (path, text) for path, text in self._work.unchanged.items() if is_test_path(path) and len(text) <= LARGEST
-        )
-        sources = (*self._work.new, *(read(path, text) for path, text in texts))
-        return [unit for source in sources if source for unit in source.everything if unit.in_tests]
+    def __init__(self, work: Comparison, *, were_there: bool) -> None:
+        sources = (*work.new, *work.unchanged_tests)
+        created = {unit for unit in work.fresh if unit not in work.origin} if were_there else set()
+        self.units = [u for source in sources for u in source.everything if u.in_tests and u not in created]
 
     @cached_property
     def sets(self) -> dict[str, list[frozenset[str]]]:
@@ -84,25 +89,38 @@ class _Examples:
     def have(self, literals: set[str]) -> bool:
         """Whether one example names them all."""
         rarest = max(literals, key=len, default="")
-        return bool(literals) and any(literals <= example for example in self.sets.get(rarest, ()))
+        return bool(literals) and (
+            any(literals <= example for example in self.sets.get(rarest, ()))
+            or (len(rarest) > 7 and len(literals) == 1 and _squeezed(rarest) in self.squeezed)
+        )
+
+    @cached_property
+    def squeezed(self) -> frozenset[str]:
+        """The longer literals, without what a normalisation would take away."""
+        return frozenset(_squeezed(literal) for literal in self.sets if len(literal) > 7)
+
+
+def _squeezed(literal: str) -> str:
+    return re.sub(r"[\W_]", "", literal).lower()
 
 
 def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
-    """Answers that the product has learned by heart."""
-    examples = _Examples(work)
+    """Answers that the product has learned by heart; code that is new may be tested by what is new beside it."""
+    all_tests, old_tests = _Examples(work, were_there=False), _Examples(work, were_there=True)
     for unit in work.fresh:
         if unit.in_tests or is_test_path(unit.path) or is_build_file(unit.path):
             continue
         before = work.origin.get(unit)
-        for line, sentence, warn in chain(
-            _learned(unit, before, examples), _constant(unit, before, examples), _looked_up(unit, before)
-        ):
+        examples = all_tests if before is not None and unit.name else old_tests
+        found = chain(_learned(unit, before, examples), _constant(unit, before, examples), _looked_up(unit, before))
+        for line, sentence, warn in found:
             yield finding(Rule.RESULT_HARDCODED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
 def _looked_up(unit: Unit, before: Unit | None) -> Iterator[tuple[int, str, bool]]:
     for match in _TEST_DATA.finditer(unit.text):
-        if _READS.search(unit.text) and (before is None or match[0] not in before.text):
+        is_new = before is None or match[0] not in before.text
+        if is_new and _READS.search(unit.text) and "conftest" not in match[0]:
             yield (
                 unit.line_of(match.start()),
                 f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}.",
@@ -111,17 +129,17 @@ def _looked_up(unit: Unit, before: Unit | None) -> Iterator[tuple[int, str, bool
 
 
 def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:
-    """Inputs of tests that are compared with, and answered as the tests expect; words alone may be a table of the domain."""
+    """Inputs of tests that are compared with, and answered as the tests expect; a table of words may be of the domain."""
     known = {(answer.given, answer.value) for answer in _answers(before)} if before else set()
     answers = list(_answers(unit))
-    telling = [a for a in answers if (a.given, a.value) not in known and a.asked - _COMMON]
+    telling = [a for a in answers if (a.given, a.value) not in known and a.is_telling]
     hits = [answer for answer in telling if examples.have(answer.literals)]
-    if hits and len(hits) >= 0.75 * len(telling):
-        plain = all(_WORDLIKE.match(literal) for answer in answers for literal in answer.asked)
-        plain = plain and all(
-            _WORDLIKE.match(v) or v in _SMALL for answer in answers for v in literals_in(answer.value)
-        )
-        is_table = plain and (before is None or bool(known) or len(answers) > 1)
+    share = 1 if any(answer.is_entry for answer in telling) else 0.75
+    if hits and len(hits) >= share * len(telling):
+        is_added = before is not None and not known
+        is_branched = is_added and len(hits) == len(answers) and not any(answer.is_entry for answer in answers)
+        is_table = all(answer.is_plain for answer in answers) and not is_branched
+        is_table = is_table and (not is_added or len(answers) > 1)
         given, value = hits[0].given[:40], hits[0].value[:40]
         sentence = f"{unit.name or unit.path} answers {given} with {value}, as the tests expect, without computing it."
         yield hits[0].line, sentence, is_table
@@ -131,32 +149,31 @@ def _answers(unit: Unit) -> Iterator[Answer]:
     """Everywhere that a literal is answered for a literal: branches, cases, ternaries, tables."""
     for block in branches(unit.tokens, unit.pairs):
         body = " ".join(block.body)
-        parts = [[" ".join(side) for side in _compared(part)] for part in split(block.head, "and", "&&")]
+        parts = [[" ".join(side) for side in _compared(part)] for part in split(block.head, "and", "&&", "or", "||")]
         given = [side for part in parts for side in part if _is_value(side)]
         inputs = (_INPUT.match(side) for part in parts for side in part if not _is_value(side))
         is_asked = given and all(inputs) and all(len(part) == 2 for part in parts)
         if is_asked and body.startswith("return ") and _is_value(body[7:]):
-            yield Answer(" , ".join(given), body[7:], unit.lines[block.index])
-    found: list[tuple[int, str, str]] = []
+            each = given if {"or", "||"}.intersection(block.head) else [" , ".join(given)]
+            yield from (Answer(one, body[7:], unit.lines[block.index]) for one in each)
+    found: list[tuple[int, str, str, bool]] = []
     for pattern, order in ((_CASE, (1, 2, 3, 4)), (_TERNARY, (1, 2, 4, 3)), (_PUT, (1, 2, 1, 2))):
         for match in pattern.finditer(unit.text):
-            found.append((match.start(), match[order[0]] or match[order[2]], match[order[1]] or match[order[3]]))
+            given_value = match[order[0]] or match[order[2]], match[order[1]] or match[order[3]]
+            found.append((match.start(), *given_value, pattern is _PUT))
     for opener, closing in unit.pairs.items():
         inside, start = unit.tokens[opener + 1 : closing], unit.starts[opener]
         if unit.tokens[opener] == "{" and len(inside) > 2:
-            entries = (split(part, ":") for part in split(inside, ","))
+            entries = [split(part, ":") for part in split(inside, ",")]
         elif 2 < len(inside) < 11 and opener and unit.tokens[opener - 1] in ("[", ","):
-            entries = (part for part in [split(inside, ",")])
+            entries = [split(inside, ",")]
         else:
             continue
-        found += [
-            (start, " ".join(e[0]), " ".join(e[1]))
-            for e in entries
-            if len(e) == 2 and e[0] and e[0][0][0] in '"([0123456789-'
-        ]
-    yield from (
-        Answer(given, value, unit.line_of(at)) for at, given, value in found if _is_value(given) and _is_value(value)
-    )
+        pairs = (e for e in entries if len(e) == 2 and e[0] and e[0][0][0] in '"([0123456789-')
+        found += [(start, " ".join(given), " ".join(value), True) for given, value in pairs]
+    for at, given_text, value, is_entry in found:
+        if _is_value(given_text) and _is_value(value):
+            yield Answer(given_text, value, unit.line_of(at), is_entry)
 
 
 def _compared(condition: Tokens) -> list[Tokens]:
@@ -176,7 +193,7 @@ def _constant(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[
     body = unit.body_text.removesuffix("}").strip(" ;")
     value = re.sub(r"^return\b ?", "", body)
     if unit.name in ("__eq__", "equals", "eq") and value in ("True", "true"):
-        yield unit.line, f"{unit.name} in {unit.path} says that everything is equal.", False
+        yield (unit.line, f"{unit.name} in {unit.path} says that everything is equal.", False)
     was_used = _given(before) & {*before.tokens[before.body :]} if before else frozenset()
     is_stub = before is None or bool(_STUB.search(before.text))
     ignores = not (_given(unit) & {*unit.tokens[unit.body :]}) and bool(_given(unit) - _SELF or was_used)
@@ -185,14 +202,14 @@ def _constant(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[
         return
     expected = examples.have(set(literals_in(value)) - _COMMON)
     if (_is_value(value) and (expected or not is_stub)) or (expected and not is_stub):
-        yield unit.line, f"{unit.name} in {unit.path} ignores its input and returns {value[:60]}, a constant.", False
+        yield (unit.line, f"{unit.name} in {unit.path} ignores its input and returns {value[:60]}, a constant.", False)
 
 
 def _given(unit: Unit) -> frozenset[str]:
     """What a function is given: its parameters and itself."""
-    signature = unit.head_text.rpartition(f"{unit.name} (")[2].partition("->")[0]
-    named = re.findall(
-        r"(?:^|[(,] |mut |\.\.\. |\* |^ )([^\W\d]\w*)(?= [:,)=]| \w+ [,)]|[ \w.<>*\[\]]+[,)])|([^\W\d]\w*) [,)]",
-        f"( {signature}",
-    )
-    return frozenset(name for pair in named for name in pair if name) - _IGNORED | _SELF
+    head = unit.tokens[: unit.body]
+    starts = [index for index, token in enumerate(head) if token == unit.name]
+    opener = next((i for i in range(starts[-1], len(head)) if head[i] == "("), None) if starts else None
+    parts = split(unit.tokens[opener + 1 : unit.pairs[opener]], ",") if opener is not None else []
+    named = [[token for token in part if is_word(token) and token not in _IGNORED] for part in parts]
+    return frozenset(part[-1 if unit.language == "java" else 0] for part in named if part) | _SELF

@@ -43,7 +43,7 @@ class _Span:
 
 class _Reader:
     def __init__(self, path: str, language: str, code: Code) -> None:
-        self.path, self.language, self.code, self.tokens = path, language, code, code.tokens
+        self.path, self.language, self.code, self.tokens = (path, language, code, code.tokens)
         self.pairs = partners(code.tokens)
         self.scopes: list[tuple[str, int, bool]] = []
 
@@ -85,9 +85,12 @@ class _Reader:
     def _made(
         self, scope: str, name: str, indices: range | list[int], body: int, *, is_test: bool, within: bool
     ) -> Unit:
-        tokens, lines = tuple(self.tokens[i] for i in indices), tuple(self.code.lines[i] for i in indices)
+        if isinstance(indices, range):
+            tokens, lines = (self.tokens[indices.start : indices.stop], self.code.lines[indices.start : indices.stop])
+        else:
+            tokens, lines = ([self.tokens[i] for i in indices], [self.code.lines[i] for i in indices])
         collected = is_collected(self.path) and not any(hides for _, _, hides in self.scopes)
-        return Unit(self.path, scope, name, tokens, lines, body, is_test, collected, within)
+        return Unit(self.path, scope, name, tuple(tokens), tuple(lines), body, is_test, collected, within)
 
     def _hides(self, name: str, start: int, body: int) -> bool:
         """Whether a class keeps its tests from pytest by its name."""

@@ -8,6 +8,7 @@ from ralph.verify.guards.changes import FileChange
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.config import config_findings
 from ralph.verify.guards.detected import detection_findings
+from ralph.verify.guards.foreign import foreign_findings
 from ralph.verify.guards.hardcoded import hardcoded_findings
 from ralph.verify.guards.suppressions import suppression_findings
 from ralph.verify.guards.swallowed import swallow_findings
@@ -16,6 +17,7 @@ from ralph.verify.guards.verifier import verifier_findings
 
 _RULES = (
     case_findings,
+    foreign_findings,
     swallow_findings,
     hardcoded_findings,
     detection_findings,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.units import Unit
 
 _WAYS = {
@@ -23,11 +24,8 @@ _ENDS = re.compile(
     r"|\b(?:if|while) (?:\( )?(?:False|false|0)(?: \))? \{|\bif (?:\( )?(?:False and|false &&)"
 )
 _ONLY = re.compile(r"\. only\b|\b(?:fit|fdescribe)\b|only :")
-_PLATFORM = re.compile(
-    r"sys \. platform|os \. name\b|version_info|platform \. system|GOOS|OnOs|OnJre|target_os|\b(?:unix|windows)\b|Short \("
-)
-_RETURN = re.compile(r"(?:None|null|undefined|true|True|nil|Ok \( \( \) \))?$")
-_CHECKS = re.compile(r"(?i)\b(assert|expect|require|verify|check)\w*|\. (Error|Fatal|Fail)\w*|raises|throw|raise\b")
+_PLATFORM = re.compile(r"sys \. platform|os \. name\b|version_info|platform \. system|GOOS|OnOs|OnJre|target_os|\b(?:unix|windows)\b|Short \(")  # fmt: skip
+_ERRORS = (Kind.FAILS, Kind.RAISES)
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,10 @@ def marks(unit: Unit) -> list[Mark]:
     found = []
     for pattern in filter(None, (_PATTERNS.get(unit.language), _ENDS if unit.in_tests else None)):
         for match in pattern.finditer(unit.text):
-            weak, hides_others = bool(_PLATFORM.search(match[0])), bool(_ONLY.search(match[0]))
+            weak, hides_others = (bool(_PLATFORM.search(match[0])), bool(_ONLY.search(match[0])))
             found.append(Mark(match[0].replace(" ", ""), unit.line_of(match.start()), weak, hides_others))
-    if unit.is_test:
-        found += [Mark("return", line) for line in _early_returns(unit)]
+    if "# [ should_panic" in unit.head_text and any(claim.kind not in _ERRORS for claim in unit.assertions):
+        found.append(Mark("should_panic", unit.line))
     if unit.name == "TestMain" and "m . Run (" not in unit.text:
         found.append(Mark("TestMain without m.Run", unit.line))
     return found
@@ -61,40 +59,3 @@ def build_tags(comments: tuple[tuple[int, str], ...]) -> Iterator[Mark]:
         if tag := re.match(r"//(go:build| \+build) (.+)", text):
             weak = bool(re.fullmatch(r"!?(linux|darwin|windows|unix|amd64|arm64|cgo|[ |&!]|go1\.\d+)+", tag[2].strip()))
             yield Mark(text.strip(), line, weak)
-
-
-def _early_returns(unit: Unit) -> Iterator[int]:
-    """Lines where a test ends before it has checked everything."""
-    tokens, own = unit.tokens, _own_body(unit)
-    blocks: list[int] = [unit.body]
-    hidden_until = 0
-    for index in range(unit.body, len(tokens)):
-        if tokens[index] == "{":
-            blocks.append(index)
-            if index != own and index >= hidden_until and _opens_function(unit, index):
-                hidden_until = unit.pairs.get(index, index)
-        elif tokens[index] == "}" and len(blocks) > 1:
-            blocks.pop()
-        elif tokens[index] == "return" and index >= hidden_until:
-            stop = next((at for at in range(index, len(tokens)) if tokens[at] in (";", "}")), len(tokens))
-            before, value, after = (
-                " ".join(part) for part in (tokens[blocks[-1] : index], tokens[index + 1 : stop], tokens[stop:])
-            )
-            always = len(blocks) == 1 + (own >= 0) and "(" in after.partition(";")[2]
-            if _RETURN.match(value) and not _CHECKS.search(before) and (always or _CHECKS.search(after)):
-                yield unit.lines[index]
-
-
-def _own_body(unit: Unit) -> int:
-    """The brace that opens the callback of `it("...", () => {`."""
-    braces = (i for i in range(unit.body, len(unit.tokens)) if unit.tokens[i] == "{" and _opens_function(unit, i))
-    return next(braces, -1) if unit.language == "js" else -1
-
-
-def _opens_function(unit: Unit, index: int) -> bool:
-    """Whether a brace opens a function within the test, subtests aside."""
-    if unit.tokens[index - 1] == "=>":
-        return True
-    head = " ".join(unit.tokens[max(index - 25, 0) : index])
-    keyword = re.search(r"\b(func|function|def|lambda)\b(?!.*[;{}])(.*)", head)
-    return keyword is not None and "testing" not in keyword[2]

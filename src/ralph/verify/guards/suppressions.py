@@ -1,4 +1,7 @@
-"""Comments and attributes that tell a linter, a type checker or coverage to look away."""
+"""Comments and attributes that tell a linter, a type checker or coverage to look away.
+
+One that names its rule and says why is only told; in tests, which bend types on purpose, the name is enough.
+"""
 
 import re
 from collections import Counter
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding
+from ralph.verify.guards.changes import finding, is_test_path
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Source
 
@@ -16,13 +19,11 @@ _DIRECTIVE = re.compile(
     r"tslint:disable[\w:-]*|biome-ignore\b|deno-lint-ignore[\w-]*|nolint\b|lint:ignore\b|NOSONAR\b|NOLINT\w*|(?:istanbul|c8|v8) ignore|"
     r"CHECKSTYLE:OFF|noinspection\b|coverage:ignore\w*|shellcheck disable)(?P<rest>[^\n]*)"
 )
-_UNNAMED = re.compile(
-    r"pragma|@ts-ignore|@ts-nocheck|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage"
-)
+_UNNAMED = re.compile(r"pragma|@ts-|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage")  # fmt: skip
+_WHOLE = re.compile(r"(ruff|flake8|mypy): ?|pyright: basic|eslint-disable$|ts-nocheck|tslint:disable$|ignore-file")
 _CODE = re.compile(r"\s*[:=\[(]?\s*([@\w][\w@./:-]*(?:\s*,\s*[@\w][\w@./:-]*)*)[\])]?")
-_ATTRIBUTE = re.compile(
-    r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]"
-)
+_ATTRIBUTE = re.compile(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]")  # fmt: skip
+_BROAD = re.compile(r'#!|"all"|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)')
 _PLAIN = re.compile(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|@overload|^\s*\.\.\.")
 
 
@@ -33,30 +34,28 @@ class Suppression:
     what: str
     line: int
     text: str
+    is_narrow: bool
+    """It names a rule, and holds for a line or a function."""
     reasoned: bool
-    """It names the rule and says why."""
+    """It says why."""
 
 
 def suppression_findings(work: Comparison) -> Iterator[Finding]:
     """Places that are new; a line that was moved is not."""
-    back = {new: old for old, new in work.renames.items()}
     before = {source.path: list(_suppressions(source)) for source in work.old}
     moved = Counter(place.text for places in before.values() for place in places)
     for source in work.new:
-        known = Counter(place.what for place in before.get(back.get(source.path, source.path), ()))
-        fresh = []
-        for place in _suppressions(source):
-            if moved[place.text] > 0:
-                moved[place.text] -= 1
-                known[place.what] -= 1
-            else:
-                fresh.append(place)
-        for place in fresh:
+        old = work.source_before(source.path)
+        known = Counter(place.what for place in before.get(old.path, ())) if old else Counter[str]()
+        for place in sorted(_suppressions(source), key=lambda place: moved[place.text] == 0):
+            is_moved = moved[place.text] > 0
+            moved[place.text] -= is_moved
             known[place.what] -= 1
-            if known[place.what] < 0:
+            if not is_moved and known[place.what] < 0:
                 how = "with a reason" if place.reasoned else "without naming both a rule and a reason"
                 sentence = f"`{place.what}` turns a check off in {source.path} {how}."
-                yield finding(Rule.CHECK_DISABLED, source.path, place.line, sentence, place.text, warn=place.reasoned)
+                warn = place.is_narrow and (place.reasoned or is_test_path(source.path))
+                yield finding(Rule.CHECK_DISABLED, source.path, place.line, sentence, place.text, warn=warn)
 
 
 def _suppressions(source: Source) -> Iterator[Suppression]:
@@ -70,15 +69,14 @@ def _suppressions(source: Source) -> Iterator[Suppression]:
     for line, text in comments:
         for match in _DIRECTIVE.finditer(re.sub(r"^(#|//|/\*+|\")!?", "", text)):
             what, rest = match["what"], match["rest"]
-            code = None if _UNNAMED.search(what) or re.match(r"\s+(-|#|//)", rest) else _CODE.match(rest)
-            reason = len(re.sub(r"[^\w ]", "", rest[code.end() if code else 0 :]).split()) > 1 or line in said
-            if what == "@ts-expect-error":
-                reasoned = len(rest.split()) > 1
-            else:
-                reasoned = bool(code and reason) or bool("no" in what and _PLAIN.search(lines[line]))
-            yield Suppression(f"{what} {code[1]}" if code else what, line, lines[line], reasoned)
+            named = None if _UNNAMED.search(what) or re.match(r"\s+(-|#|//)", rest) else _CODE.match(rest)
+            reason = len(re.sub(r"[^\w ]", "", rest[named.end() if named else 0 :]).split()) > 1 or line in said
+            is_usual = what == "@ts-expect-error" or bool("no" in what and _PLAIN.search(lines[line]))
+            narrow = (named is not None or is_usual) and not _WHOLE.search(what)
+            full = f"{what} {named[1]}" if named else what
+            yield Suppression(full, line, lines[line], narrow, reason or (is_usual and what[0] != "@"))
     for unit in source.everything:
         for match in _ATTRIBUTE.finditer(unit.text):
-            line = unit.line_of(match.start())
+            line, what = unit.line_of(match.start()), match[0].replace(" ", "")
             beside = re.search(r"(//|/\*)\s*\S+ \S+", lines[line]) or 'reason = "' in match[0] or line in said
-            yield Suppression(match[0].replace(" ", ""), line, lines[line], bool(beside))
+            yield Suppression(what, line, lines[line], not _BROAD.search(what), bool(beside))

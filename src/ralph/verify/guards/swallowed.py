@@ -1,4 +1,8 @@
-"""Errors that are caught, or dropped, and never heard of again."""
+"""Errors that are caught, or dropped, and never heard of again.
+
+Silence where there was none counts most: an error that was raised, returned or told before and is not any more. In
+code that is new, only a handler that takes every error and tells nobody is sure enough to be called wrong.
+"""
 
 import re
 from collections import Counter
@@ -17,25 +21,26 @@ _ABSENT = re.compile(
     r"FileNotFound|FileExists|KeyError|IndexError|ImportError|ModuleNotFound|StopIteration|ProcessLookup|Cancelled|Empty|BrokenPipe|"
     r"NotADirectory|KeyboardInterrupt|NoSuchFile|Interrupted|NotFound|NoSuchElement|ConnectionReset"
 )
+"""Errors that only say that something is not there, which may be an answer."""
 _CONSTRUCTS = words(
     "list dict set tuple str int float Decimal ArrayList HashMap HashSet emptyList emptyMap emptySet empty of new default Map Set "
     "Ok Some Array Object String resolve Vec format return"
 )
 _SPEAKS = re.compile(r"\b(raise|throw|panic|exit|reject|fail)\b|= (False|false)\b|\+=|= \"[^\"]*(fail|err)")
-_FAILS = re.compile(r"(?i)\bfail \(|pytest \. fail|assert (False|false)|Assert \. fail|raise AssertionError")
+_TELLS = re.compile(
+    r"(?i)\b(raise|throw|panic|exit|reject|fail|\w*log\w*|warn\w*|error|exception|print\w*|report\w*|next)\b"
+)
+_ASSERTS = re.compile(r"\b(assert|expect|verify|should)")
+_FAILS = re.compile(r"(?i)\bfail \(|\b(raise|throw)\b|pytest \. fail|assert (False|false)|Assert \. fail")
 _NOTHING = r"(?:null|undefined|false|true|\[ \]|\( \{ \} \)|\"\"|\d+)"
 _ARROW = r"(?:\( (?:\w+ )?\)|\w+) =>"
 _DROPS = {
-    "drops every error": re.compile(
-        rf"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , {_ARROW} \{{ \}} \)|sys \. excepthook = lambda [^;]*: None"
-        r"|window \. onerror = \( \) => true"
-    ),
-    "drops the error of a promise": re.compile(
-        rf"\. catch \( (?:{_ARROW} \{{ \}}|function \( (?:\w+ )?\) \{{ \}}|noop|_ \. noop) \)"
-    ),
-    "suppresses every error": re.compile(r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)"),
-    "returns in `finally`, which drops errors": re.compile(r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}"),
-}
+    "drops every error": rf"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , {_ARROW} \{{ \}} \)"
+                         r"|sys \. excepthook = lambda [^;]*: None|window \. onerror = \( \) => true",
+    "drops the error of a promise": rf"\. catch \( (?:{_ARROW} \{{ \}}|function \( (?:\w+ )?\) \{{ \}}|noop|_ \. noop) \)",
+    "suppresses every error": r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)",
+    "returns in `finally`, which drops errors": r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}",
+}  # fmt: skip
 _DEFAULTS = re.compile(rf"\. catch \( {_ARROW} (?:\{{ return ?(?:{_NOTHING}|\{{ \}})? ?\}}|{_NOTHING}) \)")
 _DROPPED = re.compile(r"(?:^|[;{}] )(?:let )?(?:(\w+) , )?_ (?:: [\w <>]+ )?:?= ([^;{}]*)")
 _RUST_ARM = re.compile(
@@ -45,6 +50,7 @@ _RUST_ARM = re.compile(
 _RUST_EMPTY = re.compile(r"=> (\{ \}|\( \)) |= [^{]* \{ \}$")
 _RUST_HEEDS = re.compile(r"\) \?|\. (?:unwrap|expect) \(")
 _UNWRAPS = re.compile(r"\. (unwrap_or_default|unwrap_or|unwrap_or_else|ok) \(")
+_GO_TELLS = re.compile(r"(?:return|Fatal\w*|Print\w*|panic|append) [^;{}]*\berr\b")
 _RECOVER = re.compile(r"(?:(\w+) := |_ = )?\brecover \( \)")
 
 
@@ -78,12 +84,11 @@ def swallow_findings(work: Comparison) -> Iterator[Finding]:
 def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     yield from _caught(unit, before)
     for what, pattern in _DROPS.items():
-        for match in pattern.finditer(unit.text):
+        for match in re.finditer(pattern, unit.text):
             yield Swallow(match[0], unit.line_of(match.start()), what)
     for match in _DEFAULTS.finditer(unit.text):
-        yield Swallow(
-            match[0], unit.line_of(match.start()), "answers the error of a promise with a default", in_new=True
-        )
+        line = unit.line_of(match.start())
+        yield Swallow(match[0], line, "answers the error of a promise with a default", in_new=True)
     if unit.language == "go":
         yield from _go(unit, before)
     elif unit.language == "rust":
@@ -92,20 +97,36 @@ def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
 
 def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     """Handlers that tell nobody."""
+    told, tell = _told(before), _told(unit)
     for block in handlers(unit.tokens, unit.pairs):
         body, tried = " ".join(block.body), _tried(unit, block)
+        types = {token for token in block.head if is_word(token) and token not in ("as", "final", "const")}
+        key, line = " ".join((*block.head[:1], body)), unit.lines[block.index]
+        what = f"drops {' '.join(block.head) or 'any error'} without a word"
+        is_wide = not types or bool(types & _BROAD) or unit.language == "js"
+        if unit.in_tests and is_wide and _ASSERTS.search(tried):
+            if not _FAILS.search(f"{tried} {body}") and not _ASSERTS.search(body):
+                yield Swallow(key, line, what)
+            continue
         answers = re.fullmatch(r"return (False|false)", body) and re.search(r"return (True|true)", tried)
         if not _is_silent(block) or answers or (unit.in_tests and _FAILS.search(tried)):
             continue
-        types = {token for token in block.head if is_word(token) and token not in ("as", "final", "const")}
-        is_wide = not types or bool(types & _BROAD) or unit.language == "js"
         is_empty = not any(token in ("return", "=", "yield") for token in block.body)
-        key, line = " ".join((*block.head[:1], body)), unit.lines[block.index]
-        what = f"drops {' '.join(block.head) or 'any error'} without a word"
-        if (is_wide and (is_empty or unit.language != "js")) or (unit.in_tests and re.search(r"\bassert", tried)):
+        if told[_errors(block)] > tell[_errors(block)] or (is_wide and (is_empty or unit.language != "js")):
             yield Swallow(key, line, what)
         elif is_wide or (is_empty and not any(map(_ABSENT.search, types))):
-            yield Swallow(key, line, what, in_new=True, in_old=before is None or not _wraps(tried, before))
+            wraps = before is not None and _wraps(tried, before)
+            yield Swallow(key, line, what, in_new=True, in_old=not wraps)
+
+
+def _told(unit: Unit | None) -> Counter[frozenset[str]]:
+    """How many handlers tell of which errors."""
+    found = handlers(unit.tokens, unit.pairs) if unit else ()
+    return Counter(_errors(block) for block in found if _TELLS.search(" ".join(block.body)))
+
+
+def _errors(block: Block) -> frozenset[str]:
+    return frozenset(token for token in block.head if token[0].isupper())
 
 
 def _tried(unit: Unit, block: Block) -> str:
@@ -127,16 +148,20 @@ def _is_silent(block: Block) -> bool:
     name = block.head[-1] if block.head and (len(block.head) == 1 or block.head[-1][0].islower()) else ""
     if _SPEAKS.search(" ".join(block.body)) or (name and name in block.body and name not in _BROAD):
         return False
-    follows = zip(block.body, block.body[1:], strict=False)
-    return {word for word, after in follows if after == "(" and is_word(word)} <= _CONSTRUCTS
+    calls = re.findall(r"([^\W\d]\w*) \((?! \))|([^\W\d]\w*) \( \)", " ".join(block.body))
+    made = {bare for _, bare in calls if bare[:1].isupper()}
+    return {name for call in calls for name in call if name} <= _CONSTRUCTS | made
 
 
 def _go(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     for block in branches(unit.tokens, unit.pairs):
         head, body = " ".join(block.head), " ".join(block.body)
-        if re.search(r"(err|\w+Err) != nil$", head) and re.fullmatch(r"|_ = \w+|return|return (.* , )?nil", body):
-            what = "goes on as if no error had come"
-            yield Swallow(f"{head} {body}", unit.lines[block.index], what, in_new=body.startswith("return"))
+        silent = r"|_ = \w+|return|return (.* , )?nil|continue|break"
+        if re.search(r"(err|\w+Err) != nil$", head) and re.fullmatch(silent, body):
+            was_told = before is not None and len(_GO_TELLS.findall(before.text)) > len(_GO_TELLS.findall(unit.text))
+            goes_on, what = body in ("continue", "break"), "goes on as if no error had come"
+            is_answer = goes_on or body.startswith("return")
+            yield Swallow(f"{head} {body}", unit.lines[block.index], what, is_answer, goes_on and not was_told)
     for match in _DROPPED.finditer(unit.text, unit.starts[max(unit.body - 1, 0)]):
         callee = match[2].partition(" (")[0]
         if re.fullmatch(r"err|\w+Err", match[2].strip()) or (before is not None and _was_heeded(callee, before)):
@@ -166,6 +191,5 @@ def _rust(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     hides = before is not None and len(_RUST_HEEDS.findall(unit.text)) < len(_RUST_HEEDS.findall(before.text))
     for match in _UNWRAPS.finditer(unit.text):
         if match[1] == "unwrap_or_default" or hides:
-            yield Swallow(
-                match[0], unit.line_of(match.start()), "puts a default in the place of an error", True, not hides
-            )
+            line = unit.line_of(match.start())
+            yield Swallow(match[0], line, "puts a default in the place of an error", True, not hides)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-from ralph.verify.guards.assertions import Assertion, all_literals, assertions_in
+from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import language_of
+from ralph.verify.guards.finder import assertions_in
 from ralph.verify.guards.lexer import is_word, partners, words
 
 _COMMON = words(
@@ -83,6 +84,10 @@ class Unit:
         """Where each token begins in `text`."""
         return [0, *accumulate(len(token) + 1 for token in self.tokens)]
 
+    def token_at(self, position: int) -> str:
+        """The token at a place in `text`."""
+        return self.tokens[bisect_right(self.starts, position) - 1]
+
     def line_of(self, position: int) -> int:
         """The line of a place in `text`."""
         return self.lines[min(bisect_right(self.starts, position) - 1, len(self.lines) - 1)] if self.lines else 1
@@ -124,7 +129,7 @@ def matched(old: Sequence[Unit], new: Sequence[Unit], renames: Mapping[str, str]
         place = (renames.get(unit.path, unit.path), unit.scope, unit.name)
         here = places.get(place, [])
         same = next((candidate for candidate in here if candidate.tokens == unit.tokens), None)
-        yield unit, same or (here[min(seen[place], len(here) - 1)] if here else _alike(unit, holders))
+        yield (unit, same or (here[min(seen[place], len(here) - 1)] if here else _alike(unit, holders)))
         seen[place] += 1
 
 

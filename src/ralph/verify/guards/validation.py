@@ -1,4 +1,8 @@
-"""Checks of inputs that the product made and no longer makes."""
+"""Checks of inputs that the product made and no longer makes.
+
+A check that moves takes its error or its message along: to a helper, a method, a type or a schema. One whose refusal
+shows up nowhere in what is new, while the code that it protected goes on, was removed.
+"""
 
 import re
 from collections import Counter
@@ -19,20 +23,21 @@ _REFUSES = re.compile(
     r"|return [^;]*?(?P<go>\bErr\w+|errors \. New|fmt \. Errorf|\w*[eE]rror\w*)"
     r"|return [^;]*\b(?P<status>4\d\d|\w*(?:[Ii]nvalid|[Ff]orbidden|[Uu]nauthori[sz]ed|[Dd]enied|BadRequest)\w*)"
 )
-_UNFINISHED = re.compile(
-    r"(?i)NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation"
+_UNFINISHED = re.compile(r"(?i)NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation")  # fmt: skip
+_CHECKS = re.compile(r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$")  # fmt: skip
+_GUARDS = re.compile(r"(require|authenticate|authori[sz]e|verify|validate|ensure)[A-Z_]\w*$")
+_DECORATES = re.compile(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)  # fmt: skip
+_CONSTRAINS = re.compile(
+    r"(?<=\) )\. (?P<call>email|min|max|uuid|url|regex|int|positive|nonnegative|nonempty|length|strict|refine|datetime) \("
+    r"|(?<=[(,{] )\"?(?P<key>gt|ge|lt|le|min_length|max_length|minLength|maxLength|minimum|maximum|max_digits|pattern)\"? [=:]"
+    r"|@ (?P<mark>NotNull|NotBlank|NotEmpty|Min|Max|Size|Pattern|Email|Valid|Positive\w*|Digits|Past|Future)\b"
+    r"|(?P<tag>(?:validate|binding):'[^']*')"
 )
-_CHECKS = re.compile(
-    r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$"
-)
-_DECORATES = re.compile(
-    r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I
-)
-_SCHEMA = re.compile(
-    r"(?i)schema|valid|BaseModel|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard"
-)
-_PREDICATE = re.compile(r"_?(is|has|can|valid|check|verify|allow|auth)")
+_SCHEMA = re.compile(r"(?i)schema|valid|BaseModel|BaseSettings|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard")  # fmt: skip
+_PREDICATE = re.compile(r"(?i)_?(is|has|can|valid|check|verify|allow|auth)")
+_ERROR_GIVEN = re.compile(r"e|err|error|\w+Err(or)?")
 _NEVER = re.compile(r"\b(False and|false &&|if False|if \( false|if false)")
+_PLAIN_ERRORS = words("Exception Error ValueError TypeError RuntimeError false stop panic IllegalArgumentException")
 _GRAMMAR = words("not is None len nil null undefined if in and or typeof self this")
 
 
@@ -51,14 +56,26 @@ class Guard:
         """What it looks at: variables, and the keys of mappings."""
         return frozenset(re.findall(r"[^\W\d]\w*", self.condition)) - _GRAMMAR
 
+    @cached_property
+    def messages(self) -> list[frozenset[str]]:
+        return [said for literal in literals_in(self.text) if len(literal) > 3 for said in [_words(literal)]]
+
     def resembles(self, other: "Guard") -> bool:
         """Whether another guard could be this one, rewritten or moved."""
-        said = {literal for literal in literals_in(self.text) if len(literal) > 3}
-        if said & set(literals_in(other.text)):
+        same = self.error == other.error or self.unit.name == other.unit.name
+        return self.is_told_by(other.text) or (same and bool(self.names & other.names or not self.names))
+
+    def is_told_by(self, text: str) -> bool:
+        """Whether a text refuses with the same error, by its own name or by what it says."""
+        own = self.error.split()[-1] if self.error and self.error.split()[-1] not in _PLAIN_ERRORS else ""
+        if own[:1].isupper() and f" {own} " in f" {text} ":
             return True
-        return bool(self.names & other.names or not self.names) and (
-            self.error == other.error or self.unit.name == other.unit.name
-        )
+        said = [_words(literal) for literal in literals_in(text)] if self.messages else []
+        return any(len(message & other) >= 0.6 * len(message) for message in self.messages for other in said)
+
+
+def _words(literal: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W\d]+", re.sub(r"\{[^}]*\}|%\w", " ", literal))) or frozenset((literal,))
 
 
 def validation_findings(work: Comparison) -> Iterator[Finding]:
@@ -66,25 +83,23 @@ def validation_findings(work: Comparison) -> Iterator[Finding]:
     fresh = [unit for unit in work.fresh if not unit.in_tests]
     known = Counter((guard.condition, guard.error) for unit in work.stale for guard in _guards(unit))
     added = []
-    for guard in (guard for unit in fresh for guard in _guards(unit) if not _NEVER.search(guard.text)):
+    for guard in (guard for unit in fresh for guard in _guards(unit)):
         known[guard.condition, guard.error] -= 1
         if known[guard.condition, guard.error] < 0:
             added.append(guard)
+    created = [unit for unit in fresh if unit not in work.origin]
     for old, new in work.product_pairs:
         if new is None or old.tokens == new.tokens:
             continue
-        asked = Counter(guard.condition for guard in _guards(new) if not _NEVER.search(guard.text))
+        asked = Counter(guard.condition for guard in _guards(new))
         for guard in _guards(old):
             asked[guard.condition] -= 1
-            if (
-                asked[guard.condition] < 0
-                and not any(map(guard.resembles, added))
-                and not _delegated(guard, new, fresh)
-            ):
+            taken = asked[guard.condition] >= 0 or any(map(guard.resembles, added)) or _delegated(guard, new, fresh)
+            if not taken and not any(guard.is_told_by(unit.text) for unit in created):
                 sentence = f"{new.name or new.path} no longer checks `{guard.text[:100]}`."
-                yield finding(
-                    Rule.VALIDATION_REMOVED, new.path, new.line if new.name else guard.line, sentence, guard.text
-                )
+                line = new.line if new.name else guard.line
+                yield finding(Rule.VALIDATION_REMOVED, new.path, line, sentence, guard.text)
+    yield from _constraints(work, fresh, has_more=bool(added))
 
 
 def _guards(unit: Unit) -> Iterator[Guard]:
@@ -98,17 +113,23 @@ def _guards(unit: Unit) -> Iterator[Guard]:
         if not refusal and _PREDICATE.match(unit.name) and re.fullmatch(r"return (False|false)", body):
             error = "false"
         text = f"if {' '.join(head)}: {body}"
-        if error and not _UNFINISHED.search(text) and not re.search(r"\b(err|\w+Err) != nil", text):
-            yield from (
-                Guard(" ".join(part), error, unit.lines[block.index], text, unit) for part in split(head, "or", "||")
-            )
+        if (
+            error
+            and not _UNFINISHED.search(text)
+            and not re.search(r"\b(err|\w+Err) != nil", text)
+            and not _NEVER.search(text)
+        ):
+            for part in (" ".join(part) for part in split(head, "or", "||")):
+                if not _ERROR_GIVEN.fullmatch(part):
+                    yield Guard(part, error, unit.lines[block.index], text, unit)
     given = {*unit.tokens[: unit.body]}
     for index in range(unit.body, len(unit.tokens) - 1):
-        token, before, after = unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1]
-        if index > unit.body and before not in (";", "{", "}", ".", "await", "::"):
-            continue
-        if token == "assert" or (_CHECKS.match(token) and after in ("(", "!")):
-            text = " ".join(unit.tokens[index : statement_end(unit.tokens, unit.pairs, index)])
+        token, before, after = (unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1])
+        begins = index == unit.body or before in (";", "{", "}", ".", "await", "::")
+        if (begins and (token == "assert" or (_CHECKS.match(token) and after in ("(", "!")))) or (
+            _GUARDS.match(token) and after != "="
+        ):
+            text = " ".join(unit.tokens[index : statement_end(unit.tokens, unit.pairs, index)]) if begins else token
             guard = Guard(text, token, unit.lines[index], text, unit)
             if token != "assert" or guard.names & given:
                 yield guard
@@ -129,8 +150,33 @@ def _delegated(guard: Guard, new: Unit, fresh: list[Unit]) -> bool:
     for unit in fresh:
         if unit.name and unit.name in callees and _REFUSES.search(unit.text):
             return True
-        if not unit.name and unit.path == new.path and _SCHEMA.search(unit.text) and guard.names & {*unit.tokens}:
+        is_near = unit.path == new.path or any(callee in unit.tokens for callee in callees)
+        if not unit.name and is_near and _SCHEMA.search(unit.text) and guard.names & {*unit.tokens}:
             return True
     gained = {*new.tokens[: new.body]} - {*old.tokens[: old.body]}
     typed = bool(re.search(r"\b(typeof|isinstance|instanceof)\b", guard.condition)) and bool(gained - {"(", ")"})
     return typed or any(_SCHEMA.search(token) or token[0].isupper() for token in gained if token[0].isalpha())
+
+
+def _constraints(work: Comparison, fresh: list[Unit], *, has_more: bool) -> Iterator[Finding]:
+    """Constraints of schemas, where the field that they were on is still there."""
+    stale = (unit for unit in work.stale if not unit.in_tests)
+    gone = Counter(match[0] for unit in stale for match in _CONSTRAINS.finditer(unit.text))
+    gone -= Counter(match[0] for unit in fresh for match in _CONSTRAINS.finditer(unit.text))
+    for unit in fresh if gone and not has_more else ():
+        before = work.origin.get(unit)
+        for match in _CONSTRAINS.finditer(before.text) if before else ():
+            field = re.findall(r"([^\W\d]\w*) [:=]", before.text[: match.start()] if before else "")
+            if (
+                gone[match[0]] > 0
+                and (not field or field[-1] in unit.tokens)
+                and before
+                and _held(before) > _held(unit)
+            ):
+                gone[match[0]] -= 1
+                sentence = f"{unit.name or unit.path} no longer constrains {field[-1] if field else 'its input'} by `{match[0]}`."
+                yield finding(Rule.VALIDATION_REMOVED, unit.path, unit.line, sentence, match[0])
+
+
+def _held(unit: Unit) -> int:
+    return len(_CONSTRAINS.findall(unit.text))

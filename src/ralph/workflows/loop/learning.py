@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Attribution, CheckStatus, Verdict
+from ralph.core.findings import Rule
 from ralph.documents.reflection import JudgedCheck, Reflection, render
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.state import Fixed, Iteration, LoopState
-from ralph.workflows.loop.verdicts import attributed, name, telling_lines
+from ralph.workflows.loop.verdicts import attributed, name, newly_red, telling_lines
 
 Statuses = tuple[CheckStatus, ...]
 CAP = 300
 """Characters of each part of a lesson."""
-_PLACE = re.compile(r"([\w./-]+\.\w{1,5}):(\d+)")
+_PLACE = re.compile(r'([\w./-]+\.\w{1,5}):(\d+)|File "([^"]+)", line (\d+)')
 _CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"SyntaxError|IndentationError|Unexpected token|syntax error|unexpected end of"),
@@ -67,12 +68,12 @@ class Lesson:
         )
 
 
-def distilled(pending: Iteration, verdict: Verdict, baseline: Statuses = (), *, agent_error: str = "") -> Lesson:
+def distilled(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
     """The lesson of an iteration whose checks did not pass: the agent's words first, then what the failure itself says."""
     what = what_failed(verdict)
     return Lesson(
         what,
-        _capped(pending.why or _why(pending, verdict, baseline, agent_error)),
+        _capped(pending.why or _why(pending, verdict, state)),
         _capped(pending.try_next or _next(pending, verdict)),
     )
 
@@ -84,13 +85,20 @@ def what_failed(verdict: Verdict) -> str:
     return _capped("; ".join(parts))
 
 
-def _why(pending: Iteration, verdict: Verdict, baseline: Statuses, agent_error: str) -> str:
+def _why(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     if verdict.gamed:
-        return "the checks were made to pass instead of the work being done"
-    if agent_error:
-        return f"the agent's turn failed: {agent_error}"
-    regressed = [name(r) for r, what in attributed(verdict, baseline) if what is Attribution.REGRESSED]
-    if regressed:
+        outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
+        return (
+            "files were changed that may not be"
+            if outside
+            else "the checks were made to pass instead of the work being done"
+        )
+    if state.agent_error:
+        return f"the agent's turn failed: {state.agent_error}"
+    if flaky := [name(r) for r in verdict.failed if r.flaky]:
+        return f"{', '.join(flaky)} is flaky: it said different things of the same tree"
+    regressed = [name(r) for r, what in attributed(verdict, state.baseline) if what is Attribution.REGRESSED]
+    if regressed := [*regressed, *newly_red(verdict, state.red)[:3]]:
         return f"the changes broke {', '.join(regressed)}, which passed before"
     if not pending.files and pending.snapshot:
         return "nothing was changed"
@@ -102,10 +110,13 @@ def _next(pending: Iteration, verdict: Verdict) -> str:
     if verdict.gamed:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
         return f"undo {f'the change at {places[:150]}' if places else 'that'} and make the product code right"
+    if flaky := [name(r) for r in verdict.failed if r.flaky]:
+        return f"find what {flaky[0]} depends on beside the code (time, order, network, chance), and make it the same every time"
     for result in verdict.failed:
         for line in (*telling_lines(result.output, 10), *result.output.splitlines()):
             if place := _PLACE.search(line):
-                return f"begin at {place[1]}:{place[2]}, the first place that {name(result)} complains about"
+                file, number = place[1] or place[3], place[2] or place[4]
+                return f"begin at {file}:{number}, the first place that {name(result)} complains about"
     failed = verdict.failed[0] if verdict.failed else None
     return f"run {name(failed)} and work on the first thing that it reports" if failed else ""
 

@@ -23,7 +23,7 @@ REPEATED = 2
 
 def role_for(state: LoopState, fixed: Fixed) -> str:
     """Who does the next turn: a debugger where a failure repeats itself, a test engineer where tests are the work."""
-    if state.streak.length >= REPEATED or state.pivot:
+    if state.streak.length >= REPEATED or state.pivots:
         return "debugger"
     return "test-engineer" if fixed.type is TaskType.COVERAGE else "implementer"
 
@@ -41,7 +41,7 @@ def actor_prompt(
         "iteration": str(state.iteration),
         "most": str(fixed.most or "as many as it takes"),
         "failure": f"The checks do not pass yet:\n{state.failure}" if state.failure else "",
-        "lessons": _lessons(lessons),
+        "lessons": "" if state.pivot else _lessons(lessons),
         "recalled": _recalled(fixed),
         "pivot": _pivot(prompts, state) if state.pivot else "",
         "guidance": _guidance(state),
@@ -71,9 +71,10 @@ def commit_message(task: str, iteration: Iteration) -> str:
     """What the commit of an iteration says: what was done, for what, and what the checks made of it."""
     subject = " ".join(iteration.action.split())
     subject = subject if len(subject) <= 60 else subject[:57] + "..."
+    said = " ".join(iteration.action.split())
     return (
         f"ralph: iteration {iteration.number} - {subject}\n\n"
-        f"{' '.join(iteration.action.split())}\n\n"
+        f"{'' if said == subject else said + chr(10) * 2}"
         f"Task: {' '.join(task.split())[:200]}\n"
         f"Checks: {iteration.result[:500]}\n"
     )

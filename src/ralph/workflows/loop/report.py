@@ -101,7 +101,7 @@ def _next(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
     lines = [f"Go on with `ralph resume {run}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         lines = [f'Say what to do differently: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.']
-    if best and state.iterations and best.number != state.iterations[-1].number:
+    if best and state.iterations and best.snapshot != state.iterations[-1].snapshot:
         lines.append(f"Iteration {best.number} was the best: bring it back with `ralph restore best {run}`.")
     return "\n\n".join(lines)
 

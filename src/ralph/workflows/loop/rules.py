@@ -56,6 +56,8 @@ GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 STUCK = 3
 """The same failure so often in a row, with no number getting better, is a loop that is stuck."""
+MOST_RED = 500
+"""How many tests that failed before the run are remembered by name."""
 HEARD = 3
 """How many of the latest words of a person the prompts carry."""
 
@@ -277,7 +279,8 @@ def reopened(state: LoopState) -> LoopState:
 
 def _baselined(state: LoopState, verdict: Verdict) -> LoopState:
     """Before the first turn: already done, impossible to verify, or something to do."""
-    state = replace(_told(state, verdict), baseline=tuple(result.status for result in verdict.results))
+    red = tuple(test for result in verdict.results for test in result.failing)[:MOST_RED]
+    state = replace(_told(state, verdict), baseline=tuple(result.status for result in verdict.results), red=red)
     if verdict.passed:
         return _done(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
     missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)
@@ -290,7 +293,7 @@ def _told(state: LoopState, verdict: Verdict) -> LoopState:
     return replace(
         state,
         failing=tuple(result.title for result in verdict.failed),
-        failure=failure_text(verdict, state.baseline),
+        failure=failure_text(verdict, state.baseline, state.red),
         verification=verification_text(verdict, state.baseline),
     )
 
@@ -310,7 +313,7 @@ def _judged(state: LoopState, verdict: Verdict) -> Iteration:
         return replace(judged, learnings=Lesson("", judged.why, "").text)
     if verdict.unrunnable:
         return replace(judged, why="", try_next="")
-    return with_lesson(judged, distilled(judged, verdict, state.baseline, agent_error=state.agent_error))
+    return with_lesson(judged, distilled(judged, verdict, state))
 
 
 def _best(best: Best | None, judged: Iteration | None) -> Best | None:

@@ -119,6 +119,8 @@ class LoopState:
     """The phases that follow this one, where that is settled already."""
     baseline: tuple[CheckStatus, ...] = ()
     """How each check came out before the first turn."""
+    red: tuple[str, ...] = ()
+    """The tests that failed before the first turn, as far as they are known."""
     failing: tuple[str, ...] = ()
     """The checks that did not pass the last time."""
     failure: str = ""
@@ -210,14 +212,15 @@ def read_state(text: str, where: str, fixed: Fixed) -> LoopState:
 
 def _seed_fields(state: LoopState, fixed: Fixed) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
+    minutes = None if fixed.timeout is None else fixed.timeout / 60
     return {
-        "active": state.phase is not Phase.DONE,
+        "active": state.phase is not Phase.DONE and not state.ended,
         "task": state.task,
         "completion": fixed.criterion,
         "maxIterations": fixed.most,
-        "currentIteration": state.iteration,
+        "currentIteration": last.number if last and state.ended else state.iteration,
         "startTime": datetime.fromtimestamp(fixed.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "timeoutMinutes": None if fixed.timeout is None else fixed.timeout / 60,
+        "timeoutMinutes": int(minutes) if minutes and minutes.is_integer() else minutes,
         "iterations": [{"learnings": i.learnings, **to_plain(i)} for i in state.iterations],
         "lastResult": last.result if last else state.failure.splitlines()[0] if state.failure else "",
         "learnings": last.learnings if last else "",

@@ -1,16 +1,25 @@
 """Verdicts in words: for prompts, reports and people."""
 
 import re
+from collections.abc import Collection
 
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.fingerprints import fingerprint
 
 QUOTED = 3000
 """How many characters of the failing checks' output the next prompt quotes."""
-_TELLING = re.compile(
-    r"(?i)error|fail|assert|exception|expected|panic|undefined|cannot|not ok|not found|unresolved|missing|traceback|[✕✗×]|^E\s"
+_STRONG = re.compile(
+    r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s|\bpanicked at|^\s*assert\b"
+    r"|(?i:\bassert\w* .*(?:==|!=|failed))"
 )
-_SUMMARY = re.compile(r"(?i)^[=\-\s]*(\d+ (failed|passed|error)|FAILED$|FAIL$|ok$|errors?$|failures?:?$|traceback \()")
+_WEAK = re.compile(
+    r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
+)
+_SAYS_NOTHING = re.compile(
+    r"(?i)^[=\-_*#\s]*(?:failures?|errors?|short test summary info|traceback \(.*|failed|fail|ok|"
+    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#\s]+$"
+)
+_PATHS = re.compile(r"(?:[\w.@+~-]*/)+")
 
 
 def verdict_summary(verdict: Verdict) -> str:
@@ -19,7 +28,7 @@ def verdict_summary(verdict: Verdict) -> str:
     return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
 
 
-def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
+def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), red: Collection[str] = ()) -> str:
     """What the next prompt quotes of the failing checks, or of the guards' findings."""
     share = QUOTED // max(1, len(verdict.failed))
     regressed = {r.title for r, what in attributed(verdict, baseline) if what is Attribution.REGRESSED}
@@ -28,7 +37,9 @@ def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> st
         f"{r.output[-share:].strip()}"
         for r in verdict.failed
     ]
-    return "\n\n".join([*failed, _gaming(verdict)]).strip()
+    broken = newly_red(verdict, red)[:20]
+    said = f"Regressed, these tests did not fail before this run: {', '.join(broken)}" if broken else ""
+    return "\n\n".join(filter(None, [*failed, said, _gaming(verdict)])).strip()
 
 
 def _gaming(verdict: Verdict) -> str:
@@ -49,6 +60,12 @@ def verification_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) 
     ]
     found = [f"{f.severity}: {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
     return "\n\n".join([*checks, "\n".join(found)]).strip()
+
+
+def newly_red(verdict: Verdict, red: Collection[str]) -> list[str]:
+    """Tests that fail now and did not before the run, where it is known which did."""
+    failing = [test for result in verdict.failed for test in result.failing]
+    return [test for test in failing if test not in red] if red else []
 
 
 def attributed(verdict: Verdict, baseline: tuple[CheckStatus, ...]) -> list[tuple[CheckResult, Attribution]]:
@@ -73,9 +90,10 @@ def how(result: CheckResult) -> str:
 
 def telling_lines(output: str, most: int) -> list[str]:
     """The lines of an output that say what is wrong; its last ones where none stands out."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if _TELLING.search(line) and not _SUMMARY.match(line)]
-    return list(dict.fromkeys(telling))[:most] or lines[-most:]
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not _SAYS_NOTHING.match(line.strip())]
+    strong = [line for line in lines if _STRONG.search(line)]
+    weak = [line for line in lines if _WEAK.search(_PATHS.sub("", line))]
+    return list(dict.fromkeys([*strong, *weak]))[:most] or lines[-most:]
 
 
 def failure_print(verdict: Verdict, iteration: int) -> str:

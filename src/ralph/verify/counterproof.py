@@ -1,0 +1,124 @@
+"""The counter-proof: tests that were changed suspiciously are put back, and the work is judged once more.
+
+Reading cannot always tell a test that was weakened from one that was rewritten. Where the work also passes the tests and
+settings as they were before the run, and does not look made for them, their change gained nothing: it is told, and holds
+nothing up.
+"""
+
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ralph.core.checks import Check, Verdict
+from ralph.core.findings import Finding, Rule, Severity
+from ralph.git.snapshots import Snapshots
+from ralph.verify.guards.changes import FileChange, is_build_file, is_test_path, language_of
+from ralph.verify.guards.scan import scan
+from ralph.verify.runner import CheckRunner
+
+REBUTTABLE = frozenset(
+    (
+        Rule.TEST_DELETED,
+        Rule.TEST_SKIPPED,
+        Rule.TEST_EMPTIED,
+        Rule.ASSERTION_WEAKENED,
+        Rule.CHECK_DISABLED,
+        Rule.VERIFIER_EDITED,
+        Rule.FEWER_TESTS,
+    )
+)
+"""The rules about how the work is judged, not about the work itself."""
+MOST_FILES, MOST_TESTS = 20_000, 400
+_DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
+_ADDED = " The work passes without that change too, so it only is told."
+
+
+async def rebutted(
+    findings: Sequence[Finding],
+    changes: Sequence[FileChange],
+    checks: Sequence[Check],
+    *,
+    runner: CheckRunner,
+    snapshots: Snapshots,
+    baseline: Verdict | None,
+) -> list[Finding]:
+    """The findings, as warnings where the work holds by the tests as they were before the run."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    product = {change.path for change in changes if is_product(change.path)}
+    if not errors or any(finding.rule not in REBUTTABLE or finding.path in product for finding in errors):
+        return list(findings)
+    if any(str(runner.workspace) in check.command or ".." in check.command for check in checks):
+        return list(findings)
+    if made_for_tests := _made_for_tests(changes, checks, snapshots):
+        return [*findings, *made_for_tests]
+    with _as_before(changes, runner, snapshots) as workspace:
+        if workspace is None:
+            return list(findings)
+        verdict = await replace(runner, workspace=workspace).run("as-before", checks)
+    if verdict.failed or not _as_many(baseline, verdict):
+        return list(findings)
+    return [
+        replace(finding, severity=Severity.WARNING, sentence=finding.sentence + _ADDED)
+        if finding in errors
+        else finding
+        for finding in findings
+    ]
+
+
+def _made_for_tests(changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots) -> list[Finding]:
+    """What the guards find in the work alone, beside the tests as they were before the run."""
+    base = snapshots.base() or ""
+    tests = [path for path in snapshots.paths(base) if is_test_path(path)][:MOST_TESTS]
+    texts = {path: data.decode(errors="replace") for path, data in snapshots.contents(base, tests).items()}
+    work = [change for change in changes if is_product(change.path)]
+    commands = [check.command for check in checks if check.command]
+    return [one for one in scan(work, checks=commands, unchanged=texts) if one.severity is Severity.ERROR]
+
+
+def is_product(path: str) -> bool:
+    """Whether a file is code that is neither a test nor the settings of a tool."""
+    return language_of(path) is not None and not is_test_path(path) and not is_build_file(path)
+
+
+def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
+    """Whether at least as many tests ran as before the run."""
+    pairs = zip(baseline.results if baseline else (), verdict.results, strict=False)
+    return all(now.tests is not None and now.tests.ran >= old.tests.ran for old, now in pairs if old.tests)
+
+
+@contextmanager
+def _as_before(changes: Sequence[FileChange], runner: CheckRunner, snapshots: Snapshots) -> Iterator[Path | None]:
+    """A copy of the tree with the work in it, and all around the work as it was before; None where it would be too large."""
+    base, latest = snapshots.base(), snapshots.latest()
+    paths = set(snapshots.paths(latest)) if latest else set()
+    if base is None or latest is None or len(paths) > MOST_FILES:
+        yield None
+        return
+    known = set(snapshots.paths(base))
+    back = {change.path for change in changes if takes_part_in_judging(change.path, known)}
+    scratch = runner.run_dir / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir()
+        snapshots.lay_out(latest, paths - back, scratch)
+        snapshots.lay_out(base, known & back, scratch)
+        _link_dependencies(snapshots.place.top, scratch / "tree", paths)
+        yield scratch / "tree" / runner.workspace.resolve().relative_to(snapshots.place.top.resolve())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def takes_part_in_judging(path: str, known: Collection[str]) -> bool:
+    """Whether a changed file may decide how the work is judged; files that are no tests and new belong to the work."""
+    return not is_product(path) and (path in known or is_test_path(path) or is_build_file(path))
+
+
+def _link_dependencies(top: Path, copy: Path, tracked: set[str]) -> None:
+    """What is installed beside the tracked files is used as it is."""
+    for directory in {Path(), *(Path(path).parent for path in tracked)}:
+        for name in _DEPENDENCIES:
+            there, here = top / directory / name, copy / directory / name
+            if there.exists() and not here.exists() and here.parent.is_dir():
+                here.symlink_to(there.resolve())

@@ -1,0 +1,231 @@
+"""Finding the claims that a function makes, with their local names resolved, and whether they are sure to be reached."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ralph.verify.guards.assertions import Assertion, is_literal
+from ralph.verify.guards.claims import Claim, Kind, condition, kind_of, named
+from ralph.verify.guards.syntax import (
+    Block,
+    Pairs,
+    Tokens,
+    bindings,
+    branch_at,
+    branches,
+    handlers,
+    resolved,
+    split,
+    statement_end,
+    unwrapped,
+)
+
+_HINT = re.compile(r"(?i)assert|expect|check|verify|ensure|validate|must|should|require|raises|warns|fail|fatal|error|panic|^t$|^is$")  # fmt: skip
+_SUBJECT = re.compile(r"(expect|Expect|assertThat\w*|expectTypeOf|then)$")
+_THROWN = re.compile(r"assertThat(?:ThrownBy|ExceptionOfType|(\w+Exception))$")
+_CUSTOM = re.compile(r"(assert|check|verify|ensure|validate|must|expect|should|require)[A-Z_]\w*$|verify$")
+_FAILING = re.compile(r"\b(?!e\b|\w*[eE]rr\b)\w+ \. (Error|Errorf|Fatal|Fatalf|Fail|FailNow|fail) \(|(^|[;{} ])(fail|panic) !? ?\(|raise AssertionError|throw new \w*Error \(")  # fmt: skip
+_EXPECTED = re.compile(r'expected = ([\w. ]+?)(?: \. class)? [,)]|should_panic(?: \( expected = ("[^"]*"))?')
+_PROPERTIES = frozenset(["true", "false", "null", "undefined", "exist", "empty", "ok", "NaN"])
+_LEAVES = re.compile(r"return (None |null |undefined |true |True |nil |Ok \( \( \) \) )?[;}]")
+_DRIVEN = re.compile(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
+
+
+def assertions_in(tokens: Tokens, lines: Sequence[int], pairs: Pairs, body: int) -> tuple[Assertion, ...]:
+    """The claims of a function, in order."""
+    if not any(map(_HINT.search, {*tokens})):
+        return ()
+    finder = _Finder(list(tokens), pairs, body)
+    bound = bindings(finder.tokens)
+    names: dict[str, Tokens] = {}
+    scalars: dict[str, Tokens] = {}
+    done = 0
+    found = []
+    for index, position, claim in finder.claims():
+        while done < len(bound) and bound[done][0] < position:
+            _, name, value = bound[done]
+            names[name] = value
+            scalars.pop(name, None)
+            if len(value) == 1 and is_literal(value[0]):
+                scalars[name] = value
+            done += 1
+        text = " ".join(finder.tokens[index : statement_end(finder.tokens, pairs, index)])[:200]
+        found.append((index, _placed(claim, lines[index], text, names, scalars)))
+    return tuple(_in_branches(finder, found)) if found else ()
+
+
+def _in_branches(finder: "_Finder", found: list[tuple[int, Assertion]]) -> Iterator[Assertion]:
+    """The claims, with those told that stand in a branch whose condition nobody claims; rows of a table choose theirs."""
+    if _DRIVEN.search(" ".join(token for token in finder.tokens if token[0] != '"')):
+        yield from (claim for _, claim in found)
+        return
+    places = list(finder.doubts())
+    inside = [[place[2:] for place in places if place[0] < index < place[1]] for index, _ in found]
+    firm = [
+        side for (_, claim), around in zip(found, inside, strict=True) if not around for side in claim.sides if side
+    ]
+    for (_, claim), around in zip(found, inside, strict=True):
+        doubts = [why for head, why in around if not any(side in head or head in side for side in firm)]
+        yield replace(claim, doubt=doubts[-1]) if doubts else claim
+
+
+def _placed(
+    claim: Claim, line: int, text: str, names: Mapping[str, Tokens], scalars: Mapping[str, Tokens]
+) -> Assertion:
+    sides = tuple(_canonical(resolved(side, names)) for side in claim.sides)
+    plain = [_canonical(resolved(side, scalars)) for side in claim.sides]
+    kind, was_real = claim.kind, claim.detail == "loosened"
+    same = len(sides) > 1 and sides[0] == sides[1] and (not is_literal(sides[0]) or plain[0] == plain[1])
+    if same and kind in (Kind.EQUAL, Kind.APPROX):
+        kind, was_real = Kind.TRIVIAL, not is_literal(sides[0])
+    elif (
+        kind is Kind.ORDER
+        and claim.detail == ">="
+        and plain[-1] == "0"
+        and re.search(r"\b(len|length|size|count)\b", sides[0])
+    ):
+        kind, was_real = Kind.TRIVIAL, True
+    elif kind not in (Kind.RAISES, Kind.FAILS, Kind.CUSTOM, Kind.PASSES) and any(plain) and all(map(is_literal, plain)):
+        kind = Kind.TRIVIAL
+    return Assertion(kind, sides, line, text, claim.detail, claim.tolerance, was_real)
+
+
+def _canonical(tokens: Tokens) -> str:
+    text = " ".join(token for token in tokens if token not in ("await", "&", "mut")).removesuffix(" ;")
+    return re.sub(r"\b(self|this) \. ", "", text)
+
+
+@dataclass(frozen=True)
+class _Finder:
+    tokens: list[str]
+    pairs: Pairs
+    body: int
+
+    def claims(self) -> Iterator[tuple[int, int, Claim]]:
+        """Claims with the token where each begins, and the one up to which names are bound."""
+        if expected := _EXPECTED.search(" ".join(self.tokens[: self.body])):
+            detail = expected[1] or expected[2] or ""
+            yield (0, 0, Claim(Kind.RAISES if detail else Kind.FAILS, (self.tokens[self.body :],), detail))
+        for index in range(self.body, len(self.tokens) - 1):
+            token, following = self.tokens[index], self.tokens[index + 1]
+            found: list[Claim] = []
+            position = index
+            if token == "assert" and following not in (".", "=", ",", ")"):
+                start = index + 1 + (following == "!")
+                whole = self.tokens[start : statement_end(self.tokens, self.pairs, start)]
+                parts = split(unwrapped(whole), ",")
+                is_tuple = following == "(" and len(parts) > 1 and len(split(whole, ",")) == 1
+                found = [Claim(Kind.TRIVIAL, (whole,), "loosened")] if is_tuple else condition(parts[0])
+            elif token == "if" and (block := branch_at(self.tokens, self.pairs, index)):
+                found, position = self._opposite(block), block.opener
+            elif following == "(" and _SUBJECT.match(token):
+                found = self._chain(index)
+            elif following in ("(", "!") and (token[0].isalpha() or token[0] == "_"):
+                found = self._call(index)
+            yield from ((index, position, claim) for claim in found)
+
+    def doubts(self) -> Iterator[tuple[int, int, str, str]]:
+        """Where claims begin and end that may not be reached, on what condition, and because of what."""
+        blocks = list(branches(self.tokens, self.pairs))
+        for block in (*blocks, *handlers(self.tokens, self.pairs)):
+            end = self.pairs.get(block.opener, block.opener)
+            text = " ".join(self.tokens[block.index - 1 : end + 1])
+            is_choice = "else" in (self.tokens[block.index - 1], self._at(end + 1))
+            if block.index >= self.body and not is_choice and not _FAILING.search(text):
+                yield block.opener, end, _canonical(block.head), "branch"
+        for index in range(self.body, len(self.tokens) - 1):
+            before, token, after = self.tokens[index - 1 : index + 2]
+            if before == "." and token == "catch" and after == "(":
+                yield index + 1, self.pairs.get(index + 1, index + 1), "catch", "branch"
+            elif token == "return" and self._leaves(index):
+                heads = [b.head for b in blocks if b.opener < index < self.pairs.get(b.opener, 0)]
+                yield index, len(self.tokens), _canonical(heads[-1]) if heads else "return", "return"
+
+    def _leaves(self, index: int) -> bool:
+        """Whether a `return` gives nothing back, and ends the test and no function within."""
+        around = [first for first, last in self.pairs.items() if first < index < last and self.tokens[first] == "{"]
+        arrows = [first for first in around if self.tokens[first - 1] == "=>"]
+        heads = [self.tokens[max(first - 25, self.body) : first] for first in around]
+        inner = any({"func", "function", "def"}.intersection(head) and "testing" not in head for head in heads)
+        return len(arrows) < 2 and not inner and bool(_LEAVES.match(" ".join(self.tokens[index : index + 6])))
+
+    def _opposite(self, block: Block) -> list[Claim]:
+        """`if got != want { t.Errorf(...) }` claims the opposite of its condition."""
+        return condition(split(block.head, ";")[-1], negated=True) if _FAILING.search(" ".join(block.body)) else []
+
+    def _arguments(self, opener: int) -> list[Tokens]:
+        inside = self.tokens[opener + 1 : self.pairs.get(opener, opener)]
+        return [part for part in split(inside, ",") if part and part not in (["t"], ["s", ".", "T", "(", ")"])]
+
+    def _at(self, index: int) -> str:
+        return self.tokens[index] if index < len(self.tokens) else ""
+
+    def _chain(self, index: int) -> list[Claim]:
+        """`expect(subject).not.toBe(value)` and its relatives."""
+        arguments = self._arguments(index + 1)
+        if self._at(index) == "assertThat" and len(arguments) > 1:
+            return _hamcrest(arguments[-2], arguments[-1])
+        found: list[Claim] = []
+        if thrown := _THROWN.match(self._at(index)):
+            return named("throws", [[thrown[1] or "new"], *arguments, *self._chained(index)])
+        negated = False
+        at = self.pairs.get(index + 1, index + 1) + 1
+        while self._at(at) == ".":
+            name, opener = self._at(at + 1), at + 2
+            values = self._arguments(opener) if self._at(opener) == "(" else []
+            negated ^= name in ("not", "NotTo", "ToNot")
+            if name in ("To", "NotTo", "ToNot", "Should") and values:
+                name, values = values[0][0], split(values[0][2:-1], ",")
+            raising = kind_of(name) is Kind.RAISES and arguments
+            subject = [[*arguments[0], ";"]] if raising else arguments[:1]
+            if self._at(opener) == "(" or name in _PROPERTIES:
+                found += named(name, [*subject, *values], negated)
+            at = self.pairs.get(opener, opener) + 1 if self._at(opener) == "(" else opener
+        if "rejects" in self.tokens[index:at]:
+            found = [
+                replace(c, kind=Kind.RAISES, detail=c.detail or " ".join(c.sides[-1]))
+                for c in found
+                if c.kind is not Kind.CUSTOM
+            ]
+        known = [claim for claim in found if claim.kind is not Kind.CUSTOM]
+        return known or found or named(self._at(index), arguments)
+
+    def _chained(self, index: int) -> Iterator[Tokens]:
+        """The arguments of the calls that follow a call."""
+        at = self.pairs.get(index + 1, index + 1) + 1
+        while self._at(at) == "." and self._at(at + 2) == "(":
+            yield from self._arguments(at + 2)
+            at = self.pairs.get(at + 2, at + 2) + 1
+
+    def _call(self, index: int) -> list[Claim]:
+        name, before = self._at(index), self.tokens[index - 1]
+        opener = index + 1 + (self._at(index + 1) == "!")
+        if self._at(opener) not in ("(", "["):
+            return []
+        base = self.tokens[index - 2] if before == "." else ""
+        is_known = name.lower().lstrip("_").startswith(("assert", "debug_assert", "prop_assert")) or base in (
+            "assert",
+            "require",
+            "Assert",
+            "Assertions",
+        )
+        if not is_known and not (
+            base in ("t", "pytest", "is") and kind_of(name) and name[0].islower() and name != "approx"
+        ):
+            starts = before in (";", "{", "}", ")", ".", "await", "=>", "?")
+            return [Claim(Kind.CUSTOM, tuple(self._arguments(opener)), name)] if starts and _CUSTOM.match(name) else []
+        operands = self._arguments(opener)
+        closing = self.pairs.get(opener, opener)
+        block = next((i for i in range(closing + 1, min(closing + 4, len(self.tokens))) if self.tokens[i] == "{"), None)
+        if block is not None and kind_of(name) is Kind.RAISES and self._at(closing + 1) in ("{", "as"):
+            operands = [*operands, [*self.tokens[block + 1 : self.pairs.get(block, block)], ";"]]
+        if name.startswith("assert_") and kind_of(name) in (Kind.CALLED, Kind.CALLED_WITH):
+            operands = [[base or "mock"], *operands]
+        return named(name, operands)
+
+
+def _hamcrest(subject: Tokens, matcher: Tokens) -> list[Claim]:
+    negated = matcher[0] == "not"
+    while len(matcher) > 3 and matcher[0] in ("is", "not") and matcher[1] == "(" and "(" in matcher[2:-1]:
+        matcher = matcher[2:-1]
+    return named(matcher[0], [subject, *split(matcher[2:-1], ",")], negated)
