@@ -28,6 +28,7 @@ def test_a_failure_that_came_twice_is_a_pattern_with_what_ended_it(tmp_path: Pat
     assert found == Pattern(
         "error",
         "test_dates.py:#: TypeError: can't compare offset-naive and offset-aware datetimes (took <time>)",
+        " ".join(NAIVE.format(40, 77).split()),
         "convert to UTC first",
         task_type="test-fix",
         source_loops=(loop,),

@@ -126,7 +126,6 @@ def test_people_can_read_what_was_learned(past: Past) -> None:
     assert "punctuation survives replace(). Next to try: strip the punctuation." in report.out
 
 
-@pytest.mark.xfail(strict=False, reason="people are shown `python# -m unittest discover`: a command that there is not")
 def test_patterns_are_shown_as_people_know_them(past: Past) -> None:
     assert "python#" not in past.project.ralph("reflect", "patterns").out
 
@@ -162,7 +161,6 @@ def test_current_loop_json_has_exactly_the_fields_that_other_tools_know(past: Pa
     )
 
 
-@pytest.mark.xfail(strict=False, reason="after a limit: active, and in iteration 3 of 2")
 def test_current_loop_json_is_true_after_a_limit(past: Past) -> None:
     assert past.after_failure["currentIteration"] <= past.after_failure["maxIterations"]
     assert past.after_failure["active"] is False

@@ -27,11 +27,19 @@ def pattern_for(glob: str) -> re.Pattern[str]:
     """A pattern as a regular expression: one without a slash matches at any depth, one that names a directory all below."""
     plain = glob.removeprefix("./").strip("/")
     anywhere = "" if "/" in glob.removeprefix("./").rstrip("/") else "(?:.*/)?"
-    parts = [
-        _MEANING.get(token) or (token if token[0] == "[" and len(token) > 1 else re.escape(token))
-        for token in _TOKEN.findall(plain)
-    ]
+    pattern = f"{anywhere}{''.join(map(_meaning, _TOKEN.findall(plain)))}(?:/.*)?"
     try:
-        return re.compile(f"{anywhere}{''.join(parts)}(?:/.*)?", re.DOTALL)
+        return re.compile(pattern, re.DOTALL)
     except re.error:
         return re.compile(f"{anywhere}{re.escape(plain)}(?:/.*)?", re.DOTALL)
+
+
+def _meaning(token: str) -> str:
+    if token in _MEANING:
+        return _MEANING[token]
+    if token[0] != "[" or len(token) == 1:
+        return re.escape(token)
+    inner = token[1:-1]
+    kind = "^" if inner[0] in "!^" and len(inner) > 1 else ""
+    ranged = re.sub(r"(\w)\\-(\w)", r"\1-\2", re.escape(inner[len(kind) :]))
+    return f"[{kind}{ranged}]"

@@ -27,35 +27,6 @@ _ALTERS = re.compile(
 _SHADOW = re.compile(r"^(?:src/|lib/|tests?/)?(?:pytest|unittest|_pytest|nose|jest|vitest|mocha|assert|sitecustomize|usercustomize)(?:/__init__|/index)?\.(?:py|js|ts)$")  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """The files of one tree that commands may run."""
-
-    texts: dict[str, str]
-    reached: set[str] = field(default_factory=set)
-    """The scripts that were found to be run."""
-
-    def run_by(self, commands: Sequence[str], depth: int = 4) -> list[str]:
-        """The commands, with recipes and scripts replaced by what they run."""
-        found: list[str] = []
-        for command in (part.strip() for line in commands for part in line.split("&&")):
-            bodies = [body for path in self.texts for body in self._bodies(path, command)] if depth else []
-            inner = self.run_by(lines_of("\n".join(bodies)), depth - 1) if bodies else []
-            found += [command, *inner] if not inner or NEUTRAL.search(command) else inner
-        return found
-
-    def _bodies(self, path: str, command: str) -> Iterator[str]:
-        """What a command runs of a file."""
-        if _RECIPES.search(path):
-            yield from (_recipe(self.texts[path], target) for target in _targets(command))
-        elif path.endswith("package.json"):
-            scripts = settings_of(path, self.texts[path]).items()
-            yield from ("\n".join(value) for key, value in scripts if _runs_script(key, command))
-        elif re.search(rf"(?<![\w/-])(\./)?{re.escape(path)}(?![\w-])", command) and not is_test_path(path):
-            self.reached.add(path)
-            yield self.texts[path] if language_of(path) is None else ""
-
-
 def verifier_findings(work: Comparison) -> Iterator[Finding]:
     """All findings about what the checks run."""
     yield from _Verifier(work).findings()
@@ -152,36 +123,6 @@ def _hooks(work: Comparison) -> Iterator[Finding]:
             on_request = on_request and not marked & set(re.findall(r'"(\w+)"', unit.text))
             sentence = f"The hook {unit.name} in {unit.path} alters what tests report."
             yield finding(Rule.VERIFIER_EDITED, unit.path, unit.line, sentence, unit.text, warn=on_request)
-
-
-def _runs_script(key: str, command: str) -> bool:
-    """Whether a command runs a script of package.json, or one that npm runs before or after it."""
-    name = re.escape(re.sub(r"^(pre|post)(?=\w)", "", key.removeprefix("scripts.")))
-    short = r"|\bnpm (t|tst)\b" if name == "test" else ""
-    runs = rf"\b(npm|yarn|pnpm|bun)( run| run-script|)( -\S+)* ({name})(?![\w:-])"
-    return key.startswith("scripts.") and bool(re.search(runs + short, command))
-
-
-def _targets(command: str) -> list[str]:
-    """The targets that `make` and `just` are asked for."""
-    found: list[str] = []
-    for words in re.findall(r"(?:\b(?:make|just)|\$\(MAKE\))((?: +(?:-C +\S+|[\w.=/-]+))*)", command):
-        found += [word for word in words.split() if word[0] != "-" and "=" not in word] or ["all"]
-    return list(dict.fromkeys(found))
-
-
-def _recipe(text: str, target: str, depth: int = 4) -> str:
-    """What a target runs, its prerequisites included, variables replaced by their values."""
-    header = re.search(rf"(?m)^{re.escape(target)}[ \t]*:(?!=)(.*)\n((?:[ \t]+.*\n?|\n)*)", text + "\n")
-    if not header:
-        return ""
-    needs = header[1].split("#")[0].partition(";")[0].split()
-    needed = "".join(_recipe(text, name, depth - 1) for name in needs if depth and name != target)
-    body = "\n".join(line.strip() for line in header[2].splitlines() if line.strip()) + "\n"
-    variables = dict(re.findall(r"(?m)^(\w+)[ \t]*[:?+]?=[ \t]*(.*)$", text))
-    for _ in range(3):
-        body = re.sub(r"\$[({](\w+)[)}]", lambda name: variables.get(name[1], name[0]), body)
-    return needed + body
 
 
 def _events(lines: list[str]) -> set[str]:

@@ -9,7 +9,8 @@ from ralph.core.fingerprints import fingerprint
 QUOTED = 3000
 """How many characters of the failing checks' output the next prompt quotes."""
 _STRONG = re.compile(
-    r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s|\bpanicked at|^\s*assert\b"
+    r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s"
+    r"|\bpanicked at|^[A-Z]{1,5}\d{2,5}\s"
     r"|(?i:\bassert\w* .*(?:==|!=|failed))"
 )
 _WEAK = re.compile(
@@ -17,7 +18,7 @@ _WEAK = re.compile(
 )
 _SAYS_NOTHING = re.compile(
     r"(?i)^[=\-_*#\s]*(?:failures?|errors?|short test summary info|traceback \(.*|failed|fail|ok|"
-    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#\s]+$"
+    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#|^~\s]+$|^>\s"
 )
 _PATHS = re.compile(r"(?:[\w.@+~-]*/)+")
 
