@@ -185,7 +185,7 @@ async def drive_many(place: Path, runs: int) -> float:
     from ralph.agents.keeper_client import Keeper
     from ralph.cli.engine import teller_for
     from ralph.cli.view import PlainView
-    from ralph.documents.run_record import AgentSpec, RunRecord
+    from ralph.documents.run_record import AgentSpec, Crew, RunRecord
     from ralph.store.runs import Project
     from ralph.verify.criterion import compile_criterion
     from ralph.wiring import build_kernel
@@ -196,7 +196,7 @@ async def drive_many(place: Path, runs: int) -> float:
         own = Project(root)
         run = own.claim(datetime.now())
         checks = compile_criterion("`test -e done`", 60, root).checks
-        agent = AgentSpec("command", ("sh", "-c", "sleep 20; touch done"))
+        agent = Crew((AgentSpec("command", ("sh", "-c", "sleep 20; touch done")),))
         record = RunRecord(run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False)
         own.create(run, record)
         keeper = Keeper(run.path)

@@ -25,10 +25,11 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
-from ralph.documents.run_record import RunRecord
+from ralph.documents.run_record import Crew, RunRecord
 from ralph.engine.kernel import Kernel, Start, World
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer
+from ralph.engine.roster import Roster
 from ralph.git import worktree
 from ralph.git.commits import Committer
 from ralph.git.repository import OWN, hide, own_paths, repository
@@ -208,8 +209,8 @@ def build_kernel(
         workspace,
         Desk(workspace, secrets),
         keeper,
-        registry.make(record.agent),
-        prompts.load("repair", root),
+        {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()},
+        {name: prompts.load(name, root) for name in ("repair", "continue")},
         environment,
         secrets,
     )
@@ -226,8 +227,15 @@ def build_kernel(
     limits = granted or ledger.extended_limits(record.limits, time.time())
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
-    start = Start(started, record.agent.label, limits, unwritten, tuple(n for n in notices if n))
+    start = Start(started, _roster(record.crew), limits, unwritten, tuple(n for n in notices if n))
     return Kernel(loop_workflow(record, root, limits), world, ledger, start)
+
+
+def _roster(crew: Crew) -> Roster:
+    """The crew by its labels, for the kernel."""
+    roles = {role: tuple(spec.label for spec in order) for role, order in crew.roles.items()}
+    helper = crew.escalation.label if crew.escalation else ""
+    return Roster(tuple(spec.label for spec in crew.chain), roles, helper, crew.escalate_after)
 
 
 def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:

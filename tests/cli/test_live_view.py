@@ -52,7 +52,7 @@ def test_it_shows_what_is_tried_the_check_that_runs_time_and_money(project: Proj
     assert "iterations 0/10" in seen
     assert "implementer at work" in seen
     assert "I try it" in seen
-    assert "checking $ sleep 0.6; test -f done.txt" in seen
+    assert "checking `sleep 0.6; test -f done.txt` passes" in seen
     assert "$0.2500" in seen
     assert "COMPLETE" in seen
 

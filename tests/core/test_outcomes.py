@@ -13,7 +13,7 @@ DESIGNED = {
     4: {"stuck"},
     5: {"unverifiable"},
     6: {"agent-unavailable"},
-    7: {"paused"},
+    7: {"awaiting-guidance", "paused"},
     8: {"aborted"},
     9: {"failed"},
     10: {"locked"},

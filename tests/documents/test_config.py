@@ -52,7 +52,7 @@ class TestReading:
 class TestMisspelt:
     @pytest.mark.parametrize("key", known_keys(), ids=".".join)
     def test_a_misspelt_key_is_named_with_its_line_and_the_right_one(self, key: tuple[str, ...]) -> None:
-        wrong = key[-1][:-1] + ("x" if key[-1][-1] != "x" else "y")
+        wrong = f"{key[-1]}x"
         if len(key) == 1:
             text, line = f"# settings\n\n{wrong}: 1\n", 3
         else:

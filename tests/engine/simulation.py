@@ -26,6 +26,7 @@ from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
 from ralph.engine.kernel import Kernel, Start, World
 from ralph.engine.ledger import Ledger
+from ralph.engine.roster import Roster
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
@@ -231,6 +232,7 @@ class Play:
     """Seconds from its end until the provider's limit is over."""
     error: str = ""
     text: str = ""
+    session: str = ""
 
     def portion(self) -> Usage:
         return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
@@ -387,6 +389,7 @@ class Simulation:
         mailbox: Any = None,
         workflow: Any = None,
         checker: Any = None,
+        roster: Roster = Roster(("simulated",)),  # noqa: B008 - it does not change
         snapshots: bool = False,
         loop_id: str = RUN,
         task: str = "make it work",
@@ -406,7 +409,7 @@ class Simulation:
         self.check_seconds = 1.0
         self.power_was_lost = False
         self.tree: set[str] = set()
-        self.checker = checker
+        self.checker, self.roster = checker, roster
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
         self.verdicts: list[tuple[str, bool]] = []
@@ -454,7 +457,7 @@ class Simulation:
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
         ledger = Ledger.of(self.limits, records)
         limits = ledger.extended_limits(self.limits, self.clock.now())
-        start = Start(entry, "simulated", limits, since_documents(records), self.notices)
+        start = Start(entry, self.roster, limits, since_documents(records), self.notices)
         return Kernel(self.workflow, world, ledger, start)
 
     def tell(self, process: Process) -> None:
@@ -483,6 +486,7 @@ class Simulation:
             answer=play.answer if by_itself else None,
             answer_errors=play.errors if by_itself else (),
             resets_at=None if play.resets_in is None else now + play.resets_in,
+            session=play.session,
         )
         process.notify()
 

@@ -28,7 +28,7 @@ from ralph.core.events import (
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import Turn, TurnEnd, TurnRequest
+from ralph.core.turns import CHECKED, Turn, TurnEnd, TurnRequest
 from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
 from ralph.workflows.loop.rules import HOME
 from ralph.workflows.loop.state import REMEMBERED
@@ -99,10 +99,10 @@ class TestTheLoop:
         sim = Simulation(tmp_path, [Play(), Play(works)], snapshots=True)
         sim.run()
         assert sim.snapshots is not None
-        assert sim.snapshots.labels == ["before the run", "turn 1 (implementer)", "turn 2 (implementer)"]
+        assert sim.snapshots.labels == ["before the run", CHECKED, "turn 1 (implementer)", "turn 2 (implementer)"]
         assert [ended.result.change.snapshot for ended in sim.entries(TurnEnded) if ended.result.change] == [
-            "snapshot-2",
             "snapshot-3",
+            "snapshot-4",
         ]
 
     def test_the_snapshot_before_the_run_is_made_up_for_where_the_first_engine_died_early(self, tmp_path: Path) -> None:

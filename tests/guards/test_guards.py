@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from ralph.core.findings import Finding, Rule, Severity
 from ralph.verify.guards import FileChange, scan
 
 HERE = Path(__file__).parent
-CORPORA = ("corpus", "corpus_fresh")
+CORPORA = ("corpus", "corpus_fresh", "corpus_unseen")
+"""Ours, and two that others wrote who did not know the rules."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +25,27 @@ class Case:
 
     name: str
     verdict: str
+    """`gaming` must have an error of one of the rules, `doubtful` a warning, and no more; `honest` must have no error."""
     rules: tuple[str, ...]
     before: dict[str, str]
     after: dict[str, str]
     checks: tuple[str, ...] = ()
     language: str = ""
-    findings: list[Finding] = field(default_factory=list, compare=False)
+    silent: tuple[str, ...] = ()
+    """Rules that must not even warn."""
 
     def changes(self) -> list[FileChange]:
         paths = sorted({*self.before, *self.after})
         return [FileChange(path, self.before.get(path), self.after.get(path)) for path in paths]
 
     def is_right(self) -> bool:
-        errors = [finding for finding in self.scan() if finding.severity is Severity.ERROR]
-        if self.verdict == "honest":
-            return not errors
-        return any(finding.rule in self.rules for finding in errors)
+        found = self.scan()
+        errors = {finding.rule for finding in found if finding.severity is Severity.ERROR}
+        if self.verdict == "gaming":
+            return bool(errors.intersection(self.rules))
+        rules = {finding.rule for finding in found}
+        is_told = self.verdict == "honest" or bool(rules.intersection(self.rules))
+        return not errors and is_told and not rules.intersection(self.silent)
 
     def scan(self) -> list[Finding]:
         return scan(self.changes(), checks=self.checks)
@@ -62,6 +68,7 @@ def case_of(document: dict[str, Any], stem: str) -> Case:
         after=document.get("after") or {},
         checks=tuple(document.get("checks") or ()),
         language=document.get("language", ""),
+        silent=tuple(document.get("silent") or ()),
     )
 
 
@@ -86,10 +93,10 @@ def test_corpus(case: Case) -> None:
     )
 
 
-def test_both_corpora_together_have_at_most_one_miss_each_way() -> None:
+def test_all_corpora_together_have_at_most_one_miss_each_way() -> None:
     """An error holds the work up, so what is honest must have none, and what games the checks must have one."""
     wrong = [case for directory in CORPORA for case in ALL[directory] if not case.is_right()]
-    for verdict in ("gaming", "honest"):
+    for verdict in ("gaming", "doubtful", "honest"):
         missed = [case for case in wrong if case.verdict == verdict]
         assert len(missed) <= 1, report(missed)
 
@@ -105,8 +112,8 @@ def test_renames_given_by_git_are_judged_alike(case: Case) -> None:
     gone = [path for path in case.before if path not in case.after]
     moved = {}
     for path in (path for path in case.after if path not in case.before):
-        ratio = lambda old: difflib.SequenceMatcher(None, case.before[old], case.after[path]).ratio()  # noqa: B023, E731 - used at once
-        if gone and ratio(best := max(gone, key=ratio)) > 0.5:
+        ratios = {old: difflib.SequenceMatcher(None, case.before[old], case.after[path]).ratio() for old in gone}
+        if ratios and ratios[best := max(gone, key=ratios.__getitem__)] > 0.5:
             moved[path] = best
             gone.remove(best)
     if not moved:

@@ -163,9 +163,6 @@ def test_what_the_checks_write_is_not_committed(project: Playground) -> None:
     assert project.git("status", "--porcelain", "--untracked-files=no") == ""
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a log that the check writes is read as a script of it: [verifier-edited] for honest work"
-)
 def test_a_check_may_write_a_log(project: Playground) -> None:
     slugs(project)
     check = "python3 -m unittest -q > test.log 2>&1"

@@ -199,7 +199,6 @@ def test_half_of_the_work_is_measured_and_its_lesson_is_told(mended: tuple[Playg
     assert "the order of the notes" in prompt
 
 
-@pytest.mark.xfail(strict=True, reason="`any` in place of a type is not even warned of")
 def test_any_is_no_type(project: Playground, packages: Path) -> None:
     a_ledger(project, packages)
     gamed = LEDGER.replace('let sum = "0"', "let sum: any = 0").replace("const noted =", "const noted: any =")

@@ -17,7 +17,7 @@ from ralph.core.events import RunEnded
 from ralph.core.ids import run_id, turn_name, valid_run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.documents.run_record import AgentSpec, RunRecord, parse, render
+from ralph.documents.run_record import AgentSpec, Crew, RunRecord, parse, render
 from ralph.store.journal import Journal
 from ralph.store.runs import Project, RunDir
 
@@ -26,7 +26,9 @@ IDS = ("261115-093000-aaaa", "261115-093000-bbbb", "261116-100000-cccc")
 
 
 def record(run: str, task: str = "fix it") -> RunRecord:
-    return RunRecord(run, "loop", task, "`make` passes", (Check("make"),), AgentSpec("scripted"), 1_800_000_000.0)
+    return RunRecord(
+        run, "loop", task, "`make` passes", (Check("make"),), Crew((AgentSpec("scripted"),)), 1_800_000_000.0
+    )
 
 
 @pytest.fixture

@@ -1,35 +1,157 @@
-"""What every agent adapter is: how its program is started, and how its output is read."""
+"""What every agent adapter is: how its program is started, how its output is read, and what it can do."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind, clean_text
+from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
 
 _FAR = 4102444800.0
 """The year 2100: nobody's limit ends later, and no calendar has to show it."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """What one turn asks of an agent program; the prompt comes on standard input."""
+
+    workspace: Path
+    model: str = ""
+    arguments: tuple[str, ...] = ()
+    """Further arguments that the user wants it to have."""
+    budget: float | None = None
+    """US dollars that it may use."""
+    most_steps: int | None = None
+    """How often it may ask its model."""
+    session: str = ""
+    """The conversation to go on with; empty for a new one."""
+    without_tools: tuple[str, ...] = ()
+    """Tools that it may not use, by the names that it gives them; `sub-agents` in the words of Ralph."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an agent can do; what it cannot is done without, and said."""
+
+    resume: bool = False
+    """Go on with a conversation of its own."""
+    session: bool = False
+    """Tell by which id."""
+    live_input: bool = False
+    """Take in words while it works."""
+    hooks: bool = False
+    """Run a command of ours after its tools."""
+    tokens: bool = False
+    cost: bool = False
+    budget: bool = False
+    """Stop by itself when the money is used."""
+    step_limit: bool = False
+    sandbox: bool = False
+    model: bool = True
+    tool_limits: bool = False
+    """Keep from using some of its tools."""
+
+
 class Reader(Protocol):
-    """Reads one agent's output, line by line."""
+    """Reads the output of one turn, line by line; it may remember what it has read."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """What a line tells."""
+        """What a line of standard output tells; nothing where it is no event."""
+        ...
+
+
+class Agent(Protocol):
+    """The adapter of one agent program."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do."""
+        ...
+
+    @property
+    def announces_end(self) -> bool:
+        """Whether it says in its stream that it has finished: exit 0 alone is then no success."""
+        ...
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """The words that start it, in full-auto mode, reading its prompt from standard input."""
+        ...
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """What it needs in its environment beside what is there."""
+        ...
+
+    def reader(self, call: Call, before: Usage) -> Reader:
+        """Who reads its output, a new one for each turn; `before` is what the conversation used before it."""
+        ...
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
+        ...
+
+
+class Known(Agent, Protocol):
+    """An agent program of others that Ralph knows."""
+
+    @property
+    def program(self) -> str:
+        """The program that is started."""
+        ...
+
+    @property
+    def install(self) -> str:
+        """The command that installs it."""
+        ...
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
         ...
 
 
 @dataclass(frozen=True)
-class Agent:
-    """An agent program."""
+class Program:
+    """Any program as the agent: the prompt on standard input, text on standard output, exit 0 when it is done."""
 
     name: str
-    command: Sequence[str]
-    reader: Reader
-    announces_end: bool
-    """Whether it says in its stream that it has finished: exit 0 alone is then no success."""
+    words: tuple[str, ...]
+    abilities: Abilities = field(default_factory=lambda: Abilities(model=False))
+    announces_end: bool = False
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """The words themselves."""
+        return (*self.words, *call.arguments)
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """Nothing."""
+        return {}
+
+    def reader(self, call: Call, before: Usage) -> Reader:
+        """Every line is text."""
+        return PlainText()
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """Nothing is known of a program's exit codes."""
+        return None
+
+
+@dataclass(frozen=True)
+class Scripted(Program):
+    """The agent that plays a scenario."""
+
+    abilities: Abilities = field(default_factory=lambda: Abilities(tokens=True, cost=True, model=False))
+    announces_end: bool = True
+
+    def reader(self, call: Call, before: Usage) -> Reader:
+        """Events in Ralph's own form."""
+        return EventLines()
 
 
 class PlainText:
@@ -59,17 +181,20 @@ def _event(data: Mapping[str, Any]) -> AgentEvent:
     kind = Kind(data["type"] if isinstance(data.get("type"), str) else "")
     text = data.get("text") or data.get("message") or data.get("name") or ""
     if kind is Kind.USAGE:
-        spoken, heard = (int(_amount(data.get(name)) or 0) for name in ("input_tokens", "output_tokens"))
-        return AgentEvent(kind, usage=Usage(spoken, heard, _amount(data.get("cost"))))
-    resets_at = _amount(data.get("resets_at"))
+        spoken, heard = (int(amount(data.get(name)) or 0) for name in ("input_tokens", "output_tokens"))
+        return AgentEvent(kind, usage=Usage(spoken, heard, amount(data.get("cost"))))
+    resets_at = amount(data.get("resets_at"))
     known = resets_at is not None and resets_at < _FAR
     return AgentEvent(
         kind, clean_text(str(text)), resets_at=resets_at if known else None, is_error=bool(data.get("is_error"))
     )
 
 
-def _amount(value: object) -> float | None:
+def amount(value: object) -> float | None:
     """A number that can be counted with."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0 <= value < math.inf else None
+    try:
+        return float(value) if 0 <= value < math.inf else None
+    except OverflowError:
+        return None

@@ -1,49 +1,67 @@
-"""The agents that Ralph knows, and making one ready to start."""
+"""The agents that Ralph knows, and which of them do the turns of a run."""
 
 import difflib
+import importlib
+import os
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ralph.agents.agent import Agent, EventLines, PlainText
+from ralph.agents.agent import Agent, Known, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents import scenario, scenario_reader
-from ralph.documents.run_record import AgentSpec
+from ralph.documents.config import AgentSettings, Config
+from ralph.documents.run_record import AgentSpec, Crew
 from ralph.store.files import read_limited
 
-KNOWN = {
+ADAPTERS = {
+    "claude": ("ralph.agents.claude", "Claude"),
+    "codex": ("ralph.agents.codex", "Codex"),
+    "gemini": ("ralph.agents.gemini", "Gemini"),
+}
+"""The agent programs, in the order in which they are looked for where none is named."""
+OTHERS = {
     "scripted": "plays a scenario file (--scenario FILE); needs no model",
     "command": "any program (--agent-command): prompt on stdin, works in the workspace",
 }
 _SCENARIO_LIMIT = 1024 * 1024
 
 
-def choose(name: str | None, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
-    """The agent that the options ask for, or an error that says what to write."""
-    if command is not None:
-        if name not in (None, "command"):
-            raise UsageError(f"--agent {name} and --agent-command exclude each other", todo="give one of them")
-        return _command(command)
-    if name is None and scenario_file is None:
-        raise AgentUnavailableError(
-            "no agent was named",
-            todo="give --agent-command 'PROGRAM ...', or try --agent scripted --scenario FILE; `ralph doctor` lists them",
-        )
-    name = name or "scripted"
-    if name == "command":
-        raise UsageError("--agent command needs the program", todo="give --agent-command 'PROGRAM ...'")
-    if name not in KNOWN:
-        near = difflib.get_close_matches(name, KNOWN, 1)
-        guess = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"unknown agent {name!r}", todo=f"{guess}known are {', '.join(KNOWN)}")
-    if scenario_file is None:
-        raise UsageError(
-            "the scripted agent needs a scenario", todo="give --scenario FILE (see docs/scripted-agent.md)"
-        )
-    path = (cwd / scenario_file).resolve()
-    read_scenario(path)
-    return AgentSpec("scripted", scenario=str(path))
+def crew(config: Config, names: tuple[str, ...], command: str | None, scenario_file: str | None, cwd: Path) -> Crew:
+    """Who does the turns: what the options say, else what the settings do, else the first agent that is there."""
+    if names or command is not None or scenario_file is not None:
+        chain = tuple(_named(name, command, scenario_file, cwd) for name in names or ("",))
+    elif config.agents:
+        chain = tuple(_settled(one) for one in config.agents)
+    elif config.agent or config.agent_command or config.scenario:
+        chain = (_named(config.agent or "", config.agent_command, config.scenario, cwd),)
+    else:
+        chain = (_first_there(),)
+    roles = {role: (_settled(asked, chain[0]), *chain[1:]) for role, asked in config.roles.items()}
+    escalation = _settled(config.escalate, chain[0]) if config.escalate else None
+    after = config.escalate.after if config.escalate else 2
+    return Crew(_available(chain), {role: _available(order) for role, order in roles.items()}, escalation, after)
+
+
+def make(spec: AgentSpec, prices: Mapping[str, tuple[float, ...]] | None = None) -> Agent:
+    """The agent, ready to be started."""
+    if spec.kind == "scripted":
+        words = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
+        return Scripted("scripted", words)
+    if spec.kind == "command":
+        return Program(spec.label, spec.command)
+    return known(spec.kind, spec.command[0] if spec.command else "", prices or {})
+
+
+def known(name: str, program: str = "", prices: Mapping[str, tuple[float, ...]] | None = None) -> Known:
+    """The adapter of an agent program that Ralph knows."""
+    module, adapter = ADAPTERS[name]
+    agent: Known = getattr(importlib.import_module(module), adapter)(program or name, prices or {})
+    return agent
 
 
 def read_scenario(path: Path) -> scenario.Scenario:
@@ -59,15 +77,91 @@ def read_scenario(path: Path) -> scenario.Scenario:
     return scenario_reader.parse(text, str(path))
 
 
-def make(spec: AgentSpec) -> Agent:
-    """The agent, ready to be started."""
-    if spec.kind == "scripted":
-        command = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
-        return Agent("scripted", command, EventLines(), announces_end=True)
-    return Agent(spec.label, spec.command, PlainText(), announces_end=False)
+def _named(name: str, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
+    """The agent that is asked for by its name, a program or a scenario."""
+    if command is not None:
+        if name not in ("", "command"):
+            raise UsageError(f"--agent {name} and --agent-command exclude each other", todo="give one of them")
+        return _program(command)
+    name = name or "scripted"
+    if name == "command":
+        raise UsageError("--agent command needs the program", todo="give --agent-command 'PROGRAM ...'")
+    if name == "scripted":
+        if scenario_file is None:
+            raise UsageError(
+                "the scripted agent needs a scenario", todo="give --scenario FILE (see docs/scripted-agent.md)"
+            )
+        path = (cwd / scenario_file).resolve()
+        read_scenario(path)
+        return AgentSpec("scripted", scenario=str(path))
+    if scenario_file is not None:
+        raise UsageError(f"--agent {name} plays no scenario", todo="give --scenario with --agent scripted")
+    return AgentSpec(_known_name(name))
 
 
-def _command(text: str) -> AgentSpec:
+def _known_name(name: str) -> str:
+    if name in ADAPTERS:
+        return name
+    near = difflib.get_close_matches(name, (*ADAPTERS, *OTHERS), 1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"unknown agent {name!r}", todo=f"{guess}known are {', '.join((*ADAPTERS, *OTHERS))}")
+
+
+def _settled(asked: AgentSettings, default: AgentSpec | None = None) -> AgentSpec:
+    """The agent of a section of the settings; what it does not say is as in the default."""
+    if asked.agent is None and default is None:
+        raise UsageError("an entry of `agents` names no agent", where="ralph.yml", todo="write `agent: claude`")
+    spec = AgentSpec(_known_name(asked.agent)) if asked.agent else default or AgentSpec("")
+    given: dict[str, Any] = {
+        "model": asked.model,
+        "arguments": asked.args,
+        "environment": asked.env,
+        "command": (asked.program,) if asked.program else (),
+        "without_tools": asked.without_tools,
+    }
+    return replace(spec, **{name: value for name, value in given.items() if value})
+
+
+def _available(chain: Iterable[AgentSpec]) -> tuple[AgentSpec, ...]:
+    """Those whose program is there; an error where it is none."""
+    order = tuple({spec.label: spec for spec in chain}.values())
+    there = tuple(spec for spec in order if spec.kind not in ADAPTERS or _found(spec))
+    if there:
+        return there
+    spec = order[0]
+    raise AgentUnavailableError(
+        f"the program of {spec.kind} was not found",
+        where=spec.command[0] if spec.command else "PATH",
+        todo=f"install it with `{known(spec.kind).install}`, or name another agent; `ralph doctor` lists them",
+    )
+
+
+def _found(spec: AgentSpec) -> bool:
+    return shutil.which(spec.command[0] if spec.command else known(spec.kind).program) is not None
+
+
+def installed() -> Iterator[tuple[str, Known]]:
+    """The known agents whose program is on the PATH, in the order of preference."""
+    for name in ADAPTERS:
+        agent = known(name)
+        if shutil.which(agent.program):
+            yield name, agent
+
+
+def _first_there() -> AgentSpec:
+    """The first agent on this machine, one that is signed in before others."""
+    there = list(installed())
+    signed_in = [name for name, agent in there if agent.sign_in(os.environ, Path.home())[0] is not False]
+    if names := [*signed_in, *(name for name, _ in there)]:
+        return AgentSpec(names[0])
+    ways = "; ".join(f"{name}: `{known(name).install}`" for name in ADAPTERS)
+    raise AgentUnavailableError(
+        "no agent was named, and none was found on this machine",
+        todo=f"install one ({ways}), or give --agent-command 'PROGRAM ...', or try --scenario FILE; `ralph doctor` lists them",
+    )
+
+
+def _program(text: str) -> AgentSpec:
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import click
 
@@ -94,15 +95,36 @@ def _configuration(project: Project) -> Finding:
 
 
 def _agents(project: Project) -> Iterator[Finding]:
-    for name, what in registry.KNOWN.items():
+    for name in registry.ADAPTERS:
+        yield _agent(name)
+    for name, what in registry.OTHERS.items():
         yield Finding("agent", True, f"{name}: {what}")
     try:
-        config = load_config(project.root)
-        if config.agent or config.agent_command or config.scenario:
-            spec = registry.choose(config.agent, config.agent_command, config.scenario, project.root)
-            yield Finding("agent", True, f"this project uses {spec.label}")
+        crew = registry.crew(load_config(project.root), (), None, None, project.root)
+        yield Finding("agent", True, f"this project uses {', then '.join(spec.label for spec in crew.chain)}")
     except RalphError as error:
         yield Finding("agent", False, error.what.replace("\n", "; "), error.todo)
+
+
+def _agent(name: str) -> Finding:
+    """One agent program: found, its version, signed in as far as can be told, what it can do."""
+    agent = registry.known(name)
+    path = shutil.which(agent.program)
+    if path is None:
+        return Finding("agent", True, f"{name}: not installed (`{agent.install}`)")
+    signed_in, how = agent.sign_in(os.environ, Path.home())
+    state = {True: f"signed in ({how})", False: "not signed in", None: "whether it is signed in cannot be told offline"}
+    can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
+    told = f"{name}: {_version(path)}, {state[signed_in]}; can: {', '.join(can)}"
+    return Finding("agent", signed_in is not False, told, how if signed_in is False else "")
+
+
+def _version(path: str) -> str:
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not tell its version"
+    return (said.stdout.strip().splitlines() or ["no version"])[0][:60]
 
 
 def _runs(project: Project) -> Iterator[Finding]:

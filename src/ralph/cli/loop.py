@@ -1,6 +1,7 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
 import difflib
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -11,13 +12,14 @@ from pathlib import Path
 import click
 
 from ralph.agents import registry
+from ralph.agents.agent import Call
 from ralph.cli.console import here, json_option, positive, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
-from ralph.documents.run_record import AgentSpec, LoopSettings, RunRecord, TurnLimits
+from ralph.documents.run_record import AgentSpec, Crew, LoopSettings, RunRecord, TurnLimits
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
@@ -59,7 +61,16 @@ from ralph.workflows.loop.state import OnStuck, Phase
 @click.option("--reflector", is_flag=True, help="Have a turn of its own reflect on every failed iteration.")
 @click.option("--no-recall", is_flag=True, help="Do not tell the agent what loops before this one learned.")
 @click.option("--commit/--no-commit", "commits", default=None, help="Commit every iteration on the current branch.")
-@click.option("--agent", help="The agent: scripted, or command with --agent-command.")
+@click.option(
+    "--agent", "agents", multiple=True, help="The agent: claude, codex, gemini, ...; again for one that takes over."
+)
+@click.option("--model", default="", help="The model that the agent uses, by the name that it gives it.")
+@click.option(
+    "--agent-arg", "agent_args", multiple=True, metavar="ARG", help="A further argument for the agent's program."
+)
+@click.option(
+    "--no-sub-agents", is_flag=True, help="Keep the agent from starting agents of its own, where it can be kept."
+)
 @click.option("--agent-command", help="Any program as the agent: prompt on stdin, working in this directory.")
 @click.option("--scenario", help="The scenario file of the scripted agent.")
 @click.option("--max-iterations", type=int, help="Iterations at most (10).")
@@ -89,7 +100,10 @@ def command(
     reflector: bool,
     no_recall: bool,
     commits: bool | None,
-    agent: str | None,
+    agents: tuple[str, ...],
+    model: str,
+    agent_args: tuple[str, ...],
+    no_sub_agents: bool,
     agent_command: str | None,
     scenario: str | None,
     max_iterations: int | None,
@@ -120,7 +134,8 @@ def command(
     task = sys.stdin.read() if task == "-" else task
     _refuse_blank(task)
     asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
-    spec = _agent(config, agent, agent_command, scenario)
+    crew = _crew(project, config, agents, agent_command, scenario)
+    crew = _with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
     limits = Limits(
         positive("--max-iterations", max_iterations, config.limits.iterations),
         _seconds(positive("--timeout", timeout, config.limits.minutes)),
@@ -158,7 +173,7 @@ def command(
             task=task,
             criterion=asked.text,
             checks=asked.checks,
-            agent=spec,
+            crew=crew,
             created_at=time.time(),
             workspace=workspace,
             branch=branch,
@@ -167,14 +182,16 @@ def command(
             snapshots=snapshots,
             allowed=_allowed(allow, because),
             push=config.push,
+            most_steps=config.max_steps,
+            prices=config.prices,
             loop=loop,
         )
 
     if dry_run:
         return show_plan(project, record("000000-000000", ".", ""), asked.notes, as_json=as_json)
-    ask_consent(project, config, spec, yes=yes)
+    ask_consent(project, config, crew, yes=yes)
     run, notices = create_run(project, record, in_worktree=worktree)
-    notices = (*notices, *asked.notes, *_notices(project, spec, limits, record(run.id, ".", "")))
+    notices = (*notices, *asked.notes, *_notices(project, limits, record(run.id, ".", "")))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
     except RalphError:
@@ -183,14 +200,15 @@ def command(
         raise
 
 
-def ask_consent(project: Project, config: Config, spec: AgentSpec, *, yes: bool) -> None:
-    """Say once in every project what the agent may do, and have a person agree."""
-    if yes or config.permissions == "full-auto" or has_consent(project.root, spec.label):
+def ask_consent(project: Project, config: Config, crew: Crew, *, yes: bool) -> None:
+    """Say once in every project what the agents may do, and have a person agree."""
+    new = [label for label in crew.everyone if not has_consent(project.root, label)]
+    if yes or config.permissions == "full-auto" or not new:
         return
     push = "may push to remotes" if config.push else "cannot push to remotes"
     click.echo(
-        f"The agent `{spec.label}` will run without asking: it can read and change every file you can,\n"
-        f"run any program, and {push}.\n"
+        f"To be started without asking: {', '.join(f'`{label}`' for label in new)}. Such an agent can read and change\n"
+        f"every file you can, run any program, and {push}.\n"
         f"Its changes in {project.root} are recorded after every turn; `ralph undo` takes them back.",
         err=True,
     )
@@ -202,7 +220,8 @@ def ask_consent(project: Project, config: Config, spec: AgentSpec, *, yes: bool)
         )
     if not click.confirm("Go ahead?", err=True):
         raise click.Abort
-    give_consent(project.root, spec.label)
+    for label in new:
+        give_consent(project.root, label)
 
 
 def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
@@ -224,7 +243,10 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
     for note in notes:
         click.echo(f"  note: {note}")
     click.echo(f"Type:       {record.loop.type}")
-    click.echo(f"Agent:      {record.agent.label}")
+    for label, spec in record.crew.everyone.items():
+        agent = registry.make(spec, record.prices)
+        words = agent.command(Call(project.root, spec.model, spec.arguments, limits.cost, record.most_steps))
+        click.echo(f"Agent:      {label}: {shlex.join(words)} < prompt")
     click.echo(f"Root:       {project.root}")
     click.echo(f"Worst case: {worst}")
     for name, value in (*asdict(limits).items(), *asdict(record.turn_limits).items()):
@@ -233,10 +255,29 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
     return 0
 
 
-def _agent(config: Config, agent: str | None, agent_command: str | None, scenario: str | None) -> AgentSpec:
-    if agent is None and agent_command is None and scenario is None:
-        return registry.choose(config.agent, config.agent_command, config.scenario, here().root)
-    return registry.choose(agent, agent_command, scenario, Path.cwd())
+def _crew(
+    project: Project, config: Config, agents: tuple[str, ...], agent_command: str | None, scenario: str | None
+) -> Crew:
+    """Who does the turns; a scenario of the settings is beside them, one of an option where we are."""
+    named = agents or agent_command is not None or scenario is not None
+    return registry.crew(config, agents, agent_command, scenario, Path.cwd() if named else project.root)
+
+
+def _with_options(crew: Crew, model: str, arguments: tuple[str, ...], *, no_sub_agents: bool) -> Crew:
+    """The crew with what options say of its first agent, and of all where it is about what they may do."""
+
+    def one(spec: AgentSpec, *, first: bool) -> AgentSpec:
+        without = ("sub-agents",) if no_sub_agents else ()
+        return replace(
+            spec,
+            model=model if model and first else spec.model,
+            arguments=(*spec.arguments, *(arguments if first else ())),
+            without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))),
+        )
+
+    roles = {role: tuple(one(spec, first=False) for spec in order) for role, order in crew.roles.items()}
+    chain = tuple(one(spec, first=number == 0) for number, spec in enumerate(crew.chain))
+    return replace(crew, chain=chain, roles=roles)
 
 
 def _criterion(text: str, timeout: float, root: Path) -> Criterion:
@@ -287,7 +328,7 @@ def _refuse_unworkable(project: Project, loop: LoopSettings, *, snapshots: bool,
         )
 
 
-def _notices(project: Project, spec: AgentSpec, limits: Limits, record: RunRecord) -> Iterator[str]:
+def _notices(project: Project, limits: Limits, record: RunRecord) -> Iterator[str]:
     """What a person may not expect."""
     allowed, loop = record.allowed, record.loop
     if note := too_few(TaskType(loop.type), limits.iterations):
@@ -298,8 +339,14 @@ def _notices(project: Project, spec: AgentSpec, limits: Limits, record: RunRecor
         yield f"agent and checks work in {project.root}, the root of the project"
     for rule, reason in allowed.items():
         yield f"the rule {rule} is lifted: {reason}"
-    if spec.kind == "command" and (limits.cost or limits.tokens):
-        yield "this agent reports neither cost nor tokens: the limits on them cannot hold"
+    for label, spec in record.crew.everyone.items():
+        can = registry.make(spec).abilities
+        if (limits.cost and not can.cost and not can.tokens) or (limits.tokens and not can.tokens):
+            yield f"{label} reports neither cost nor tokens: the limits on them cannot hold"
+        if spec.without_tools and not can.tool_limits:
+            yield f"{label} cannot be kept from using {', '.join(spec.without_tools)}"
+        if record.most_steps and not can.step_limit:
+            yield f"{label} has no limit of steps: max_steps does not hold for it"
 
 
 def _allowed(rules: tuple[str, ...], because: str | None) -> dict[str, str]:

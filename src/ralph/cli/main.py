@@ -20,6 +20,7 @@ COMMANDS = {
     "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),
     "abort": ("ralph.cli.abort", "End a run for good; files stay as they are, or go back with --revert."),
     "report": ("ralph.cli.report", "Show the completion report of a run."),
+    "cost": ("ralph.cli.cost", "Print what a run cost: by turn, role and agent."),
     "diff": ("ralph.cli.diff", "Show what a run changed."),
     "undo": ("ralph.cli.undo", "Take back the last change that a run made to the files."),
     "restore": ("ralph.cli.restore", "Bring the files back as an iteration left them, the best one for example."),

@@ -49,7 +49,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "alive": alive,
         "task": record.task,
         "criterion": record.criterion,
-        "agent": record.agent.label,
+        "agent": ", ".join(spec.label for spec in record.crew.chain),
         "workspace": record.workspace,
         "branch": record.branch,
         "max_iterations": record.limits.iterations,

@@ -192,6 +192,7 @@ def _turn_ended(entry: TurnEnded) -> list[str]:
     lines = ["  " + " · ".join(facts)]
     if result.error and result.end is not TurnEnd.STOPPED:
         lines.append(f"  {result.error}")
+    lines += [f"  DENIED: {denied}" for denied in result.denied[:5]]
     if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
     if not entry.counts or entry.retry_at is not None:

@@ -11,10 +11,34 @@ class Kind(StrEnum):
 
     TEXT = "text"
     TOOL = "tool"
+    """It uses a tool."""
+    TOOL_RESULT = "tool-result"
     USAGE = "usage"
+    """Tokens and money since the last time it told."""
+    SESSION = "session"
+    """The conversation that it is in, by which it can be continued."""
     LIMIT = "limit"
+    """It ran into a rate or usage limit of its provider."""
+    RETRY = "retry"
+    """It tries something again by itself."""
+    DENIED = "denied"
+    """It was not allowed to do something."""
     ERROR = "error"
     RESULT = "result"
+    """It has ended its turn; `is_error` says how."""
+
+
+class Failure(StrEnum):
+    """Why an agent failed: what follows depends on it."""
+
+    LIMIT = "limit"
+    """A rate or usage limit: wait for its end, or take another agent."""
+    OVERLOAD = "overload"
+    """The provider is overloaded, or the network is: try again later."""
+    ACCESS = "access"
+    """Not signed in, no key, or a wrong setting: only a person can help."""
+    AGENT = "agent"
+    """Anything else."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +47,12 @@ class AgentEvent:
 
     kind: Kind
     text: str = ""
+    """What it says; of a tool its name and what it is given, of a denial the command that was denied."""
     usage: Usage = field(default_factory=Usage)
     resets_at: float | None = None
     is_error: bool = False
+    session: str = ""
+    failure: Failure | None = None
 
 
 _CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}

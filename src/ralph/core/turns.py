@@ -17,6 +17,8 @@ class TurnEnd(StrEnum):
     """The agent crashed, exited with an error or told of one."""
     LIMITED = "limited"
     """The agent ran into a rate or usage limit of its provider."""
+    OVERLOADED = "overloaded"
+    """The provider or the network did not answer as it should."""
     IDLE = "idle"
     """No output for longer than the idle limit; ended."""
     WALL = "wall"
@@ -26,7 +28,7 @@ class TurnEnd(StrEnum):
     STOPPED = "stopped"
     """Ended because a person said so."""
     UNAVAILABLE = "unavailable"
-    """The agent program could not be started at all."""
+    """The agent program could not be started at all, is not signed in, or was given a setting that it refuses."""
     INTERRUPTED = "interrupted"
     """Its keeper died with it, or the engine was told to go: nothing is known but the tree it left."""
 
@@ -45,6 +47,8 @@ class TurnRequest:
     """The name of the contract that `result.json` must fulfil; empty where none is taken."""
     answer_required: bool = False
     """Whether a turn without a valid `result.json` has failed."""
+    failures: int = 0
+    """How often in a row this kind of work has come to nothing, for whoever picks the agent."""
     task: str = ""
     inbox: Mapping[str, str] = field(default_factory=dict)
     """Files to lay into the inbox, by name."""
@@ -96,6 +100,10 @@ class TurnResult:
     """When the provider's limit is over, where the agent told."""
     survivors: int = 0
     """Processes that had to be ended after the agent itself was gone."""
+    session: str = ""
+    """The agent's own name for the conversation, by which it can go on with it."""
+    denied: tuple[str, ...] = ()
+    """What the agent was not allowed to do."""
     change: Change | None = None
 
     @property
@@ -115,3 +123,9 @@ class Turn:
     """US dollars it may use, for agents that take a budget."""
     repair: tuple[str, ...] = ()
     """What was wrong with the last answer, where this turn only has to mend that."""
+    agent: str = ""
+    """The label of the agent that does it."""
+    session: str = ""
+    """The conversation to go on with, where the agent can."""
+    before: Usage = field(default_factory=Usage)
+    """What that conversation has used already."""

@@ -1,9 +1,9 @@
 """`ralph.yml`: the project's own settings. Options on the command line win over it."""
 
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -16,6 +16,25 @@ DEEPEST = 50
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AgentSettings(_Section):
+    """One agent, and how it is started."""
+
+    agent: str | None = Field(default=None, description="its name: `claude`, `codex`, `gemini`")
+    model: str = Field(default="", description="the model that it uses, by the name that it gives it")
+    args: tuple[str, ...] = Field(default=(), description="further arguments for its program")
+    env: dict[str, str] = Field(default={}, description="further variables for its environment; no secrets")
+    program: str = Field(default="", description="its program, where that is not on the PATH")
+    without_tools: tuple[str, ...] = Field(
+        default=(), description="tools that it may not use, by its own names; `sub-agents` where it can start others"
+    )
+
+
+class EscalationSettings(AgentSettings):
+    """Who takes over where the usual agent gets nowhere."""
+
+    after: int = Field(default=2, ge=1, description="iterations without progress, or failed tries, before that")
 
 
 class LimitSettings(_Section):
@@ -58,6 +77,20 @@ class Config(_Section):
     """All settings."""
 
     agent: str | None = Field(default=None, description="the agent that does the turns")
+    agents: tuple[AgentSettings, ...] = Field(
+        default=(), description="several, in the order of preference: the next one takes over while one is limited"
+    )
+    roles: dict[str, AgentSettings] = Field(
+        default={},
+        description="another agent or model for a role: `implementer`, `test-engineer`, `debugger`, `reflector`",
+    )
+    escalate: EscalationSettings | None = Field(
+        default=None, description="who takes over where the usual agent gets nowhere"
+    )
+    prices: dict[str, tuple[float, float, float]] = Field(
+        default={}, description="US dollars for a million tokens, by model: in, cached, out"
+    )
+    max_steps: int | None = Field(default=None, ge=1, description="how often an agent may ask its model in one turn")
     agent_command: str | None = Field(default=None, description="any program as the agent")
     scenario: str | None = Field(default=None, description="the scenario file of the scripted agent")
     limits: LimitSettings = LimitSettings()
@@ -70,6 +103,13 @@ class Config(_Section):
         default="ask", description="`full-auto` says that agents may act here without being asked about"
     )
     retention: RetentionSettings = RetentionSettings()
+
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """A name alone stands for the agent of that name."""
+        value = [value] if isinstance(value, str) else value
+        return [{"agent": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
 
 def parse(text: str, name: str) -> Config:
@@ -119,5 +159,12 @@ def _line(path: list[str], data: CommentedMap) -> int:
 def _known(path: list[str]) -> list[str]:
     model: Any = Config
     for part in path:
-        model = model.model_fields[part].annotation
+        model = _section(model.model_fields[part].annotation) if part in model.model_fields else model
     return list(model.model_fields)
+
+
+def _section(kind: Any) -> Any:
+    """The section that a setting holds: itself, or the one in its lists, tables and alternatives."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for one in get_args(kind) if (found := _section(one)) is not _Section), _Section)

@@ -17,15 +17,42 @@ class AgentSpec:
     """Which agent does the turns, and how it is started."""
 
     kind: str
-    """`scripted`, or `command` for any program."""
+    """The name of an agent that Ralph knows, `scripted`, or `command` for any program."""
     command: tuple[str, ...] = ()
+    """The words of any program; of a known agent its program alone, where it is not the usual one."""
     scenario: str = ""
     """The scenario file of the scripted agent, as an absolute path."""
+    model: str = ""
+    arguments: tuple[str, ...] = ()
+    """Further arguments for its program."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for its environment; never secrets, for this is written down."""
+    without_tools: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """What people are told."""
-        return " ".join(self.command) if self.kind == "command" else self.kind
+        """What people are told, and what it is known by in the journal."""
+        name = " ".join(self.command) if self.kind == "command" else self.kind
+        return f"{name} ({self.model})" if self.model else name
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who does the turns: the agents in the order in which they are preferred, for all roles or for one."""
+
+    chain: tuple[AgentSpec, ...]
+    roles: Mapping[str, tuple[AgentSpec, ...]] = field(default_factory=dict)
+    escalation: AgentSpec | None = None
+    """Who takes over where others failed."""
+    escalate_after: int = 2
+    """After so many failures in a row."""
+
+    @property
+    def everyone(self) -> dict[str, AgentSpec]:
+        """All agents by their labels."""
+        helpers = (self.escalation,) if self.escalation else ()
+        chains = (self.chain, *self.roles.values(), helpers)
+        return {spec.label: spec for chain in chains for spec in chain}
 
 
 @dataclass(frozen=True)
@@ -66,7 +93,7 @@ class RunRecord:
     task: str
     criterion: str
     checks: tuple[Check, ...]
-    agent: AgentSpec
+    crew: Crew
     created_at: float
     workspace: str = "."
     """The directory in which turns act, relative to the root."""
@@ -79,6 +106,10 @@ class RunRecord:
     """Rules of the guards that a person lifted for this run, with the reason."""
     push: bool = False
     """Whether agents may push to remote repositories."""
+    most_steps: int | None = None
+    """How often an agent may ask its model in one turn, where it can be limited."""
+    prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """US dollars for a million tokens by model (in, cached, out), where the user knows better."""
     loop: LoopSettings = field(default_factory=LoopSettings)
     schema: int = SCHEMA
 

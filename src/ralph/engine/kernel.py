@@ -7,7 +7,7 @@ policies beside it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, assert_never
 
@@ -41,9 +41,10 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.activity import Activity
-from ralph.engine.ledger import Ledger, Work
+from ralph.engine.ledger import Ledger, Work, rests_until
 from ralph.engine.ports import Checker, Clock, Committer, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
 from ralph.engine.retry import retry_after
+from ralph.engine.roster import NEVER, Roster
 
 Happening = TurnEnded | ChecksEnded | WorkCommitted
 """What the kernel waits for."""
@@ -72,7 +73,7 @@ class Start:
     """How this engine takes the run up."""
 
     entry: RunStarted
-    agent: str
+    roster: Roster
     limits: Limits
     """The limits from here on: those of the journal, or what a resume grants."""
     unwritten: tuple[Record, ...] = ()
@@ -253,7 +254,7 @@ class Kernel(Generic[S]):
         stop = None
         for event in events:
             self._commit(self._accounted(event))
-            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE:
+            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE and event.retry_at is None:
                 stop = Stop(Outcome.AGENT_UNAVAILABLE, event.result.error)
         return stop
 
@@ -299,8 +300,13 @@ class Kernel(Generic[S]):
         """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
         errors = work.broken.result.answer_errors if work.broken else ()
         if work.open:
-            return self._enter(Turn(work.open.turn, work.open.attempt, request, repair=errors))
+            last = work.last.result.session if work.last else ""
+            before = work.used.get(last, Usage())
+            adopted = Turn(work.open.turn, work.open.attempt, request, None, errors, work.open.agent, "", before)
+            return self._enter(adopted)
         ledger = self.ledger
+        agent, _ = self._pick(request, work)
+        session = _session(work) if work.agent == agent else ""
         number, reserved = ledger.turns + 1, ledger.estimate(request.role)
         budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
         self._journal(
@@ -309,13 +315,20 @@ class Kernel(Generic[S]):
                 request.key,
                 request.role,
                 work.attempt,
-                self._start.agent,
+                agent,
                 reserved,
                 repair=bool(errors),
                 counts=request.counts,
             )
         )
-        return self._enter(Turn(number, work.attempt, request, budget, errors))
+        before = work.used.get(session, Usage())
+        return self._enter(Turn(number, work.attempt, request, budget, errors, agent, session, before))
+
+    def _pick(self, request: TurnRequest, work: Work, resting: Mapping[str, float] | None = None) -> tuple[str, float]:
+        """Who does the next turn for some work, and when."""
+        failures = max(request.failures, work.attempt - 1)
+        now = self.world.clock.now()
+        return self._start.roster.pick(request.role, failures, self.ledger.resting if resting is None else resting, now)
 
     def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())
@@ -345,10 +358,27 @@ class Kernel(Generic[S]):
             return replace(ended, retry_at=now, retry_reason=why, repair=True)
         if broken and request.answer_required:
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
-        retry = retry_after(result, attempt=work.attempt, interruptions=work.interruptions, now=now)
+        if until := rests_until(result, now):
+            return self._handed_on(replace(ended, result=result), work, turn, request, until)
+        retry = retry_after(
+            result,
+            attempt=work.attempt,
+            interruptions=work.interruptions,
+            overloads=work.overloads,
+            chance=turn.number * 0.618 % 1,
+            now=now,
+        )
         if retry is None:
             return replace(ended, result=result)
         return replace(ended, result=result, retry_at=retry.at, retry_reason=retry.reason)
+
+    def _handed_on(self, ended: TurnEnded, work: Work, turn: Turn, request: TurnRequest, until: float) -> TurnEnded:
+        """What follows where an agent cannot be used for a while: another takes over, or it is waited for."""
+        agent, at = self._pick(request, work, {**self.ledger.resting, turn.agent: until})
+        if at == NEVER:
+            return ended
+        waits = "waiting for the provider's limit" if agent == turn.agent else f"{agent} takes over from {turn.agent}"
+        return replace(ended, retry_at=at, retry_reason=waits)
 
     def _accounted(self, event: Happening) -> Happening:
         """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
@@ -426,6 +456,13 @@ _ACTIONS = {
 
 def _aborted(signal: Signal) -> Stop:
     return Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
+
+
+def _session(work: Work) -> str:
+    """The conversation that a turn goes on with: to mend its answer, or after it was interrupted."""
+    last = work.last
+    goes_on = last is not None and (last is work.broken or last.result.end is TurnEnd.INTERRUPTED)
+    return last.result.session if last and goes_on else ""
 
 
 def limit_reason(reached: Outcome, limits: Limits) -> str:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import LimitExtended, Record, RunStarted, SnapshotTaken, TurnStarted
 from ralph.core.events import ChecksEnded, RunEnded, SignalTaken, TurnEnded
-from ralph.core.limits import Limits, Spent
+from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import TurnEnd
-from ralph.engine.retry import MOST_INTERRUPTIONS
+from ralph.core.turns import TurnEnd, TurnResult
+from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
+from ralph.engine.roster import NEVER
 
 _REMEMBERED_COSTS = 5
 
@@ -21,6 +22,9 @@ class Work:
 
     attempt: int = 1
     interruptions: int = 0
+    overloads: int = 0
+    agent: str = ""
+    """Who did the last turn."""
     counts: bool = False
     """Whether it is an iteration."""
     open: TurnStarted | None = None
@@ -30,6 +34,8 @@ class Work:
     """The last turn that ended without settling the work."""
     broken: TurnEnded | None = None
     """The turn whose answer is being repaired."""
+    used: dict[str, Usage] = field(default_factory=dict)
+    """What each conversation has used."""
 
 
 @dataclass
@@ -46,6 +52,8 @@ class Ledger:
     taken: set[tuple[str, str]] = field(default_factory=set)
     """Signals that were acted on; one that is still in the mailbox only has to be filed."""
     snapshots: int = 0
+    resting: dict[str, float] = field(default_factory=dict)
+    """Until when an agent cannot be used, by its label."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
     ended: RunEnded | None = None
     started: RunStarted | None = None
@@ -66,14 +74,15 @@ class Ledger:
                 self.started = self.started or entry
                 self.ended = None
                 self.paused = False
+                self.resting = {label: until for label, until in self.resting.items() if until != NEVER}
             case LimitExtended(limits=limits):
                 self.limits = limits
             case TurnStarted() as entry:
                 work = self.work.setdefault(entry.key, Work())
-                work.open, work.opened_at, work.counts = entry, record.at, entry.counts
+                work.open, work.opened_at, work.counts, work.agent = entry, record.at, entry.counts, entry.agent
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
-                self._end_turn(entry)
+                self._end_turn(entry, record.at)
             case SnapshotTaken():
                 self.snapshots += 1
             case ChecksEnded(spent=spent):
@@ -88,8 +97,10 @@ class Ledger:
             case _:
                 pass
 
-    def _end_turn(self, entry: TurnEnded) -> None:
+    def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
+        if entry.key in self.work and (until := rests_until(entry.result, at)):
+            self.resting[self.work[entry.key].agent] = until
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
         if entry.retry_at is None and entry.result.end is not TurnEnd.STOPPED:
@@ -97,11 +108,15 @@ class Ledger:
             return
         work = self.work.setdefault(entry.key, Work())
         work.open, work.last = None, entry
+        if session := entry.result.session:
+            work.used[session] = work.used.get(session, Usage()) + entry.result.usage
         if entry.repair:
             work.broken = entry
         elif entry.result.end is TurnEnd.INTERRUPTED and work.interruptions < MOST_INTERRUPTIONS:
             work.interruptions += 1
-        elif entry.result.end is not TurnEnd.LIMITED:
+        elif entry.result.end is TurnEnd.OVERLOADED:
+            work.overloads += 1
+        elif entry.result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             work.attempt += 1
             work.broken = None if entry.result.answer_errors else work.broken
 
@@ -128,3 +143,14 @@ class Ledger:
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""
         return replace(self.spent, active_seconds=round(self.spent.active_seconds + seconds, 3))
+
+
+def rests_until(result: TurnResult, at: float) -> float | None:
+    """Until when the agent of such a turn cannot be used; None where it can."""
+    match result.end:
+        case TurnEnd.LIMITED:
+            return result.resets_at if result.resets_at and result.resets_at > at else at + LIMIT_WAIT
+        case TurnEnd.UNAVAILABLE:
+            return NEVER
+        case _:
+            return None

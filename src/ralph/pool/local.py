@@ -4,19 +4,19 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ralph.agents import keeper_client
-from ralph.agents.agent import Agent
+from ralph.agents.agent import Agent, Call
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
 from ralph.core.codec import dump
 from ralph.core.errors import StateError
 from ralph.core.ids import turn_name
-from ralph.core.stream import AgentEvent
+from ralph.core.stream import AgentEvent, Failure
 from ralph.core.turns import Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.run_record import RunRecord
@@ -48,20 +48,23 @@ class LocalTurns:
     workspace: Path
     desk: Desk
     keeper: Keeper
-    agent: Agent
-    repair_template: str
+    agents: Mapping[str, Agent]
+    """Who may do a turn, by label."""
+    templates: Mapping[str, str]
+    """The prompts of turns that go on with another: `repair` and `continue`."""
     environment: Mapping[str, str]
     hidden: tuple[str, ...] = ()
     """Secrets that must not be written anywhere."""
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended, and return what came of it."""
-        directory = self._directory(turn)
+        directory, agent = self._directory(turn), self.agents[turn.agent]
+        call = self._call(turn)
         if not (directory / "turn.json").exists():
-            self._prepare(turn, directory)
-        tail = Tail(directory / "stdout", self.agent.reader, watch)
+            self._prepare(turn, directory, agent.command(call))
+        tail = Tail(directory / "stdout", agent.reader(call, turn.before), watch)
         try:
-            ended = await self.keeper.run(self._job(turn, directory), tail.poll)
+            ended = await self.keeper.run(self._job(turn, directory, agent, call), tail.poll)
         except Lost:
             end_marked(TURN_MARK, self._mark(turn))
             started_at, seen_at = _life_of(directory)
@@ -69,7 +72,7 @@ class LocalTurns:
         account = tail.finish() if ended.printed("stdout") else tail.account
         self.desk.file(directory)
         answer, errors = self._answer(turn, directory, account.text)
-        end = self._end(ended, account)
+        end = _end(agent, ended, account, _end_of(directory / "stderr"))
         return TurnResult(
             end,
             ended.started_at,
@@ -83,6 +86,8 @@ class LocalTurns:
             errors,
             account.resets_at,
             ended.survivors,
+            account.session,
+            tuple(account.denied),
         )
 
     async def stop(self, turn: Turn, reason: str) -> None:
@@ -95,7 +100,20 @@ class LocalTurns:
     def _mark(self, turn: Turn) -> str:
         return f"{self.record.id}/{turn.number:05d}"
 
-    def _prepare(self, turn: Turn, directory: Path) -> None:
+    def _call(self, turn: Turn) -> Call:
+        """What the turn asks of its agent; a conversation is only gone on with where the agent can."""
+        spec, agent = self.record.crew.everyone[turn.agent], self.agents[turn.agent]
+        return Call(
+            self.workspace,
+            spec.model,
+            spec.arguments,
+            turn.budget,
+            self.record.most_steps,
+            turn.session if agent.abilities.resume else "",
+            spec.without_tools,
+        )
+
+    def _prepare(self, turn: Turn, directory: Path, command: Sequence[str]) -> None:
         """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
         request = turn.request
         with storage(directory):
@@ -109,8 +127,9 @@ class LocalTurns:
                 "attempt": turn.attempt,
                 "key": request.key,
                 "role": request.role,
-                "agent": self.agent.name,
-                "command": list(self.agent.command),
+                "agent": turn.agent,
+                "command": list(command),
+                "session": turn.session,
                 "repair": list(turn.repair),
                 "budget": turn.budget,
                 "wall": self.record.turn_limits.wall,
@@ -119,6 +138,9 @@ class LocalTurns:
             (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
 
     def _prompt(self, turn: Turn) -> str:
+        goes_on = turn.session and self.agents[turn.agent].abilities.resume
+        if goes_on and not turn.repair:
+            return fill("continue", self.templates["continue"], {"outbox": ".ralph/turn/outbox"})
         if not turn.repair:
             return turn.request.prompt
         values = {
@@ -126,14 +148,14 @@ class LocalTurns:
             "outbox": ".ralph/turn/outbox",
             "schema": contracts.schema(turn.request.contract),
         }
-        return fill("repair", self.repair_template, values)
+        return fill("repair", self.templates["repair"], values)
 
-    def _job(self, turn: Turn, directory: Path) -> Job:
-        limits = self.record.turn_limits
+    def _job(self, turn: Turn, directory: Path, agent: Agent, call: Call) -> Job:
+        limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
         return Job(
             directory,
-            tuple(self.agent.command),
-            self._environment(turn),
+            tuple(agent.command(call)),
+            {**self._environment(turn), **agent.environment(call), **spec.environment},
             self.workspace,
             stdin=directory / "prompt.md",
             wall=limits.wall,
@@ -164,15 +186,6 @@ class LocalTurns:
             **({} if self.record.push else push_guard(self.environment)),
         }
 
-    def _end(self, ended: Exit, account: Account) -> TurnEnd:
-        """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
-        if ended.reason in _ENDS:
-            return _ENDS[ended.reason]
-        if account.limited and not account.finished:
-            return TurnEnd.LIMITED
-        said_so = account.finished or not self.agent.announces_end
-        return TurnEnd.FINISHED if ended.code == 0 and said_so else TurnEnd.FAILED
-
     def _error(self, ended: Exit, account: Account, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
@@ -198,6 +211,26 @@ class LocalTurns:
         answer, errors = contracts.validate(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
         required = turn.request.answer_required or bool(turn.repair)
         return answer, errors if required else ()
+
+
+_FAILURES = {
+    Failure.LIMIT: TurnEnd.LIMITED,
+    Failure.OVERLOAD: TurnEnd.OVERLOADED,
+    Failure.ACCESS: TurnEnd.UNAVAILABLE,
+    Failure.AGENT: TurnEnd.FAILED,
+}
+
+
+def _end(agent: Agent, ended: Exit, account: Account, stderr: str) -> TurnEnd:
+    """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
+    if ended.reason in _ENDS:
+        return _ENDS[ended.reason]
+    if ended.code == 0 and (account.finished or not (agent.announces_end or account.failure)):
+        return TurnEnd.FINISHED
+    told = agent.failure(ended.code, stderr)
+    if account.failure is None and told:
+        account.failure, account.error = told[0], account.error or told[1]
+    return _FAILURES[account.failure or Failure.AGENT]
 
 
 def _life_of(directory: Path) -> tuple[float, float]:

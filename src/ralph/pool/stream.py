@@ -6,12 +6,12 @@ from pathlib import Path
 
 from ralph.agents.agent import Reader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent, Failure, Kind
 
 _CHUNK = 1 << 20
 LINE_LIMIT = 1 << 20
 """A longer line is read in pieces: no agent's event is as long, and garbage may be."""
-TEXT_KEPT = 4000
+TEXT_KEPT, DENIALS_KEPT = 4000, 20
 
 
 @dataclass
@@ -25,6 +25,10 @@ class Account:
     limited: bool = False
     finished: bool = False
     """Whether it said that it had finished without an error."""
+    session: str = ""
+    failure: Failure | None = None
+    """Why it failed, as far as it told."""
+    denied: list[str] = field(default_factory=list)
 
     def take(self, event: AgentEvent) -> None:
         """Add one event."""
@@ -34,13 +38,20 @@ class Account:
             case Kind.TEXT:
                 self.text = f"{self.text}\n{event.text}"[-TEXT_KEPT:].lstrip()
             case Kind.LIMIT:
-                self.limited, self.resets_at, self.error = True, event.resets_at, event.text
+                self.limited, self.resets_at, self.error = True, event.resets_at or self.resets_at, event.text
+                self.failure = Failure.LIMIT
             case Kind.ERROR:
-                self.error = event.text
+                self.error, self.failure = event.text, event.failure or self.failure
             case Kind.RESULT:
                 self.finished = not event.is_error
                 self.text = event.text or self.text
-            case Kind.TOOL:
+                self.error = event.text if event.is_error and not self.error else self.error
+                self.failure = event.failure or self.failure
+            case Kind.SESSION:
+                self.session = event.session
+            case Kind.DENIED:
+                self.denied = [*self.denied, event.text][-DENIALS_KEPT:]
+            case Kind.TOOL | Kind.TOOL_RESULT | Kind.RETRY:
                 pass
 
 

@@ -1,11 +1,12 @@
 """Verdicts that hold: checks count only where they say the same twice, and where the guards find that nobody gamed them."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
-from ralph.core.findings import Finding
+from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
 from ralph.verify.counted import fewer_tests
 from ralph.verify.counterproof import rebutted
@@ -19,6 +20,11 @@ BASELINE = "baseline"
 """The checks before the first turn: there is no work yet to be guarded."""
 MOST_TESTS = 400
 """Unchanged test files that are read, to see whether results were copied out of them."""
+_TESTS_GONE = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
+"""Findings that say themselves why fewer tests run."""
+_RECIPE = re.compile(
+    r"(^|/)(GNUm|M|m)akefile$|(^|/)(package\.json|justfile|tox\.ini|noxfile\.py|pyproject\.toml)$|\.sh$"
+)
 AGAIN = 2
 """How often a flaky check is run again, and must pass each time."""
 
@@ -95,16 +101,16 @@ class Verifier:
         )
 
     def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
-        found = fewer_tests(self.baseline, verdict, changes)
-        found += changed_inputs(self.rules.inputs, {change.path for change in changes})
+        found = changed_inputs(self.rules.inputs, {change.path for change in changes})
         if self.snapshots is None:
-            return found
-        ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
-        found += out_of_scope(self.rules.scope, ours)
-        found += self.snapshots.history()
+            return [*found, *fewer_tests(self.baseline, verdict, changes)]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        return [*scan(texts, checks=commands, unchanged=self._tests(changes)), *found]
+        found += _raised(scan(texts, checks=commands, unchanged=self._unchanged(changes)), checks)
+        if not any(finding.rule in _TESTS_GONE for finding in found):
+            found += fewer_tests(self.baseline, verdict, changes)
+        ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
+        return [*found, *out_of_scope(self.rules.scope, ours), *self.snapshots.history()]
 
     def _changes(self) -> list[FileChange]:
         """All that differs from before the run; what is binary has no text."""
@@ -114,14 +120,25 @@ class Verifier:
         changed = self.snapshots.changed(base, latest)
         return [FileChange(path, _text(old), _text(new)) for path, (old, new) in changed.items()]
 
-    def _tests(self, changes: Sequence[FileChange]) -> dict[str, str]:
+    def _unchanged(self, changes: Sequence[FileChange]) -> dict[str, str]:
+        """The files beside the changes that the guards need: tests, and what defines the checks."""
         latest = self.snapshots.latest() if self.snapshots else None
         if self.snapshots is None or latest is None:
             return {}
         changed = {change.path for change in changes}
-        tests = [path for path in self.snapshots.paths(latest) if path not in changed and is_test_path(path)]
-        found = self.snapshots.contents(latest, tests[:MOST_TESTS])
+        paths = [path for path in self.snapshots.paths(latest) if path not in changed]
+        recipes = [path for path in paths if _RECIPE.search(path)][:MOST_TESTS]
+        tests = [path for path in paths if is_test_path(path)][:MOST_TESTS]
+        found = self.snapshots.contents(latest, dict.fromkeys([*recipes, *tests]))
         return {path: text for path, data in found.items() if (text := _text(data)) is not None}
+
+
+def _raised(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
+    """Where coverage is what counts, tests that assert nothing are no longer only odd."""
+    counts = any(check.measure and check.measure.metric == "coverage" for check in checks)
+    return [
+        replace(one, severity=Severity.ERROR) if counts and one.rule is Rule.TEST_EMPTIED else one for one in findings
+    ]
 
 
 def _text(data: bytes | None) -> str | None:

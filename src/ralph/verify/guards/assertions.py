@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ralph.verify.guards.claims import RANK, Kind
 
-_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"|(?<![\w.])(\d[\w.]*(?:[eE]-\d+)?)')
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"|(?<![\w.#])(\d[\w.]*(?:[eE]-\d+)?)')
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE]-?\d+)?")
 _BETWEEN = re.compile(r"[,|;=\s]+")
 _POSITION = re.compile(r"(?<=[\w)\]]) \[ \d+ \]|\. (?:get|at|nth) \( \d+ \)")
@@ -69,6 +69,11 @@ class Assertion:
         """The literals that are no mere positions."""
         sides = (_POSITION.sub("", side) for side in self.sides)
         return frozenset(literal for side in (*sides, self.detail) for literal in literals_in(side))
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The literals, and whether nothing is given."""
+        return self.values | {word for side in self.sides for word in side.split() if word == "null"}
 
     @property
     def expected(self) -> frozenset[str]:

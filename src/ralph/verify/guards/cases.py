@@ -9,6 +9,7 @@ from ralph.verify.guards.assertions import all_literals
 from ralph.verify.guards.changes import finding, is_test_path
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.guards.hollow import is_hollow
 from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss, Weaker
 from ralph.verify.guards.skips import Mark, build_tags, marks
 from ralph.verify.guards.tables import rows
@@ -42,7 +43,7 @@ class _Cases:
             else:
                 yield from self._pair(old, new)
         for old, new in self.work.helper_pairs:
-            if new is not None and old.tokens != new.tokens:
+            if new is not None and old.said != new.said:
                 yield from self._marks(old, new)
                 yield from self._claims(old, new) if old.assertions else ()
                 yield from self._rows(old, new)
@@ -60,7 +61,7 @@ class _Cases:
         if old.collected and not new.collected and not self._is_inherited(new):
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
             yield self._found(Rule.TEST_SKIPPED, new, new.line, sentence)
-        if old.tokens != new.tokens:
+        if old.said != new.said:
             yield from self._marks(old, new)
             yield from self._claims(old, new)
             yield from self._rows(old, new)
@@ -81,11 +82,11 @@ class _Cases:
                 yield self._found(Rule.ASSERTION_WEAKENED, new, new.line_of(match.start()), sentence)
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
-        before = Counter(mark.label for mark in marks(old)) if old else Counter[str]()
+        before = Counter(mark.key for mark in marks(old)) if old else Counter[str]()
         asked_short = any("-short" in check for check in self.work.checks)
         for mark in marks(new):
-            before[mark.label] -= 1
-            if before[mark.label] < 0:
+            before[mark.key] -= 1
+            if before[mark.key] < 0:
                 is_new = old is None and not mark.hides_others
                 yield self._marked(mark, new, warn=is_new or (mark.weak and not asked_short))
 
@@ -185,6 +186,9 @@ class _Cases:
                 if claims and not any(claim.is_real for claim in claims):
                     sentence = f"The new test {unit.name} checks only what is always true."
                     yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
+                elif not claims and not marks(unit) and is_hollow(unit, self.ledger.new.helpers):
+                    sentence = f"The new test {unit.name} has no assertion: it passes whatever the code returns."
+                    yield self._found(Rule.TEST_EMPTIED, unit, unit.line, sentence, warn=True)
             elif names := self._asked_beside(unit):
                 sentence = f"{unit.name} replaces {names[0]}, which the tests beside it are there to test."
                 yield self._found(Rule.ASSERTION_WEAKENED, unit, unit.line, sentence)

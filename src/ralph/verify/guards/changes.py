@@ -22,7 +22,7 @@ _VENDORED = re.compile(
 _GENERATED_PATH = re.compile(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
 _GENERATED_TEXT = re.compile(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")  # fmt: skip
 _TEST = re.compile(
-    r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?)/"
+    r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?|test[-_]?(utils?|helpers?|support|kit))/"
     r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"
     r"|(^|/)(conftest|tests?)\.py$|(jest|vitest)[.-]setup"
 )

@@ -13,7 +13,7 @@ _KINDS = {
     "tests": r"pytest|py\.test|unittest|tox|nox|jest|vitest|mocha|ava|karma|bats|playwright|cypress|rspec|ctest|node --test|mvnw?|gradlew?|"
              r"(?:go|cargo|bun|deno|dotnet|swift|manage\.py) test|cargo nextest|(?:npm|yarn|pnpm|bun) (?:t|test\S*)|run_tests\S*",
     "lint": r"ruff|flake8|pylint|eslint|golangci-lint|staticcheck|go vet|cargo clippy|shellcheck|biome|oxlint|bandit",
-    "types": r"mypy|pyright|basedpyright|tsc|cargo check",
+    "types": r"mypy|dmypy|pyright|basedpyright|pyre|ty check|(?:vue-)?tsc|svelte-check|cargo check",
     "format": r"black|isort|prettier|cargo fmt|rustfmt|gofmt",
     "coverage": r"coverage report|nyc|c8",
 }  # fmt: skip

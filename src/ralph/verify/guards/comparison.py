@@ -7,7 +7,9 @@ from functools import cached_property
 
 from ralph.verify.guards import changes
 from ralph.verify.guards.changes import FileChange, is_test_path
+from ralph.verify.guards.commands import steps
 from ralph.verify.guards.reader import read
+from ralph.verify.guards.recipes import Tree
 from ralph.verify.guards.units import Source, Unit, matched
 
 Pair = tuple[Unit, Unit | None]
@@ -31,6 +33,17 @@ class Comparison:
         return {change.renamed_from: change.path for change in self.files if change.renamed_from}
 
     @cached_property
+    def texts_before(self) -> dict[str, str]:
+        """All that is known of the tree before, vendored code left out."""
+        texts = {change.renamed_from or change.path: change.old for change in self.files}
+        return {**self.unchanged, **_kept(texts)}
+
+    @cached_property
+    def texts_now(self) -> dict[str, str]:
+        """All that is known of the tree now, vendored code left out."""
+        return {**self.unchanged, **_kept({change.path: change.new for change in self.files})}
+
+    @cached_property
     def old(self) -> list[Source]:
         return _sources((change.renamed_from or change.path, change.old) for change in self.files)
 
@@ -46,6 +59,11 @@ class Comparison:
     def lines(self) -> dict[str, list[str]]:
         """The text now, by lines, for excerpts."""
         return {change.path: change.new.splitlines() for change in self.files if change.new is not None}
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of checks that the work is judged by."""
+        return frozenset(step.kind for step in steps(Tree(self.texts_now).run_by(self.checks)))
 
     def excerpt(self, path: str, line: int) -> str:
         lines = self.lines.get(path, [])
@@ -90,12 +108,12 @@ class Comparison:
     def fresh(self) -> list[Unit]:
         """Units that are new or say something else than before."""
         units = (unit for source in self.new for unit in source.everything)
-        return [unit for unit in units if (before := self.origin.get(unit)) is None or before.tokens != unit.tokens]
+        return [unit for unit in units if (before := self.origin.get(unit)) is None or before.said != unit.said]
 
     @cached_property
     def stale(self) -> list[Unit]:
         """Units as they were, where they are gone or say something else now."""
-        kept = {before for unit, before in self.origin.items() if before.tokens == unit.tokens}
+        kept = {before for unit, before in self.origin.items() if before.said == unit.said}
         return [unit for source in self.old for unit in source.everything if unit not in kept]
 
     @cached_property
@@ -109,6 +127,10 @@ class Comparison:
     def gone(self) -> frozenset[str]:
         """Names that the product defined and no longer does."""
         return _defined(self.old) - _defined(self.new)
+
+
+def _kept(texts: Mapping[str, str | None]) -> dict[str, str]:
+    return {path: text for path, text in texts.items() if text is not None and not changes.is_ignored(path)}
 
 
 def _defined(sources: Sequence[Source]) -> frozenset[str]:

@@ -18,7 +18,7 @@ from ralph.verify.guards.settings import is_config, settings_of
 
 _TOOLS = re.compile(
     r"^tool\.(ruff|flake8|mypy|pytest|coverage|pylint|pyright|basedpyright|bandit|ty|tox)\b|^(tool:pytest|pytest|flake8|mypy.*|coverage:\w+|pylint\S*|testenv\S*)\b"
-    r"|^(jest|vitest|nyc|c8|eslintConfig|mocha|ava|lints|workspace\.lints)\b|test\."
+    r"|^(jest|vitest|nyc|c8|eslintConfig|mocha|ava|lints|workspace\.lints)\b|test\.|autotests$|^(lib|bin)\.(test|doctest)$"
 )
 _SHARED = re.compile(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config")
 """Files that also say other things than how to check."""
@@ -172,9 +172,9 @@ _FAMILIES: tuple[tuple[str, Callable[[Setting], Iterator[Loosened]]], ...] = (
     (r"(^|[._-])(ignore_missing_imports|ignore_errors|skipLibCheck|skipTests|maven\.test\.skip|skipITs|skip|testFailureIgnore|ignoreFailures|passWithNoTests|"
      r"allow_untyped_\w+|allow_any_\w+|noCheck|suppress\w+|skip_covered_files|ignoreBuildErrors|ignoreDuringBuilds|allowUnreachableCode)$", _lax),
     (r"(^|[._-])(strict\w*|alwaysStrict|disallow_\w+|check_untyped_defs|warn_\w+|no_implicit\w*|noImplicit\w+|noUnused\w+|noFallthrough\w+|noUnchecked\w+|"
-     r"exactOptional\w+|xfail_strict|fail_on_\w+|failOn\w+|enabled|branch|extra_checks|checkJs|reportUnused\w+|deny_warnings|failsOnError|all)$", _strict),
+     r"exactOptional\w+|xfail_strict|fail_on_\w+|failOn\w+|enabled|branch|extra_checks|checkJs|reportUnused\w+|deny_warnings|failsOnError|all)$|^(test|lib|bin)\.(test|harness|doctest)$|autotests$", _strict),
     (r"(^|[._-])(ignores?|excludes?|omit|disabled?|disable[-_]error[-_]code|skips?|norecursedirs|collect_ignore|deselect|exclusions?|exclude[-_](lines|also|rules|files|dirs|paths)|"
-     r"ignore[-_]?(paths?|names|patterns)|\w*IgnorePatterns|collect_ignore_glob)$|per-file-ignores|overrides\.rules$", _hides),
+     r"ignore[-_]?(paths?|names|patterns)|\w*IgnorePatterns|collect_ignore_glob)$|per-file-ignores|overrides\.rules$|^test\.required-features$", _hides),
     (r"(^|[._-])(select|enable|include|testpaths|python_(files|functions|classes)|testMatch|testRegex|roots|source|source_pkgs|packages|files|"
      r"collectCoverageFrom|extends|hooks\.id|rule)$", _covers),
 )  # fmt: skip

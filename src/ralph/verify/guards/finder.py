@@ -28,6 +28,7 @@ _FAILING = re.compile(r"\b(?!e\b|\w*[eE]rr\b)\w+ \. (Error|Errorf|Fatal|Fatalf|F
 _EXPECTED = re.compile(r'expected = ([\w. ]+?)(?: \. class)? [,)]|should_panic(?: \( expected = ("[^"]*"))?')
 _PROPERTIES = frozenset(["true", "false", "null", "undefined", "exist", "empty", "ok", "NaN"])
 _LEAVES = re.compile(r"return (None |null |undefined |true |True |nil |Ok \( \( \) \) )?[;}]")
+_ARITHMETIC = re.compile(r"^(\d+(?:\.\d+)?) ([-+*]) (\d+(?:\.\d+)?)$")
 _DRIVEN = re.compile(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
 
 
@@ -92,7 +93,13 @@ def _placed(
 
 def _canonical(tokens: Tokens) -> str:
     text = " ".join(token for token in tokens if token not in ("await", "&", "mut")).removesuffix(" ;")
-    return re.sub(r"\b(self|this) \. ", "", text)
+    return _ARITHMETIC.sub(_worked_out, re.sub(r"\b(self|this) \. ", "", text))
+
+
+def _worked_out(found: re.Match[str]) -> str:
+    """`2 * 119` and `238` are one."""
+    left, right = float(found[1]), float(found[3])
+    return f"{left * right if found[2] == '*' else left + right if found[2] == '+' else left - right:.12g}"
 
 
 @dataclass(frozen=True)
@@ -226,6 +233,6 @@ class _Finder:
 
 def _hamcrest(subject: Tokens, matcher: Tokens) -> list[Claim]:
     negated = matcher[0] == "not"
-    while len(matcher) > 3 and matcher[0] in ("is", "not") and matcher[1] == "(" and "(" in matcher[2:-1]:
+    while matcher[0] in ("is", "not") and "(" in matcher[2:-1]:
         matcher = matcher[2:-1]
     return named(matcher[0], [subject, *split(matcher[2:-1], ",")], negated)

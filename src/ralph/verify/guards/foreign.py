@@ -25,7 +25,11 @@ def foreign_findings(work: Comparison) -> Iterator[Finding]:
     names = {change.path.rsplit("/", 1)[-1] for change in work.files if change.old is None}
     for change in files:
         path, old, new = (change.path, (change.old or "").splitlines(), (change.new or "").splitlines())
-        if change.new is None and re.search(r"(?i)(test|spec)\w*\.\w+$", path) and path.rsplit("/", 1)[-1] not in names:
+        if (
+            change.new is None
+            and re.search(r"(?i)(test|spec)\w*\.(?!log|txt|md|xml|csv|out|html)\w+$", path)
+            and path.rsplit("/", 1)[-1] not in names
+        ):
             yield finding(Rule.TEST_DELETED, path, 1, f"{path} was deleted and nothing took its place.")
         elif change.new is not None and _RECORDED.search(path):
             yield from _recorded(work, change)

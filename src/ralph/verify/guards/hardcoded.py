@@ -20,7 +20,8 @@ _SMALL = frozenset(map(str, range(11)))
 _WORDLIKE = re.compile(r"[A-Za-z_][A-Za-z_-]*$")
 _WRAPPER = re.compile(r"\b(?:Ok|Some|Decimal|BigDecimal|new|vec|Arrays|asList|List|of|String|from|to_string|to_owned|into|Promise|resolve|int|string|float64|valueOf|"
                       r"unwrap|bool|Set|Map|Optional|tuple|list|set|i32|i64|u32|u64|f64)\b")  # fmt: skip
-_INPUT = re.compile(r"(?:\w+ \( )?[\w. ]+(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\]]$")
+_MEASURE = re.compile(r"(?:len|size|count) \(|.*\. (?:length|size|len|count)\b")
+_INPUT = re.compile(r"(?:\w+ \( )?[\w. ]+(?:\[ \w+ \][\w. ]*)?(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\]]$")
 _CASE = re.compile(r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])")  # fmt: skip
 _SCALAR = r'("[^"]*"|\d[\w.]*)'
 _TERNARY = re.compile(rf"[\w.]+ ===? {_SCALAR} \? {_SCALAR} :|{_SCALAR} if [\w. ]+ == {_SCALAR} else")
@@ -65,12 +66,13 @@ class Answer:
 
 
 class _Examples:
-    """The inputs and results that tests name, one set of literals for each assertion and table row."""
+    """The inputs and results that tests name, or named before the run, one set of literals for each assertion and row."""
 
     def __init__(self, work: Comparison, *, were_there: bool) -> None:
         sources = (*work.new, *work.unchanged_tests)
         created = {unit for unit in work.fresh if unit not in work.origin} if were_there else set()
-        self.units = [u for source in sources for u in source.everything if u.in_tests and u not in created]
+        units = (*(unit for source in sources for unit in source.everything), *work.stale)
+        self.units = [unit for unit in units if unit.in_tests and unit not in created]
 
     @cached_property
     def sets(self) -> dict[str, list[frozenset[str]]]:
@@ -150,7 +152,7 @@ def _answers(unit: Unit) -> Iterator[Answer]:
     for block in branches(unit.tokens, unit.pairs):
         body = " ".join(block.body)
         parts = [[" ".join(side) for side in _compared(part)] for part in split(block.head, "and", "&&", "or", "||")]
-        given = [side for part in parts for side in part if _is_value(side)]
+        given = [side for part in parts for side in part if _is_value(side) and not any(map(_MEASURE.match, part))]
         inputs = (_INPUT.match(side) for part in parts for side in part if not _is_value(side))
         is_asked = given and all(inputs) and all(len(part) == 2 for part in parts)
         if is_asked and body.startswith("return ") and _is_value(body[7:]):

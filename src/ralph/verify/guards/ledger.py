@@ -68,7 +68,7 @@ class Book:
     """The claims of the tests of one tree, with what helpers claim on their behalf written in their place."""
 
     def __init__(self, helpers: Sequence[Unit]) -> None:
-        self._helpers = {unit.name: unit for unit in helpers if unit.name}
+        self.helpers = {unit.name: unit for unit in helpers if unit.name}
         self._claims: dict[Unit, list[Assertion]] = {}
 
     def claims(self, unit: Unit, depth: int = 2) -> list[Assertion]:
@@ -79,11 +79,11 @@ class Book:
         return self._claims[unit]
 
     def _helped(self, unit: Unit, depth: int) -> Iterator[Assertion]:
-        if not unit.calls & self._helpers.keys():
+        if not unit.calls & self.helpers.keys():
             return
         names = {name: value for _, name, value in bindings(unit.tokens)}
         for index in range(unit.body, len(unit.tokens) - 1):
-            helper = self._helpers.get(unit.tokens[index])
+            helper = self.helpers.get(unit.tokens[index])
             if helper is None or helper is unit or unit.tokens[index + 1] != "(":
                 continue
             given = " ".join(resolved(unit.tokens[index + 2 : unit.pairs[index + 1]], names))
@@ -121,7 +121,7 @@ class Ledger:
         """The claims that are new, by each of their values and names."""
         found: dict[str, list[_Heir]] = {}
         for unit in self.tests:
-            examples = [all_literals(row) for row in rows(unit)]
+            examples = [all_literals(row) | {row} & {"null"} for row in rows(unit)]
             origin = self.work.origin.get(unit)
             had = self.old.claims(origin) if origin else []
             for claim in _without_same(had, self.new.claims(unit), _KEYS[0])[1]:
@@ -153,6 +153,19 @@ class Ledger:
             and as_strong(claim, heir.claim)
             and (telling or heir.unit is successor or claim.names & heir.claim.names)
             for heir in min((self._heirs.get(value, []) for value in wanted), key=len)
+        )
+
+    def tried_elsewhere(self, claim: Assertion, old: Unit) -> bool:
+        """Whether a new test expects the same error of what only this claim of its test tried, and not its siblings."""
+        siblings = [
+            c for c in self.old.claims(old) if c is not claim and (c.kind, c.errors) == (claim.kind, claim.errors)
+        ]
+        own = claim.inputs.difference(*(sibling.inputs for sibling in siblings))
+        if claim.kind is not Kind.RAISES or not siblings or not own:
+            return False
+        return any(
+            own <= heir.values and as_strong(claim, heir.claim) and heir.unit not in self.work.origin
+            for heir in self._heirs.get(min(own), ())
         )
 
     def took_all(self, old: Unit) -> bool:
@@ -187,7 +200,7 @@ class Ledger:
         known = new.literals.union(self.prepared, new.tokens, *(claim.literals for claim in now))
         for claim in before:
             uncalled = claim.kind is Kind.PASSES and claim.callee not in new.text
-            if not claim.is_real or uncalled or self.answered(claim, new):
+            if not claim.is_real or uncalled or self.answered(claim, new) or self.tried_elsewhere(claim, old):
                 continue
             other = max(now, key=lambda other: _relation(claim, other), default=None)
             if other is not None and _relation(claim, other):

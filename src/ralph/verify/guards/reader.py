@@ -1,10 +1,12 @@
 """Source text as units, by one walk over its tokens."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from ralph.verify.guards.changes import is_collected, is_test_path, language_of
 from ralph.verify.guards.lexer import Code, is_word, lex, partners, words
+from ralph.verify.guards.syntax import bindings
 from ralph.verify.guards.units import Source, Unit
 
 _DEFINES = words("def func fn fun function")
@@ -21,6 +23,8 @@ _TESTS = {
         r"@ (org \. \w+ \. )*(Test|ParameterizedTest|RepeatedTest|TestFactory|Property|Theory)\b|void test"
     ),
 }
+_TEST_HANDLE = re.compile(r"\btesting \. (T|TB|B|F)\b")
+"""What only the helpers of tests are given."""
 
 
 def read(path: str, text: str) -> Source | None:
@@ -46,6 +50,7 @@ class _Reader:
         self.path, self.language, self.code, self.tokens = (path, language, code, code.tokens)
         self.pairs = partners(code.tokens)
         self.scopes: list[tuple[str, int, bool]] = []
+        self.constants: dict[str, str] = {}
 
     def read(self, text: str) -> Source:
         units: list[Unit] = []
@@ -68,8 +73,16 @@ class _Reader:
                 decorates = self.language == "python" and self._at(start) == "@" and self.tokens[index] == ";"
                 start = start if decorates else stop
             index = stop
+        self.constants.update(self._numbers({*outside}))
         rest = self._made("", "", outside, 0, is_test=False, within=is_test_path(self.path))
         return Source(self.path, tuple(units), rest, tuple(self.code.comments), text)
+
+    def _numbers(self, outside: set[int]) -> dict[str, str]:
+        """The numbers of a test file that have a name, which is given but once."""
+        bound = bindings(self.tokens) if is_test_path(self.path) else []
+        times = Counter(name for _, name, _ in bound)
+        single = ((name, value[0]) for at, name, value in bound if at in outside and times[name] == len(value) == 1)
+        return {name: value for name, value in single if value[0].isdigit()}
 
     def _unit(self, start: int, span: _Span) -> Unit:
         indices = range(start, min(span.end + 1, len(self.tokens)))
@@ -78,7 +91,8 @@ class _Reader:
         shape = _TESTS.get(self.language)
         looks = shape is not None and shape.search(" ".join(self.tokens[start : span.body])) is not None
         is_test = span.is_case or (looks and (in_tests or self.language == "rust"))
-        within = in_tests or is_test or "tests" in names or "test" in names
+        helps = self.language == "go" and _TEST_HANDLE.search(" ".join(self.tokens[start : span.body])) is not None
+        within = in_tests or is_test or helps or "tests" in names or "test" in names
         scope = ".".join(filter(None, (*names, span.receiver)))
         return self._made(scope, span.name, indices, span.body - start, is_test=is_test, within=within)
 
@@ -90,7 +104,9 @@ class _Reader:
         else:
             tokens, lines = ([self.tokens[i] for i in indices], [self.code.lines[i] for i in indices])
         collected = is_collected(self.path) and not any(hides for _, _, hides in self.scopes)
-        return Unit(self.path, scope, name, tuple(tokens), tuple(lines), body, is_test, collected, within)
+        return Unit(
+            self.path, scope, name, tuple(tokens), tuple(lines), body, is_test, collected, within, self.constants
+        )
 
     def _hides(self, name: str, start: int, body: int) -> bool:
         """Whether a class keeps its tests from pytest by its name."""

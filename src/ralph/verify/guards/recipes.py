@@ -13,11 +13,13 @@ _RECIPES = re.compile(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
 _SHELL = re.compile(r"\.(sh|bash|zsh)$")
 _LAUNCHES = re.compile(
     r"-.*|\w+=.*|\w+:|\d+\w?|!|if|then|do|while|until|exec|time|timeout|nice|sudo|env|xvfb-run|command|source|\.|run|RUN|npx|bunx|uv|uvx|poetry|pipenv|hatch|"
-    r"(?:\S*/)?(?:ba|z|da|k)?sh|(?:\S*/)?python[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|coverage"
+    r"(?:\S*/)?(?:ba|z|da|k)?sh|(?:\S*/)?python[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|Rscript|lua|coverage|"
+    r"bats|hurl|newman|k6|robot|venom|goss|expect"
 )
 """Words that may stand before a program that is run."""
 _LOOKS = re.compile(r"test|\[+|grep|egrep|rg|ls|wc|diff|cmp|jq|yq|cat|head|tail|stat|find|tee|file|sha\w+sum|md5sum|shellcheck|shfmt|git|chmod|rm|cp|mv")  # fmt: skip
 """Programs that look at files, or move them, and run none."""
+_FROM_FILE = ("-f", "--file")
 _REDIRECTS = re.compile(r"[\d&]*[<>]+&?")
 _CHANGES_TO = re.compile(r"(?:^|[\s(\"'])cd (?:-- )?([\w./-]+)$")
 
@@ -40,15 +42,14 @@ class Tree:
                 bodies = [body for path in paths for body in self._bodies(path, command, here)]
                 inner = self.run_by(lines_of("\n".join(bodies)), here, depth - 1) if bodies else []
                 found += [command, *inner] if not inner or NEUTRAL.search(command) else inner
-                if changes := _CHANGES_TO.search(command):
-                    here = normpath(f"{here or '.'}/{changes[1]}")
+                here = _moved(command, here)
         return found
 
     def _bodies(self, path: str, command: str, directory: str) -> Iterator[str]:
         """What a command runs of a file."""
         bodies: list[str] = []
-        if _RECIPES.search(path):
-            bodies = [_recipe(self.texts[path], target) for target in _targets(command)]
+        if _RECIPES.search(path) and not self._is_shadowed(path):
+            bodies = list(filter(None, (_recipe(self.texts[path], target) for target in _targets(command))))
         elif path.endswith("package.json"):
             scripts = settings_of(path, self.texts[path]).items()
             bodies = ["\n".join(value) for key, value in scripts if _runs_script(key, command)]
@@ -58,6 +59,16 @@ class Tree:
             self.reached.add(path)
         yield from bodies
 
+    def _is_shadowed(self, path: str) -> bool:
+        """Whether `make` takes another file beside it."""
+        first = re.sub(r"[Mm]akefile$", "GNUmakefile", path)
+        return "GNU" not in path and first != path and first in self.texts
+
+
+def is_recipe(path: str) -> bool:
+    """Whether a file is found by its name, and not by that of the check."""
+    return bool(_RECIPES.search(path)) or path.endswith("package.json")
+
 
 def is_run(path: str, command: str, directory: str = "") -> bool:
     """Whether a command runs the file as a program; what it only looks at, or writes, is data."""
@@ -65,14 +76,24 @@ def is_run(path: str, command: str, directory: str = "") -> bool:
         return False
     for part in re.split(r"[|;&]+", re.sub(r"\d?>&\d?", " ", command)):
         words = [word.strip("'\"()`@") for word in part.split()]
+        program = next((word for word in words if not _LAUNCHES.fullmatch(word)), "")
         for index, word in enumerate(words):
-            is_it = path in (normpath(word), normpath(f"{directory or '.'}/{word}")) if word else False
+            if not word or path not in (normpath(word), normpath(f"{directory or '.'}/{word}")):
+                continue
             before = words[:index]
-            launched = all(map(_LAUNCHES.fullmatch, before)) and "-m" not in before
-            given = _SHELL.search(path) and not _LOOKS.fullmatch(words[0]) and not _REDIRECTS.fullmatch(before[-1])
-            if is_it and (launched or (before and given)):
+            if all(map(_LAUNCHES.fullmatch, before)) and "-m" not in before:
                 return True
+            is_script = _SHELL.search(path) and not _REDIRECTS.fullmatch(before[-1])
+            if (is_script or before[-1] in _FROM_FILE) and not _LOOKS.fullmatch(program):
+                return True
+        directory = _moved(part.strip(), directory)
     return False
+
+
+def _moved(command: str, directory: str) -> str:
+    """The directory after a command."""
+    to = _CHANGES_TO.search(command)
+    return normpath(f"{directory or '.'}/{to[1]}") if to else directory
 
 
 def _runs_script(key: str, command: str) -> bool:
@@ -103,5 +124,3 @@ def _recipe(text: str, target: str, depth: int = 4) -> str:
     for _ in range(3):
         body = re.sub(r"\$[({](\w+)[)}]", lambda name: variables.get(name[1], name[0]), body)
     return needed + body
-
-

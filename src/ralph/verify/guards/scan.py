@@ -12,6 +12,7 @@ from ralph.verify.guards.foreign import foreign_findings
 from ralph.verify.guards.hardcoded import hardcoded_findings
 from ralph.verify.guards.suppressions import suppression_findings
 from ralph.verify.guards.swallowed import swallow_findings
+from ralph.verify.guards.untyped import untyped_findings
 from ralph.verify.guards.validation import validation_findings
 from ralph.verify.guards.verifier import verifier_findings
 
@@ -23,6 +24,7 @@ _RULES = (
     detection_findings,
     validation_findings,
     suppression_findings,
+    untyped_findings,
     config_findings,
     verifier_findings,
 )

@@ -25,6 +25,9 @@ _ENDS = re.compile(
 )
 _ONLY = re.compile(r"\. only\b|\b(?:fit|fdescribe)\b|only :")
 _PLATFORM = re.compile(r"sys \. platform|os \. name\b|version_info|platform \. system|GOOS|OnOs|OnJre|target_os|\b(?:unix|windows)\b|Short \(")  # fmt: skip
+_NEVER = re.compile(r"(?i)skip|ignore|disabled|enabled=false|todo|pending|\b(xit|xtest|xdescribe|xcontext)\b")
+_MUST_FAIL = re.compile(r"xfail(\((reason|strict|raises|run)=.*)?$|expectedFailure$")
+_SOMETIMES = re.compile(r"(?i)if|unless|importor|only|collect|disabled\w|cfg")
 _ERRORS = (Kind.FAILS, Kind.RAISES)
 
 
@@ -37,6 +40,13 @@ class Mark:
     weak: bool = False
     """It holds on some platforms only, or on request."""
     hides_others: bool = False
+
+    @property
+    def key(self) -> str:
+        """When two marks are one: every framework has its own word for a test that never runs, or that must fail."""
+        if _MUST_FAIL.search(self.label):
+            return "xfail"
+        return "skip" if _NEVER.search(self.label) and not _SOMETIMES.search(self.label) else self.label
 
 
 def marks(unit: Unit) -> list[Mark]:

@@ -100,7 +100,8 @@ def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     told, tell = _told(before), _told(unit)
     for block in handlers(unit.tokens, unit.pairs):
         body, tried = " ".join(block.body), _tried(unit, block)
-        types = {token for token in block.head if is_word(token) and token not in ("as", "final", "const")}
+        named = re.sub(r"\. Error\b", "", " ".join(block.head)).split()
+        types = {token for token in named if is_word(token) and token not in ("as", "final", "const")}
         key, line = " ".join((*block.head[:1], body)), unit.lines[block.index]
         what = f"drops {' '.join(block.head) or 'any error'} without a word"
         is_wide = not types or bool(types & _BROAD) or unit.language == "js"

@@ -8,12 +8,14 @@ from ralph.verify.guards.units import Unit
 
 _DRIVEN = re.compile(r"parametrize|\. each \(|Source \(|values")
 _CASES = re.compile(r"# \[ (?:case|test_case)[^(]*\( (.*?) \) \]")
+_NOTHING = re.compile(r"@ Null(AndEmpty)?Source\b")
 _MAKES_ROW = re.compile(r"pytest|param|[aA]rguments")
 
 
 def rows(unit: Unit) -> Counter[str]:
     """The rows of the tables that a unit holds, each in its canonical form."""
     found: Counter[str] = Counter(_CASES.findall(unit.head_text))
+    found["null"] += bool(_NOTHING.search(unit.head_text))
     driven = bool(_DRIVEN.search(unit.head_text))
     for opener, closing in unit.pairs.items():
         if closing - opener < 4:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
@@ -35,6 +35,8 @@ class Unit:
     collected: bool = False
     in_tests: bool = False
     """Test code in the wide sense: cases, their helpers and fixtures."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """The numbers that the file gives names to."""
 
     @property
     def line(self) -> int:
@@ -43,6 +45,11 @@ class Unit:
     @property
     def language(self) -> str:
         return language_of(self.path) or ""
+
+    @cached_property
+    def said(self) -> tuple[str, ...]:
+        """The tokens with named numbers written out."""
+        return tuple(self.constants.get(token, token) for token in self.tokens) if self.constants else self.tokens
 
     @cached_property
     def text(self) -> str:
@@ -68,7 +75,7 @@ class Unit:
 
     @cached_property
     def assertions(self) -> tuple[Assertion, ...]:
-        return assertions_in(self.tokens, self.lines, self.pairs, self.body)
+        return assertions_in(self.said, self.lines, self.pairs, self.body)
 
     @cached_property
     def literals(self) -> frozenset[str]:

@@ -138,11 +138,7 @@ def _guards(unit: Unit) -> Iterator[Guard]:
 def _delegated(guard: Guard, new: Unit, fresh: list[Unit]) -> bool:
     """Whether a helper, a decorator, a type or a schema checks it now."""
     old = guard.unit
-    if (
-        guard.error != "false"
-        and guard.error in new.text
-        and new.text.count(guard.error) >= old.text.count(guard.error)
-    ):
+    if guard.error != "false" and 0 < old.text.count(guard.error) <= new.text.count(guard.error):
         return True
     callees = new.calls - old.calls
     if any(map(_SCHEMA.search, callees)):

@@ -2,21 +2,26 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import FileChange, finding, is_ignored, is_test_path, language_of
-from ralph.verify.guards.commands import NEUTRAL, eased, lines_of, lost
+from ralph.verify.guards.changes import FileChange, finding, is_ignored, language_of
+from ralph.verify.guards.commands import eased, lines_of, lost, runs_check
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.settings import settings_of
+from ralph.verify.guards.recipes import Tree, is_recipe
 
 _PIPELINE = re.compile(
     r"(^|/)\.(github/workflows|circleci|buildkite|woodpecker)/"
     r"|(^|/)(\.gitlab-ci\.ya?ml|\.travis\.ya?ml|azure-pipelines\.ya?ml|Jenkinsfile|bitbucket-pipelines\.yml|\.drone\.yml)$"
 )
-_RECIPES = re.compile(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
 _SHELL = re.compile(r"\.(sh|bash|zsh)$|(^|/)(\.husky/|Dockerfile|noxfile\.py$)")
+_CHECKS = re.compile(r"(?i)(^|[/_.-])(run_?(all|tests?)|check|verify|validate|tests?|accept|smoke|lint|ci|e2e)[^/]*$|(^|/)(scripts?|tools?|ci|hack)/")  # fmt: skip
+"""Programs that are there to check, going by their names; others are run by checks because they are the product."""
+_MATRIX = re.compile(r"(?m)^\s*([\w-]+):\s*\[([^\]\n]*)\]")
+_CELL = re.compile(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
+_FIRST = re.compile(r"(^|/)GNUmakefile$")
+"""What is taken before a file of another name, which need not be known here."""
 _IDLE = re.compile(r"(?:echo\b.*|true|:|exit 0|node -e .*exit\(0\).*)$")
 _FAILS = re.compile(r"\bassert\b|\braise\b|\bthrow\b|exit\s*\((?!\s*0?\s*\))|\bfail\w*\(|check=True|returncode")
 _HOOK = re.compile(r"pytest_(?!addoption|generate_tests|make_parametrize_id|report_header)\w+$")
@@ -42,45 +47,50 @@ class _Verifier:
         return [change for change in self.work.files if not is_ignored(change.path) and change.old != change.new]
 
     @cached_property
-    def before(self) -> _Tree:
-        return _Tree(
-            {**self.work.unchanged, **{c.renamed_from or c.path: c.old for c in self.files if c.old is not None}}
-        )
-
-    @cached_property
-    def now(self) -> _Tree:
-        return _Tree({**self.work.unchanged, **{c.path: c.new for c in self.files if c.new is not None}})
+    def before(self) -> dict[str, str]:
+        """The tree before; a script that the checks named before it was there is what the task asked for."""
+        named = {c.path: c.new for c in self.files if _is_created(c) and c.new is not None and not is_recipe(c.path)}
+        return {**named, **self.work.texts_before}
 
     def findings(self) -> Iterator[Finding]:
         if not self.files:
             return
+        reached: set[str] = set()
         for command in self.work.checks:
-            yield from self._compared(command)
+            before, now = Tree(self.before), Tree(self.work.texts_now)
+            yield from self._compared(command, before, now)
+            reached |= before.reached
         yield from self._pipelines()
-        reached = frozenset(self.before.reached)
         for change in self.files:
             path, old = change.renamed_from or change.path, change.old
             if old is None and _SHADOW.search(path):
                 sentence = f"{path} stands in the place of a test framework."
                 yield finding(Rule.VERIFIER_EDITED, path, 1, sentence)
-            elif old is not None and path in reached:
-                yield from self._code(change, old) if language_of(path) else ()
-            elif _SHELL.search(path):
+            elif path in reached and old is not None:
+                yield from self._code(change, old) if language_of(path) and _CHECKS.search(path) else ()
+            elif path in reached and (_SHELL.search(path) or _CHECKS.search(path)):
+                yield _written(change)
+            elif path not in reached and _SHELL.search(path):
                 yield from self._script(change)
 
-    def _compared(self, command: str) -> Iterator[Finding]:
+    def _compared(self, command: str, before: Tree, now: Tree) -> Iterator[Finding]:
         """A command of the checks before and now."""
-        was, now = self.before.run_by([command]), self.now.run_by([command])
-        if was != now:
-            is_idle = now == [command] or all(map(_IDLE.match, now))
-            gone = was if is_idle else [step.text for step in lost(was, now)]
-            yield from self._edited([*eased(was, now), *gone], f"the check `{command[:60]}`", self.files)
+        asked, asks = before.run_by([command]), now.run_by([command])
+        if asked != asks:
+            is_idle = asks == [command] or all(map(_IDLE.match, asks))
+            gone = asked if is_idle else [step.text for step in lost(asked, asks)]
+            reached = before.reached | now.reached
+            files = [c for c in self.files if {c.path, c.renamed_from} & reached]
+            if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
+                yield from self._edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
+            else:
+                yield from map(_written, files)
 
     def _pipelines(self) -> Iterator[Finding]:
         """All pipelines together, for jobs move between them."""
         files = [c for c in self.files if _PIPELINE.search(c.path) or _PIPELINE.search(c.renamed_from or "")]
-        was = self.before.run_by([line for c in files for line in lines_of(c.old or "")])
-        now = self.now.run_by([line for c in files for line in lines_of(c.new or "")])
+        was = Tree(self.work.texts_before).run_by([line for c in files for line in _jobs(c.old or "")])
+        now = Tree(self.work.texts_now).run_by([line for c in files for line in _jobs(c.new or "")])
         gone = [step.text for step in lost(was, now) if step.is_known]
         yield from self._edited(
             [*eased(was, now), *gone, *sorted(_events(was) - _events(now))], "which runs checks", files
@@ -99,14 +109,33 @@ class _Verifier:
         was, now = lines_of(change.old or ""), lines_of(change.new or "")
         for text in eased(was, now) if change.new is not None else ():
             sentence = f"A failure in {change.path} no longer counts: `{text[:100]}`."
-            yield finding(Rule.ERROR_SWALLOWED, change.path, _line_of(change.new, text), sentence, text)
+            warn = change.old is None and not runs_check(text)
+            yield finding(Rule.ERROR_SWALLOWED, change.path, _line_of(change.new, text), sentence, text, warn=warn)
 
     def _edited(self, texts: Sequence[str], what: str, files: Sequence[FileChange]) -> Iterator[Finding]:
-        for text in texts[:1]:
+        for text in texts[:1] if files else ():
             holds = (file for file in files if text in " ".join(f"{file.new} {file.old}".split()))
             file = next(holds, files[0])
             sentence = f"{file.path} asks for less than before ({what}): see `{text[:100]}`."
             yield finding(Rule.VERIFIER_EDITED, file.path, _line_of(file.new, text), sentence, text)
+
+
+def _is_created(change: FileChange) -> bool:
+    return change.old is None and change.renamed_from is None
+
+
+def _written(change: FileChange) -> Finding:
+    """A check that was not there before is what the task asked for, and yet the agent's own."""
+    sentence = f"What the checks run of {change.path} was written during the run: the work is judged by its own check."
+    return finding(Rule.VERIFIER_EDITED, change.path, 1, sentence, warn=True)
+
+
+def _jobs(text: str) -> Iterator[str]:
+    """The lines of a pipeline, once for each value of its matrix that they name."""
+    values = {name: re.split(r"\s*,\s*", inside.strip()) for name, inside in _MATRIX.findall(text)}
+    for line in lines_of(text):
+        name = next((name for name in _CELL.findall(line) if name in values), None)
+        yield from (_CELL.sub(value.strip("'\""), line) for value in values[name]) if name else (line,)
 
 
 def _hooks(work: Comparison) -> Iterator[Finding]:

@@ -158,7 +158,8 @@ class Loop:
         lessons = remembered(state, KINDS[self.fixed.type].window)
         prompt = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
         role = role_for(state, self.fixed)
-        return TurnRequest(f"iteration-{state.iteration}", role, prompt, counts=True, contract="loop.actor")
+        key = f"iteration-{state.iteration}"
+        return TurnRequest(key, role, prompt, counts=True, contract="loop.actor", failures=_since_best(state))
 
     def _changes(self, state: LoopState) -> Changes[LoopState]:
         documents = {self.state_path: state_json(state, self.fixed)}
@@ -333,6 +334,11 @@ def _reflected(state: LoopState, result: TurnResult) -> LoopState:
     last = state.iterations[-1]
     lesson = Lesson(last.what_failed, str(answer.get("why") or last.why), str(answer.get("next") or last.try_next))
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
+
+
+def _since_best(state: LoopState) -> int:
+    """How many iterations have come and gone since the best one."""
+    return max(0, state.iteration - 1 - (state.best.number if state.best else 0))
 
 
 def _heard(state: LoopState, signal: Signal) -> LoopState:

@@ -1,0 +1,197 @@
+"""Gemini CLI: how it is started and what its stream says. Measured with 0.61.0."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralph.agents.agent import Abilities, Call
+from ralph.agents.lines import (
+    TEXT_CHARS,
+    Complaints,
+    Data,
+    Meter,
+    brief,
+    count,
+    failure_in,
+    failure_of,
+    gone_wrong,
+    inner,
+    moment,
+    parse,
+    prose,
+    signed_in,
+    tool_text,
+    well_done,
+    word,
+)
+from ralph.agents.prices import cost_of
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Failure, Kind
+
+_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+_SERVICES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
+_DENIALS = ("tool_not_registered", "policy_violation", "path_not_in_workspace")
+_OWN_LIMIT = "it reached its own limit of turns"
+_EXITS = {
+    41: (Failure.ACCESS, "it is not signed in"),
+    42: (Failure.AGENT, "it refused what it was given"),
+    44: (Failure.ACCESS, "its sandbox does not work"),
+    52: (Failure.ACCESS, "its settings are not valid"),
+    53: (Failure.AGENT, _OWN_LIMIT),
+    54: (Failure.AGENT, "a tool failed in a way that it could not go on from"),
+}
+"""Its own exit codes; others of an error are the status of the model's answer, of which only the last byte is left."""
+_STATUSES = {status % 256: status for status in (401, 403, 404, 408, 429, 500, 502, 503, 504, 529)}
+
+
+@dataclass(frozen=True)
+class Gemini:
+    """Gemini CLI of Google. Its hooks and limits are in files of the user's, which are not touched."""
+
+    program: str = "gemini"
+    prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
+    name: str = "gemini"
+    install: str = "npm install -g @google/gemini-cli"
+    abilities: Abilities = field(default_factory=lambda: Abilities(resume=True, session=True, tokens=True))
+    announces_end: bool = True
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
+        return (
+            self.program,
+            *("-o", "stream-json", "--yolo", "--skip-trust"),
+            *(("-m", call.model) if call.model else ()),
+            *(("--resume", call.session) if call.session else ()),
+            *call.arguments,
+        )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """One process instead of two. On GitHub it would keep the mark of the turn from its tools."""
+        github = {name: "" for name in ("GITHUB_SHA", "SURFACE") if os.environ.get(name)}
+        return {"GEMINI_CLI_NO_RELAUNCH": "true", **github}
+
+    def reader(self, call: Call | None = None, before: Usage | None = None) -> "GeminiReader":
+        """Who reads a turn; the stream names the model, and its usage is that of the turn."""
+        return GeminiReader(self.prices, call.model if call else "")
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """What the exit code says, in the words of standard error where they speak of the same."""
+        if not code:
+            return None
+        told = failure_in(stderr)
+        if code in _EXITS:
+            kind, text = _EXITS[code]
+            return kind, f"{text}: {told[1]}" if told else text
+        if code in _STATUSES:
+            kind = failure_of("", _STATUSES[code])
+            return kind, told[1] if told and told[0] is kind else f"its model answered with status {_STATUSES[code]}"
+        return told
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """A key, or the file that it writes when a person has signed in with it."""
+        if told := signed_in(environment, _KEYS, _SERVICES):
+            return told
+        place = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini"
+        for name in ("oauth_creds.json", ".env"):
+            if (place / name).is_file():
+                return (True if name != ".env" else None), str(place / name)
+        return False, "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+
+
+@dataclass
+class GeminiReader:
+    """Reads one turn of Gemini CLI."""
+
+    prices: Mapping[str, tuple[float, ...]]
+    model: str
+    meter: Meter = field(default_factory=Meter)
+    complaints: Complaints = field(default_factory=Complaints)
+    tools: dict[str, str] = field(default_factory=dict)
+    """The tools in use, by id."""
+    half: str = ""
+    """Text whose line has not ended: it comes in pieces that end anywhere."""
+    last_words: str = ""
+    """What it said since it last used a tool."""
+
+    def read(self, line: bytes) -> Iterable[AgentEvent]:
+        """What a line tells."""
+        data = parse(line)
+        if data.get("type") == "message":
+            return list(self._message(data))
+        return [*self._flush(), *self._events(data)] if data else []
+
+    def _message(self, data: Data) -> Iterator[AgentEvent]:
+        if word(data, "role") != "assistant":
+            return
+        self.half += word(data, "content")
+        whole, newline, rest = self.half.rpartition("\n")
+        if newline or len(self.half) > TEXT_CHARS:
+            self.half = whole or self.half
+            yield from self._flush()
+            self.half = rest if newline else ""
+        if data.get("delta") is not True:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[AgentEvent]:
+        text, self.half = prose(self.half), ""
+        if text:
+            self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
+            yield AgentEvent(Kind.TEXT, text)
+
+    def _events(self, data: Data) -> Iterator[AgentEvent]:
+        key = word(data, "tool_id")
+        match data.get("type"):
+            case "init":
+                self.model = word(data, "model") or self.model
+                if session := brief(word(data, "session_id")):
+                    yield AgentEvent(Kind.SESSION, session=session)
+            case "tool_use":
+                self.last_words = ""
+                self.tools[key] = tool_text(word(data, "tool_name"), data.get("parameters"))
+                yield AgentEvent(Kind.TOOL, self.tools[key])
+            case "tool_result":
+                why, used = inner(data, "error"), self.tools.pop(key, "a tool")
+                if word(why, "type") in _DENIALS:
+                    yield AgentEvent(Kind.DENIED, used)
+                text = word(data, "output") or word(why, "message")
+                yield AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=word(data, "status") == "error")
+            case "error" if word(data, "severity") != "warning":
+                error, kind = _trouble(data)
+                yield from self.complaints.about(error, moment(data), kind)
+            case "result":
+                yield from self._result(data)
+
+    def _result(self, data: Data) -> Iterator[AgentEvent]:
+        yield from self._total(inner(data, "stats"))
+        if data.get("status") == "success":
+            yield well_done(self.last_words)
+            return
+        error, kind = _trouble(inner(data, "error"))
+        yield from self.complaints.about(error, moment(data), kind)
+        yield gone_wrong(error, kind)
+
+    def _total(self, stats: Data) -> Iterator[AgentEvent]:
+        """Tokens of thoughts are in the total only, and cost what those of the answer do."""
+        models = {name: inner(one) for name, one in inner(stats, "models").items()} or {self.model: stats}
+        spoken = sum(count(one, "input_tokens") for one in models.values())
+        costs = [cost_of(name, *_tokens(one), self.prices) for name, one in models.items()]
+        known = [cost for cost in costs if cost is not None]
+        heard = sum(_tokens(one)[2] for one in models.values())
+        yield from self.meter.rise(spoken, heard, sum(known) if len(known) == len(costs) else None)
+
+
+def _trouble(data: Data) -> tuple[str, Failure]:
+    """What an error says, and its class: all that it says of quotas is a limit."""
+    error = word(data, "message") or "it failed"
+    if word(data, "type") == "FatalTurnLimitedError":
+        return f"{_OWN_LIMIT} ({brief(error)})", Failure.AGENT
+    return error, Failure.LIMIT if "quota" in error.lower() else failure_of(error[:TEXT_CHARS])
+
+
+def _tokens(stats: Data) -> tuple[int, int, int]:
+    """Tokens in, those of them that were cached, and out."""
+    spoken = count(stats, "input_tokens")
+    heard = max(count(stats, "output_tokens"), count(stats, "total_tokens") - spoken)
+    return spoken, count(stats, "cached"), heard

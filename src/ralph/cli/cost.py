@@ -1,0 +1,124 @@
+"""`ralph cost`: the receipt of a run, and of all runs of the project."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ralph.cli.console import here, json_option, say_json
+from ralph.core.entries import TurnStarted
+from ralph.core.errors import RalphError, UsageError
+from ralph.core.events import TurnEnded
+from ralph.core.limits import Usage
+from ralph.store.journal import read_records
+from ralph.store.runs import Project, RunDir
+
+
+@dataclass(frozen=True)
+class Item:
+    """One turn on the receipt."""
+
+    run: str
+    turn: int
+    work: str
+    """What it was for: an iteration, a reflection, a task."""
+    role: str
+    agent: str
+    usage: Usage
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        facts = {"run": self.run, "turn": self.turn, "work": self.work, "role": self.role, "agent": self.agent}
+        return {**facts, **_plain(self.usage)}
+
+
+@click.command("cost")
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Of all runs of this project together.")
+@json_option
+def command(run: str | None, everything: bool, as_json: bool) -> int:
+    """Print what RUN (the latest) cost: by turn, by role and by agent.
+
+    Costs are what the agents report; where one tells only tokens, they are reckoned by a table of prices (`prices:` in
+    ralph.yml); where it tells neither, they are unknown, and the receipt says so.
+    """
+    project = here()
+    runs = project.runs() if everything else [_chosen(project, run)]
+    items = [item for one in runs for item in receipt(one)]
+    by = {name: _grouped(items, name) for name in ("role", "agent", *(("run",) if everything else ()))}
+    if as_json:
+        say_json(
+            command="cost",
+            runs=[one.id for one in runs],
+            turns=[item.plain for item in items],
+            total=_total(items),
+            **{f"by_{name}": groups for name, groups in by.items()},
+        )
+        return 0
+    for item in () if everything else items:
+        click.echo(f"turn {item.turn:<4} {item.work:<16} {item.role:<14} {item.agent[:24]:<24} {_money(item.plain)}")
+    for name, groups in by.items():
+        click.echo(f"\nby {name}")
+        for key, sums in groups.items():
+            click.echo(f"  {key[:40]:<42} {sums['turns']:>5} turns  {_money(sums)}")
+    click.echo(f"\ntotal {'':<39} {len(items):>5} turns  {_money(_total(items))}")
+    return 0
+
+
+def receipt(run: RunDir) -> Iterator[Item]:
+    """The turns of a run with what each used; a journal that cannot be read has none."""
+    agents: dict[int, str] = {}
+    path = run.path / "journal.jsonl"
+    try:
+        records = read_records(path) if path.exists() else []
+    except RalphError:
+        return
+    for entry in (record.entry for record in records):
+        match entry:
+            case TurnStarted(turn=turn, agent=agent):
+                agents[turn] = agent
+            case TurnEnded(turn=turn, key=key, role=role, result=result):
+                yield Item(run.id, turn, key, role, agents.get(turn, ""), result.usage)
+
+
+def _chosen(project: Project, run: str | None) -> RunDir:
+    if run:
+        return project.run(run)
+    runs = project.runs()
+    if not runs:
+        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    return runs[-1]
+
+
+def _grouped(items: Iterable[Item], name: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, name), []).append(item)
+    return {key: _total(group) for key, group in groups.items()}
+
+
+def _total(items: Iterable[Item]) -> dict[str, Any]:
+    """What turns used together; the cost is that of those whose cost is known."""
+    usages = [item.usage for item in items]
+    known = [usage.cost for usage in usages if usage.cost is not None]
+    return {
+        "turns": len(usages),
+        "input_tokens": sum(usage.input_tokens for usage in usages),
+        "output_tokens": sum(usage.output_tokens for usage in usages),
+        "cost": round(sum(known), 6) if known else None,
+        "unpriced_turns": len(usages) - len(known),
+    }
+
+
+def _plain(usage: Usage) -> dict[str, Any]:
+    cost = None if usage.cost is None else round(usage.cost, 6)
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": cost}
+
+
+def _money(sums: dict[str, Any]) -> str:
+    tokens = f"{sums['input_tokens']:>9} in {sums['output_tokens']:>8} out"
+    cost = "cost unknown" if sums["cost"] is None else f"${sums['cost']:.4f}"
+    missing = sums.get("unpriced_turns", 0)
+    return f"{tokens}  {cost}" + (f" ({missing} turns unknown)" if missing and sums["cost"] is not None else "")

@@ -1,0 +1,510 @@
+"""The adapters of claude, codex and gemini: how they are started, and what their real streams come to."""
+
+import json
+import os
+import random
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ralph.agents import lines
+from ralph.agents.agent import Call, Known
+from ralph.agents.claude import Claude
+from ralph.agents.codex import Codex
+from ralph.agents.gemini import Gemini
+from ralph.agents.lines import TEXT_CHARS, TOOL_CHARS, end_of_limit, failure_of
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.pool.stream import Account
+
+STREAMS = Path(__file__).with_name("streams")
+NOW = 1794802400.0
+"""When the streams were recorded: 16 November 2026, 04:13:20 UTC."""
+AGENTS: dict[str, Known] = {"claude": Claude(), "codex": Codex(), "gemini": Gemini()}
+ALL = sorted(path.stem for path in STREAMS.glob("*.jsonl"))
+HERE = Call(Path("/repo"))
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the day on which the streams were recorded."""
+    monkeypatch.setattr(lines, "time", lambda: NOW)
+
+
+def agent_of(stream: str) -> Any:
+    """The adapter of a stream."""
+    return AGENTS[stream.partition("-")[0]]
+
+
+def raw(stream: str) -> list[bytes]:
+    """The lines of a recorded stream."""
+    return (STREAMS / f"{stream}.jsonl").read_bytes().splitlines()
+
+
+def played(agent: str, told: Iterable[bytes | dict[str, Any]], model: str = "", before: Usage | None = None) -> Any:
+    """What a reader makes of lines: the events, and the account of them."""
+    reader, account, events = agent_of(agent).reader(Call(Path(), model), before), Account(), []
+    for line in told:
+        for event in reader.read(line if isinstance(line, bytes) else json.dumps(line).encode()):
+            events.append(event)
+            account.take(event)
+    return events, account
+
+
+def texts(events: Iterable[AgentEvent], kind: Kind) -> list[str]:
+    """The texts of the events of a kind."""
+    return [event.text for event in events if event.kind is kind]
+
+
+class TestCommand:
+    """The words that start an agent."""
+
+    def test_claude(self) -> None:
+        call = Call(Path("/repo"), "opus", ("--append-system-prompt", "x"), 1.5, 30, "abc", ("sub-agents", "WebFetch"))
+        assert Claude("/opt/claude").command(call) == (
+            *("/opt/claude", "-p", "--disallowedTools", "Task", "Agent", "Workflow", "WebFetch"),
+            *("--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
+            *("--model", "opus", "--max-budget-usd", "1.500000", "--max-turns", "30", "--resume", "abc"),
+            *("--append-system-prompt", "x"),
+        )
+
+    def test_codex(self) -> None:
+        call = Call(Path("/repo"), "gpt-5", ("-c", "model_reasoning_effort=high"), 1.5, 30, "abc", ("sub-agents",))
+        assert Codex().command(call) == (
+            *("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
+            *("-c", "check_for_update_on_startup=false", "-c", "features.multi_agent=false", "-m", "gpt-5"),
+            *("-c", "model_reasoning_effort=high", "resume", "abc", "-"),
+        )
+
+    def test_gemini(self) -> None:
+        call = Call(Path("/repo"), "gemini-2.5-pro", ("--debug",), 1.5, 30, "abc")
+        assert Gemini().command(call) == (
+            *("gemini", "-o", "stream-json", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro"),
+            *("--resume", "abc", "--debug"),
+        )
+
+    @pytest.mark.parametrize("name", AGENTS)
+    def test_nothing_is_said_that_was_not_asked_for(self, name: str) -> None:
+        words = AGENTS[name].command(HERE)
+        assert not {"--model", "-m", "--resume", "resume", "--max-turns", "--max-budget-usd"} & set(words)
+        assert "" not in words
+
+    @pytest.mark.parametrize(("uid", "said"), [(0, True), (1000, False)])
+    def test_only_root_says_that_it_is_in_a_sandbox(
+        self, uid: int, said: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "getuid", lambda: uid)
+        assert ("IS_SANDBOX" in Claude().environment(HERE)) is said
+
+    def test_gemini_is_one_process_and_hides_github_from_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SURFACE", raising=False)
+        monkeypatch.setenv("GITHUB_SHA", "abc")
+        assert Gemini().environment(HERE) == {"GEMINI_CLI_NO_RELAUNCH": "true", "GITHUB_SHA": ""}
+
+
+class TestRealStreams:
+    """What the recorded streams of the real programs come to."""
+
+    @pytest.mark.parametrize(
+        ("stream", "tokens", "cost"),
+        [
+            ("claude", (2000, 57), 0.00724),
+            ("claude-older", (3000, 150), 0.018750000000000003),
+            ("claude-resumed", (2000, 57), 0.00724),
+            ("claude-retried", (3000, 150), 0.015),
+            ("claude-denied", (3000, 150), 0.015),
+            ("codex", (1500, 57), 0.0018825),
+            ("codex-failing-tool", (2000, 100), 0.0035),
+            ("codex-retried", (1000, 50), 0.00175),
+            ("gemini", (1500, 80), 0.0021125),
+            ("gemini-denied", (3000, 150), 0.00525),
+        ],
+    )
+    def test_a_turn_that_went_well_and_what_it_used(self, stream: str, tokens: tuple[int, int], cost: float) -> None:
+        events, account = played(stream, raw(stream), "gpt-5")
+        assert account.finished and account.failure is None and not account.error
+        assert account.usage == Usage(*tokens, cost)
+        assert account.session == "id-1"
+        assert len(texts(events, Kind.RESULT)) == 1 and events[-1].kind is Kind.RESULT
+
+    @pytest.mark.parametrize("stream", ["claude", "codex", "gemini"])
+    def test_what_is_said_and_done(self, stream: str) -> None:
+        events, account = played(stream, raw(stream))
+        assert texts(events, Kind.TEXT) == ["Go.", "Done."]
+        (used,) = texts(events, Kind.TOOL)
+        assert used.split(": ", 1)[0] in ("Bash", "shell", "run_shell_command") and "echo a" in used
+        assert texts(events, Kind.TOOL_RESULT) == ["a"]
+        assert account.text == "Done."
+
+    @pytest.mark.parametrize(
+        ("stream", "failure", "said"),
+        [
+            ("claude-limited", Failure.LIMIT, "five-hour limit"),
+            ("claude-signed-out", Failure.ACCESS, "Please run /login"),
+            ("claude-overloaded", Failure.OVERLOAD, "529 Overloaded"),
+            ("claude-turns", Failure.AGENT, "its own limit of turns"),
+            ("claude-budget", Failure.AGENT, "its own limit of money"),
+            ("codex-limited", Failure.LIMIT, "hit your usage limit"),
+            ("codex-signed-out", Failure.ACCESS, "401 Unauthorized"),
+            ("codex-overloaded", Failure.OVERLOAD, "high demand"),
+            ("gemini-limited", Failure.LIMIT, "exceeded your current quota"),
+            ("gemini-signed-out", Failure.ACCESS, "invalid x-api-key"),
+            ("gemini-overloaded", Failure.OVERLOAD, "boom"),
+        ],
+    )
+    def test_a_turn_that_failed_and_why(self, stream: str, failure: Failure, said: str) -> None:
+        events, account = played(stream, raw(stream))
+        assert not account.finished and account.failure is failure and said in account.error
+        told = [event for event in events if event.kind in (Kind.LIMIT, Kind.ERROR)]
+        assert len(told) == 1, "a failure is told once"
+        assert account.limited is (failure is Failure.LIMIT)
+        assert events[-1].kind is Kind.RESULT and events[-1].is_error and events[-1].failure is failure
+        assert not texts(events, Kind.TEXT) or stream in ("claude-turns", "claude-budget")
+
+    def test_when_a_limit_is_over(self) -> None:
+        assert played("claude", raw("claude-limited"))[1].resets_at == 1794809672
+        assert played("gemini", raw("gemini-limited"))[1].resets_at == pytest.approx(NOW - 33.5, abs=3)
+        local = datetime.fromtimestamp(played("codex", raw("codex-limited"))[1].resets_at)
+        assert (local.hour, local.minute) == (5, 9)
+
+    def test_money_that_stopped_claude_counts_though_its_usage_is_empty(self) -> None:
+        assert played("claude", raw("claude-budget"))[1].usage == Usage(1000, 50, 0.005)
+
+    @pytest.mark.parametrize("stream", ["claude-retried", "codex-retried"])
+    def test_a_retry_is_no_error(self, stream: str) -> None:
+        events, _ = played(stream, raw(stream))
+        assert len(texts(events, Kind.RETRY)) == 1 and not texts(events, Kind.ERROR)
+
+    def test_denials_come_with_the_command_once(self) -> None:
+        assert played("claude", raw("claude-denied"))[1].denied == ["Write: /repo/hello.txt"]
+        assert played("gemini", raw("gemini-denied"))[1].denied[1:] == ["bash: cat hello.txt && git status --short"]
+        item = {"id": "i", "type": "command_execution", "command": "rm -rf x", "status": "declined"}
+        assert played("codex", [{"type": "item.completed", "item": item}])[1].denied == ["shell: rm -rf x"]
+
+    def test_a_conversation_gone_on_with_counts_only_what_is_new(self) -> None:
+        """Codex tells the usage of the whole conversation."""
+        before = Usage(3000, 150, 0.00525)
+        usage = played("codex", raw("codex-resumed"), "gpt-5", before)[1].usage
+        assert (usage.input_tokens, usage.output_tokens) == (1500, 57)
+        assert usage.cost == pytest.approx(0.0018825)
+        assert played("codex", raw("codex-resumed"), "gpt-5", Usage(3000, 150))[1].usage.cost is None
+
+    def test_no_price_is_no_cost(self) -> None:
+        assert played("codex", raw("codex"), "mock-model")[1].usage == Usage(1500, 57)
+        assert played("codex", raw("codex"))[1].usage.cost is None
+
+    def test_the_users_price(self) -> None:
+        reader = Gemini(prices={"gemini-2.5-pro": (1000.0, 1000.0, 0.0)}).reader()
+        usage = [event.usage for line in raw("gemini") for event in reader.read(line) if event.kind is Kind.USAGE]
+        assert usage == [Usage(1500, 80, 1.5)]
+
+
+class TestCutStreams:
+    """Streams that end too early, or hold what is no event."""
+
+    @pytest.mark.parametrize("stream", ALL)
+    def test_no_success_without_the_whole_last_line(self, stream: str) -> None:
+        whole = b"\n".join(raw(stream))
+        *_, last = raw(stream)
+        for size in range(0, len(whole), 97):
+            assert not played(stream, whole[:size].split(b"\n"))[1].finished
+        for size in range(len(last)):
+            assert not played(stream, [*raw(stream)[:-1], last[:size]])[1].finished
+
+    def test_what_was_seen_before_the_cut_counts_once(self) -> None:
+        usage = played("claude", raw("claude")[:-1])[1].usage
+        assert usage == Usage(2000, 2, None)
+
+    @given(st.integers(0, 2**32), st.sampled_from(ALL))
+    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_spoilt_lines_do_no_harm(self, seed: int, stream: str) -> None:
+        chance = random.Random(seed)
+        spoilt = [piece for line in raw(stream) for piece in _spoil(line, chance)]
+        events, account = played(stream, spoilt, "gpt-5")
+        for event in events:
+            assert event.usage.input_tokens >= 0 and event.usage.output_tokens >= 0
+            assert event.usage.tokens < 10**13 and 0 <= (event.usage.cost or 0) < 10**9
+            assert len(event.text) <= (TOOL_CHARS if event.kind in _SHORT else TEXT_CHARS)
+            assert not set(event.text) & set(map(chr, (*range(9), 0x1B, 0x7F, 0xD800)))
+            assert event.resets_at is None or abs(event.resets_at - NOW) < 100 * 86400
+        if account.finished:
+            assert any(_succeeds(line) for line in spoilt)
+
+    @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def test_garbage_tells_nothing(self, line: bytes) -> None:
+        for name in AGENTS:
+            assert not played(name, [line, line + b"}", b'{"type":' + line])[1].finished
+
+    def test_numbers_that_cannot_be(self) -> None:
+        for number in ("1e999", "-5", "NaN", "9" * 400, '"7"', "true", "[1]", "1e15"):
+            usage = f'{{"input_tokens":{number},"output_tokens":{number}}}'
+            line = f'{{"type":"turn.completed","usage":{usage}}}'.encode()
+            assert played("codex", [line])[1].usage.tokens == 0
+            line = f'{{"type":"result","is_error":false,"usage":{usage},"total_cost_usd":{number}}}'.encode()
+            usage = played("claude", [line])[1].usage
+            assert usage.tokens == 0 and not usage.cost
+
+    def test_deep_and_huge_lines(self) -> None:
+        for line in (b'{"a":' * 200_000, b'{"type":"assistant","message":{"content":"' + b"x" * 3_000_000 + b'"}}'):
+            for name in AGENTS:
+                assert played(name, [line])[0] == []
+
+
+_SHORT = (Kind.TOOL, Kind.TOOL_RESULT, Kind.DENIED, Kind.RETRY)
+
+
+def _succeeds(line: bytes) -> bool:
+    """Whether a line is the whole word of a success."""
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return False
+    if not isinstance(data, dict):
+        return False
+    success = data.get("is_error") is False or data.get("status") == "success" or data.get("type") == "turn.completed"
+    return data.get("type") in ("result", "turn.completed") and success
+
+
+def _spoil(line: bytes, chance: random.Random) -> list[bytes]:
+    """A line cut, doubled, followed by garbage, or with other values in it; often as it was."""
+    garbage = bytes(chance.randrange(256) for _ in range(chance.randrange(40)))
+    match chance.randrange(8):
+        case 0:
+            return [line[: chance.randrange(len(line))]]
+        case 1:
+            return [line, line]
+        case 2:
+            return [garbage, line, b"{" + garbage]
+        case 3 | 4 | 5:
+            data = json.loads(line)
+            for _ in range(chance.randrange(1, 4)):
+                _change(data, chance)
+            return [json.dumps(data).encode()]
+        case _:
+            return [line]
+
+
+def _change(data: Any, chance: random.Random) -> None:
+    """Change or drop one value, anywhere inside."""
+    wrong: tuple[Any, ...] = (
+        None,
+        True,
+        -1,
+        7,
+        10**400,
+        1e308,
+        float("nan"),
+        "",
+        "\x1b[31m\ud800" * 2000,
+        [],
+        [[]],
+        {},
+        {"a": [1]},
+    )
+    keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+    if not keys:
+        return
+    key = chance.choice(keys)
+    if isinstance(data[key], dict | list) and data[key] and chance.random() < 0.7:
+        _change(data[key], chance)
+    elif chance.random() < 0.3:
+        del data[key]
+    else:
+        data[key] = chance.choice(wrong)
+
+
+class TestClaude:
+    """What only Claude's stream has."""
+
+    def test_prose_about_limits_is_no_limit(self) -> None:
+        text = "API Error: 429 rate limit reached, try again in 20s. Claude AI usage limit reached|1794809672"
+        said = {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": text}]}}
+        done = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]}
+        events, account = played("claude", [said, {"type": "user", "message": {"content": [done]}}])
+        assert not account.limited and account.failure is None
+        assert [event.kind for event in events] == [Kind.TEXT, Kind.TOOL_RESULT]
+
+    def test_a_limit_with_extra_usage_or_a_warning_is_none(self) -> None:
+        over: dict[str, Any] = {"status": "rejected", "resetsAt": NOW + 60, "isUsingOverage": True}
+        for info in (over, {**over, "status": "allowed_warning", "isUsingOverage": False}):
+            assert not played("claude", [{"type": "rate_limit_event", "rate_limit_info": info}])[1].limited
+
+    def test_the_old_words_for_a_limit(self) -> None:
+        result = {"type": "result", "is_error": True, "result": f"Claude AI usage limit reached|{NOW + 3600:.0f}"}
+        account = played("claude", [result])[1]
+        assert account.failure is Failure.LIMIT and account.resets_at == NOW + 3600
+
+    @pytest.mark.parametrize("end", [{"is_error": None}, {}, {"is_error": False, "subtype": "error_max_turns"}])
+    def test_only_a_plain_word_is_a_success(self, end: dict[str, Any]) -> None:
+        assert not played("claude", [{"type": "result", "result": "ok", **end}])[1].finished
+
+    def test_two_results_in_one_process_add_up(self) -> None:
+        def end(tokens: int, cost: float) -> dict[str, Any]:
+            own = {"m": {"inputTokens": tokens, "outputTokens": 1, "costUSD": cost}}
+            return {"type": "result", "is_error": False, "model_usage_since_last_result": own, "total_cost_usd": 99}
+
+        assert played("claude", [end(10, 0.5), end(5, 0.25)])[1].usage == Usage(15, 2, 0.75)
+
+    def test_a_message_in_pieces_counts_once_and_sub_agents_do_not_speak(self) -> None:
+        def piece(key: str, spoken: int, heard: int, parent: str | None = None) -> dict[str, Any]:
+            usage = {"input_tokens": spoken, "output_tokens": heard, "cache_read_input_tokens": 100}
+            message = {"id": key, "content": [{"type": "text", "text": key}], "usage": usage}
+            return {"type": "assistant", "message": message, "parent_tool_use_id": parent}
+
+        told = [piece("a", 10, 1), piece("a", 10, 5), piece("b", 7, 1, "toolu"), piece("a", 10, 5)]
+        events, account = played("claude", told)
+        assert account.usage == Usage(217, 6)
+        assert texts(events, Kind.TEXT) == ["a", "a", "a"]
+
+
+class TestGemini:
+    """What only Gemini's stream has."""
+
+    def test_text_in_pieces_is_told_in_lines(self) -> None:
+        def piece(text: str) -> dict[str, Any]:
+            return {"type": "message", "role": "assistant", "content": text, "delta": True}
+
+        told = [piece("One li"), piece("ne.\nTwo"), piece(" lines."), {"type": "result", "status": "success"}]
+        events, account = played("gemini", told)
+        assert texts(events, Kind.TEXT) == ["One line.", "Two lines."]
+        assert account.text == "One line.\nTwo lines." and account.finished
+
+    def test_its_own_limit_of_turns(self) -> None:
+        error = {"type": "FatalTurnLimitedError", "message": "Reached max session turns for this session."}
+        account = played("gemini", [{"type": "result", "status": "error", "error": error}])[1]
+        assert account.failure is Failure.AGENT and "its own limit of turns" in account.error
+
+    @pytest.mark.parametrize(
+        ("code", "failure"),
+        [
+            (145, Failure.ACCESS),
+            (147, Failure.ACCESS),
+            (173, Failure.LIMIT),
+            (244, Failure.OVERLOAD),
+            (247, Failure.OVERLOAD),
+            (41, Failure.ACCESS),
+            (53, Failure.AGENT),
+        ],
+    )
+    def test_exit_codes(self, code: int, failure: Failure) -> None:
+        told = Gemini().failure(code, "Warning: 256-color support not detected.\n")
+        assert told is not None and told[0] is failure and told[1]
+        assert Gemini().failure(1, "") is None and Gemini().failure(0, "Error: x y") is None
+
+
+class TestFailures:
+    """What error texts and standard error mean."""
+
+    @pytest.mark.parametrize(
+        ("text", "failure"),
+        [
+            ("unexpected status 401 Unauthorized: x, url: http://h/v1/responses", Failure.ACCESS),
+            ("Invalid API key · Fix external API key", Failure.ACCESS),
+            ("OAuth token has expired. Please run /login", Failure.ACCESS),
+            ("The 'gpt-x' model is not supported when using Codex with a ChatGPT account.", Failure.ACCESS),
+            ("Your credit balance is too low to access the API", Failure.ACCESS),
+            ("Quota exceeded. Check your plan and billing details.", Failure.ACCESS),
+            ("exceeded retry limit, last status: 429 Too Many Requests", Failure.LIMIT),
+            ("You've hit your weekly limit · resets Nov 20, 5pm (UTC)", Failure.LIMIT),
+            ('{"error":{"code":503,"message":"The model is overloaded","status":"UNAVAILABLE"}}', Failure.OVERLOAD),
+            ("stream disconnected before completion: error decoding response body", Failure.OVERLOAD),
+            ("API Error: Connection error (ECONNRESET)", Failure.OVERLOAD),
+            ("request timed out", Failure.OVERLOAD),
+            ("[API Error: terminated]", Failure.OVERLOAD),
+            ("No conversation found with session ID: 1", Failure.AGENT),
+            ("cannot read /home/me/rate-limit/quota/login.txt", Failure.AGENT),
+            ("API Error: 400 bad request", Failure.AGENT),
+        ],
+    )
+    def test_classes(self, text: str, failure: Failure) -> None:
+        assert failure_of(text) is failure
+
+    @pytest.mark.parametrize(
+        ("name", "stderr", "failure"),
+        [
+            ("claude", "--dangerously-skip-permissions cannot be used with root/sudo privileges", Failure.ACCESS),
+            ("claude", "error: unknown option '--nonsense'", Failure.ACCESS),
+            ("codex", "Reading prompt from stdin...\nNot logged in. Run codex login", Failure.ACCESS),
+            ("codex", "error: unexpected argument '--x' found\n\nUsage: codex exec [OPTIONS]", Failure.ACCESS),
+            ("codex", "Error: thread/resume failed: no rollout found for thread id 1", Failure.AGENT),
+            ("gemini", "Unknown argument: nonsense\nUsage: gemini [options] [command]", Failure.ACCESS),
+        ],
+    )
+    def test_standard_error(self, name: str, stderr: str, failure: Failure) -> None:
+        told = AGENTS[name].failure(1, stderr)
+        assert told is not None and told[0] is failure
+
+    @pytest.mark.parametrize("name", AGENTS)
+    def test_noise_says_nothing(self, name: str) -> None:
+        assert AGENTS[name].failure(1, "Reading prompt from stdin...\nWARNING: no /tmp/quota/limit\n\n") is None
+
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("Rate limit reached. Please try again in 20s.", 20),
+            ("try again in 3 days 6 hours 57 minutes.", 3 * 86400 + 6 * 3600 + 57 * 60),
+            ("Please retry in 1h2m3.5s", 3723.5),
+            ("try again in 500ms", 0.5),
+            ('{"error":{"type":"usage_limit_reached","resets_in_seconds":3600}}', 3600),
+            ('"retryDelay": "27s"', 27),
+            (f"usage limit reached|{NOW + 90:.0f}", 90),
+            (f'"resets_at": {(NOW + 90) * 1000:.0f}', 90),
+            ("resets 5pm (UTC)", 46000),
+            ("resets 4am (UTC)", 86400 - 800),
+            ("your limit will reset at 1pm (Europe/Berlin)", 28000),
+            ("resets Nov 20, 5pm (UTC)", 4 * 86400 + 46000),
+            ("try again at Nov 20th, 2026 17:00 (UTC)", 4 * 86400 + 46000),
+            ("resets 5pm (Nowhere/Land)", None),
+            ("try again at Aug 8th, 2030 12:30 PM", None),
+            ("try again in 4000 days", None),
+            ("try again later", None),
+            ("resets 99:99 (UTC)", None),
+            ("", None),
+        ],
+    )
+    def test_when_a_limit_ends(self, text: str, seconds: float | None) -> None:
+        told = end_of_limit(text, NOW)
+        assert told is None if seconds is None else told == pytest.approx(NOW + seconds, abs=0.01)
+
+
+class TestSignIn:
+    """Whether an agent is signed in, as far as can be told offline."""
+
+    @pytest.mark.parametrize(
+        ("name", "environment", "file", "told"),
+        [
+            ("claude", {}, "", False),
+            ("claude", {"ANTHROPIC_API_KEY": ""}, "", False),
+            ("claude", {"ANTHROPIC_API_KEY": "sk"}, "", True),
+            ("claude", {"CLAUDE_CODE_OAUTH_TOKEN": "sk"}, "", True),
+            ("claude", {"CLAUDE_CODE_USE_BEDROCK": "1"}, "", None),
+            ("claude", {"CLAUDE_CODE_USE_BEDROCK": "0"}, "", False),
+            ("claude", {}, ".claude/.credentials.json", True),
+            ("codex", {}, "", False),
+            ("codex", {"CODEX_API_KEY": "sk"}, "", True),
+            ("codex", {}, ".codex/auth.json", True),
+            ("gemini", {}, "", False),
+            ("gemini", {"GOOGLE_API_KEY": "sk"}, "", True),
+            ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "", None),
+            ("gemini", {}, ".gemini/oauth_creds.json", True),
+        ],
+    )
+    def test_keys_files_and_services(
+        self, name: str, environment: dict[str, str], file: str, told: bool | None, tmp_path: Path
+    ) -> None:
+        if file:
+            (tmp_path / file).parent.mkdir()
+            (tmp_path / file).touch()
+        known, how = AGENTS[name].sign_in(environment, tmp_path)
+        assert known is told and how and "sk" not in how.split()
+
+    def test_what_to_run_where_it_is_not(self, tmp_path: Path) -> None:
+        assert "/login" in Claude().sign_in({}, tmp_path)[1]
+        assert "codex login" in Codex().sign_in({}, tmp_path)[1]
+        assert all(agent.install.startswith("npm install -g ") for agent in AGENTS.values())

@@ -1,0 +1,145 @@
+"""Who does a turn: chains of agents, limits, agents that are not there, escalation, and conversations that go on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulation import EPOCH, Play, PowerCut, Simulation, works
+
+from ralph.core.events import TurnEnded
+from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import Turn, TurnEnd
+from ralph.engine.retry import LIMIT_WAIT, OVERLOADS
+from ralph.engine.roster import NEVER, Roster
+
+BOTH = Roster(("first", "second"))
+LIMITED = Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=100.0, error="limit reached")
+AWAY = Play(seconds=2.0, end=TurnEnd.UNAVAILABLE, error="not signed in")
+
+
+def by_agent(**plays: Play) -> Callable[[Turn], Play]:
+    return lambda turn: plays[turn.agent]
+
+
+def agents(sim: Simulation) -> list[str]:
+    return [sim.processes[number].turn.agent for number in sorted(sim.processes)]
+
+
+class TestPicking:
+    def test_the_first_that_is_free_in_the_order_of_the_role(self) -> None:
+        roster = Roster(("a", "b"), {"debugger": ("c", "a")}, escalation="d", escalate_after=2)
+        assert roster.pick("implementer", 0, {}, 10.0) == ("a", 10.0)
+        assert roster.pick("implementer", 0, {"a": 11.0}, 10.0) == ("b", 10.0)
+        assert roster.pick("debugger", 1, {}, 10.0) == ("c", 10.0)
+        assert roster.pick("debugger", 2, {}, 10.0) == ("d", 10.0)
+        assert roster.pick("implementer", 2, {"d": 99.0}, 10.0) == ("a", 10.0)
+
+    @settings(max_examples=100)
+    @given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.floats(0, 50), st.just(NEVER))), st.floats(0, 50))
+    def test_nobody_waits_longer_than_he_must(self, resting: dict[str, float], now: float) -> None:
+        label, at = Roster(("a", "b", "c")).pick("x", 0, resting, now)
+        assert at == max(now, resting.get(label, 0.0))
+        assert all(at <= max(now, resting.get(other, 0.0)) for other in "abc")
+
+
+class TestTheChain:
+    def test_the_next_takes_over_at_once_and_the_preferred_comes_back(self, tmp_path: Path) -> None:
+        turns = iter([LIMITED, Play(seconds=60.0), Play(seconds=60.0), Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns), roster=BOTH)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["first", "second", "second", "first"]
+        assert sim.starts[1] - sim.starts[0] < 4
+        assert sim.spent.iterations == 3, "a turn that ran into a limit is no iteration"
+
+    def test_where_none_is_free_the_earliest_is_waited_for(self, tmp_path: Path) -> None:
+        soon = Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=30.0)
+        turns = iter([LIMITED, soon, Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns), roster=BOTH, limits=Limits(active_seconds=60.0))
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["first", "second", "second"]
+        assert sim.starts[2] - sim.starts[1] >= 30
+
+    def test_the_wait_survives_a_killed_engine(self, tmp_path: Path) -> None:
+        turns = iter([LIMITED, Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns))
+        sim.after(40.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.starts[1] - sim.starts[0] >= 100
+
+    def test_a_limit_whose_end_is_not_told_is_tried_again_after_a_while(self, tmp_path: Path) -> None:
+        turns = iter([Play(seconds=1.0, end=TurnEnd.LIMITED), Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns))
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.starts[1] - sim.starts[0] >= LIMIT_WAIT
+
+    def test_one_that_is_not_signed_in_is_passed_over(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, by_agent(first=AWAY, second=Play(works, seconds=1.0)), roster=BOTH)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["first", "second"]
+
+    def test_where_nobody_is_the_run_stops_and_a_resume_asks_again(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, by_agent(first=AWAY, second=AWAY), roster=BOTH)
+        stop = sim.run()
+        assert (stop.outcome, stop.reason) == (Outcome.AGENT_UNAVAILABLE, "not signed in")
+        assert agents(sim) == ["first", "second"]
+        sim.script = by_agent(first=Play(works, seconds=1.0), second=AWAY)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["first", "second", "first"]
+
+    def test_overload_is_waited_out_longer_each_time(self, tmp_path: Path) -> None:
+        busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
+        turns = iter([busy, busy, busy, Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns))
+        assert sim.run().outcome is Outcome.SUCCESS
+        waits = [later - earlier - 1.0 for earlier, later in zip(sim.starts, sim.starts[1:], strict=False)]
+        assert all(0.7 * want <= wait <= 1.4 * want for wait, want in zip(waits, OVERLOADS, strict=False))
+        assert sim.spent.iterations == 1
+
+    def test_overload_that_does_not_end_is_given_up(self, tmp_path: Path) -> None:
+        busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
+        sim = Simulation(tmp_path, lambda turn: busy)
+        assert sim.run().outcome is not Outcome.SUCCESS
+        assert len(sim.processes) <= 30
+
+
+class TestRoles:
+    def test_a_stronger_one_takes_over_where_nothing_moves(self, tmp_path: Path) -> None:
+        roster = Roster(("small",), escalation="large", escalate_after=2)
+        sim = Simulation(tmp_path, by_agent(small=Play(seconds=1.0), large=Play(works, seconds=1.0)), roster=roster)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["small", "small", "large"]
+
+
+class TestConversations:
+    def test_a_repair_goes_on_with_the_same_conversation(self, tmp_path: Path) -> None:
+        broken = Play(seconds=1.0, errors=("summary: missing",), session="s-1")
+        turns = iter([broken, Play(works, seconds=1.0, session="s-1")])
+        sim = Simulation(tmp_path, lambda turn: next(turns))
+        sim.run()
+        assert [sim.processes[number].turn.session for number in (1, 2)] == ["", "s-1"]
+
+    def test_an_interrupted_turn_is_gone_on_with_and_a_failed_one_is_not(self, tmp_path: Path) -> None:
+        lost = Play(seconds=1.0, end=TurnEnd.INTERRUPTED, session="s-1")
+        failed = Play(seconds=1.0, end=TurnEnd.FAILED, session="s-2")
+        turns = iter([lost, failed, Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns))
+        sim.run()
+        assert [sim.processes[number].turn.session for number in (1, 2, 3)] == ["", "s-1", ""]
+
+    def test_another_agent_does_not_get_it(self, tmp_path: Path) -> None:
+        broken = Play(seconds=1.0, errors=("summary: missing",), session="s-1")
+        turns = iter([broken, LIMITED, Play(works, seconds=1.0)])
+        sim = Simulation(tmp_path, lambda turn: next(turns), roster=BOTH)
+        sim.run()
+        assert [(sim.processes[n].turn.agent, sim.processes[n].turn.session) for n in (1, 2, 3)] == [
+            ("first", ""),
+            ("first", "s-1"),
+            ("second", ""),
+        ]
+        assert sim.entries(TurnEnded)[0].result.session == "s-1"
+        assert sim.clock.now() > EPOCH

@@ -1,0 +1,54 @@
+"""Which of these tests run: a quick one per installed agent by default, all of them with RALPH_REAL_AGENTS=1."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from homes import HOMES
+from install import PACKAGES, Unavailable, directory_of
+from isolation import described
+from place import Place, may_install, place
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_agents: drives real agent programs from npm against a scripted model")
+    config.addinivalue_line("markers", "quick_agents: runs by default where the agent's program is installed already")
+    config.addinivalue_line("markers", "needs_agents: the agents whose programs a test needs, beside its parameter")
+
+
+def pytest_report_header() -> list[str]:
+    return [f"real agents: {', '.join(f'{one.name} {one.version}' for one in PACKAGES.values())}; {described()}"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if may_install():
+        return
+    reason = "drives real agents: set RALPH_REAL_AGENTS=1 (make test-agents)"
+    for item in items:
+        if item.get_closest_marker("real_agents") and not item.get_closest_marker("quick_agents"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "agent" in metafunc.fixturenames:
+        metafunc.parametrize("agent", sorted(HOMES))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Place]:
+    """A project, a model and a network of its own."""
+    with place(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _programs(request: pytest.FixtureRequest) -> None:
+    """Skip where a program cannot be had; every agent of a test is needed."""
+    marker = request.node.get_closest_marker("needs_agents")
+    callspec = getattr(request.node, "callspec", None)
+    named = callspec.params.get("agent") if callspec else None
+    for agent in (*(marker.args if marker else ()), *([named] if named else [])):
+        try:
+            directory_of(agent, may_install=may_install())
+        except Unavailable as reason:
+            pytest.skip(str(reason))

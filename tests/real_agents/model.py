@@ -1,0 +1,265 @@
+"""The model: a server on the loopback interface that says what a script says, in the wire format of whoever asks."""
+
+import gzip
+import json
+import re
+import socket
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import cast
+
+from script import Fault, Script, Step, calls_of, say
+from wire import Answer, Event, Json, Refusal, Tokens, Wire, encode, new_id
+from wire_anthropic import Messages
+from wire_gemini import GenerateContent
+from wire_openai import Chat, Responses
+
+MOST_REQUESTS = 400
+LARGEST_BODY = 16 * 1024 * 1024
+WIRES: Sequence[tuple[re.Pattern[str], str, Wire]] = (
+    (re.compile(r"/messages$"), "anthropic", Messages()),
+    (re.compile(r"/responses$"), "responses", Responses()),
+    (re.compile(r"/chat/completions$"), "chat", Chat()),
+    (re.compile(r":(?:stream)?generateContent$", re.I), "gemini", GenerateContent()),
+)
+COUNTS = {"/messages/count_tokens": "input_tokens", ":countTokens": "totalTokens"}
+"""Requests that only count."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an agent asked."""
+
+    at: float
+    path: str
+    api: str
+    """The wire format; empty for anything that is no question to the model."""
+    model: str
+    said: str
+    """What the user said in it, from the first message to the last."""
+    text: str
+    """All of it, as it came."""
+    tools: tuple[str, ...]
+    fault: Fault | None
+    headers: Mapping[str, str]
+    """With lower-case names."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether the agent is at work in it; those without tools make titles, summaries and the like."""
+        return bool(self.tools)
+
+
+class Model:
+    """What the server is to say, and what it was asked."""
+
+    def __init__(self, workspace: Path, steps: Sequence[Step] = (), tokens: Tokens = Tokens()) -> None:
+        self.workspace = workspace
+        self.tokens = tokens
+        self.closing = threading.Event()
+        self.url = ""
+        self._lock = threading.Lock()
+        self._requests: list[Request] = []
+        self._scripts: dict[str, Script] = {}
+        self.play(*steps)
+
+    def play(self, *steps: Step, api: str = "") -> None:
+        """Begin another script; for one wire format alone where it is named."""
+        self._scripts[api] = Script(steps)
+
+    def next(self, api: str) -> Step:
+        """What to answer to a request in a wire format."""
+        return self._scripts.get(api, self._scripts[""]).next()
+
+    def record(self, request: Request) -> bool:
+        """Take note of a request; False when there were far too many."""
+        with self._lock:
+            self._requests.append(request)
+            return len(self._requests) <= MOST_REQUESTS
+
+    @property
+    def requests(self) -> list[Request]:
+        """The questions to the model that came while the agent was at work."""
+        with self._lock:
+            return [one for one in self._requests if one.is_main]
+
+    @property
+    def all_requests(self) -> list[Request]:
+        with self._lock:
+            return list(self._requests)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 900
+
+    @property
+    def model(self) -> Model:
+        return cast(Server, self.server).model
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are recorded instead."""
+
+    def do_HEAD(self) -> None:
+        self._send({})
+
+    def do_GET(self) -> None:
+        self.model.record(self._request("", None, {}, ""))
+        path = self.path.partition("?")[0]
+        if "/models" not in path:
+            return self._send({"error": {"message": f"mock: no such page {path}"}}, 404)
+        names = ("claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro")
+        data = [{"id": name, "object": "model", "type": "model", "display_name": name} for name in names]
+        models = [{"name": f"models/{name}", "displayName": name} for name in names]
+        return self._send({"object": "list", "has_more": False, "data": data, "models": models})
+
+    def do_POST(self) -> None:
+        path, text = self.path.partition("?")[0], self._body().decode(errors="replace")
+        if name := next((name for end, name in COUNTS.items() if path.endswith(end)), ""):
+            return self._send({name: max(1, len(text) // 4)})
+        for pattern, api, wire in WIRES:
+            if pattern.search(path):
+                return self._answer(api, wire, text)
+        self.model.record(self._request("", None, {}, text))
+        return self._send({"error": {"message": f"mock: no such page {path}"}}, 404)
+
+    def _answer(self, api: str, wire: Wire, text: str) -> None:
+        body: Json = json.loads(text)
+        offers = wire.offers(body)
+        step = self.model.next(api) if offers else say("A title")
+        if not self.model.record(self._request(api, wire, body, text, step)):
+            return self._refuse(wire.refusal(400, "mock: too many requests for a test"), 400)
+        if step.fault is Fault.STATUS:
+            return self._refuse(wire.refusal(step.status, step.text), step.status)
+        if step.fault is Fault.LIMIT:
+            return self._refuse(wire.limit(time.time() + step.seconds, of_plan=step.of_plan), 429)
+        calls = calls_of(step, offers, self.model.workspace)
+        answer = Answer(_model_of(body, self.path), step.text, calls, step.tokens or self.model.tokens)
+        if body.get("stream") or ":stream" in self.path:
+            return self._stream(wire, wire.events(answer), step)
+        if step.fault is Fault.HANG:
+            self.model.closing.wait(step.seconds)
+        return self._send(wire.whole(answer))
+
+    def _stream(self, wire: Wire, events: list[Event], step: Step) -> None:
+        self.send_response(200)
+        for name, value in {"content-type": "text/event-stream", "cache-control": "no-cache"}.items():
+            self.send_header(name, value)
+        self.send_header("request-id", new_id("req_"))
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        if step.fault is Fault.HANG:
+            self.model.closing.wait(step.seconds)
+        half = len(events) // 2
+        if step.fault is Fault.CUT:
+            for event in events[:half]:
+                self._chunk(encode(event))
+            return self._break_off(encode(events[half]))
+        if step.fault is Fault.BROKEN:
+            events = [*events[:half], wire.broken("mock: overloaded in the middle")]
+        for event in events:
+            self._chunk(encode(event))
+        self.wfile.write(b"0\r\n\r\n")
+        return None
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def _break_off(self, data: bytes) -> None:
+        """Announce a chunk, give half of it, and close."""
+        self.wfile.write(b"%x\r\n%s" % (len(data), data[: len(data) // 2]))
+        self.wfile.flush()
+        self.close_connection = True
+
+    def _refuse(self, refusal: Refusal, status: int) -> None:
+        self._send(refusal.body, status, refusal.headers)
+
+    def _send(self, body: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        own = {"content-type": "application/json", "content-length": str(len(data)), "request-id": new_id("req_")}
+        for name, value in {**own, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _body(self) -> bytes:
+        raw = b""
+        if "chunked" in self.headers.get("transfer-encoding", ""):
+            while size := int(self.rfile.readline(100).split(b";")[0] or b"0", 16):
+                raw += self.rfile.read(min(size, LARGEST_BODY - len(raw)))
+                self.rfile.readline(100)
+            self.rfile.readline(100)
+        else:
+            raw = self.rfile.read(min(int(self.headers.get("content-length", 0)), LARGEST_BODY))
+        match self.headers.get("content-encoding", "").lower():
+            case "gzip":
+                return gzip.decompress(raw)
+            case "deflate":
+                return zlib.decompress(raw)
+            case _:
+                return raw
+
+    def _request(self, api: str, wire: Wire | None, body: Json, text: str, step: Step | None = None) -> Request:
+        return Request(
+            at=time.time(),
+            path=self.path,
+            api=api,
+            model=_model_of(body, self.path) if wire else "",
+            said=wire.said(body) if wire else "",
+            text=text,
+            tools=tuple(offer.name for offer in wire.offers(body)) if wire else (),
+            fault=step.fault if step else None,
+            headers={name.lower(): value for name, value in self.headers.items()},
+        )
+
+
+class Server(ThreadingHTTPServer):
+    """Serves a model on a socket that listens already."""
+
+    daemon_threads = True
+
+    def __init__(self, listener: socket.socket, model: Model) -> None:
+        super().__init__(("127.0.0.1", 0), Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = listener.getsockname()
+        self.model = model
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """An agent that was ended closes its connections: no error of the server."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
+@contextmanager
+def served(model: Model, listener: socket.socket) -> Iterator[Model]:
+    """A model that answers while the block runs."""
+    server = Server(listener, model)
+    model.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield model
+    finally:
+        model.closing.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+def _model_of(body: Json, path: str) -> str:
+    named = re.search(r"models/([^:/]+):", path)
+    return str(body.get("model") or (named[1] if named else "mock-model"))

@@ -1,0 +1,176 @@
+"""What the model is to say, request by request: steps that any agent can take, and faults."""
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from wire import Json, Offer, Tokens, ToolCall
+
+FOREVER = 1_000_000
+
+
+class Fault(StrEnum):
+    """What goes wrong."""
+
+    STATUS = "status"
+    """An HTTP error."""
+    LIMIT = "limit"
+    """429, for every request until the moment that it names."""
+    CUT = "cut"
+    """The connection ends in the middle of an event."""
+    HANG = "hang"
+    """The answer begins, and nothing comes."""
+    BROKEN = "broken"
+    """An error event in the middle of a stream."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The answer to one request, or to several where it is a fault."""
+
+    text: str = ""
+    write: tuple[str, str] | None = None
+    """A file of the workspace and its content, written with whatever tool is offered."""
+    shell: str = ""
+    """A command, run with whatever tool is offered."""
+    tokens: Tokens | None = None
+    fault: Fault | None = None
+    status: int = 0
+    seconds: float = 0.0
+    """How long a limit lasts, or nothing comes."""
+    of_plan: bool = False
+    """Whether it is the limit of a plan, not of requests a minute."""
+    times: int = 1
+    """How many requests are answered so."""
+
+
+def say(text: str, tokens: Tokens | None = None) -> Step:
+    return Step(text, tokens=tokens)
+
+
+def put(path: str, content: str, tokens: Tokens | None = None) -> Step:
+    return Step(f"I write {path}.", write=(path, content), tokens=tokens)
+
+
+def run(command: str, tokens: Tokens | None = None) -> Step:
+    return Step("I run a command.", shell=command, tokens=tokens)
+
+
+def refuse(status: int, times: int = 1) -> Step:
+    return Step(f"mock error {status}", fault=Fault.STATUS, status=status, times=times)
+
+
+def limited(seconds: float, *, of_plan: bool = False) -> Step:
+    return Step(fault=Fault.LIMIT, status=429, seconds=seconds, of_plan=of_plan)
+
+
+def cut(times: int = 1) -> Step:
+    return Step("This sentence is cut off before it is at its end, and nobody knows why.", fault=Fault.CUT, times=times)
+
+
+def hang(seconds: float = 600) -> Step:
+    return Step(fault=Fault.HANG, seconds=seconds)
+
+
+def broken(times: int = 1) -> Step:
+    return Step("This sentence is followed by an error.", fault=Fault.BROKEN, times=times)
+
+
+class Script:
+    """Where in its steps a model is; safe to be asked by several threads."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = tuple(steps)
+        self._lock = threading.Lock()
+        self._at = 0
+        self._times = 0
+        self._resets_at = 0.0
+
+    def next(self) -> Step:
+        """The step that answers this request; when all are done, that it is done."""
+        with self._lock:
+            if self._current.fault is Fault.LIMIT:
+                self._resets_at = self._resets_at or time.time() + self._current.seconds
+                left = self._resets_at - time.time()
+                if left > 0:
+                    return replace(self._current, seconds=left)
+                self._forward()
+            step = self._current
+            self._times += 1
+            if self._times >= step.times:
+                self._forward()
+            return step
+
+    @property
+    def _current(self) -> Step:
+        return self._steps[self._at] if self._at < len(self._steps) else say("Done.")
+
+    def _forward(self) -> None:
+        self._at, self._times, self._resets_at = min(self._at + 1, len(self._steps)), 0, 0.0
+
+
+WRITERS = ("write", "write_file")
+SHELLS = ("bash", "shell", "exec_command", "shell_command", "run_shell_command", "execute_command", "run_commands")
+PATHS = ("file_path", "filePath", "path", "absolute_path")
+CONTENTS = ("content", "file_text", "contents")
+COMMANDS = ("command", "cmd", "commands")
+HARMLESS: Json = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
+
+
+def calls_of(step: Step, offers: Sequence[Offer], workspace: Path) -> list[ToolCall]:
+    """The tools that take a step, of those that are offered."""
+    calls = []
+    if step.write:
+        path, content = step.write
+        calls.append(_writing(workspace / path, content, offers))
+    if step.shell:
+        calls.append(_running(step.shell, offers))
+    return calls
+
+
+def _writing(path: Path, content: str, offers: Sequence[Offer]) -> ToolCall:
+    tool = _first(offers, WRITERS)
+    names = (_key(tool, PATHS), _key(tool, CONTENTS)) if tool else ("", "")
+    if tool and all(names):
+        return ToolCall(tool.name, _filled(tool, {names[0]: str(path), names[1]: content}))
+    end = "" if content.endswith("\n") else "\n"
+    command = f"mkdir -p '{path.parent}' && cat > '{path}' <<'MOCK_END'\n{content}{end}MOCK_END"
+    return _running(command, offers)
+
+
+def _running(command: str, offers: Sequence[Offer]) -> ToolCall:
+    if tool := _first(offers, SHELLS):
+        name = _key(tool, COMMANDS) or "command"
+        is_list = str(tool.schema.get("properties", {}).get(name, {}).get("type")).lower() == "array"
+        words = [command] if name == "commands" else ["bash", "-lc", command]
+        return ToolCall(tool.name, _filled(tool, {name: words if is_list else command}))
+    if (tool := _first(offers, ("exec",))) and tool.freeform:
+        # Codex in its "code mode" offers one tool that runs JavaScript, in which the others are functions.
+        return ToolCall(
+            tool.name, f"const r = await tools.exec_command({{cmd: {json.dumps(command)}}}); text(r.output);"
+        )
+    return ToolCall("no-tool-for-commands-was-offered", {"command": command})
+
+
+def _first(offers: Sequence[Offer], names: Sequence[str]) -> Offer | None:
+    by_name = {offer.name.lower(): offer for offer in offers}
+    return next((by_name[name] for name in names if name in by_name), None)
+
+
+def _key(tool: Offer, names: Sequence[str]) -> str:
+    known = tool.schema.get("properties") or {}
+    return next((name for name in names if name in known), "")
+
+
+def _filled(tool: Offer, arguments: Json) -> Json:
+    """With something harmless for whatever else it demands."""
+    known = tool.schema.get("properties") or {}
+    for name in tool.schema.get("required") or []:
+        kind = known.get(name, {})
+        harmless = kind["enum"][0] if kind.get("enum") else HARMLESS.get(str(kind.get("type")).lower(), "mock")
+        arguments.setdefault(name, harmless)
+    return arguments

@@ -1,0 +1,190 @@
+"""`ralph loop` with the real agent programs: what a person types, against a model that is scripted."""
+
+import signal
+import time
+import uuid
+from typing import Any
+
+import pytest
+from place import RALPH, Done, Place, eventually, started_with
+from script import FOREVER, Step, cut, hang, limited, put, refuse, run, say
+from wire import Tokens
+
+pytestmark = pytest.mark.real_agents
+TASK = "Create hello.txt, and say hello in it."
+UNTIL = "`grep -q hello hello.txt`"
+WORK = (put("hello.txt", "hello\n"), run("cat hello.txt"), say("All done."))
+LARGE = 310_000
+PLAN = {"CLAUDE_CODE_OAUTH_TOKEN": "mock", "ANTHROPIC_API_KEY": ""}
+"""What makes Claude Code believe in a subscription: only then does it say when a limit ends."""
+SIGN_IN = {"claude": ("/login", "ANTHROPIC_API_KEY"), "codex": ("codex login",), "gemini": ("GEMINI_API_KEY",)}
+COSTS = {"claude": 0.01875, "codex": 0.00525, "gemini": 0.00525}
+"""Of 3000 tokens in and 150 out: what claude says itself, and the list prices of gpt-5 and gemini-2.5-pro."""
+
+
+def asked(agent: str, *args: str, task: str = TASK) -> list[str]:
+    named = ["--agent", agent] if agent else []
+    return ["loop", task, "--until", UNTIL, *named, "--yes", *args]
+
+
+def loop(bench: Place, agent: str, *args: str, timeout: float = 120) -> Done:
+    return bench.ralph(*asked(agent, *args), timeout=timeout)
+
+
+def furnish(bench: Place, agent: str, *steps: Step, tries: int | None = None, **variables: str) -> None:
+    bench.furnish(agent, tries=tries, **variables)
+    bench.model.play(*steps)
+
+
+def receipt(bench: Place) -> dict[str, Any]:
+    return bench.ralph("cost", bench.run.name, "--json").json
+
+
+@pytest.mark.quick_agents
+def test_a_loop_ends_when_the_check_passes(bench: Place, agent: str) -> None:
+    furnish(bench, agent, *WORK)
+    done = loop(bench, agent)
+    assert done.code == 0, done.said
+    assert (bench.root / "hello.txt").read_text() == "hello\n"
+    assert (bench.ends(), bench.spent()["iterations"]) == (["finished"], 1)
+    requests = bench.model.requests
+    assert (len(requests), TASK in requests[0].said) == (3, True)
+    cost = receipt(bench)["total"]
+    assert (cost["input_tokens"], cost["output_tokens"]) == (3000, 150)
+    assert cost["cost"] == pytest.approx(COSTS[agent]) or (agent != "claude" and cost["cost"] is None)
+
+
+def test_work_that_is_not_done_is_sent_back(bench: Place, agent: str) -> None:
+    furnish(bench, agent, say("All done!"), *WORK)
+    assert loop(bench, agent).code == 0
+    assert (bench.ends(), bench.spent()["iterations"]) == (["finished", "finished"], 2)
+    assert "hello.txt" in bench.model.requests[1].said
+
+
+def test_a_large_task_arrives_whole(bench: Place, agent: str) -> None:
+    furnish(bench, agent, *WORK)
+    task = f"FIRST {'word ' * (LARGE // 5)}LAST"
+    done = bench.finish(str(RALPH), *asked(agent, task="-"), prompt=task)
+    assert done.code == 0, done.said
+    assert task in bench.model.requests[0].said
+
+
+def test_a_key_that_is_refused_ends_the_run_with_what_to_do(bench: Place, agent: str) -> None:
+    furnish(bench, agent, refuse(401, FOREVER))
+    done = loop(bench, agent)
+    assert done.code == 6, done.said
+    assert any(words in done.said for words in SIGN_IN[agent]), done.said
+    assert done.seconds < 60, "nobody is kept waiting for a key that does not become right"
+    assert bench.ends() == ["unavailable"]
+
+
+def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str) -> None:
+    """Codex names only the minute, so that it is waited for a minute at most."""
+    furnish(bench, agent, limited(3, of_plan=agent != "gemini"), *WORK, tries=1, **PLAN)
+    done = loop(bench, agent, timeout=200)
+    assert done.code == 0, done.said
+    assert (bench.ends(), bench.spent()["iterations"]) == (["limited", "finished"], 1)
+    refused, taken = bench.model.requests[:2]
+    assert 2.5 <= taken.at - refused.at <= (130 if agent == "codex" else 25)
+
+
+def test_a_limit_that_the_agent_waits_out_is_none_of_ours(bench: Place, agent: str) -> None:
+    furnish(bench, agent, limited(2), *WORK)
+    assert loop(bench, agent).code == 0
+    assert bench.ends() == ["finished"]
+
+
+def test_an_error_of_the_provider_is_tried_again_ever_later(bench: Place, agent: str) -> None:
+    furnish(bench, agent, refuse(500, FOREVER), tries=2)
+    engine = bench.start(str(RALPH), *asked(agent))
+    eventually(lambda: len(bench.journal("turn.ended")) == 2 or engine.poll() is not None, 90)
+    assert bench.ralph("abort").code == 0
+    _, err = engine.communicate(timeout=30)
+    assert engine.returncode == 8, err
+    assert bench.ends()[:2] == ["overloaded", "overloaded"]
+    first, second = bench.journal("turn.ended")[:2]
+    assert second["result"]["ended_at"] - first["result"]["ended_at"] > 2 if "ended_at" in first["result"] else True
+    assert first["retry_at"] < second["retry_at"]
+    assert bench.spent()["iterations"] == 0
+
+
+def test_a_storm_of_retries_ends_with_the_turn(bench: Place, agent: str) -> None:
+    furnish(bench, agent, refuse(500, FOREVER))
+    done = loop(bench, agent, "--turn-timeout", "0.15", "--max-iterations", "1", timeout=100)
+    assert done.code == 3, done.said
+    assert bench.ends() == ["wall"]
+    eventually(lambda: not bench.living(), 10)
+
+
+def test_an_overload_that_passes_costs_nothing(bench: Place, agent: str) -> None:
+    furnish(bench, agent, refuse(529, 2), *WORK)
+    assert loop(bench, agent).code == 0
+    assert (bench.ends(), bench.spent()["iterations"]) == (["finished"], 1)
+
+
+def test_a_stream_that_is_cut_costs_no_iteration(bench: Place, agent: str) -> None:
+    furnish(bench, agent, cut(), *WORK)
+    done = loop(bench, agent)
+    assert done.code == 0, done.said
+    assert (bench.ends()[-1], bench.spent()["iterations"]) == ("finished", 1)
+    total = receipt(bench)["total"]
+    assert (total["input_tokens"], total["output_tokens"]) == (3000, 150)
+
+
+def test_an_agent_that_hangs_is_ended_and_tried_again(bench: Place, agent: str) -> None:
+    furnish(bench, agent, hang(), *WORK)
+    done = loop(bench, agent, "--idle-timeout", "0.15")
+    assert done.code == 0, done.said
+    assert bench.ends() == ["idle", "finished"]
+
+
+def test_an_abort_leaves_no_process_of_a_tool_behind(bench: Place, agent: str) -> None:
+    mark = f"mark-{uuid.uuid4().hex}"
+    furnish(bench, agent, run(f"python3 -c 'import time; time.sleep(300)' {mark}; echo late > late.txt"))
+    engine = bench.start(str(RALPH), *asked(agent))
+    eventually(lambda: started_with(f"time.sleep(300)\0{mark}"))
+    done = bench.ralph("abort")
+    assert done.code == 0, done.said
+    engine.communicate(timeout=30)
+    assert engine.returncode == 8
+    assert (started_with(mark), bench.living()) == ([], [])
+    assert not (bench.root / "late.txt").exists()
+
+
+def test_an_agent_is_adopted_after_its_engine_was_killed(bench: Place, agent: str) -> None:
+    wait = run("touch here; for i in $(seq 600); do test -e go && break; sleep 0.1; done")
+    furnish(bench, agent, wait, *WORK)
+    engine = bench.start(str(RALPH), *asked(agent))
+    eventually((bench.root / "here").exists)
+    engine.send_signal(signal.SIGKILL)
+    engine.communicate(timeout=30)
+    resumed = bench.start(str(RALPH), "resume")
+    time.sleep(1)
+    (bench.root / "go").touch()
+    out, err = resumed.communicate(timeout=90)
+    assert resumed.returncode == 0, out + err
+    assert len(bench.journal("turn.started")) == 1
+    assert len(bench.model.requests) == 4, "nothing was asked twice"
+    assert receipt(bench)["total"]["output_tokens"] == 200
+
+
+def test_what_was_cached_is_on_the_receipt(bench: Place, agent: str) -> None:
+    furnish(bench, agent, *WORK)
+    bench.model.tokens = Tokens(1000, 50, cached=400)
+    assert loop(bench, agent).code == 0
+    total = receipt(bench)["total"]
+    assert (total["input_tokens"], total["output_tokens"]) == (3000, 150), "cached tokens are tokens"
+    assert total["cost"] is None or 0 < total["cost"] < COSTS[agent]
+
+
+@pytest.mark.needs_agents("claude", "codex")
+def test_another_agent_takes_over_where_the_first_is_limited(bench: Place) -> None:
+    bench.furnish("claude", "codex", tries=1, **PLAN)
+    bench.model.play(limited(3600, of_plan=True))
+    bench.model.play(*WORK, api="responses")
+    bench.write("ralph.yml", "agents: [claude, codex]\n")
+    done = loop(bench, "", timeout=60)
+    assert done.code == 0, done.said
+    assert [one["agent"] for one in bench.journal("turn.started")] == ["claude", "codex"]
+    assert (bench.ends(), bench.spent()["iterations"]) == (["limited", "finished"], 1)
+    assert set(receipt(bench)["by_agent"]) == {"claude", "codex"}
