@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check fix bench docs clean
+.PHONY: demo test test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+test-agents: $(READY)
+	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider $(PYTEST_ARGS)
 
 check: $(READY)
 	$(BIN)/ruff check .

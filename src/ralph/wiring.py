@@ -301,7 +301,7 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
 def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:
     """What was there before the run is what the guards compare with: without it no verdict would hold."""
     known = next((record.entry.snapshot for record in records if isinstance(record.entry, SnapshotTaken)), None)
-    if known and snapshots and snapshots.base() != known:
+    if known and snapshots and snapshots.base() != known and known not in (entry.sha for entry in snapshots.log()):
         raise StateError(
             "the snapshots of the run were changed or removed by somebody else",
             where=f"refs/ralph/{run.id}",

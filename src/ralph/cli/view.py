@@ -60,6 +60,8 @@ class LiveView(PlainView):
 
         self._doing = "starting"
         self._since = time.time()
+        self._until: float | None = None
+        """When what is waited for is over."""
         self._spent = Spent()
         self._console = Console(file=out, highlight=False, markup=False)
         self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
@@ -78,6 +80,9 @@ class LiveView(PlainView):
                 self._do(f"turn {turn}: {role} at work")
             case ChecksStarted(checks=checks):
                 self._do("checking " + " AND ".join(checks))
+            case TurnEnded(spent=spent, retry_at=at, retry_reason=why) if at is not None and at > time.time() + 1:
+                self._spent = spent
+                self._do(why, until=at)
             case TurnEnded(spent=spent) | ChecksEnded(spent=spent):
                 self._spent = spent
                 self._do("deciding")
@@ -95,8 +100,13 @@ class LiveView(PlainView):
         except OSError:
             self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run goes on
 
-    def _do(self, what: str) -> None:
-        self._doing, self._since = what, time.time()
+    def _do(self, what: str, until: float | None = None) -> None:
+        self._doing, self._since, self._until = what, time.time(), until
+
+    def _clock(self) -> str:
+        if self._until is not None:
+            return f"{duration(max(0.0, self._until - time.time()))} to go"
+        return duration(time.time() - self._since)
 
     def _now(self) -> Any:
         from rich.spinner import Spinner
@@ -104,7 +114,7 @@ class LiveView(PlainView):
         most = self._limits.iterations
         facts = [
             f"iterations {self._spent.iterations}" + (f"/{most}" if most else ""),
-            f"{self._doing} ({duration(time.time() - self._since)})",
+            f"{self._doing} ({self._clock()})",
             f"{duration(self._spent.active_seconds)} active",
             f"${self._spent.cost:.4f}" + (f"/${self._limits.cost:g}" if self._limits.cost else ""),
         ]

@@ -1,16 +1,19 @@
 """Reading a turn's output as it grows: from the file that its keeper writes, in events."""
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.agents.agent import Reader
+from ralph.core.codec import dump, to_plain
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 _CHUNK = 1 << 20
 LINE_LIMIT = 1 << 20
 """A longer line is read in pieces: no agent's event is as long, and garbage may be."""
+LOG_LIMIT, LOGGED_TEXT = 4 << 20, 2000
 TEXT_KEPT, DENIALS_KEPT = 4000, 20
 
 
@@ -55,6 +58,35 @@ class Account:
                 pass
 
 
+class EventLog:
+    """The normalised events of a turn beside its raw output, for whoever looks at it later; capped, and never waited for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[str] = []
+        self._room = LOG_LIMIT
+        self._begun = False
+
+    def note(self, event: AgentEvent) -> None:
+        """Keep an event, as long as there is room."""
+        if self._room <= 0:
+            return
+        plain = to_plain(replace(event, text=event.text[:LOGGED_TEXT]))
+        line = dump(plain) + "\n"
+        self._room -= len(line)
+        self._lines.append(line if self._room > 0 else '{"kind": "error", "text": "more events than are kept"}\n')
+        if len(self._lines) >= 100:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was kept since the last time; a turn that is taken over is read from its beginning again."""
+        if not self._lines:
+            return
+        with contextlib.suppress(OSError), self._path.open("a" if self._begun else "w", errors="replace") as file:
+            file.writelines(self._lines)
+        self._lines, self._begun = [], True
+
+
 class Tail:
     """Follows a stream file and hands on what it tells, each line once."""
 
@@ -64,6 +96,7 @@ class Tail:
         self._watch = watch
         self._offset = 0
         self._rest = b""
+        self._log = EventLog(path.with_name("events.jsonl"))
         self.account = Account()
 
     def poll(self) -> None:
@@ -83,6 +116,7 @@ class Tail:
         if self._rest:
             self._line(self._rest)
             self._rest = b""
+        self._log.flush()
         return self.account
 
     def _feed(self, chunk: bytes) -> None:
@@ -96,4 +130,5 @@ class Tail:
     def _line(self, line: bytes) -> None:
         for event in self._reader.read(line):
             self.account.take(event)
+            self._log.note(event)
             self._watch(event)

@@ -1,0 +1,13 @@
+"""Where the tests work: in memory, if there is enough of it, for most of them wait for a disk and for nothing else."""
+
+import os
+import shutil
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+ENOUGH = 3 << 30
+
+
+def pytest_configure() -> None:
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
