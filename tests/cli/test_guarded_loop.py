@@ -1,5 +1,7 @@
 """Gaming the checks, through the whole loop: caught, told, lifted only by a person who says why."""
 
+import json
+
 import pytest
 from test_loop import Project, project  # noqa: F401 - the fixture
 
@@ -88,3 +90,38 @@ def test_warnings_are_told_and_hold_nothing_up(calculator: Project) -> None:
     assert done.code == 0, done.said
     assert "WARNING test_app.py" in done.out
     assert "[assertion-weakened]" in done.out
+
+
+HONEST = """import unittest
+from app import add
+
+
+class AddTest(unittest.TestCase):
+    def test_sums(self):
+        for a, b, c in ((1, 2, 3), (0, 0, 0)):
+            with self.subTest(a=a):
+                self.assertTrue(add(a, b) == c)
+"""
+
+
+def test_tests_that_were_rewritten_are_only_told_where_the_work_passes_the_old_ones_too(calculator: Project) -> None:
+    done = calculator.play(yaml(HONEST, "def add(a, b):\n    return a + b\n"), until=CHECK)
+    assert done.code == 0, done.said
+    assert "ERROR" not in done.out
+    assert not (calculator.run / "scratch").exists()
+
+
+def test_a_test_that_failed_must_pass_as_it_was(calculator: Project) -> None:
+    """However the test was changed, and whether or not reading it tells: the work does not pass the old one."""
+    easier = TESTS.format(skip="").replace("add(1, 2), 3", "add(1, 2), -1")
+    done = calculator.play(
+        yaml(easier, "def add(a, b):\n    # as it should be\n    return a - b\n"), "--max-iterations", "2", until=CHECK
+    )
+    assert done.code == 3, done.said
+    assert "still does" in done.out or "ERROR test_app.py" in done.out
+
+
+def yaml(tests: str, product: str) -> str:
+    """A scenario in which the agent writes the tests and the product anew."""
+    steps = [{"write": {"path": path, "content": text}} for path, text in (("test_app.py", tests), ("app.py", product))]
+    return json.dumps({"turns": [{"steps": steps}]})

@@ -88,7 +88,7 @@ def _install(package: Package) -> None:
 
 
 def _finish(words: list[str], place: Path, package: Package) -> str:
-    dropped = ("npm_", "RALPH_", "PYTEST_")
+    dropped = ("RALPH_", "PYTEST_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     if words[0] != "npm":
         environment["HOME"] = str(place)

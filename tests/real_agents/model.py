@@ -60,15 +60,16 @@ class Request:
 class Model:
     """What the server is to say, and what it was asked."""
 
-    def __init__(self, workspace: Path, steps: Sequence[Step] = (), tokens: Tokens = Tokens()) -> None:
+    def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
-        self.tokens = tokens
+        self.tokens = Tokens()
+        """What every answer is said to use, where its step does not say."""
         self.closing = threading.Event()
         self.url = ""
         self._lock = threading.Lock()
         self._requests: list[Request] = []
         self._scripts: dict[str, Script] = {}
-        self.play(*steps)
+        self.play()
 
     def play(self, *steps: Step, api: str = "") -> None:
         """Begin another script; for one wire format alone where it is named."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from model import Model, served
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARK = "REAL_AGENTS_TEST"
-FOREIGN = ("RALPH_", "GIT_", "COV_", "COVERAGE_", "PYTEST_", "npm_", "ANTHROPIC_", "CLAUDE", "OPENAI_", "CODEX_")
-FOREIGN += ("GEMINI_", "GOOGLE_", "AWS_", "AZURE_", "XDG_")
+FOREIGN = re.compile(r"(RALPH|GIT|COV|COVERAGE|PYTEST|npm|ANTHROPIC|CLAUDE|OPENAI|CODEX|GEMINI|GOOGLE|AWS|AZURE|XDG)_?")
+"""The variables of the machine that an agent shall not see."""
 
 
 def may_install() -> bool:
@@ -64,6 +65,7 @@ class Place:
     model: Model
     environment: dict[str, str]
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     def furnish(self, *agents: str, tries: int | None = None, **variables: str) -> None:
         """Make agents ready to be called: their programs, environment and home files."""
@@ -75,7 +77,7 @@ class Place:
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         """A program in the project, in the network of this test."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*self.network.prefix, *words],
             cwd=self.root,
             env=self.environment,
@@ -85,6 +87,8 @@ class Place:
             text=True,
             start_new_session=True,
         )
+        self.started.append(process)
+        return process
 
     def finish(self, *words: str, prompt: str | None = None, timeout: float = 120) -> Done:
         """Run a program to its end."""
@@ -127,10 +131,6 @@ class Place:
         """How the turns ended."""
         return [record["result"]["end"] for record in self.journal("turn.ended")]
 
-    def spent(self) -> dict[str, Any]:
-        spent: dict[str, Any] = self.journal("run.ended")[-1]["spent"]
-        return spent
-
     def living(self) -> list[int]:
         """The processes of this test, by the mark in their environment."""
         return _processes("environ", f"{MARK}={self.mark}")
@@ -161,10 +161,12 @@ def place(directory: Path) -> Iterator[Place]:
             yield made
         finally:
             made.end()
+            for process in made.started:
+                process.communicate(timeout=10)
 
 
 def _environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    kept = {name: value for name, value in os.environ.items() if not FOREIGN.match(name)}
     return {
         **kept,
         "HOME": str(home),

@@ -78,7 +78,7 @@ class Responses(Errors):
         return [(name, {"type": name, "sequence_number": number, **data}) for number, (name, data) in enumerate(found)]
 
     def broken(self, message: str) -> Event:
-        failed = {"id": new_id("resp_"), "object": "response", "status": "failed", "output": [], "usage": None}
+        failed: Json = {"id": new_id("resp_"), "object": "response", "status": "failed", "output": [], "usage": None}
         error = {"code": "server_is_overloaded", "message": message}
         data = {"type": "response.failed", "sequence_number": 99, "response": {**failed, "error": error}}
         return "response.failed", data

@@ -152,7 +152,7 @@ def without_counterproof(monkeypatch: pytest.MonkeyPatch) -> None:
     async def as_they_are(found: list[Finding], *_: Any, **__: Any) -> list[Finding]:
         return found
 
-    monkeypatch.setattr("ralph.verify.verifier.rebutted", as_they_are)
+    monkeypatch.setattr("ralph.verify.verifier.judged_as_before", as_they_are)
 
 
 class TestFindings:

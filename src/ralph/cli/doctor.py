@@ -100,10 +100,15 @@ def _agents(project: Project) -> Iterator[Finding]:
     for name, what in registry.OTHERS.items():
         yield Finding("agent", True, f"{name}: {what}")
     try:
-        crew = registry.crew(load_config(project.root), (), None, None, project.root)
+        config = load_config(project.root)
+    except RalphError:
+        return
+    named = bool(config.agents or config.agent or config.agent_command or config.scenario)
+    try:
+        crew = registry.crew(config, (), None, None, project.root)
         yield Finding("agent", True, f"this project uses {', then '.join(spec.label for spec in crew.chain)}")
     except RalphError as error:
-        yield Finding("agent", False, error.what.replace("\n", "; "), error.todo)
+        yield Finding("agent", not named, error.what.replace("\n", "; "), error.todo)
 
 
 def _agent(name: str) -> Finding:

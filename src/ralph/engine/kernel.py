@@ -7,7 +7,7 @@ policies beside it.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, assert_never
 
@@ -39,12 +39,12 @@ from ralph.core.limits import Limits, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
 from ralph.engine.activity import Activity
-from ralph.engine.ledger import Ledger, Work, rests_until
+from ralph.engine.ledger import Ledger, Work
 from ralph.engine.ports import Checker, Clock, Committer, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
-from ralph.engine.retry import retry_after
-from ralph.engine.roster import NEVER, Roster
+from ralph.engine.roster import Roster
+from ralph.engine.settling import mended, pick, session_of, unsettled, what_follows
 
 Happening = TurnEnded | ChecksEnded | WorkCommitted
 """What the kernel waits for."""
@@ -174,7 +174,7 @@ class Kernel(Generic[S]):
         state = self.workflow.load(self.world.store.read())
         for record in self._start.unwritten:
             entry = record.entry
-            if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and _unsettled(entry)):
+            if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and unsettled(entry)):
                 state = self.workflow.accept(state, entry, record.at).state
         return state
 
@@ -305,8 +305,8 @@ class Kernel(Generic[S]):
             adopted = Turn(work.open.turn, work.open.attempt, request, None, errors, work.open.agent, "", before)
             return self._enter(adopted)
         ledger = self.ledger
-        agent, _ = self._pick(request, work)
-        session = _session(work) if work.agent == agent else ""
+        agent, _ = pick(request, work, self._start.roster, ledger.resting, self.world.clock.now())
+        session = session_of(work) if work.agent == agent else ""
         number, reserved = ledger.turns + 1, ledger.estimate(request.role)
         budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
         self._journal(
@@ -324,12 +324,6 @@ class Kernel(Generic[S]):
         before = work.used.get(session, Usage())
         return self._enter(Turn(number, work.attempt, request, budget, errors, agent, session, before))
 
-    def _pick(self, request: TurnRequest, work: Work, resting: Mapping[str, float] | None = None) -> tuple[str, float]:
-        """Who does the next turn for some work, and when."""
-        failures = max(request.failures, work.attempt - 1)
-        now = self.world.clock.now()
-        return self._start.roster.pick(request.role, failures, self.ledger.resting if resting is None else resting, now)
-
     def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())
         return turn
@@ -345,40 +339,9 @@ class Kernel(Generic[S]):
             self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
         result = replace(result, change=self._snapshot(f"turn {turn.number} ({request.role})"))
         if work.broken:
-            result = _mended(work.broken.result, result)
+            result = mended(work.broken.result, result)
         ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts)
-        return self._judged(ended, work, turn, request)
-
-    def _judged(self, ended: TurnEnded, work: Work, turn: Turn, request: TurnRequest) -> TurnEnded:
-        """Whether this was the last turn for its work."""
-        now, result = self.world.clock.now(), ended.result
-        broken = bool(result.answer_errors) and result.end is TurnEnd.FINISHED
-        if broken and not turn.repair:
-            why = "the answer is not in the form that was asked for"
-            return replace(ended, retry_at=now, retry_reason=why, repair=True)
-        if broken and request.answer_required:
-            result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
-        if until := rests_until(result, now):
-            return self._handed_on(replace(ended, result=result), work, turn, request, until)
-        retry = retry_after(
-            result,
-            attempt=work.attempt,
-            interruptions=work.interruptions,
-            overloads=work.overloads,
-            chance=turn.number * 0.618 % 1,
-            now=now,
-        )
-        if retry is None:
-            return replace(ended, result=result)
-        return replace(ended, result=result, retry_at=retry.at, retry_reason=retry.reason)
-
-    def _handed_on(self, ended: TurnEnded, work: Work, turn: Turn, request: TurnRequest, until: float) -> TurnEnded:
-        """What follows where an agent cannot be used for a while: another takes over, or it is waited for."""
-        agent, at = self._pick(request, work, {**self.ledger.resting, turn.agent: until})
-        if at == NEVER:
-            return ended
-        waits = "waiting for the provider's limit" if agent == turn.agent else f"{agent} takes over from {turn.agent}"
-        return replace(ended, retry_at=at, retry_reason=waits)
+        return what_follows(ended, turn, work, self._start.roster, self.ledger.resting, self.world.clock.now())
 
     def _accounted(self, event: Happening) -> Happening:
         """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
@@ -392,7 +355,7 @@ class Kernel(Generic[S]):
         if goes_on and self.ledger.limits.reached(after, self.world.clock.now()):
             result = replace(event.result, end=TurnEnd.FINISHED if event.repair else TurnEnd.CUT)
             event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
-        counts = event.counts and not _unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
+        counts = event.counts and not unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
         return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
 
     def _snapshot(self, label: str) -> Change | None:
@@ -429,7 +392,7 @@ class Kernel(Generic[S]):
 
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
-        if isinstance(event, TurnEnded) and _unsettled(event):
+        if isinstance(event, TurnEnded) and unsettled(event):
             self._journal(event)
             return
         now = self.world.clock.now()
@@ -458,13 +421,6 @@ def _aborted(signal: Signal) -> Stop:
     return Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
 
 
-def _session(work: Work) -> str:
-    """The conversation that a turn goes on with: to mend its answer, or after it was interrupted."""
-    last = work.last
-    goes_on = last is not None and (last is work.broken or last.result.end is TurnEnd.INTERRUPTED)
-    return last.result.session if last and goes_on else ""
-
-
 def limit_reason(reached: Outcome, limits: Limits) -> str:
     """The limit that was reached, in words."""
     match reached:
@@ -478,14 +434,3 @@ def limit_reason(reached: Outcome, limits: Limits) -> str:
             return f"the allowance of {limits.tokens} tokens was used"
         case _:
             return "the deadline has passed"
-
-
-def _unsettled(event: TurnEnded) -> bool:
-    """Whether the work behind a turn goes on in another one, now or after a resume."""
-    return event.retry_at is not None or event.result.end is TurnEnd.STOPPED
-
-
-def _mended(first: TurnResult, repair: TurnResult) -> TurnResult:
-    """The first turn's work with the answer that its repair turn gave."""
-    moved = repair.change if repair.change and repair.change.files else first.change
-    return replace(repair, text=first.text or repair.text, change=moved)

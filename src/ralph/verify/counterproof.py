@@ -1,8 +1,9 @@
-"""The counter-proof: tests that were changed suspiciously are put back, and the work is judged once more.
+"""The counter-proof: tests and settings that were changed are put back, and the work is judged once more.
 
-Reading cannot always tell a test that was weakened from one that was rewritten. Where the work also passes the tests and
-settings as they were before the run, and does not look made for them, their change gained nothing: it is told, and holds
-nothing up.
+Reading cannot always tell a test that was weakened from one that was rewritten; running the old one can. Where the work also
+passes the tests and settings as they were before the run, and does not look made for them, their change gained nothing: it is
+told, and holds nothing up. Where a test that failed before still fails as it was, it was the test that was changed and not
+the work that was done.
 """
 
 import shutil
@@ -30,12 +31,12 @@ REBUTTABLE = frozenset(
     )
 )
 """The rules about how the work is judged, not about the work itself."""
-MOST_FILES, MOST_TESTS = 20_000, 400
+MOST_FILES, MOST_TESTS, MOST_TOLD = 20_000, 400, 5
 _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
 _ADDED = " The work passes without that change too, so it only is told."
 
 
-async def rebutted(
+async def judged_as_before(
     findings: Sequence[Finding],
     changes: Sequence[FileChange],
     checks: Sequence[Check],
@@ -43,28 +44,45 @@ async def rebutted(
     runner: CheckRunner,
     snapshots: Snapshots,
     baseline: Verdict | None,
+    may_change_tests: bool = False,
 ) -> list[Finding]:
-    """The findings, as warnings where the work holds by the tests as they were before the run."""
+    """The findings, with what the tests as they were before the run say to the work."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    product = {change.path for change in changes if is_product(change.path)}
-    if not errors or any(finding.rule not in REBUTTABLE or finding.path in product for finding in errors):
+    if any(finding.rule not in REBUTTABLE or is_product(finding.path) for finding in errors):
+        return list(findings)
+    red = {test for result in (baseline.results if baseline else ()) for test in result.failing}
+    if not errors and (may_change_tests or not red or not any(_is_judge(change) for change in changes)):
         return list(findings)
     if any(str(runner.workspace) in check.command or ".." in check.command for check in checks):
         return list(findings)
-    if made_for_tests := _made_for_tests(changes, checks, snapshots):
+    if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots)):
         return [*findings, *made_for_tests]
     with _as_before(changes, runner, snapshots) as workspace:
         if workspace is None:
             return list(findings)
         verdict = await replace(runner, workspace=workspace).run("as-before", checks)
-    if verdict.failed or not _as_many(baseline, verdict):
-        return list(findings)
-    return [
-        replace(finding, severity=Severity.WARNING, sentence=finding.sentence + _ADDED)
-        if finding in errors
-        else finding
-        for finding in findings
-    ]
+    if not verdict.failed and _as_many(baseline, verdict):
+        return [
+            replace(one, severity=Severity.WARNING, sentence=one.sentence + _ADDED) if one in errors else one
+            for one in findings
+        ]
+    return list(findings) if errors else [*findings, *_still_red(verdict, red)]
+
+
+def _still_red(verdict: Verdict, red: Collection[str]) -> list[Finding]:
+    """Tests that failed before the run and still do as they were; none where others fail too, which may have other causes."""
+    failing = [test for result in verdict.failed for test in result.failing]
+    if not failing or not set(failing) <= set(red):
+        return []
+    sentence = "{} failed before the run, and as it was then it still does: the work has to pass it unchanged."
+    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test)) for test in failing[:MOST_TOLD]]
+
+
+def _is_judge(change: FileChange) -> bool:
+    """Whether a change may have changed how the work is judged: not a test file that is new, nor the work itself."""
+    if is_product(change.path):
+        return False
+    return change.old is not None or is_build_file(change.path)
 
 
 def _made_for_tests(changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots) -> list[Finding]:

@@ -9,7 +9,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
 from ralph.verify.counted import fewer_tests
-from ralph.verify.counterproof import rebutted
+from ralph.verify.counterproof import REBUTTABLE, judged_as_before
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
@@ -96,8 +96,14 @@ class Verifier:
         found = [finding for finding in found if finding.rule not in self.rules.allowed]
         if self.snapshots is None:
             return found
-        return await rebutted(
-            found, changes, checks, runner=self.runner, snapshots=self.snapshots, baseline=self.baseline
+        return await judged_as_before(
+            found,
+            changes,
+            checks,
+            runner=self.runner,
+            snapshots=self.snapshots,
+            baseline=self.baseline,
+            may_change_tests=any(rule in self.rules.allowed for rule in REBUTTABLE),
         )
 
     def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:

@@ -13,7 +13,7 @@ from ralph.core.findings import Rule
 from ralph.documents.reflection import JudgedCheck, Reflection, render
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.state import Fixed, Iteration, LoopState
-from ralph.workflows.loop.verdicts import attributed, name, newly_red, telling_lines
+from ralph.workflows.loop.verdicts import LONGEST, attributed, name, newly_red, telling_lines
 
 Statuses = tuple[CheckStatus, ...]
 CAP = 300
@@ -114,7 +114,7 @@ def _next(pending: Iteration, verdict: Verdict) -> str:
         return f"find what {flaky[0]} depends on beside the code (time, order, network, chance), and make it the same every time"
     for result in verdict.failed:
         for line in (*telling_lines(result.output, 10), *result.output.splitlines()):
-            if place := _PLACE.search(line):
+            if place := _PLACE.search(line[:LONGEST]):
                 file, number = place[1] or place[3], place[2] or place[4]
                 return f"begin at {file}:{number}, the first place that {name(result)} complains about"
     failed = verdict.failed[0] if verdict.failed else None

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.fingerprints import fingerprint
 
+LONGEST = 300
+"""Characters of a line that are looked at: what says something says it at its beginning."""
 QUOTED = 3000
 """How many characters of the failing checks' output the next prompt quotes."""
 _STRONG = re.compile(
@@ -91,7 +93,8 @@ def how(result: CheckResult) -> str:
 
 def telling_lines(output: str, most: int) -> list[str]:
     """The lines of an output that say what is wrong; its last ones where none stands out."""
-    lines = [line.strip() for line in output.splitlines() if line.strip() and not _SAYS_NOTHING.match(line.strip())]
+    short = (line.strip()[:LONGEST] for line in output.splitlines())
+    lines = [line for line in short if line and not _SAYS_NOTHING.match(line)]
     strong = [line for line in lines if _STRONG.search(line)]
     weak = [line for line in lines if _WEAK.search(_PATHS.sub("", line))]
     return list(dict.fromkeys([*strong, *weak]))[:most] or lines[-most:]
