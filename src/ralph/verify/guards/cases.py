@@ -169,7 +169,7 @@ class _Cases:
                 deleted.append(unit)
         is_whole = here not in self.work.lines and len(deleted) > _MANY
         for unit in deleted[:1] if is_whole else deleted:
-            with_code = bool(self.work.gone & unit.words.keys())
+            with_code = bool(self.work.gone & unit.words.keys()) or self.work.is_of_gone_file(path)
             rewritten = not with_code and self.ledger.rewrote(unit)
             whole, one = (f"{path} was deleted with its {len(deleted)} tests", f"{unit.name} in {path} was deleted")
             end = "and nothing took its place"

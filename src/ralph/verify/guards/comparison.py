@@ -123,10 +123,25 @@ class Comparison:
         paths += [change.path for change in self.files if _OTHER_CODE.search(change.path)]
         return any(not is_test_path(path) and not changes.is_build_file(path) for path in paths)
 
+    def is_of_gone_file(self, test: str) -> bool:
+        """Whether a test file was there for a product file that is gone too, by their names: `xml.test.ts` for `xml.ts`."""
+        known = {source.path for source in self.new}
+        stems = {
+            _stem(source.path) for source in self.old if source.path not in known and not is_test_path(source.path)
+        }
+        return _stem(test) in stems
+
     @cached_property
     def gone(self) -> frozenset[str]:
         """Names that the product defined and no longer does."""
         return _defined(self.old) - _defined(self.new)
+
+
+def _stem(path: str) -> str:
+    """What a file is called, whether it holds the code or its tests."""
+    return re.sub(
+        r"^test_|[._-](test|spec)s?$|_tests?$|Tests?$|IT$", "", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    ).lower()
 
 
 def _kept(texts: Mapping[str, str | None]) -> dict[str, str]:
