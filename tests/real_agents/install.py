@@ -106,9 +106,8 @@ def _finish(words: list[str], place: Path, package: Package) -> str:
     except subprocess.TimeoutExpired as late:
         raise Unavailable(f"{package.name} cannot be installed: {words[0]} took over {SECONDS} seconds") from late
     if done.returncode:
-        raise Unavailable(
-            f"{package.name} {package.version} cannot be installed: {(done.stderr or done.stdout).strip()[-300:]}"
-        )
+        said = " ".join((done.stderr or done.stdout).split())
+        raise Unavailable(f"{package.name} {package.version} cannot be installed (no registry?): {said[:300]}")
     return done.stdout
 
 

@@ -81,6 +81,11 @@ class Agent(Protocol):
         """Whether it says in its stream that it has finished: exit 0 alone is then no success."""
         ...
 
+    @property
+    def advice(self) -> str:
+        """What a person can do where it is not signed in; empty where nothing is known."""
+        ...
+
     def command(self, call: Call) -> tuple[str, ...]:
         """The words that start it, in full-auto mode, reading its prompt from standard input."""
         ...
@@ -124,6 +129,7 @@ class Program:
     words: tuple[str, ...]
     abilities: Abilities = field(default_factory=lambda: Abilities(model=False))
     announces_end: bool = False
+    advice: str = ""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """The words themselves."""

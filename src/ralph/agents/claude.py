@@ -72,6 +72,7 @@ class Claude:
         )
     )
     announces_end: bool = True
+    advice: str = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode with all permissions. The list of tools comes first: it would swallow a word that follows it."""
@@ -90,7 +91,12 @@ class Claude:
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """No updates, no side traffic; root must say that it knows what it does, or is refused."""
-        quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
+        quiet = {
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            # It would try a key that is refused for three minutes; what is worth waiting for, the engine waits for.
+            "CLAUDE_CODE_MAX_RETRIES": os.environ.get("CLAUDE_CODE_MAX_RETRIES", "3"),
+        }
         return {**quiet, "IS_SANDBOX": "1"} if os.getuid() == 0 else quiet
 
     def reader(self, call: Call | None = None, before: Usage | None = None) -> "ClaudeReader":
@@ -110,7 +116,7 @@ class Claude:
             return True, str(place)
         if (home / "Library" / "Keychains").is_dir():
             return None, "the keychain is not looked at"
-        return False, "run `claude` and type /login, or set ANTHROPIC_API_KEY"
+        return False, self.advice
 
 
 @dataclass

@@ -48,6 +48,7 @@ class Codex:
         )
     )
     announces_end: bool = True
+    advice: str = "run `codex login`, or set CODEX_API_KEY"
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`exec` with all permissions and the prompt from standard input. Tools are switched off as features."""
@@ -85,7 +86,7 @@ class Codex:
         place = Path(environment.get("CODEX_HOME") or home / ".codex") / "auth.json"
         if place.is_file():
             return True, str(place)
-        return False, "run `codex login`, or set CODEX_API_KEY"
+        return False, self.advice
 
 
 @dataclass

@@ -56,6 +56,7 @@ class Gemini:
     install: str = "npm install -g @google/gemini-cli"
     abilities: Abilities = field(default_factory=lambda: Abilities(resume=True, session=True, tokens=True))
     announces_end: bool = True
+    advice: str = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
@@ -97,7 +98,7 @@ class Gemini:
         for name in ("oauth_creds.json", ".env"):
             if (place / name).is_file():
                 return (True if name != ".env" else None), str(place / name)
-        return False, "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+        return False, self.advice
 
 
 @dataclass

@@ -219,8 +219,11 @@ def _clock(found: re.Match[str], now: float) -> float | None:
             told = told.replace(year=int(found["year"] or today.year), month=month, day=int(found["day"]))
             if not found["year"] and told < today - timedelta(days=180):
                 told = told.replace(year=today.year + 1)
-        elif told <= today:
+        elif told + timedelta(minutes=2) <= today:
             told += timedelta(days=1)
+        elif told <= today:
+            # Only the minute was told, and it is this one or has just gone by.
+            told = today + timedelta(minutes=1)
         return sensible(told.timestamp(), now)
     except (ValueError, KeyError, OSError, OverflowError):
         return None

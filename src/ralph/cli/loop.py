@@ -1,37 +1,35 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
 import difflib
-import shlex
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 
 import click
 
 from ralph.agents import registry
-from ralph.agents.agent import Call
-from ralph.cli.console import here, json_option, positive, say_json
+from ralph.cli.console import here, json_option, positive
+from ralph.cli.crew import ask_consent, crew_for, with_options
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
 from ralph.core.limits import Limits
-from ralph.documents.config import Config
-from ralph.documents.run_record import AgentSpec, Crew, LoopSettings, RunRecord, TurnLimits
+from ralph.documents.run_record import LoopSettings, RunRecord, TurnLimits
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
 from ralph.memory.recall import recall
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
-from ralph.store.settings import give_consent, has_consent, load_config
+from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
-from ralph.wiring import create_run, loop_workflow
+from ralph.wiring import create_run
 from ralph.workflows.loop.kinds import TaskType, guess, too_few
-from ralph.workflows.loop.state import OnStuck, Phase
+from ralph.workflows.loop.state import OnStuck
 
 
 @click.command("loop")
@@ -134,8 +132,8 @@ def command(
     task = sys.stdin.read() if task == "-" else task
     _refuse_blank(task)
     asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
-    crew = _crew(project, config, agents, agent_command, scenario)
-    crew = _with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
+    crew = crew_for(project, config, agents, agent_command, scenario)
+    crew = with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
     limits = Limits(
         positive("--max-iterations", max_iterations, config.limits.iterations),
         _seconds(positive("--timeout", timeout, config.limits.minutes)),
@@ -198,86 +196,6 @@ def command(
         if not (run.path / "journal.jsonl").exists():
             project.remove(run)
         raise
-
-
-def ask_consent(project: Project, config: Config, crew: Crew, *, yes: bool) -> None:
-    """Say once in every project what the agents may do, and have a person agree."""
-    new = [label for label in crew.everyone if not has_consent(project.root, label)]
-    if yes or config.permissions == "full-auto" or not new:
-        return
-    push = "may push to remotes" if config.push else "cannot push to remotes"
-    click.echo(
-        f"To be started without asking: {', '.join(f'`{label}`' for label in new)}. Such an agent can read and change\n"
-        f"every file you can, run any program, and {push}.\n"
-        f"Its changes in {project.root} are recorded after every turn; `ralph undo` takes them back.",
-        err=True,
-    )
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "nobody is here to agree",
-            where=f"first run with this agent in {project.root}",
-            todo="give --yes, or put `permissions: full-auto` into ralph.yml",
-        )
-    if not click.confirm("Go ahead?", err=True):
-        raise click.Abort
-    for label in new:
-        give_consent(project.root, label)
-
-
-def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
-    """What a run would do, and what it could cost at worst."""
-    loop = loop_workflow(record, project.root)
-    state = loop.load({})
-    first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
-    prompt = first.turns[0].prompt if hasattr(first, "turns") else ""
-    limits = record.limits
-    money = f"${limits.cost:g}" if limits.cost else "no limit on money: give --max-cost"
-    tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"
-    worst = f"{limits.iterations or 'any number of'} iterations, {tries}; {money}"
-    if as_json:
-        say_json(command="plan", settings=asdict(record), prompt=prompt, worst_case=worst, notes=notes)
-        return 0
-    click.echo("Checks:")
-    for check in record.checks:
-        click.echo(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
-    for note in notes:
-        click.echo(f"  note: {note}")
-    click.echo(f"Type:       {record.loop.type}")
-    for label, spec in record.crew.everyone.items():
-        agent = registry.make(spec, record.prices)
-        words = agent.command(Call(project.root, spec.model, spec.arguments, limits.cost, record.most_steps))
-        click.echo(f"Agent:      {label}: {shlex.join(words)} < prompt")
-    click.echo(f"Root:       {project.root}")
-    click.echo(f"Worst case: {worst}")
-    for name, value in (*asdict(limits).items(), *asdict(record.turn_limits).items()):
-        click.echo(f"  {name.replace('_', ' '):<16} {'no limit' if value is None else f'{value:g}'}")
-    click.echo(f"\nFirst prompt:\n\n{prompt}")
-    return 0
-
-
-def _crew(
-    project: Project, config: Config, agents: tuple[str, ...], agent_command: str | None, scenario: str | None
-) -> Crew:
-    """Who does the turns; a scenario of the settings is beside them, one of an option where we are."""
-    named = agents or agent_command is not None or scenario is not None
-    return registry.crew(config, agents, agent_command, scenario, Path.cwd() if named else project.root)
-
-
-def _with_options(crew: Crew, model: str, arguments: tuple[str, ...], *, no_sub_agents: bool) -> Crew:
-    """The crew with what options say of its first agent, and of all where it is about what they may do."""
-
-    def one(spec: AgentSpec, *, first: bool) -> AgentSpec:
-        without = ("sub-agents",) if no_sub_agents else ()
-        return replace(
-            spec,
-            model=model if model and first else spec.model,
-            arguments=(*spec.arguments, *(arguments if first else ())),
-            without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))),
-        )
-
-    roles = {role: tuple(one(spec, first=False) for spec in order) for role, order in crew.roles.items()}
-    chain = tuple(one(spec, first=number == 0) for number, spec in enumerate(crew.chain))
-    return replace(crew, chain=chain, roles=roles)
 
 
 def _criterion(text: str, timeout: float, root: Path) -> Criterion:

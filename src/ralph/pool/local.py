@@ -81,7 +81,7 @@ class LocalTurns:
             ended.signal,
             account.usage,
             account.text,
-            "" if end is TurnEnd.FINISHED else self._error(ended, account, directory),
+            "" if end is TurnEnd.FINISHED else _told(self._error(ended, account, directory), end, agent),
             answer,
             errors,
             account.resets_at,
@@ -231,6 +231,11 @@ def _end(agent: Agent, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     if account.failure is None and told:
         account.failure, account.error = told[0], account.error or told[1]
     return _FAILURES[account.failure or Failure.AGENT]
+
+
+def _told(error: str, end: TurnEnd, agent: Agent) -> str:
+    """The error, with what a person can do where only a person can."""
+    return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
 
 
 def _life_of(directory: Path) -> tuple[float, float]:

@@ -1,0 +1,46 @@
+"""What a loop would do, before it does anything: `--dry-run`."""
+
+import shlex
+import time
+from dataclasses import asdict, replace
+
+import click
+
+from ralph.agents import registry
+from ralph.agents.agent import Call
+from ralph.cli.console import say_json
+from ralph.documents.run_record import RunRecord
+from ralph.store.runs import Project
+from ralph.wiring import loop_workflow
+from ralph.workflows.loop.state import Phase
+
+
+def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
+    """What a run would do, and what it could cost at worst."""
+    loop = loop_workflow(record, project.root)
+    state = loop.load({})
+    first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
+    prompt = first.turns[0].prompt if hasattr(first, "turns") else ""
+    limits = record.limits
+    money = f"${limits.cost:g}" if limits.cost else "no limit on money: give --max-cost"
+    tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"
+    worst = f"{limits.iterations or 'any number of'} iterations, {tries}; {money}"
+    if as_json:
+        say_json(command="plan", settings=asdict(record), prompt=prompt, worst_case=worst, notes=notes)
+        return 0
+    click.echo("Checks:")
+    for check in record.checks:
+        click.echo(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
+    for note in notes:
+        click.echo(f"  note: {note}")
+    click.echo(f"Type:       {record.loop.type}")
+    for label, spec in record.crew.everyone.items():
+        agent = registry.make(spec, record.prices)
+        words = agent.command(Call(project.root, spec.model, spec.arguments, limits.cost, record.most_steps))
+        click.echo(f"Agent:      {label}: {shlex.join(words)} < prompt")
+    click.echo(f"Root:       {project.root}")
+    click.echo(f"Worst case: {worst}")
+    for name, value in (*asdict(limits).items(), *asdict(record.turn_limits).items()):
+        click.echo(f"  {name.replace('_', ' '):<16} {'no limit' if value is None else f'{value:g}'}")
+    click.echo(f"\nFirst prompt:\n\n{prompt}")
+    return 0
