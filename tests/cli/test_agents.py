@@ -1,0 +1,163 @@
+"""Agents of others from the command line, by programs that speak as they do: chains, roles, money, and what to do without one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import Done, Project, project  # noqa: F401 - the fixture
+
+CLAUDE = """#!/bin/sh
+cat > /dev/null
+echo "claude $*" >> "$HOME/calls"
+{body}
+"""
+
+
+def says(*events: dict[str, Any]) -> str:
+    """The lines of a shell script that prints these events."""
+    return "".join(f"echo '{json.dumps(event)}'\n" for event in events)
+
+
+def result(text: str, cost: float = 0.0, tokens: int = 0, **more: Any) -> dict[str, Any]:
+    """The last event of claude."""
+    usage = {"input_tokens": 2 * tokens, "output_tokens": tokens}
+    base = {"type": "result", "subtype": "success", "is_error": False, "result": text, "session_id": "s-1"}
+    return {**base, "total_cost_usd": cost, "usage": usage, **more}
+
+
+MESSAGE = {"id": "m1", "model": "claude-x", "content": [{"type": "text", "text": "Written."}]}
+DONE = "echo hello > done.txt\n" + says(
+    {"type": "system", "subtype": "init", "session_id": "s-1", "model": "claude-x"},
+    {"type": "assistant", "message": MESSAGE, "session_id": "s-1"},
+    result("Written.", 0.25, 5),
+)
+LIMIT = "Claude AI usage limit reached|4000000000"
+LIMITED = says(result(LIMIT, 0.01, 1, is_error=True, api_error_status=429)) + "exit 1\n"
+REFUSED = says(result("Invalid API key", is_error=True, api_error_status=401)) + "exit 1\n"
+CODEX_DONE = "echo hello > done.txt\n" + says(
+    {"type": "thread.started", "thread_id": "t-1"},
+    {"type": "turn.started"},
+    {"type": "item.completed", "item": {"id": "i", "type": "agent_message", "text": "Written."}},
+    {"type": "turn.completed", "usage": {"input_tokens": 1000, "cached_input_tokens": 0, "output_tokens": 100}},
+)
+UNTIL = "`test -f done.txt` passes"
+
+
+@pytest.fixture
+def bin_dir(project: Project) -> Path:  # noqa: F811
+    """Programs of others come first on the PATH; the home is empty."""
+    place = project.home / "bin"
+    place.mkdir()
+    project.extra = {
+        "PATH": f"{place}:/usr/bin:/bin",
+        "HOME": str(project.home),
+        "ANTHROPIC_API_KEY": "",
+        "OPENAI_API_KEY": "",
+    }
+    return place
+
+
+def program(place: Path, name: str, body: str) -> None:
+    (place / name).write_text(CLAUDE.replace("{body}", body).replace("claude $*", f"{name} $*"))
+    (place / name).chmod(0o755)
+
+
+def loop(project: Project, *options: str) -> Done:  # noqa: F811
+    return project.ralph("loop", "Say hello", "--until", UNTIL, "--yes", *options)
+
+
+def test_the_first_that_is_there_is_taken(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", DONE)
+    done = loop(project, "--model", "opus", "--max-cost", "3")
+    assert done.code == 0, done.said
+    (call,) = (project.home / "calls").read_text().splitlines()
+    assert "--output-format stream-json" in call
+    assert "--model opus" in call
+    assert "--max-budget-usd 3" in call
+    [ended] = project.journal("turn.ended")
+    assert (ended["result"]["session"], ended["result"]["usage"]["cost"]) == ("s-1", 0.25)
+
+
+def test_exit_0_alone_is_no_success(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", "echo hello > notes.txt")
+    done = loop(project, "--timeout", "0.01")
+    assert done.code != 0
+    assert "without saying that it had finished" in done.out
+
+
+def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", LIMITED)
+    program(bin_dir, "codex", CODEX_DONE)
+    (project.root / "ralph.yml").write_text("agents:\n  - claude\n  - {agent: codex, model: gpt-5}\n")
+    done = loop(project)
+    assert done.code == 0, done.said
+    assert "codex (gpt-5) takes over from claude" in done.out
+    receipt = project.ralph("cost", "--json").json
+    assert [turn["agent"] for turn in receipt["turns"]] == ["claude", "codex (gpt-5)"]
+    assert receipt["by_agent"]["codex (gpt-5)"]["input_tokens"] == 1000
+    assert receipt["total"]["cost"] > 0.01
+    assert "codex (gpt-5)" in project.ralph("cost").out
+    assert project.ralph("cost", "--all", "--json").json["by_run"]
+
+
+def test_a_refused_key_ends_the_run_with_what_to_do(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", REFUSED)
+    done = loop(project)
+    assert done.code == 6
+    assert "/login" in done.out
+
+
+def test_without_any_agent_it_says_what_to_install(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    done = loop(project)
+    assert done.code == 6
+    assert "npm install -g @anthropic-ai/claude-code" in done.err
+    doctor = project.ralph("doctor")
+    assert "claude: not installed" in doctor.out
+    assert "next: install one" in doctor.out
+
+
+def test_an_agent_that_is_not_there_is_named_with_how_to_get_it(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", DONE)
+    done = loop(project, "--agent", "codex")
+    assert (done.code, "npm install -g @openai/codex" in done.err) == (6, True)
+    assert loop(project, "--agent", "cluade").code == 2
+
+
+def test_the_doctor_knows_versions_and_keys(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    (bin_dir / "claude").write_text("#!/bin/sh\necho '2.1.197 (Claude Code)'\n")
+    (bin_dir / "claude").chmod(0o755)
+    doctor = project.ralph("doctor")
+    assert "2.1.197" in doctor.out
+    assert "not signed in" in doctor.out
+    project.extra["ANTHROPIC_API_KEY"] = "sk-ant-something"
+    assert "signed in (ANTHROPIC_API_KEY)" in project.ralph("doctor").out
+
+
+def test_a_role_has_its_own_model(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(
+        bin_dir,
+        "claude",
+        DONE.replace("echo hello > done.txt", '[ $(wc -l < "$HOME/calls") -lt 3 ] || echo hello > done.txt'),
+    )
+    (project.root / "ralph.yml").write_text("agent: claude\nroles:\n  debugger: {model: opus}\n")
+    done = project.ralph("loop", "Say hello", "--until", "`ls done.txt 2>&1` passes", "--yes")
+    assert done.code == 0, done.said
+    models = ["--model opus" in call for call in (project.home / "calls").read_text().splitlines()]
+    assert models == [False, False, True]
+
+
+def test_more_room_and_words_of_a_person_with_a_resume(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", DONE.replace("echo hello > done.txt", "true"))
+    assert loop(project, "--max-iterations", "1").code == 3
+    run = project.run.name
+    refused = project.ralph("resume", run, "--max-iterations", "1")
+    assert (refused.code, "used already" in refused.err) == (2, True)
+    program(bin_dir, "claude", DONE)
+    done = project.ralph("resume", run, "--max-iterations", "4", "--guidance", "write the file, please")
+    assert done.code == 0, done.said
+    prompts = sorted((project.run / "turns").glob("*/prompt.md"))
+    assert "write the file, please" in prompts[-1].read_text()
+    assert "of 4" in prompts[-1].read_text()
+    state = json.loads((project.root / ".aiwg" / "ralph" / "current-loop.json").read_text())
+    assert (state["maxIterations"], state["active"]) == (4, False)
