@@ -81,14 +81,12 @@ def test_a_key_that_is_refused_ends_the_run(bench: Place, agent: str) -> None:
     assert (bench.ends(), iterations(bench)) == (["unavailable"], 0)
 
 
-@pytest.mark.xfail(strict=False, reason="the report does not say yet how to sign in")
 def test_a_key_that_is_refused_is_answered_with_what_to_do(bench: Place, agent: str) -> None:
     furnish(bench, agent, refuse(401, FOREVER), tries=2)
     done = loop(bench, agent)
     assert any(words in done.said for words in SIGN_IN[agent]), done.said
 
 
-@pytest.mark.xfail(strict=False, reason="claude tries a refused key for three minutes, and is not ended before")
 @pytest.mark.needs_agents("claude")
 def test_nobody_waits_for_a_key_that_does_not_become_right(bench: Place) -> None:
     furnish(bench, "claude", refuse(401, FOREVER))
@@ -98,10 +96,8 @@ def test_nobody_waits_for_a_key_that_does_not_become_right(bench: Place) -> None
     assert engine.returncode == 6
 
 
-def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str, request: pytest.FixtureRequest) -> None:
-    if agent == "codex":
-        reason = "codex names only the minute of the end: the present one is taken for that of tomorrow"
-        request.applymarker(pytest.mark.xfail(strict=False, reason=reason))
+def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str) -> None:
+    """Codex names only the minute."""
     furnish(bench, agent, limited(3, of_plan=agent != "gemini"), *WORK, tries=1, **PLAN)
     engine = bench.start(str(RALPH), *asked(agent))
     eventually(lambda: bench.journal("turn.ended"), 30)
@@ -137,7 +133,7 @@ def test_an_error_of_the_provider_is_tried_again_ever_later(bench: Place, agent:
 
 
 def test_a_storm_of_retries_ends_with_the_turn(bench: Place, agent: str) -> None:
-    furnish(bench, agent, refuse(500, FOREVER))
+    furnish(bench, agent, refuse(500, FOREVER), CLAUDE_CODE_MAX_RETRIES="10")
     done = loop(bench, agent, "--turn-timeout", "0.15", "--max-iterations", "1", timeout=100)
     assert done.code == 3, done.said
     assert bench.ends() == ["wall"]
@@ -195,6 +191,19 @@ def test_an_agent_is_adopted_after_its_engine_was_killed(bench: Place, agent: st
     assert len(bench.journal("turn.started")) == 1
     assert len(bench.model.requests) == 4, "nothing was asked twice"
     assert receipt(bench)["total"]["output_tokens"] == 200
+
+
+def test_an_answer_is_mended_in_the_same_conversation(bench: Place, agent: str) -> None:
+    answer = ".ralph/turn/outbox/result.json"
+    broken, mended = put(answer, '{"nonsense": 1}'), put(answer, '{"summary": "said hello"}')
+    furnish(bench, agent, put("hello.txt", "hello\n"), broken, say("All done."), mended, say("Mended."))
+    assert loop(bench, agent).code == 0
+    first, second = bench.journal("turn.ended")
+    assert (second["result"]["answer"]["summary"], iterations(bench)) == ("said hello", 1)
+    assert first["result"]["session"] == second["result"]["session"]
+    assert TASK in bench.model.requests[-1].said, "the repair itself does not say what the task was"
+    total = receipt(bench)["total"]
+    assert (total["input_tokens"], total["output_tokens"]) == (5000, 250), "what a conversation used is counted once"
 
 
 def test_what_was_cached_is_on_the_receipt(bench: Place, agent: str) -> None:

@@ -45,6 +45,8 @@ class Teller:
 
     loop: Loop
     state: LoopState
+    begun: str = ""
+    """The iteration whose beginning was told last."""
 
     def lines(self, record: Record) -> list[str]:
         """A record as the lines that a person reads; none where it is of no interest."""
@@ -84,8 +86,9 @@ class Teller:
     def _turn_started(self, entry: TurnStarted) -> list[str]:
         who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
-        if not entry.counts or entry.repair or entry.attempt > 1:
+        if not entry.counts or entry.key == self.begun:
             return ["", line]
+        self.begun = entry.key
         most, past = self.loop.fixed.most, self.state.iterations
         head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
         lines = ["", RULE, head, RULE]
