@@ -24,7 +24,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnResult
 from ralph.store import prompts
-from ralph.verify.counterproof import REBUTTABLE, _made_for_tests, is_product, takes_part_in_judging
+from ralph.verify.counterproof import REBUTTABLE, _made_for_tests, is_product
 from ralph.verify.guards.changes import FileChange
 from ralph.verify.verifier import Rules, Verifier
 from ralph.workflows.loop.prompting import NAMES
@@ -338,8 +338,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
             return list(found)
         if made := _made_for_tests(changes, checks, runner):
             return [*found, *made]
-        before = {path: text for path, text in runner.tree.items() if not takes_part_in_judging(path, BASE)}
-        before |= {path: text for path, text in BASE.items() if takes_part_in_judging(path, BASE)}
+        before = {path: text for path, text in runner.tree.items() if is_product(path)}
+        before |= {path: text for path, text in BASE.items() if not is_product(path)}
         holds = not run_tests(before).failed and run_tests(before).ran >= run_tests(BASE).ran
         return [replace(one, severity=Severity.WARNING) for one in found] if holds else list(found)
 

@@ -116,6 +116,11 @@ class Known(Agent, Protocol):
         """The command that installs it."""
         ...
 
+    @property
+    def proven(self) -> tuple[str, ...]:
+        """The versions that it was tried with, from end to end."""
+        ...
+
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
         ...

@@ -71,6 +71,7 @@ class Claude:
             tool_limits=True,
         )
     )
+    proven: tuple[str, ...] = ("2.1.197", "2.1.325")
     announces_end: bool = True
     advice: str = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
 

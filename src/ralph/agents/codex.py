@@ -47,6 +47,7 @@ class Codex:
             resume=True, session=True, hooks=True, tokens=True, sandbox=True, tool_limits=True
         )
     )
+    proven: tuple[str, ...] = ("0.166.0",)
     announces_end: bool = True
     advice: str = "run `codex login`, or set CODEX_API_KEY"
 

@@ -55,6 +55,7 @@ class Gemini:
     name: str = "gemini"
     install: str = "npm install -g @google/gemini-cli"
     abilities: Abilities = field(default_factory=lambda: Abilities(resume=True, session=True, tokens=True))
+    proven: tuple[str, ...] = ("0.61.0",)
     announces_end: bool = True
     advice: str = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
 

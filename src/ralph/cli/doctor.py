@@ -120,7 +120,10 @@ def _agent(name: str) -> Finding:
     signed_in, how = agent.sign_in(os.environ, Path.home())
     state = {True: f"signed in ({how})", False: "not signed in", None: "whether it is signed in cannot be told offline"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
-    told = f"{name}: {_version(path)}, {state[signed_in]}; can: {', '.join(can)}"
+    version = _version(path)
+    known = any(one in version for one in agent.proven)
+    proven = "" if known else f" (unproven: tried with {', '.join(agent.proven)})"
+    told = f"{name}: {version}{proven}, {state[signed_in]}; can: {', '.join(can)}"
     return Finding("agent", signed_in is not False, told, how if signed_in is False else "")
 
 

@@ -6,6 +6,7 @@ told, and holds nothing up. Where a test that failed before still fails as it wa
 the work that was done.
 """
 
+import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 from ralph.core.checks import Check, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
-from ralph.verify.guards.changes import FileChange, is_build_file, is_test_path, language_of
+from ralph.verify.guards.changes import FileChange, is_build_file, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.runner import CheckRunner
 
@@ -32,6 +33,12 @@ REBUTTABLE = frozenset(
 )
 """The rules about how the work is judged, not about the work itself."""
 MOST_FILES, MOST_TESTS, MOST_TOLD = 20_000, 400, 5
+_SETTINGS = re.compile(
+    r"(?i)(^|/)(\.github|\.circleci|\.config|ci)/|(^|/)(GNU)?makefile$|\.(sh|ini|cfg|toml|gradle|kts|mk)$|(^|/)\.[\w-]+rc(\.\w+)?$"
+    r"|(^|/)(package|tsconfig[\w.-]*|jest|babel|biome|nx|turbo|\.mocharc|\.nycrc)\.json$|(^|/)(pom\.xml|go\.mod|justfile|rakefile)$"
+    r"|(^|/)[\w.-]*\.config\.\w+$|(^|/)\.gitlab-ci\.yml$|(^|/)(tox|noxfile|conftest|setup)\.\w+$"
+)
+"""Files that say how work is built and judged."""
 _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
 _ADDED = " The work passes without that change too, so it only is told."
 
@@ -57,7 +64,8 @@ async def judged_as_before(
         return list(findings)
     if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots)):
         return [*findings, *made_for_tests]
-    with _as_before(changes, runner, snapshots) as workspace:
+    back = {change.path for change in changes if (not is_product(change.path) if errors else is_test_path(change.path))}
+    with _as_before(back, runner, snapshots) as workspace:
         if workspace is None:
             return list(findings)
         verdict = await replace(runner, workspace=workspace).run("as-before", checks)
@@ -79,10 +87,8 @@ def _still_red(verdict: Verdict, red: Collection[str]) -> list[Finding]:
 
 
 def _is_judge(change: FileChange) -> bool:
-    """Whether a change may have changed how the work is judged: not a test file that is new, nor the work itself."""
-    if is_product(change.path):
-        return False
-    return change.old is not None or is_build_file(change.path)
+    """Whether a test may have been changed; a test file that is new only adds to it, and settings may be the work."""
+    return is_test_path(change.path) and (change.old is not None or is_build_file(change.path))
 
 
 def _made_for_tests(changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots) -> list[Finding]:
@@ -96,8 +102,8 @@ def _made_for_tests(changes: Sequence[FileChange], checks: Sequence[Check], snap
 
 
 def is_product(path: str) -> bool:
-    """Whether a file is code that is neither a test nor the settings of a tool."""
-    return language_of(path) is not None and not is_test_path(path) and not is_build_file(path)
+    """Whether a file belongs to the work itself: in whatever language, it is neither a test nor the settings of a tool."""
+    return not (is_test_path(path) or is_build_file(path) or _SETTINGS.search(path))
 
 
 def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
@@ -107,30 +113,24 @@ def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
 
 
 @contextmanager
-def _as_before(changes: Sequence[FileChange], runner: CheckRunner, snapshots: Snapshots) -> Iterator[Path | None]:
-    """A copy of the tree with the work in it, and all around the work as it was before; None where it would be too large."""
+def _as_before(back: Collection[str], runner: CheckRunner, snapshots: Snapshots) -> Iterator[Path | None]:
+    """A copy of the tree with some files as they were before the run; None where it would be too large."""
     base, latest = snapshots.base(), snapshots.latest()
     paths = set(snapshots.paths(latest)) if latest else set()
     if base is None or latest is None or len(paths) > MOST_FILES:
         yield None
         return
     known = set(snapshots.paths(base))
-    back = {change.path for change in changes if takes_part_in_judging(change.path, known)}
     scratch = runner.run_dir / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir()
-        snapshots.lay_out(latest, paths - back, scratch)
-        snapshots.lay_out(base, known & back, scratch)
+        snapshots.lay_out(latest, paths - set(back), scratch)
+        snapshots.lay_out(base, known & set(back), scratch)
         _link_dependencies(snapshots.place.top, scratch / "tree", paths)
         yield scratch / "tree" / runner.workspace.resolve().relative_to(snapshots.place.top.resolve())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def takes_part_in_judging(path: str, known: Collection[str]) -> bool:
-    """Whether a changed file may decide how the work is judged; files that are no tests and new belong to the work."""
-    return not is_product(path) and (path in known or is_test_path(path) or is_build_file(path))
 
 
 def _link_dependencies(top: Path, copy: Path, tracked: set[str]) -> None:
