@@ -4,12 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-agents check fix bench docs clean
+.PHONY: demo test coverage test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
 
 test: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+coverage: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 test-agents: $(READY)
