@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
-from ralph.documents import reflection as codec
-from ralph.documents.reflection import JudgedCheck, Reflection, dump, fitted, iso, lesson, load, moment, parse, render
+from ralph.documents import plain_yaml as codec
+from ralph.documents.plain_yaml import dump, load
+from ralph.documents.reflection import JudgedCheck, Reflection, fitted, iso, lesson, moment, parse, render
 
 ONE = Reflection(
     loop="251115-093000-k3x9",
