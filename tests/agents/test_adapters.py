@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ralph.agents import lines
-from ralph.agents.agent import Call, Known
+from ralph.agents.adapter import Adapter
+from ralph.agents.agent import Call
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
 from ralph.agents.gemini import Gemini
@@ -25,7 +26,7 @@ from ralph.pool.stream import Account
 STREAMS = Path(__file__).with_name("streams")
 NOW = 1794802400.0
 """When the streams were recorded: 16 November 2026, 04:13:20 UTC."""
-AGENTS: dict[str, Known] = {"claude": Claude(), "codex": Codex(), "gemini": Gemini()}
+AGENTS: dict[str, Adapter] = {"claude": Claude(), "codex": Codex(), "gemini": Gemini()}
 ALL = sorted(path.stem for path in STREAMS.glob("*.jsonl"))
 HERE = Call(Path("/repo"))
 
@@ -48,7 +49,7 @@ def raw(stream: str) -> list[bytes]:
 
 def played(agent: str, told: Iterable[bytes | dict[str, Any]], model: str = "", before: Usage | None = None) -> Any:
     """What a reader makes of lines: the events, and the account of them."""
-    reader, account, events = agent_of(agent).reader(Call(Path(), model), before), Account(), []
+    reader, account, events = agent_of(agent).reader(Call(Path(), model), before or Usage()), Account(), []
     for line in told:
         for event in reader.read(line if isinstance(line, bytes) else json.dumps(line).encode()):
             events.append(event)
@@ -199,7 +200,7 @@ class TestRealStreams:
         assert played("codex", raw("codex"))[1].usage.cost is None
 
     def test_the_users_price(self) -> None:
-        reader = Gemini(prices={"gemini-2.5-pro": (1000.0, 1000.0, 0.0)}).reader()
+        reader = Gemini(prices={"gemini-2.5-pro": (1000.0, 1000.0, 0.0)}).reader(HERE, Usage())
         usage = [event.usage for line in raw("gemini") for event in reader.read(line) if event.kind is Kind.USAGE]
         assert usage == [Usage(1500, 80, 1.5)]
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from homes import HOMES
-from install import PACKAGES, Unavailable, directory_of
+from install import Unavailable, directory_of
 from isolation import described
 from place import Place, may_install, place
+from subject import SUBJECTS
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -17,7 +17,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"real agents: {', '.join(f'{one.name} {one.version}' for one in PACKAGES.values())}; {described()}"]
+    return [
+        f"real agents: {', '.join(f'{name} {one.package.version}' for name, one in SUBJECTS.items())}; {described()}"
+    ]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,7 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "agent" in metafunc.fixturenames:
-        metafunc.parametrize("agent", sorted(HOMES))
+        metafunc.parametrize("agent", sorted(SUBJECTS))
+    if "raw" in metafunc.fixturenames:
+        metafunc.parametrize("raw", [name for name, one in sorted(SUBJECTS.items()) if one.raw])
 
 
 @pytest.fixture
@@ -46,9 +50,9 @@ def _programs(request: pytest.FixtureRequest) -> None:
     """Skip where a program cannot be had; every agent of a test is needed."""
     marker = request.node.get_closest_marker("needs_agents")
     callspec = getattr(request.node, "callspec", None)
-    named = callspec.params.get("agent") if callspec else None
-    for agent in (*(marker.args if marker else ()), *([named] if named else [])):
+    named = [callspec.params[name] for name in ("agent", "raw") if name in callspec.params] if callspec else []
+    for agent in (*(marker.args if marker else ()), *named):
         try:
-            directory_of(agent, may_install=may_install())
+            directory_of(SUBJECTS[agent].package, may_install=may_install())
         except Unavailable as reason:
             pytest.skip(str(reason))

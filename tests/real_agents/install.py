@@ -4,7 +4,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,20 +40,9 @@ class Package:
         return self.place / "node_modules" / ".bin"
 
 
-PACKAGES = {
-    one.name: one
-    for one in (
-        # Its script only links the native program, which comes as a package of its own, over a stub that says so.
-        Package("claude", "@anthropic-ai/claude-code", "2.1.197", scripts=True),
-        Package("codex", "@openai/codex", "0.166.0"),
-        Package("gemini", "@google/gemini-cli", "0.61.0"),
-    )
-}
-
-
-def directory_of(name: str, *, may_install: bool) -> Path:
+def directory_of(package: Package, *, may_install: bool) -> Path:
     """The directory of an agent's program, installed first where that is allowed; else Unavailable."""
-    package = PACKAGES[name]
+    name = package.name
     if package.place.exists():
         return package.directory
     if not may_install:
@@ -117,8 +105,3 @@ def _lock(place: Path) -> Iterator[None]:
     with place.with_name(f".{place.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-if __name__ == "__main__":
-    for chosen in sys.argv[1:] or PACKAGES:
-        print(directory_of(chosen, may_install=True))

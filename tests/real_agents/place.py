@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from homes import HOMES
 from install import directory_of
 from isolation import Network, network
 from model import Model, served
+from subject import SUBJECTS
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARK = "REAL_AGENTS_TEST"
@@ -70,8 +70,9 @@ class Place:
     def furnish(self, *agents: str, tries: int | None = None, **variables: str) -> None:
         """Make agents ready to be called: their programs, environment and home files."""
         for agent in agents:
-            directory = directory_of(agent, may_install=may_install())
-            own = HOMES[agent].furnish(self.home, self.model.url, tries)
+            subject = SUBJECTS[agent]
+            directory = directory_of(subject.package, may_install=may_install())
+            own = subject.furnish(self.home, self.model.url, tries)
             self.environment |= {**own, "PATH": f"{directory}:{self.environment['PATH']}"}
         self.environment |= {**variables, MARK: self.mark}
 

@@ -2,14 +2,13 @@
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from homes import HOMES
 from isolation import isolation
 from place import Done, Place
 from script import FOREVER, Step, broken, cut, limited, put, refuse, run, say
+from subject import SUBJECTS, Raw, Stream
 from wire import Tokens
 
 TASK = "Create hello.txt, and say hello in it."
@@ -17,49 +16,35 @@ WORK = (put("hello.txt", "hello\n"), run("cat hello.txt"), say("All done."))
 LARGE = 310_000
 PLAN = {"CLAUDE_CODE_OAUTH_TOKEN": "mock", "ANTHROPIC_API_KEY": ""}
 """What makes Claude Code believe in a subscription; the others do not look at it."""
-Stream = list[dict[str, Any]]
 real = pytest.mark.real_agents
 
 
-def call(bench: Place, agent: str, *steps: Step, prompt: str = TASK, timeout: float = 90) -> Done:
+def call(bench: Place, raw: str, *steps: Step, prompt: str = TASK, timeout: float = 90) -> Done:
     bench.model.play(*steps)
-    return bench.finish(*HOMES[agent].words, prompt=prompt, timeout=timeout)
+    return bench.finish(*told(raw).words, prompt=prompt, timeout=timeout)
 
 
-def session_of(agent: str, stream: Stream) -> str:
-    key = {"claude": "session_id", "codex": "thread_id", "gemini": "session_id"}[agent]
+def told(raw: str) -> Raw:
+    """What is known of an agent's own stream."""
+    known = SUBJECTS[raw].raw
+    assert known
+    return known
+
+
+def session_of(raw: str, stream: Stream) -> str:
+    key = told(raw).session
     return str(next(event[key] for event in stream if key in event))
 
 
-def tokens_of(agent: str, stream: Stream) -> tuple[int, int, int]:
-    """All that was sent, what of it was cached, and what was answered."""
-    end = stream[-1]
-    if agent == "claude":
-        [used] = end["modelUsage"].values()
-        return used["inputTokens"] + used["cacheReadInputTokens"], used["cacheReadInputTokens"], used["outputTokens"]
-    if agent == "codex":
-        used = end["usage"]
-        return used["input_tokens"], used["cached_input_tokens"], used["output_tokens"]
-    used = end["stats"]
-    return used["input_tokens"], used["cached"], used["output_tokens"]
-
-
-ENDED_WELL: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "claude": lambda end: end["type"] == "result" and not end["is_error"],
-    "codex": lambda end: end["type"] == "turn.completed",
-    "gemini": lambda end: end["type"] == "result" and end["status"] == "success",
-}
-
-
 @real
-def test_an_agent_writes_the_file_and_says_what_it_used(bench: Place, agent: str) -> None:
-    bench.furnish(agent)
+def test_an_agent_writes_the_file_and_says_what_it_used(bench: Place, raw: str) -> None:
+    bench.furnish(raw)
     bench.model.tokens = Tokens(1000, 50, cached=400)
-    done = call(bench, agent, *WORK)
+    done = call(bench, raw, *WORK)
     assert done.code == 0, done.said
     assert (bench.root / "hello.txt").read_text() == "hello\n"
-    assert ENDED_WELL[agent](done.stream[-1]), done.stream[-1]
-    assert tokens_of(agent, done.stream) == (3000, 1200, 150)
+    assert told(raw).ended_well(done.stream[-1]), done.stream[-1]
+    assert told(raw).tokens(done.stream[-1]) == (3000, 1200, 150)
     requests = bench.model.requests
     assert (len(requests), TASK in requests[0].said) == (3, True)
     assert "hello" in requests[-1].text, "the output of the command went back to the model"
@@ -67,61 +52,57 @@ def test_an_agent_writes_the_file_and_says_what_it_used(bench: Place, agent: str
 
 
 @real
-def test_a_large_prompt_arrives_whole(bench: Place, agent: str) -> None:
-    bench.furnish(agent)
+def test_a_large_prompt_arrives_whole(bench: Place, raw: str) -> None:
+    bench.furnish(raw)
     prompt = f"FIRST {'word ' * (LARGE // 5)}LAST"
-    assert call(bench, agent, *WORK, prompt=prompt).code == 0
+    assert call(bench, raw, *WORK, prompt=prompt).code == 0
     assert prompt in bench.model.requests[0].said
 
 
 @real
-def test_a_conversation_is_continued(bench: Place, agent: str) -> None:
-    bench.furnish(agent)
-    first = call(bench, agent, say("The word is xylophone."), prompt="Think of a word.")
+def test_a_conversation_is_continued(bench: Place, raw: str) -> None:
+    bench.furnish(raw)
+    first = call(bench, raw, say("The word is xylophone."), prompt="Think of a word.")
     bench.model.play(*WORK)
-    again = HOMES[agent].resume(session_of(agent, first.stream))
+    again = told(raw).resume(session_of(raw, first.stream))
     done = bench.finish(*again, prompt="Now write it down.")
     assert done.code == 0, done.said
-    assert session_of(agent, done.stream) == session_of(agent, first.stream)
+    assert session_of(raw, done.stream) == session_of(raw, first.stream)
     history = bench.model.requests[1].text
     assert all(words in history for words in ("Think of a word.", "xylophone", "Now write it down."))
 
 
 @real
 @pytest.mark.parametrize("fault", [refuse(529, 2), limited(2), broken(), cut()], ids=["529", "429", "broken", "cut"])
-def test_what_an_agent_overcomes_by_itself(bench: Place, agent: str, fault: Step) -> None:
-    bench.furnish(agent)
-    done = call(bench, agent, fault, *WORK)
-    overcome = {("codex", "broken"): False, ("gemini", "cut"): False}.get((agent, str(fault.fault)), True)
+def test_what_an_agent_overcomes_by_itself(bench: Place, raw: str, fault: Step) -> None:
+    bench.furnish(raw)
+    done = call(bench, raw, fault, *WORK)
+    overcome = told(raw).overcomes.get(str(fault.fault), True)
     assert (done.code == 0, (bench.root / "hello.txt").exists()) == (overcome, overcome), done.said
-    assert ENDED_WELL[agent](done.stream[-1]) is overcome
+    assert told(raw).ended_well(done.stream[-1]) is overcome
     if overcome:
-        assert tokens_of(agent, done.stream) == (3000, 0, 150), "and nothing of it is lost on the receipt"
+        assert told(raw).tokens(done.stream[-1]) == (3000, 0, 150), "and nothing of it is lost on the receipt"
 
 
 @real
 @pytest.mark.parametrize("status", [401, 500])
-def test_what_an_agent_does_not_overcome(bench: Place, agent: str, status: int) -> None:
-    bench.furnish(agent, tries=2)
-    done = call(bench, agent, refuse(status, FOREVER))
-    codes = {("gemini", 401): 145, ("gemini", 500): 244}
-    assert done.code == codes.get((agent, status), 1), done.said
-    assert not ENDED_WELL[agent](done.stream[-1])
+def test_what_an_agent_does_not_overcome(bench: Place, raw: str, status: int) -> None:
+    bench.furnish(raw, tries=2)
+    done = call(bench, raw, refuse(status, FOREVER))
+    assert done.code == told(raw).codes.get(status, 1), done.said
+    assert not told(raw).ended_well(done.stream[-1])
     assert len(bench.model.requests) <= 4
 
 
-SAID_OF_LIMITS = {"claude": "hit your session limit · resets", "codex": "try again at", "gemini": "Please retry in 3s"}
-
-
 @real
-def test_a_limit_is_named_with_its_end(bench: Place, agent: str) -> None:
-    bench.furnish(agent, tries=1, **PLAN)
-    done = call(bench, agent, limited(3, of_plan=agent != "gemini"))
+def test_a_limit_is_named_with_its_end(bench: Place, raw: str) -> None:
+    bench.furnish(raw, tries=1, **PLAN)
+    done = call(bench, raw, limited(3, of_plan=SUBJECTS[raw].limit_of_plan))
     assert done.code != 0
-    assert SAID_OF_LIMITS[agent] in json.dumps(done.stream[-1], ensure_ascii=False), done.out
-    if agent == "claude":
-        [told] = [event for event in done.stream if event["type"] == "rate_limit_event"]
-        assert 0 <= told["rate_limit_info"]["resetsAt"] - bench.model.requests[0].at <= 4
+    assert told(raw).limit in json.dumps(done.stream[-1], ensure_ascii=False), done.out
+    if raw == "claude":
+        [event] = [event for event in done.stream if event["type"] == "rate_limit_event"]
+        assert 0 <= event["rate_limit_info"]["resetsAt"] - bench.model.requests[0].at <= 4
 
 
 CLIENT = """

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from place import RALPH, Done, Place, eventually, started_with
 from script import FOREVER, Step, cut, hang, limited, put, refuse, run, say
+from subject import SUBJECTS
 from wire import Tokens
 
 pytestmark = pytest.mark.real_agents
@@ -18,9 +19,6 @@ WORK = (put("hello.txt", "hello\n"), run("cat hello.txt"), say("All done."))
 LARGE = 310_000
 PLAN = {"CLAUDE_CODE_OAUTH_TOKEN": "mock", "ANTHROPIC_API_KEY": ""}
 """What makes Claude Code believe in a subscription: only then does it say when a limit ends."""
-SIGN_IN = {"claude": ("/login", "ANTHROPIC_API_KEY"), "codex": ("codex login",), "gemini": ("GEMINI_API_KEY",)}
-COSTS = {"claude": 0.01875, "codex": 0.00525, "gemini": 0.00525}
-"""Of 3000 tokens in and 150 out: what claude says itself, and the list prices of gpt-5 and gemini-2.5-pro."""
 
 
 def asked(agent: str, *args: str, task: str = TASK) -> list[str]:
@@ -56,7 +54,8 @@ def test_a_loop_ends_when_the_check_passes(bench: Place, agent: str) -> None:
     assert (len(requests), TASK in requests[0].said) == (3, True)
     cost = receipt(bench)["total"]
     assert (cost["input_tokens"], cost["output_tokens"]) == (3000, 150)
-    assert cost["cost"] == pytest.approx(COSTS[agent]) or (agent != "claude" and cost["cost"] is None)
+    subject = SUBJECTS[agent]
+    assert cost["cost"] == pytest.approx(subject.cost) or (cost["cost"] is None and not subject.must_cost)
 
 
 def test_work_that_is_not_done_is_sent_back(bench: Place, agent: str) -> None:
@@ -84,7 +83,7 @@ def test_a_key_that_is_refused_ends_the_run(bench: Place, agent: str) -> None:
 def test_a_key_that_is_refused_is_answered_with_what_to_do(bench: Place, agent: str) -> None:
     furnish(bench, agent, refuse(401, FOREVER), tries=2)
     done = loop(bench, agent)
-    assert any(words in done.said for words in SIGN_IN[agent]), done.said
+    assert any(words in done.said for words in SUBJECTS[agent].sign_in), done.said
 
 
 @pytest.mark.needs_agents("claude")
@@ -97,14 +96,13 @@ def test_nobody_waits_for_a_key_that_does_not_become_right(bench: Place) -> None
 
 
 def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str) -> None:
-    """Codex names only the minute."""
-    furnish(bench, agent, limited(3, of_plan=agent != "gemini"), *WORK, tries=1, **PLAN)
+    subject = SUBJECTS[agent]
+    furnish(bench, agent, limited(3, of_plan=subject.limit_of_plan), *WORK, tries=1, **PLAN)
     engine = bench.start(str(RALPH), *asked(agent))
     eventually(lambda: bench.journal("turn.ended"), 30)
     [ended] = bench.journal("turn.ended")
-    most = 130 if agent == "codex" else 10
-    assert ended["retry_at"] - time.time() < most
-    out, err = engine.communicate(timeout=most + 60)
+    assert ended["retry_at"] - time.time() < subject.limit_seconds
+    out, err = engine.communicate(timeout=subject.limit_seconds + 60)
     assert engine.returncode == 0, out + err
     assert (bench.ends(), iterations(bench)) == (["limited", "finished"], 1)
     refused, taken = bench.model.requests[:2]
@@ -212,7 +210,7 @@ def test_what_was_cached_is_on_the_receipt(bench: Place, agent: str) -> None:
     assert loop(bench, agent).code == 0
     total = receipt(bench)["total"]
     assert (total["input_tokens"], total["output_tokens"]) == (3000, 150), "cached tokens are tokens"
-    assert total["cost"] is None or 0 < total["cost"] < COSTS[agent]
+    assert total["cost"] is None or 0 < total["cost"] < (SUBJECTS[agent].cost or 0)
 
 
 @pytest.mark.needs_agents("claude", "codex")

@@ -16,7 +16,7 @@ _FAR = 4102444800.0
 
 @dataclass(frozen=True)
 class Call:
-    """What one turn asks of an agent program; the prompt comes on standard input."""
+    """What one turn asks of an agent program; the prompt comes on standard input, and is in a file."""
 
     workspace: Path
     model: str = ""
@@ -30,6 +30,8 @@ class Call:
     """The conversation to go on with; empty for a new one."""
     without_tools: tuple[str, ...] = ()
     """Tools that it may not use, by the names that it gives them; `sub-agents` in the words of Ralph."""
+    prompt: Path = Path("prompt.md")
+    """The file with the prompt, for programs that do not read it from standard input."""
 
 
 @dataclass(frozen=True)
@@ -100,29 +102,6 @@ class Agent(Protocol):
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
-        ...
-
-
-class Known(Agent, Protocol):
-    """An agent program of others that Ralph knows."""
-
-    @property
-    def program(self) -> str:
-        """The program that is started."""
-        ...
-
-    @property
-    def install(self) -> str:
-        """The command that installs it."""
-        ...
-
-    @property
-    def proven(self) -> tuple[str, ...]:
-        """The versions that it was tried with, from end to end."""
-        ...
-
-    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
         ...
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.lines import (
     TEXT_CHARS,
@@ -13,7 +14,6 @@ from ralph.agents.lines import (
     Meter,
     brief,
     count,
-    failure_in,
     failure_of,
     gone_wrong,
     inner,
@@ -24,7 +24,6 @@ from ralph.agents.lines import (
     parse,
     prose,
     said,
-    signed_in,
     tool_text,
     well_done,
     word,
@@ -33,8 +32,6 @@ from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
-_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
-_SERVICES = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 _OWN_LIMITS = {
     "error_max_turns": "it reached its own limit of turns",
     "error_max_budget_usd": "it reached its own limit of money",
@@ -50,30 +47,26 @@ _ERRORS = {
 }
 
 
-@dataclass(frozen=True)
-class Claude:
-    """Claude Code of Anthropic."""
+class Claude(Adapter):
+    """Claude Code of Anthropic. It tells the cost itself."""
 
-    program: str = "claude"
-    prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Not used: it tells the cost itself."""
-    name: str = "claude"
-    install: str = "npm install -g @anthropic-ai/claude-code"
-    abilities: Abilities = field(
-        default_factory=lambda: Abilities(
-            resume=True,
-            session=True,
-            hooks=True,
-            tokens=True,
-            cost=True,
-            budget=True,
-            step_limit=True,
-            tool_limits=True,
-        )
+    name = "claude"
+    install = "npm install -g @anthropic-ai/claude-code"
+    advice = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
+    abilities = Abilities(
+        resume=True,
+        session=True,
+        hooks=True,
+        tokens=True,
+        cost=True,
+        budget=True,
+        step_limit=True,
+        tool_limits=True,
     )
-    proven: tuple[str, ...] = ("2.1.197", "2.1.325")
-    announces_end: bool = True
-    advice: str = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
+    keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+    services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+    settings = ("CLAUDE_CONFIG_DIR", ".claude")
+    credentials = (".credentials.json",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode with all permissions. The list of tools comes first: it would swallow a word that follows it."""
@@ -100,24 +93,16 @@ class Claude:
         }
         return {**quiet, "IS_SANDBOX": "1"} if os.getuid() == 0 else quiet
 
-    def reader(self, call: Call | None = None, before: Usage | None = None) -> "ClaudeReader":
+    def reader(self, call: Call, before: Usage) -> "ClaudeReader":
         """Who reads a turn; its stream tells all that is needed."""
         return ClaudeReader()
 
-    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
-        """What standard error says: of a root user, an unknown option, a session that is gone."""
-        return failure_in(stderr) if code else None
-
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A key, a token, or the file that /login writes; on a Mac that is in the keychain, which is not opened."""
-        if told := signed_in(environment, _KEYS, _SERVICES):
-            return told
-        place = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude") / ".credentials.json"
-        if place.is_file():
-            return True, str(place)
-        if (home / "Library" / "Keychains").is_dir():
+        told = super().sign_in(environment, home)
+        if told[0] is False and (home / "Library" / "Keychains").is_dir():
             return None, "the keychain is not looked at"
-        return False, self.advice
+        return told
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Codex: how it is started and what its stream says. Measured with 0.166.0."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.lines import (
     Complaints,
@@ -11,7 +11,6 @@ from ralph.agents.lines import (
     Meter,
     brief,
     count,
-    failure_in,
     gone_wrong,
     inner,
     moment,
@@ -19,37 +18,28 @@ from ralph.agents.lines import (
     parse,
     prose,
     said,
-    signed_in,
     tool_text,
     well_done,
     word,
 )
 from ralph.agents.prices import cost_of
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.stream import AgentEvent, Kind
 
 _FEATURES = {"sub-agents": "multi_agent"}
-_KEYS = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
 _USES = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
 
 
-@dataclass(frozen=True)
-class Codex:
+class Codex(Adapter):
     """Codex of OpenAI."""
 
-    program: str = "codex"
-    prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
-    name: str = "codex"
-    install: str = "npm install -g @openai/codex"
-    abilities: Abilities = field(
-        default_factory=lambda: Abilities(
-            resume=True, session=True, hooks=True, tokens=True, sandbox=True, tool_limits=True
-        )
-    )
-    proven: tuple[str, ...] = ("0.166.0",)
-    announces_end: bool = True
-    advice: str = "run `codex login`, or set CODEX_API_KEY"
+    name = "codex"
+    install = "npm install -g @openai/codex"
+    advice = "run `codex login`, or set CODEX_API_KEY"
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, sandbox=True, tool_limits=True)
+    keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
+    settings = ("CODEX_HOME", ".codex")
+    credentials = ("auth.json",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`exec` with all permissions and the prompt from standard input. Tools are switched off as features."""
@@ -65,36 +55,19 @@ class Codex:
             "-",
         )
 
-    def environment(self, call: Call) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
-
-    def reader(self, call: Call | None = None, before: Usage | None = None) -> "CodexReader":
+    def reader(self, call: Call, before: Usage) -> "CodexReader":
         """Who reads a turn. The stream names no model, and its usage is that of the whole conversation.
 
         `before` is what the conversation had used before this turn, as its readers told.
         """
-        return CodexReader(self.prices, call.model if call else "", Meter(before or Usage()))
-
-    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
-        """What standard error says: of a wrong option, no sign-in, a session that is gone."""
-        return failure_in(stderr) if code else None
-
-    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or the file that `codex login` writes."""
-        if told := signed_in(environment, _KEYS):
-            return told
-        place = Path(environment.get("CODEX_HOME") or home / ".codex") / "auth.json"
-        if place.is_file():
-            return True, str(place)
-        return False, self.advice
+        return CodexReader(self.prices, call.model, Meter(before))
 
 
 @dataclass
 class CodexReader:
     """Reads one turn of Codex."""
 
-    prices: Mapping[str, tuple[float, ...]]
+    prices: Prices
     model: str
     meter: Meter
     complaints: Complaints = field(default_factory=Complaints)

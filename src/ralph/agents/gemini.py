@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.lines import (
     TEXT_CHARS,
@@ -20,7 +21,6 @@ from ralph.agents.lines import (
     moment,
     parse,
     prose,
-    signed_in,
     tool_text,
     well_done,
     word,
@@ -29,8 +29,6 @@ from ralph.agents.prices import cost_of
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
-_KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-_SERVICES = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
 _DENIALS = ("tool_not_registered", "policy_violation", "path_not_in_workspace")
 _OWN_LIMIT = "it reached its own limit of turns"
 _EXITS = {
@@ -45,19 +43,17 @@ _EXITS = {
 _STATUSES = {status % 256: status for status in (401, 403, 404, 408, 429, 500, 502, 503, 504, 529)}
 
 
-@dataclass(frozen=True)
-class Gemini:
+class Gemini(Adapter):
     """Gemini CLI of Google. Its hooks and limits are in files of the user's, which are not touched."""
 
-    program: str = "gemini"
-    prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
-    name: str = "gemini"
-    install: str = "npm install -g @google/gemini-cli"
-    abilities: Abilities = field(default_factory=lambda: Abilities(resume=True, session=True, tokens=True))
-    proven: tuple[str, ...] = ("0.61.0",)
-    announces_end: bool = True
-    advice: str = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+    name = "gemini"
+    install = "npm install -g @google/gemini-cli"
+    advice = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
+    abilities = Abilities(resume=True, session=True, tokens=True)
+    keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
+    settings = ("GEMINI_CLI_HOME", ".")
+    credentials = (".gemini/oauth_creds.json",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
@@ -74,9 +70,9 @@ class Gemini:
         github = {name: "" for name in ("GITHUB_SHA", "SURFACE") if os.environ.get(name)}
         return {"GEMINI_CLI_NO_RELAUNCH": "true", **github}
 
-    def reader(self, call: Call | None = None, before: Usage | None = None) -> "GeminiReader":
+    def reader(self, call: Call, before: Usage) -> "GeminiReader":
         """Who reads a turn; the stream names the model, and its usage is that of the turn."""
-        return GeminiReader(self.prices, call.model if call else "")
+        return GeminiReader(self.prices, call.model)
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """What the exit code says, in the words of standard error where they speak of the same."""
@@ -92,21 +88,17 @@ class Gemini:
         return told
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or the file that it writes when a person has signed in with it."""
-        if told := signed_in(environment, _KEYS, _SERVICES):
-            return told
-        place = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini"
-        for name in ("oauth_creds.json", ".env"):
-            if (place / name).is_file():
-                return (True if name != ".env" else None), str(place / name)
-        return False, self.advice
+        """A key, or the file that it writes when a person has signed in; a key may also be in a file that is not read."""
+        told = super().sign_in(environment, home)
+        place = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / ".env"
+        return (None, str(place)) if told[0] is False and place.is_file() else told
 
 
 @dataclass
 class GeminiReader:
     """Reads one turn of Gemini CLI."""
 
-    prices: Mapping[str, tuple[float, ...]]
+    prices: Prices
     model: str
     meter: Meter = field(default_factory=Meter)
     complaints: Complaints = field(default_factory=Complaints)

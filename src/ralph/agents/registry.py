@@ -6,12 +6,13 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ralph.agents.agent import Agent, Known, Program, Scripted
+from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.agent import Agent, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents import scenario, scenario_reader
 from ralph.documents.config import AgentSettings, Config
@@ -47,20 +48,20 @@ def crew(config: Config, names: tuple[str, ...], command: str | None, scenario_f
     return Crew(_available(chain), {role: _available(order) for role, order in roles.items()}, escalation, after)
 
 
-def make(spec: AgentSpec, prices: Mapping[str, tuple[float, ...]] | None = None) -> Agent:
+def make(spec: AgentSpec, prices: Prices | None = None) -> Agent:
     """The agent, ready to be started."""
     if spec.kind == "scripted":
         words = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
         return Scripted("scripted", words)
     if spec.kind == "command":
         return Program(spec.label, spec.command)
-    return known(spec.kind, spec.command[0] if spec.command else "", prices or {})
+    return known(spec.kind, spec.command[0] if spec.command else "", prices)
 
 
-def known(name: str, program: str = "", prices: Mapping[str, tuple[float, ...]] | None = None) -> Known:
+def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
     """The adapter of an agent program that Ralph knows."""
     module, adapter = ADAPTERS[name]
-    agent: Known = getattr(importlib.import_module(module), adapter)(program or name, prices or {})
+    agent: Adapter = getattr(importlib.import_module(module), adapter)(program, prices)
     return agent
 
 
@@ -140,7 +141,7 @@ def _found(spec: AgentSpec) -> bool:
     return shutil.which(spec.command[0] if spec.command else known(spec.kind).program) is not None
 
 
-def installed() -> Iterator[tuple[str, Known]]:
+def installed() -> Iterator[tuple[str, Adapter]]:
     """The known agents whose program is on the PATH, in the order of preference."""
     for name in ADAPTERS:
         agent = known(name)

@@ -14,6 +14,7 @@ import click
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.processes import TURN_MARK, marked
+from ralph.agents.proofs import proofs
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
@@ -121,8 +122,9 @@ def _agent(name: str) -> Finding:
     state = {True: f"signed in ({how})", False: "not signed in", None: "whether it is signed in cannot be told offline"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
     version = _version(path)
-    known = any(one in version for one in agent.proven)
-    proven = "" if known else f" (unproven: tried with {', '.join(agent.proven)})"
+    proof = proofs().get(name)
+    tried = f"unproven: tried with {proof.version}" if proof else "unproven: never tried from end to end"
+    proven = "" if proof and proof.version in version else f" ({tried})"
     told = f"{name}: {version}{proven}, {state[signed_in]}; can: {', '.join(can)}"
     return Finding("agent", signed_in is not False, told, how if signed_in is False else "")
 

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class LocalTurns:
         directory, agent = self._directory(turn), self.agents[turn.agent]
         call = self._call(turn)
         if not (directory / "turn.json").exists():
-            self._prepare(turn, directory, agent.command(call))
+            self._prepare(turn, directory, agent, call)
         tail = Tail(directory / "stdout", agent.reader(call, turn.before), watch)
         try:
             ended = await self.keeper.run(self._job(turn, directory, agent, call), tail.poll)
@@ -111,9 +111,10 @@ class LocalTurns:
             self.record.most_steps,
             turn.session if agent.abilities.resume else "",
             spec.without_tools,
+            self._directory(turn) / "prompt.md",
         )
 
-    def _prepare(self, turn: Turn, directory: Path, command: Sequence[str]) -> None:
+    def _prepare(self, turn: Turn, directory: Path, agent: Agent, call: Call) -> None:
         """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
         request = turn.request
         with storage(directory):
@@ -128,7 +129,7 @@ class LocalTurns:
                 "key": request.key,
                 "role": request.role,
                 "agent": turn.agent,
-                "command": list(command),
+                "command": list(agent.command(call)),
                 "session": turn.session,
                 "repair": list(turn.repair),
                 "budget": turn.budget,

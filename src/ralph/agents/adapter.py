@@ -1,0 +1,67 @@
+"""The agent programs of others: what their adapters have in common. One small module each defines the rest.
+
+An adapter of a third party is a class like these, named by an entry point of the group `ralph.agents`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from ralph.agents.agent import Abilities, Call, Reader
+from ralph.agents.lines import failure_in, signed_in
+from ralph.core.limits import Usage
+from ralph.core.stream import Failure
+
+Prices = Mapping[str, tuple[float, ...]]
+"""US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
+
+
+class Adapter(ABC):
+    """How one agent program is started, read and helped."""
+
+    name: str
+    """What people call it; also its program, where nothing else is said."""
+    install: str
+    """The command that installs it."""
+    advice: str
+    """What a person can do where it is not signed in."""
+    abilities: Abilities = Abilities()
+    announces_end: bool = True
+    """Whether it says in its stream that it has finished: exit 0 alone is then no success."""
+    keys: tuple[str, ...] = ()
+    """Variables that hold a key for its model."""
+    services: tuple[str, ...] = ()
+    """Variables that switch to a service with a sign-in of its own."""
+    settings: tuple[str, str] = ("", ".")
+    """The variable that names its directory of settings, and where that is in the home directory by default."""
+    credentials: tuple[str, ...] = ()
+    """The files in it that are there once a person has signed in."""
+
+    def __init__(self, program: str = "", prices: Prices | None = None) -> None:
+        self.program = program or self.name
+        self.prices: Prices = prices or {}
+
+    @abstractmethod
+    def command(self, call: Call) -> tuple[str, ...]:
+        """The words that start it, in full-auto mode, with its prompt from standard input or from a file."""
+
+    @abstractmethod
+    def reader(self, call: Call, before: Usage) -> Reader:
+        """Who reads its output, a new one for each turn; `before` is what the conversation used before it."""
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """What it needs in its environment beside what is there."""
+        return {}
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
+        return failure_in(stderr) if code else None
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
+        if told := signed_in(environment, self.keys, self.services):
+            return told
+        variable, usual = self.settings
+        place = Path(environment.get(variable) or home / usual)
+        found = next((place / name for name in self.credentials if (place / name).is_file()), None)
+        return (True, str(found)) if found else (False, self.advice)

@@ -1,0 +1,1 @@
+"""The agent programs that the tests drive, one module each."""

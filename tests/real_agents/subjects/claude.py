@@ -1,0 +1,47 @@
+"""Claude Code."""
+
+from pathlib import Path
+from typing import Any
+
+from install import Package
+from subject import KEY, Environment, Raw, Subject
+
+
+def furnish(home: Path, url: str, tries: int | None) -> Environment:
+    own = {"CLAUDE_CODE_MAX_RETRIES": str(tries - 1)} if tries else {}
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": KEY,
+        "IS_SANDBOX": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_TELEMETRY": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        **own,
+    }
+
+
+def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
+    [used] = end["modelUsage"].values()
+    return used["inputTokens"] + used["cacheReadInputTokens"], used["cacheReadInputTokens"], used["outputTokens"]
+
+
+WORDS = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
+SUBJECT = Subject(
+    # Its script only links the native program, which comes as a package of its own, over a stub that says so.
+    Package("claude", "@anthropic-ai/claude-code", "2.1.197", scripts=True),
+    furnish,
+    api="anthropic",
+    key="ANTHROPIC_API_KEY",
+    sign_in=("/login", "ANTHROPIC_API_KEY"),
+    cost=0.01875,
+    must_cost=True,
+    raw=Raw(
+        WORDS,
+        lambda session: (*WORDS, "--resume", session),
+        "session_id",
+        lambda end: end["type"] == "result" and not end["is_error"],
+        tokens,
+        limit="hit your session limit · resets",
+    ),
+)

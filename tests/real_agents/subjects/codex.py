@@ -1,0 +1,57 @@
+"""Codex."""
+
+from pathlib import Path
+from typing import Any
+
+from install import Package
+from subject import KEY, Environment, Raw, Subject
+
+
+def furnish(home: Path, url: str, tries: int | None) -> Environment:
+    place = home / ".codex"
+    place.mkdir(parents=True)
+    retries = "" if tries is None else f"request_max_retries = {tries - 1}\nstream_max_retries = {tries - 1}\n"
+    (place / "config.toml").write_text(f"""\
+model = "gpt-5"
+model_provider = "mock"
+check_for_update_on_startup = false
+
+[model_providers.mock]
+name = "mock"
+base_url = "{url}/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+{retries}
+[features]
+plugins = false
+
+[analytics]
+enabled = false
+""")
+    return {"CODEX_HOME": str(place), "OPENAI_API_KEY": KEY}
+
+
+def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
+    used = end["usage"]
+    return used["input_tokens"], used["cached_input_tokens"], used["output_tokens"]
+
+
+WORDS = ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox")
+SUBJECT = Subject(
+    Package("codex", "@openai/codex", "0.166.0"),
+    furnish,
+    api="responses",
+    key="OPENAI_API_KEY",
+    sign_in=("codex login",),
+    cost=0.00525,
+    limit_seconds=130,  # it names only the minute
+    raw=Raw(
+        WORDS,
+        lambda session: (*WORDS, "resume", session),
+        "thread_id",
+        lambda end: end["type"] == "turn.completed",
+        tokens,
+        overcomes={"broken": False},
+        limit="try again at",
+    ),
+)
