@@ -26,10 +26,11 @@ from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord
-from ralph.engine.kernel import Kernel, Start, World
+from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer
 from ralph.engine.roster import Roster
+from ralph.engine.under_way import World
 from ralph.git import worktree
 from ralph.git.commits import Committer
 from ralph.git.repository import OWN, hide, own_paths, repository

@@ -24,9 +24,10 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
-from ralph.engine.kernel import Kernel, Start, World
+from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
 from ralph.engine.roster import Roster
+from ralph.engine.under_way import World
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
@@ -309,7 +310,7 @@ class SimChecker:
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
 
-    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         await asyncio.sleep(self._sim.check_seconds)
         verdict = Verdict(tuple(self._result(check) for check in checks))
         self._sim.verdicts.append((key, verdict.passed))

@@ -31,7 +31,7 @@ SHARDS = 4
 def coarse_polling() -> Iterator[None]:
     """Look at the mailbox less often than in earnest: it is most of the time that a run takes here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ralph.engine.kernel.POLL", 0.7)
+        patch.setattr("ralph.engine.under_way.POLL", 0.7)
         yield
 
 

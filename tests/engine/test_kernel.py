@@ -17,11 +17,11 @@ from ralph.core.events import (
     Changes,
     ChecksEnded,
     Decision,
+    Do,
     DocumentEdited,
     Event,
     RunEnded,
     SignalTaken,
-    StartTurns,
     Stop,
     TurnEnded,
 )
@@ -798,7 +798,7 @@ class TwoAtOnce:
     def decide(self, state: frozenset[str], now: float) -> Decision:
         if not state:
             return Stop(Outcome.SUCCESS, "all turns ended")
-        return StartTurns(tuple(TurnRequest(key, "executor", "do it", counts=self.counts) for key in sorted(state)))
+        return Do(tuple(TurnRequest(key, "executor", "do it", counts=self.counts) for key in sorted(state)))
 
     def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
         return Changes(state - {event.key} if isinstance(event, TurnEnded) else state)

@@ -18,11 +18,11 @@ import pytest
 from simulation import EPOCH, Play, Simulation
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
-from ralph.core.events import ChecksEnded, Event, RunChecks, StartTurns, Stop, TurnEnded
+from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
 from ralph.core.findings import Finding, Severity
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import Change, TurnEnd, TurnResult
+from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.store import prompts
 from ralph.verify.counterproof import REBUTTABLE, _made_for_tests, is_product
 from ralph.verify.guards.changes import FileChange
@@ -345,7 +345,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("ralph.verify.verifier.judged_as_before", in_memory)
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
-    monkeypatch.setattr("ralph.engine.kernel.POLL", 4.0)
+    monkeypatch.setattr("ralph.engine.under_way.POLL", 4.0)
 
 
 def rules(most: int) -> Loop:
@@ -361,17 +361,18 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
         decision = loop.decide(state, EPOCH)
         if isinstance(decision, Stop):
             return decision.outcome
-        if isinstance(decision, RunChecks):
-            event: Event = ChecksEnded(decision.key, await checker.run(decision.key, decision.checks))
+        (work,) = decision.work
+        if isinstance(work, RunChecks):
+            event: Event = ChecksEnded(work.key, await checker.run(work.key, work.checks))
         else:
-            assert isinstance(decision, StartTurns)
+            assert isinstance(work, TurnRequest)
             turns += 1
             if turns > most:
                 return None
             play = agent(world, chance)
             play.does(world)  # type: ignore[arg-type]
             result = TurnResult(play.end, EPOCH, EPOCH + 1, answer=play.answer, change=Change(world.latest(), 1))
-            event = TurnEnded(decision.turns[0].key, turns, "implementer", 1, result, counts=True)
+            event = TurnEnded(work.key, turns, "implementer", 1, result, counts=True)
         state = loop.follow(state, event)
 
 

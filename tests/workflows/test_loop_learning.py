@@ -13,11 +13,13 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
 from ralph.core.events import (
     ChecksEnded,
     Commit,
+    Decision,
+    Do,
     RunChecks,
     RunEnded,
     SignalTaken,
-    StartTurns,
     TurnEnded,
+    Work,
     WorkCommitted,
 )
 from ralph.core.findings import Finding, Rule
@@ -25,7 +27,7 @@ from ralph.core.fingerprints import fingerprint, normalised
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import Change, FileStat, TurnEnd, TurnResult
+from ralph.core.turns import Change, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import reflection
 from ralph.workflows.loop.kinds import KINDS, TaskType, guess, too_few
 from ralph.workflows.loop.prompting import NAMES
@@ -68,6 +70,13 @@ def verdict(
     return Verdict(results, findings, tree)
 
 
+def only(decision: Decision) -> Work:
+    """The one thing that should be under way."""
+    assert isinstance(decision, Do)
+    (work,) = decision.work
+    return work
+
+
 class Run:
     """A loop that is driven by hand."""
 
@@ -88,9 +97,8 @@ class Run:
         self.log += changes.aside.lines.values()
 
     def turn(self, **answer: str) -> None:
-        decision = self.rules.decide(self.state, NOW)
-        assert isinstance(decision, StartTurns)
-        (request,) = decision.turns
+        request = only(self.rules.decide(self.state, NOW))
+        assert isinstance(request, TurnRequest)
         self.prompts.append(request.prompt)
         self.roles.append(request.role)
         change = Change(f"sha-{self.state.iteration}", 2, 5, 1)
@@ -98,9 +106,9 @@ class Run:
         self.take(TurnEnded(request.key, 1, request.role, 1, result, counts=request.counts))
 
     def check(self, result: Verdict) -> None:
-        decision = self.rules.decide(self.state, NOW)
-        assert isinstance(decision, RunChecks)
-        self.take(ChecksEnded(decision.key, result))
+        work = only(self.rules.decide(self.state, NOW))
+        assert isinstance(work, RunChecks)
+        self.take(ChecksEnded(work.key, result))
 
     def iterate(self, result: Verdict, **answer: str) -> None:
         self.turn(**answer)
@@ -420,7 +428,7 @@ class TestCommitting:
     def test_every_iteration_that_changed_something_is_committed_whatever_the_verdict(self) -> None:
         run = begun(commit=True)
         run.iterate(verdict(), summary="added the parser")
-        decision = run.rules.decide(run.state, NOW)
+        decision = only(run.rules.decide(run.state, NOW))
         assert isinstance(decision, Commit)
         assert (decision.iteration, decision.snapshot) == (1, "sha-1")
         assert decision.message.startswith("ralph: iteration 1 - added the parser\n\n")
@@ -436,7 +444,7 @@ class TestCommitting:
         run = begun(commit=True, reflector=True)
         run.iterate(verdict())
         state = run.rules.load(run.documents)
-        assert isinstance(run.rules.decide(state, NOW), Commit)
+        assert isinstance(only(run.rules.decide(state, NOW)), Commit)
         after = run.rules.accept(state, WorkCommitted("commit-1", ""), NOW).state
         assert after.phase is Phase.REFLECT
         assert after.ahead == (Phase.ACT,)

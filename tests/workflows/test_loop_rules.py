@@ -13,19 +13,19 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import (
     ChecksEnded,
+    Do,
     DocumentEdited,
     Event,
     RunChecks,
     RunEnded,
     SignalTaken,
-    StartTurns,
     Stop,
     TurnEnded,
 )
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import Change, TurnEnd, TurnResult
+from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.report import cost, duration
 from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, HOME, Loop
@@ -128,7 +128,7 @@ class TestEveryPhaseWithEveryEvent:
         for name, event in EVENTS.items():
             after = LOOP.accept(state, event, NOW).state
             decision = LOOP.decide(after, NOW)
-            assert isinstance(decision, StartTurns | RunChecks | Stop), name
+            assert isinstance(decision, Do | Stop), name
             assert isinstance(decision, Stop) == (after.phase is Phase.DONE), name
 
     def test_signals_and_edits_of_other_documents_change_nothing(self, state: LoopState) -> None:
@@ -164,7 +164,7 @@ class TestTheCycle:
         after = LOOP.accept(STATES["act"], turn(end, error="boom"), NOW).state
         assert (after.phase, after.iteration) == (Phase.VERIFY, 2)
         assert bool(after.agent_error) == (end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED))
-        assert LOOP.decide(after, NOW) == RunChecks("iteration-2", LOOP.checks)
+        assert LOOP.decide(after, NOW) == Do((RunChecks("iteration-2", LOOP.checks),))
 
     @pytest.mark.parametrize(
         ("state", "result", "phase", "outcome"),
@@ -272,7 +272,8 @@ class TestLoading:
     ) -> None:
         claim = LoopState("fix it", Phase.DONE, 2, iterations, outcome=outcome, reason="trust me", ended=is_ended)
         after = LOOP.load({LOOP.state_path: state_json(claim, FIXED)})
-        assert isinstance(LOOP.decide(after, NOW), RunChecks)
+        decision = LOOP.decide(after, NOW)
+        assert isinstance(decision, Do) and isinstance(decision.work[0], RunChecks)
 
     def test_keys_of_others_are_kept(self) -> None:
         text = json.dumps({**json.loads(state_json(STATES["act"], FIXED)), "mine": {"a": [1]}, "zzz": None})
@@ -338,8 +339,9 @@ class TestEdits:
 class TestThePrompt:
     def prompt(self, state: LoopState, loop: Loop = LOOP) -> str:
         decision = loop.decide(state, NOW)
-        assert isinstance(decision, StartTurns)
-        (request,) = decision.turns
+        assert isinstance(decision, Do)
+        (request,) = decision.work
+        assert isinstance(request, TurnRequest)
         assert (request.counts, request.key) == (True, f"iteration-{state.iteration}")
         return request.prompt
 

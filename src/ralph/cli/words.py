@@ -7,6 +7,7 @@ from ralph.core.checks import CheckResult
 from ralph.core.entries import (
     ChecksStarted,
     LimitExtended,
+    MergeStarted,
     Notice,
     Record,
     RunStarted,
@@ -17,6 +18,9 @@ from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
     Event,
+    Landed,
+    Merged,
+    MergeEnd,
     RunEnded,
     SignalTaken,
     TurnEnded,
@@ -80,6 +84,12 @@ class Teller:
                 return [f"{path} was edited by somebody else and taken in"]
             case Notice(text=text):
                 return [f"note: {text}"]
+            case MergeStarted(workspace=workspace):
+                return [f"merging {workspace}"]
+            case Merged():
+                return _merged(entry)
+            case Landed():
+                return _landed(entry)
             case SnapshotTaken() | RunEnded():
                 return []
 
@@ -204,6 +214,23 @@ def _turn_ended(entry: TurnEnded) -> list[str]:
     said = str((result.answer or {}).get("summary", "")) or "(it did not say)"
     lines += ["", "This iteration:", f"- Approach: {said}"]
     return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
+
+
+def _merged(entry: Merged) -> list[str]:
+    said = {
+        MergeEnd.MERGED: f"merged {entry.workspace} as {entry.commit[:10]}",
+        MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
+        MergeEnd.CONFLICT: f"{entry.workspace} conflicts with what was merged: {', '.join(entry.files[:5])}",
+        MergeEnd.REVERTS: f"{entry.workspace} would take back what was merged: {', '.join(entry.files[:5])}",
+        MergeEnd.RED: f"{entry.workspace} merges, and the checks fail on the merged tree",
+    }
+    checks = [_check(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
+    return ["  " + said[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
+
+
+def _landed(entry: Landed) -> list[str]:
+    said = [f"landed {entry.commit[:10]} on {entry.branch}"] if entry.moved else []
+    return [*said, *([f"note: {entry.notice}"] if entry.notice else [])]
 
 
 def _check(result: CheckResult) -> str:

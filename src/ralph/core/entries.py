@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ralph.core.events import ChecksEnded, DocumentEdited, RunEnded, SignalTaken, TurnEnded, WorkCommitted
+from ralph.core.events import (
+    ChecksEnded,
+    DocumentEdited,
+    Landed,
+    Merged,
+    RunEnded,
+    SignalTaken,
+    TurnEnded,
+    WorkCommitted,
+)
 from ralph.core.limits import Limits
 
 
@@ -54,6 +63,14 @@ class ChecksStarted:
 
 
 @dataclass(frozen=True)
+class MergeStarted:
+    """The engine begins to merge a workspace onto the branch of the run."""
+
+    key: str
+    workspace: str
+
+
+@dataclass(frozen=True)
 class SnapshotTaken:
     """The tree was recorded."""
 
@@ -73,11 +90,14 @@ Entry = (
     | LimitExtended
     | TurnStarted
     | ChecksStarted
+    | MergeStarted
     | SnapshotTaken
     | Notice
     | TurnEnded
     | ChecksEnded
     | WorkCommitted
+    | Merged
+    | Landed
     | SignalTaken
     | DocumentEdited
     | RunEnded
@@ -88,11 +108,14 @@ NAMES: dict[str, type[Entry]] = {
     "limit.extended": LimitExtended,
     "turn.started": TurnStarted,
     "checks.started": ChecksStarted,
+    "merge.started": MergeStarted,
     "snapshot.taken": SnapshotTaken,
     "notice": Notice,
     "turn.ended": TurnEnded,
     "checks.ended": ChecksEnded,
     "work.committed": WorkCommitted,
+    "merge.ended": Merged,
+    "work.landed": Landed,
     "signal.taken": SignalTaken,
     "document.edited": DocumentEdited,
     "run.ended": RunEnded,

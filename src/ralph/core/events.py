@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from ralph.core.checks import Check, Verdict
@@ -14,18 +15,13 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class StartTurns:
-    """These turns should be under way; those that already are stay as they are."""
-
-    turns: tuple[TurnRequest, ...]
-
-
-@dataclass(frozen=True)
 class RunChecks:
     """These checks should be run on the tree as it is."""
 
     key: str
     checks: tuple[Check, ...]
+    workspace: str = ""
+    """The workspace whose tree is meant; empty for the run's own."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,30 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Merge:
+    """What was done in a workspace should come onto the branch of the run, if the checks pass on the merged tree.
+
+    Merges are made one at a time, in the order in which they were asked for.
+    """
+
+    key: str
+    workspace: str
+    message: str
+    checks: tuple[Check, ...] = ()
+
+
+Work = TurnRequest | RunChecks | Commit | Merge
+"""What can be under way, each known by its key."""
+
+
+@dataclass(frozen=True)
+class Do:
+    """This should be under way; what already is stays as it is, and nothing is started twice."""
+
+    work: tuple[Work, ...]
+
+
+@dataclass(frozen=True)
 class Stop:
     """The run is over, and why."""
 
@@ -46,7 +66,7 @@ class Stop:
     reason: str
 
 
-Decision = StartTurns | RunChecks | Commit | Stop
+Decision = Do | Stop
 
 
 @dataclass(frozen=True)
@@ -86,6 +106,58 @@ class WorkCommitted:
     notice: str = ""
 
 
+class MergeEnd(StrEnum):
+    """What came of a merge."""
+
+    MERGED = "merged"
+    """It is on the branch of the run, and the checks passed on the merged tree."""
+    NOTHING = "nothing"
+    """There was nothing to merge."""
+    CONFLICT = "conflict"
+    """The same lines were changed on both sides, or marks of a conflict were left in a file."""
+    REVERTS = "reverts"
+    """It would take back what others have merged."""
+    RED = "red"
+    """It merges, and the checks do not pass on the merged tree."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A merge was made, or could not be."""
+
+    key: str
+    workspace: str
+    end: MergeEnd
+    branch: str = ""
+    """The branch of the workspace, with all that was done in it."""
+    commit: str = ""
+    """Where the branch of the run stands now."""
+    files: tuple[str, ...] = ()
+    """The files that conflict, or whose merged changes would be lost."""
+    verdict: Verdict | None = None
+    notice: str = ""
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def is_in(self) -> bool:
+        """Whether all of the work is on the branch of the run."""
+        return self.end in (MergeEnd.MERGED, MergeEnd.NOTHING)
+
+
+@dataclass(frozen=True)
+class Landed:
+    """The work of the run came onto the user's branch, or stays on its own, and why."""
+
+    commit: str
+    """The work, on a branch of the run."""
+    branch: str
+    """Where it is now."""
+    moved: bool = False
+    """Whether the user's branch, or a remote one, was moved to it."""
+    notice: str = ""
+    """Why it was not, and what to type."""
+
+
 @dataclass(frozen=True)
 class SignalTaken:
     """A signal was taken from the mailbox."""
@@ -116,7 +188,7 @@ class RunEnded:
     """How many others there are."""
 
 
-Event = TurnEnded | ChecksEnded | WorkCommitted | SignalTaken | DocumentEdited | RunEnded
+Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,10 @@ class TurnRequest:
     failures: int = 0
     """How often in a row this kind of work has come to nothing, for whoever picks the agent."""
     task: str = ""
+    workspace: str = ""
+    """The workspace in which it acts, as `<task>/<attempt>`; empty for the run's own."""
+    brings_in: bool = False
+    """Whether what others have merged is brought into the workspace first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
     """Files to lay into the inbox, by name."""
 

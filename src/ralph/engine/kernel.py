@@ -5,67 +5,36 @@ be under way, starts what is not yet, and accepts the next thing that happens. R
 policies beside it.
 """
 
-import asyncio
-import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, assert_never
+from typing import Generic
 
-from ralph.core.entries import (
-    ChecksStarted,
-    Entry,
-    LimitExtended,
-    Notice,
-    Record,
-    RunStarted,
-    SnapshotTaken,
-    TurnStarted,
-)
+from ralph.core.entries import Entry, LimitExtended, Notice, Record, RunStarted, SnapshotTaken, TurnStarted
 from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
-    Commit,
+    Do,
     DocumentEdited,
     Event,
-    RunChecks,
+    Merged,
     RunEnded,
     SignalTaken,
-    StartTurns,
     Stop,
     TurnEnded,
+    Work,
     WorkCommitted,
 )
-from ralph.core.limits import Limits, Usage
+from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
-from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
-from ralph.engine.activity import Activity
-from ralph.engine.ledger import Ledger, Work
-from ralph.engine.ports import Checker, Clock, Committer, Mailbox, Observer, S, Snapshots, Store, Turns, Workflow
+from ralph.core.turns import TurnEnd, TurnRequest
+from ralph.engine.ledger import Ledger
+from ralph.engine.ports import S, Workflow
 from ralph.engine.roster import Roster
-from ralph.engine.settling import mended, pick, session_of, unsettled, what_follows
+from ralph.engine.settling import unsettled
+from ralph.engine.under_way import Happening, UnderWay, World
 
-Happening = TurnEnded | ChecksEnded | WorkCommitted
-"""What the kernel waits for."""
-POLL = 0.25
-"""Seconds between two looks into the mailbox while turns run."""
 MOST_FILES = 200
 """How many changed files the end of a run lists."""
-
-
-@dataclass(frozen=True)
-class World:
-    """Everything outside that the kernel acts through."""
-
-    store: Store
-    turns: Turns
-    checker: Checker
-    mailbox: Mailbox
-    clock: Clock
-    observer: Observer
-    snapshots: Snapshots | None = None
-    committer: Committer | None = None
 
 
 @dataclass(frozen=True)
@@ -89,15 +58,10 @@ class Kernel(Generic[S]):
         self.world = world
         self.ledger = ledger
         self._start = start
-        self._jobs: dict[str, asyncio.Task[Happening]] = {}
-        self._running: dict[int, tuple[Turn, Usage]] = {}
-        self._waiting: set[str] = set()
+        self._under_way = UnderWay(world, ledger, start.roster, self._journal)
         self._asked: list[Signal] = []
-        self._activity = Activity(world.clock.now)
-        self._wake = asyncio.Event()
         self._stop: Stop | None = None
         self._over_limit = False
-        self._snapshot_notices = 0
 
     async def run(self) -> Stop:
         """Run until there is a reason to end, and say which."""
@@ -106,8 +70,9 @@ class Kernel(Generic[S]):
             while (stop := await self.step()) is None:
                 pass
             await self._end_all(stop)
+            await self._land(stop)
         except StateError:
-            await self._stop_turns("stopped")
+            await self._under_way.stop_turns("stopped")
             raise
         files = self.world.snapshots.changed_files() if self.world.snapshots else ()
         listed, more = tuple(files[:MOST_FILES]), max(0, len(files) - MOST_FILES)
@@ -121,36 +86,27 @@ class Kernel(Generic[S]):
         if self._stop:
             return self._stop
         decision = self.workflow.decide(self.state, self.world.clock.now())
-        match decision:
-            case Stop():
-                return decision
-            case StartTurns(turns):
-                limit = None if self.ledger.paused else self._start_turns(turns)
-                if limit and not self._jobs:
-                    return limit
-            case RunChecks(key):
-                if key not in self._jobs and not self.ledger.paused:
-                    self._jobs[key] = asyncio.create_task(self._check(decision))
-            case Commit(key):
-                if key not in self._jobs and not self.ledger.paused:
-                    self._jobs[key] = asyncio.create_task(self._commit_work(decision))
-            case _:
-                assert_never(decision)
-        if self._waiting.issuperset(self._jobs) and (stop := self._reason_not_to_wait()):
+        if isinstance(decision, Stop):
+            return decision
+        limit = None if self.ledger.paused else self._begin(decision.work)
+        if limit and not self._under_way:
+            return limit
+        if self._under_way.only_waits and (stop := self._reason_not_to_wait()):
             return stop
-        events = await self._next_events()
+        events = await self._under_way.next()
+        await self._hold_limits()
         self._take_edits()
         return self._accept(events)
 
     def ask(self, signal: Signal) -> None:
         """Take a signal that did not come through the mailbox."""
         self._asked.append(signal)
-        self._wake.set()
+        self._under_way.wake.set()
 
     def ask_leave(self, reason: str) -> None:
         """End the turns under way and leave the run to be resumed."""
         self._stop = Stop(Outcome.INTERRUPTED, reason)
-        self._wake.set()
+        self._under_way.wake.set()
 
     def _take_up(self) -> None:
         """Journal that this engine is here, and carry on where the journal ends."""
@@ -163,11 +119,11 @@ class Kernel(Generic[S]):
         if self.ledger.aborted:
             self._stop = _aborted(self.ledger.aborted)
         self.state = self._load()
-        if not self.ledger.snapshots and (base := self._snapshot("before the run")):
+        if not self.ledger.snapshots and (base := self._under_way.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
-        for key, work in self.ledger.work.items():
-            if work.open:
-                self._start_turn(self._request(key, work.open), work)
+        for key, pending in self.ledger.work.items():
+            if pending.open:
+                self._under_way.start_turn(self._request(key, pending.open), pending)
 
     def _load(self) -> S:
         """The state that the documents describe, and what has happened since they were written."""
@@ -181,9 +137,9 @@ class Kernel(Generic[S]):
     def _request(self, key: str, started: TurnStarted) -> TurnRequest:
         """What a turn that an earlier engine started was asked for."""
         decision = self.workflow.decide(self.state, self.world.clock.now())
-        wanted = decision.turns if isinstance(decision, StartTurns) else ()
+        wanted = decision.work if isinstance(decision, Do) else ()
         bare = TurnRequest(key, started.role, "", counts=started.counts)
-        return next((request for request in wanted if request.key == key), bare)
+        return next((work for work in wanted if isinstance(work, TurnRequest) and work.key == key), bare)
 
     def _take_signals(self) -> None:
         while self._asked:
@@ -202,23 +158,18 @@ class Kernel(Generic[S]):
         for path, content in list(self.world.store.edited()):
             self._commit(DocumentEdited(path, content))
 
-    def _start_turns(self, requests: tuple[TurnRequest, ...]) -> Stop | None:
-        """Start what is not under way yet; the limit that keeps the rest from starting."""
-        for request in requests:
-            if request.key in self._jobs:
+    def _begin(self, works: tuple[Work, ...]) -> Stop | None:
+        """Start what is not under way yet; the limit that keeps turns from starting."""
+        limit = None
+        for work in works:
+            if work.key in self._under_way:
                 continue
-            if limit := self._limit_before(request):
-                return limit
-            self._start_turn(request, self.ledger.work.get(request.key) or Work())
-        return None
-
-    def _start_turn(self, request: TurnRequest, work: Work) -> None:
-        """Start a turn, or wait until it may be tried again."""
-        until = work.last.retry_at if work.last and not work.open else None
-        if until is not None and until > self.world.clock.now():
-            self._jobs[request.key] = asyncio.create_task(self._turn_later(request, work, until))
-        else:
-            self._jobs[request.key] = asyncio.create_task(self._turn(request, self._open(request, work)))
+            if isinstance(work, TurnRequest):
+                limit = limit or self._limit_before(work)
+                if limit:
+                    continue
+            self._under_way.start(work)
+        return limit
 
     def _limit_before(self, request: TurnRequest) -> Stop | None:
         """The limit that keeps this turn from starting."""
@@ -228,7 +179,11 @@ class Kernel(Generic[S]):
         if reached is None and request.counts and limits.out_of_iterations(ledger.spent, under_way):
             reached = Outcome.LIMIT_ITERATIONS
         estimate = ledger.estimate(request.role)
-        if reached is None and self._running and not limits.may_reserve(ledger.spent, ledger.reserved, estimate):
+        if (
+            reached is None
+            and self._under_way.turns
+            and not limits.may_reserve(ledger.spent, ledger.reserved, estimate)
+        ):
             reached = Outcome.LIMIT_COST
         return Stop(reached, limit_reason(reached, limits)) if reached else None
 
@@ -236,19 +191,9 @@ class Kernel(Generic[S]):
         """Why the run ends although a turn is to be tried again later."""
         if self.ledger.paused:
             return Stop(Outcome.PAUSED, "paused by a signal")
-        spent = self.ledger.with_activity(self._activity.peek())
-        reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._jobs else None
+        spent = self.ledger.with_activity(self._under_way.activity.peek())
+        reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._under_way else None
         return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
-
-    async def _next_events(self) -> list[Happening]:
-        """Wait until something happens: a turn or checks end, a signal comes, a limit is reached."""
-        waker = asyncio.create_task(self._wake.wait())
-        done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
-        waker.cancel()
-        self._wake.clear()
-        await self._hold_limits()
-        ended = [key for key, job in self._jobs.items() if job in done]
-        return [self._jobs.pop(key).result() for key in ended]
 
     def _accept(self, events: list[Happening]) -> Stop | None:
         stop = None
@@ -260,95 +205,29 @@ class Kernel(Generic[S]):
 
     async def _hold_limits(self) -> None:
         """Cut the turns under way when a limit of the run is crossed."""
-        if not self._running or self._over_limit:
+        if not self._under_way.turns or self._over_limit:
             return
-        used = sum((usage for _, usage in self._running.values()), Usage())
-        spent = self.ledger.with_activity(self._activity.peek())
-        if self.ledger.limits.reached(spent, self.world.clock.now(), running=used):
+        spent = self.ledger.with_activity(self._under_way.activity.peek())
+        if self.ledger.limits.reached(spent, self.world.clock.now(), running=self._under_way.used):
             self._over_limit = True
-            await self._stop_turns("cut")
-
-    async def _stop_turns(self, reason: str) -> None:
-        for turn, _ in list(self._running.values()):
-            await self.world.turns.stop(turn, reason)
+            await self._under_way.stop_turns("cut")
 
     async def _end_all(self, stop: Stop) -> None:
         """End what is under way, and account for it."""
-        running = {turn.request.key for turn, _ in self._running.values()}
-        for key, job in self._jobs.items():
-            if key not in running and not job.done():
-                job.cancel()
-        await self._stop_turns("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped")
-        for ended in await asyncio.gather(*self._jobs.values(), return_exceptions=True):
-            if isinstance(ended, TurnEnded | WorkCommitted):
-                self._commit(self._accounted(ended))
-            elif isinstance(ended, Exception):
-                raise ended
+        for ended in await self._under_way.end_all("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped"):
+            self._commit(self._accounted(ended))
 
-    async def _turn_later(self, request: TurnRequest, work: Work, until: float) -> TurnEnded:
-        """Let the time until the next try pass; only a wait for the provider is not active time."""
-        limited = work.last is not None and work.last.result.end is TurnEnd.LIMITED
-        self._waiting.add(request.key)
-        try:
-            with contextlib.nullcontext() if limited else self._activity.working():
-                await self.world.clock.sleep(until - self.world.clock.now())
-        finally:
-            self._waiting.discard(request.key)
-        return await self._turn(request, self._open(request, work))
-
-    def _open(self, request: TurnRequest, work: Work) -> Turn:
-        """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
-        errors = work.broken.result.answer_errors if work.broken else ()
-        if work.open:
-            last = work.last.result.session if work.last else ""
-            before = work.used.get(last, Usage())
-            adopted = Turn(work.open.turn, work.open.attempt, request, None, errors, work.open.agent, "", before)
-            return self._enter(adopted)
-        ledger = self.ledger
-        agent, _ = pick(request, work, self._start.roster, ledger.resting, self.world.clock.now())
-        session = session_of(work) if work.agent == agent else ""
-        number, reserved = ledger.turns + 1, ledger.estimate(request.role)
-        budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
-        self._journal(
-            TurnStarted(
-                number,
-                request.key,
-                request.role,
-                work.attempt,
-                agent,
-                reserved,
-                repair=bool(errors),
-                counts=request.counts,
-            )
-        )
-        before = work.used.get(session, Usage())
-        return self._enter(Turn(number, work.attempt, request, budget, errors, agent, session, before))
-
-    def _enter(self, turn: Turn) -> Turn:
-        self._running[turn.number] = (turn, Usage())
-        return turn
-
-    async def _turn(self, request: TurnRequest, turn: Turn) -> TurnEnded:
-        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
-        work = self.ledger.work[request.key]
-        adopted_at = self.world.clock.now()
-        with self._activity.working():
-            result = await self.world.turns.run(turn, self._watcher(turn))
-        del self._running[turn.number]
-        if result.end is not TurnEnd.INTERRUPTED:
-            self._activity.credit(min(adopted_at, result.ended_at) - work.opened_at)
-        result = replace(result, change=self._snapshot(f"turn {turn.number} ({request.role})"))
-        if work.broken:
-            result = mended(work.broken.result, result)
-        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts)
-        return what_follows(ended, turn, work, self._start.roster, self.ledger.resting, self.world.clock.now())
+    async def _land(self, stop: Stop) -> None:
+        """Bring work that succeeded to where the user wants it; what did not stays where it is."""
+        if self.world.lander and (landed := await self.world.lander.land(succeeded=stop.outcome.succeeded)):
+            self._commit(landed)
 
     def _accounted(self, event: Happening) -> Happening:
         """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
         if isinstance(event, WorkCommitted):
             return event
-        spent = self.ledger.with_activity(self._activity.take())
-        if isinstance(event, ChecksEnded):
+        spent = self.ledger.with_activity(self._under_way.activity.take())
+        if isinstance(event, ChecksEnded | Merged):
             return replace(event, spent=spent)
         after = spent.with_turn(event.result.usage, counts=False)
         goes_on = event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED
@@ -357,38 +236,6 @@ class Kernel(Generic[S]):
             event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
         counts = event.counts and not unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
         return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
-
-    def _snapshot(self, label: str) -> Change | None:
-        """Record the tree, and say what could not be recorded."""
-        if self.world.snapshots is None:
-            return None
-        change = self.world.snapshots.take(label)
-        for notice in self.world.snapshots.notices[self._snapshot_notices :]:
-            self._journal(Notice(notice))
-            self._snapshot_notices += 1
-        return change
-
-    def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
-        def watch(event: AgentEvent) -> None:
-            self.world.observer.told(turn, event)
-            if event.kind is Kind.USAGE and turn.number in self._running:
-                self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
-                self._wake.set()
-
-        return watch
-
-    async def _check(self, decision: RunChecks) -> ChecksEnded:
-        self._journal(ChecksStarted(decision.key, tuple(check.title for check in decision.checks)))
-        with self._activity.working():
-            verdict = await self.world.checker.run(decision.key, decision.checks)
-            if not self.ledger.turns:
-                self._snapshot(CHECKED)
-        return ChecksEnded(decision.key, verdict)
-
-    async def _commit_work(self, decision: Commit) -> WorkCommitted:
-        if self.world.committer is None:
-            return WorkCommitted(decision.key, notice="nothing can be committed here")
-        return await asyncio.to_thread(self.world.committer.commit, decision)
 
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""

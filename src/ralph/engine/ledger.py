@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import LimitExtended, Record, RunStarted, SnapshotTaken, TurnStarted
-from ralph.core.events import ChecksEnded, RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
@@ -17,7 +17,7 @@ _REMEMBERED_COSTS = 5
 
 
 @dataclass
-class Work:
+class Pending:
     """How far the work behind one key has come."""
 
     attempt: int = 1
@@ -46,7 +46,7 @@ class Ledger:
     spent: Spent = field(default_factory=Spent)
     turns: int = 0
     """The highest turn number taken."""
-    work: dict[str, Work] = field(default_factory=dict)
+    work: dict[str, Pending] = field(default_factory=dict)
     paused: bool = False
     aborted: Signal | None = None
     taken: set[tuple[str, str]] = field(default_factory=set)
@@ -78,14 +78,14 @@ class Ledger:
             case LimitExtended(limits=limits):
                 self.limits = limits
             case TurnStarted() as entry:
-                work = self.work.setdefault(entry.key, Work())
+                work = self.work.setdefault(entry.key, Pending())
                 work.open, work.opened_at, work.counts, work.agent = entry, record.at, entry.counts, entry.agent
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
             case SnapshotTaken():
                 self.snapshots += 1
-            case ChecksEnded(spent=spent):
+            case ChecksEnded(spent=spent) | Merged(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):
                 self.taken.add((signal.name, signal.stamp))
@@ -106,7 +106,7 @@ class Ledger:
         if entry.retry_at is None and entry.result.end is not TurnEnd.STOPPED:
             self.work.pop(entry.key, None)
             return
-        work = self.work.setdefault(entry.key, Work())
+        work = self.work.setdefault(entry.key, Pending())
         work.open, work.last = None, entry
         if session := entry.result.session:
             work.used[session] = work.used.get(session, Usage()) + entry.result.usage

@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from ralph.core.checks import Check, Verdict
 from ralph.core.entries import Entry, Record
-from ralph.core.events import Aside, Changes, Commit, Decision, Event, WorkCommitted
+from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, WorkCommitted
 from ralph.core.signals import Signal
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, FileStat, Turn, TurnResult
@@ -60,8 +60,8 @@ class Turns(Protocol):
 class Checker(Protocol):
     """Who runs the checks."""
 
-    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
-        """Run them all on the tree as it is."""
+    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+        """Run them all on the tree of a workspace as it is."""
         ...
 
 
@@ -87,6 +87,39 @@ class Committer(Protocol):
 
     def commit(self, decision: Commit) -> WorkCommitted:
         """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
+        ...
+
+
+class Merger(Protocol):
+    """Who merges what was done in workspaces."""
+
+    async def merge(self, decision: Merge) -> Merged:
+        """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
+        ...
+
+
+class Lander(Protocol):
+    """Who brings the work of a run to the user."""
+
+    async def land(self, *, succeeded: bool) -> Landed | None:
+        """Land what is on the branch of the run, once; None where there is nothing to land."""
+        ...
+
+
+class Slots(Protocol):
+    """Who may run beside whom: so many turns of a run, of an agent, on the machine."""
+
+    @property
+    def full(self) -> str:
+        """Why there was no slot the last time, in words."""
+        ...
+
+    def take(self, key: str, agent: str, *, anyway: bool) -> bool:
+        """Take a slot for the turn of some work; `anyway` where it runs already."""
+        ...
+
+    def release(self, key: str) -> None:
+        """Give it back."""
         ...
 
 

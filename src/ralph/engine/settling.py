@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ralph.core.events import TurnEnded
 from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
-from ralph.engine.ledger import Work, rests_until
+from ralph.engine.ledger import Pending, rests_until
 from ralph.engine.retry import retry_after
 from ralph.engine.roster import NEVER, Roster
 
@@ -14,7 +14,7 @@ _GOLDEN = 0.618
 
 
 def what_follows(
-    ended: TurnEnded, turn: Turn, work: Work, roster: Roster, resting: Mapping[str, float], now: float
+    ended: TurnEnded, turn: Turn, work: Pending, roster: Roster, resting: Mapping[str, float], now: float
 ) -> TurnEnded:
     """The end of a turn with what follows: no `retry_at` where it was the last for its work."""
     result = ended.result
@@ -39,7 +39,7 @@ def what_follows(
 
 
 def _handed_on(
-    ended: TurnEnded, turn: Turn, work: Work, roster: Roster, resting: Mapping[str, float], now: float
+    ended: TurnEnded, turn: Turn, work: Pending, roster: Roster, resting: Mapping[str, float], now: float
 ) -> TurnEnded:
     """Where an agent cannot be used for a while, another takes over, or it is waited for."""
     agent, at = pick(turn.request, work, roster, resting, now)
@@ -50,13 +50,13 @@ def _handed_on(
 
 
 def pick(
-    request: TurnRequest, work: Work, roster: Roster, resting: Mapping[str, float], now: float
+    request: TurnRequest, work: Pending, roster: Roster, resting: Mapping[str, float], now: float
 ) -> tuple[str, float]:
     """Who does the next turn for some work, and when."""
     return roster.pick(request.role, max(request.failures, work.attempt - 1), resting, now)
 
 
-def session_of(work: Work) -> str:
+def session_of(work: Pending) -> str:
     """The conversation that the next turn goes on with: to mend its answer, or after it was interrupted."""
     last = work.last
     goes_on = last is not None and (last is work.broken or last.result.end is TurnEnd.INTERRUPTED)

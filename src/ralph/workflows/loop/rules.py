@@ -12,12 +12,14 @@ from ralph.core.events import (
     ChecksEnded,
     Commit,
     Decision,
+    Do,
     DocumentEdited,
     Event,
+    Landed,
+    Merged,
     RunChecks,
     RunEnded,
     SignalTaken,
-    StartTurns,
     Stop,
     TurnEnded,
     WorkCommitted,
@@ -92,18 +94,19 @@ class Loop:
         """Verify when something was done, act when it was not enough."""
         match state.phase:
             case Phase.BASELINE:
-                return RunChecks("baseline", self.checks)
+                return Do((RunChecks("baseline", self.checks),))
             case Phase.ACT:
-                return StartTurns((self._turn(state),))
+                return Do((self._turn(state),))
             case Phase.VERIFY:
-                return RunChecks(f"iteration-{state.iteration}", self.checks)
+                return Do((RunChecks(f"iteration-{state.iteration}", self.checks),))
             case Phase.COMMIT:
                 last = state.iterations[-1]
-                return Commit(f"commit-{last.number}", last.number, last.snapshot, commit_message(state.task, last))
+                message = commit_message(state.task, last)
+                return Do((Commit(f"commit-{last.number}", last.number, last.snapshot, message),))
             case Phase.REFLECT:
                 prompt = reflector_prompt(self.prompts, state)
                 key = f"reflection-{state.iterations[-1].number}"
-                return StartTurns((TurnRequest(key, "reflector", prompt, contract="loop.reflector"),))
+                return Do((TurnRequest(key, "reflector", prompt, contract="loop.reflector"),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
@@ -151,6 +154,8 @@ class Loop:
                 return _ended(state, event)
             case SignalTaken(signal=signal):
                 return _heard(state, signal)
+            case Merged() | Landed():
+                return state
             case _:
                 assert_never(event)
 

@@ -1,0 +1,262 @@
+"""All that is under way in a run, by its key: turns, checks, commits and merges."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, TurnStarted
+from ralph.core.events import ChecksEnded, Commit, Merge, Merged, RunChecks, TurnEnded, Work, WorkCommitted
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Kind
+from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
+from ralph.engine.activity import Activity
+from ralph.engine.ledger import Ledger, Pending
+from ralph.engine.ports import (
+    Checker,
+    Clock,
+    Committer,
+    Lander,
+    Mailbox,
+    Merger,
+    Observer,
+    Slots,
+    Snapshots,
+    Store,
+    Turns,
+)
+from ralph.engine.roster import Roster
+from ralph.engine.settling import mended, pick, session_of, what_follows
+
+Happening = TurnEnded | ChecksEnded | WorkCommitted | Merged
+"""What comes of work that was under way."""
+POLL = 0.25
+"""Seconds between two looks into the mailbox, and at slots that others hold."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything outside that the kernel acts through."""
+
+    store: Store
+    turns: Turns
+    checker: Checker
+    mailbox: Mailbox
+    clock: Clock
+    observer: Observer
+    snapshots: Snapshots | None = None
+    committer: Committer | None = None
+    merger: Merger | None = None
+    slots: Slots | None = None
+    lander: Lander | None = None
+
+
+class UnderWay:
+    """Starts work, and hands over what came of it."""
+
+    def __init__(self, world: World, ledger: Ledger, roster: Roster, journal: Callable[[Entry], None]) -> None:
+        self.world, self.ledger, self.roster = world, ledger, roster
+        self.activity = Activity(world.clock.now)
+        self.wake = asyncio.Event()
+        self._journal = journal
+        self._jobs: dict[str, asyncio.Task[Happening]] = {}
+        self._running: dict[int, tuple[Turn, Usage]] = {}
+        self._waiting: set[str] = set()
+        self._merging = asyncio.Lock()
+        self._snapshot_notices = 0
+        self._said_full = False
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._jobs
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def turns(self) -> int:
+        """How many turns run."""
+        return len(self._running)
+
+    @property
+    def used(self) -> Usage:
+        """What the turns that run have used so far."""
+        return sum((usage for _, usage in self._running.values()), Usage())
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether there is nothing but turns that are to be tried again later."""
+        return self._waiting.issuperset(self._jobs)
+
+    def start(self, work: Work) -> None:
+        """Start what is not under way yet; a turn only where a slot is free for it."""
+        if work.key in self._jobs:
+            return
+        match work:
+            case TurnRequest():
+                self.start_turn(work, self.ledger.work.get(work.key) or Pending())
+            case RunChecks():
+                self._jobs[work.key] = asyncio.create_task(self._check(work))
+            case Commit():
+                self._jobs[work.key] = asyncio.create_task(self._commit(work))
+            case Merge():
+                self._jobs[work.key] = asyncio.create_task(self._merge(work))
+            case _:
+                assert_never(work)
+
+    def start_turn(self, request: TurnRequest, pending: Pending) -> None:
+        """Start a turn, take over one that an earlier engine started, or wait until it may be tried again."""
+        until = pending.last.retry_at if pending.last and not pending.open else None
+        if until is not None and until > self.world.clock.now():
+            self._jobs[request.key] = asyncio.create_task(self._turn_later(request, pending, until))
+        elif self._slot(request, pending):
+            self._jobs[request.key] = asyncio.create_task(self._turn(request, self._open(request, pending)))
+
+    async def next(self) -> list[Happening]:
+        """What comes to its end next; nothing where something else woke us, or the time is over."""
+        waker = asyncio.create_task(self.wake.wait())
+        done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        waker.cancel()
+        self.wake.clear()
+        ended = [key for key, job in self._jobs.items() if job in done]
+        return [self._jobs.pop(key).result() for key in ended]
+
+    async def stop_turns(self, reason: str) -> None:
+        """Ask every turn that runs to end."""
+        for turn, _ in list(self._running.values()):
+            await self.world.turns.stop(turn, reason)
+
+    async def end_all(self, reason: str) -> list[Happening]:
+        """End all of it; what has come of turns and commits is still accounted for, the rest is done again."""
+        running = {turn.request.key for turn, _ in self._running.values()}
+        for key, job in self._jobs.items():
+            if key not in running and not job.done():
+                job.cancel()
+        await self.stop_turns(reason)
+        ended = await asyncio.gather(*self._jobs.values(), return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+        return [one for one in ended if isinstance(one, TurnEnded | WorkCommitted | Merged)]
+
+    def snapshot(self, label: str) -> Change | None:
+        """Record the run's own tree, and say what could not be recorded."""
+        if self.world.snapshots is None:
+            return None
+        change = self.world.snapshots.take(label)
+        for notice in self.world.snapshots.notices[self._snapshot_notices :]:
+            self._journal(Notice(notice))
+            self._snapshot_notices += 1
+        return change
+
+    def _slot(self, request: TurnRequest, pending: Pending) -> bool:
+        """Whether there is a slot for the turn; one that is already under way has its own."""
+        if self.world.slots is None:
+            return True
+        agent = pending.open.agent if pending.open else self._pick(request, pending)
+        if self.world.slots.take(request.key, agent, anyway=pending.open is not None):
+            self._said_full = False
+            return True
+        if not self._running and not self._said_full:
+            self._said_full = True
+            self._journal(Notice(f"waiting for a slot: {self.world.slots.full}"))
+        return False
+
+    def _pick(self, request: TurnRequest, pending: Pending) -> str:
+        return pick(request, pending, self.roster, self.ledger.resting, self.world.clock.now())[0]
+
+    async def _turn_later(self, request: TurnRequest, pending: Pending, until: float) -> TurnEnded:
+        """Let the time until the next try pass; only a wait for the provider is not active time."""
+        limited = pending.last is not None and pending.last.result.end is TurnEnd.LIMITED
+        self._waiting.add(request.key)
+        try:
+            with contextlib.nullcontext() if limited else self.activity.working():
+                await self.world.clock.sleep(until - self.world.clock.now())
+            while not self._slot(request, pending):
+                await self.world.clock.sleep(POLL)
+        finally:
+            self._waiting.discard(request.key)
+        return await self._turn(request, self._open(request, pending))
+
+    def _open(self, request: TurnRequest, pending: Pending) -> Turn:
+        """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
+        errors = pending.broken.result.answer_errors if pending.broken else ()
+        if pending.open:
+            last = pending.last.result.session if pending.last else ""
+            before = pending.used.get(last, Usage())
+            return self._enter(
+                Turn(pending.open.turn, pending.open.attempt, request, None, errors, pending.open.agent, "", before)
+            )
+        ledger, agent = self.ledger, self._pick(request, pending)
+        session = session_of(pending) if pending.agent == agent else ""
+        number, reserved = ledger.turns + 1, ledger.estimate(request.role)
+        budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
+        self._journal(
+            TurnStarted(
+                number,
+                request.key,
+                request.role,
+                pending.attempt,
+                agent,
+                reserved,
+                repair=bool(errors),
+                counts=request.counts,
+            )
+        )
+        before = pending.used.get(session, Usage())
+        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before))
+
+    def _enter(self, turn: Turn) -> Turn:
+        self._running[turn.number] = (turn, Usage())
+        return turn
+
+    async def _turn(self, request: TurnRequest, turn: Turn) -> TurnEnded:
+        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
+        pending = self.ledger.work[request.key]
+        adopted_at = self.world.clock.now()
+        try:
+            with self.activity.working():
+                result = await self.world.turns.run(turn, self._watcher(turn))
+        finally:
+            del self._running[turn.number]
+            if self.world.slots:
+                self.world.slots.release(request.key)
+        if result.end is not TurnEnd.INTERRUPTED:
+            self.activity.credit(min(adopted_at, result.ended_at) - pending.opened_at)
+        if not request.workspace:
+            result = replace(result, change=self.snapshot(f"turn {turn.number} ({request.role})"))
+        if pending.broken:
+            result = mended(pending.broken.result, result)
+        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts)
+        return what_follows(ended, turn, pending, self.roster, self.ledger.resting, self.world.clock.now())
+
+    def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
+        def watch(event: AgentEvent) -> None:
+            self.world.observer.told(turn, event)
+            if event.kind is Kind.USAGE and turn.number in self._running:
+                self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
+                self.wake.set()
+
+        return watch
+
+    async def _check(self, work: RunChecks) -> ChecksEnded:
+        self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
+        with self.activity.working():
+            verdict = await self.world.checker.run(work.key, work.checks, work.workspace)
+            if not self.ledger.turns:
+                self.snapshot(CHECKED)
+        return ChecksEnded(work.key, verdict)
+
+    async def _commit(self, work: Commit) -> WorkCommitted:
+        if self.world.committer is None:
+            return WorkCommitted(work.key, notice="nothing can be committed here")
+        return await asyncio.to_thread(self.world.committer.commit, work)
+
+    async def _merge(self, work: Merge) -> Merged:
+        """One merge after the other, each onto what the last one left."""
+        if self.world.merger is None:
+            raise NotImplementedError("a workflow that merges needs a merger")
+        async with self._merging:
+            self._journal(MergeStarted(work.key, work.workspace))
+            with self.activity.working():
+                return await self.world.merger.merge(work)
