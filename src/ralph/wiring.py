@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -25,19 +24,24 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
-from ralph.documents.run_record import Crew, RunRecord
+from ralph.documents.run_record import Crew, RunRecord, TreeSettings
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
 from ralph.git import worktree
+from ralph.git.command import Git
 from ralph.git.commits import Committer
 from ralph.git.repository import OWN, hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
 from ralph.memory.keeping import LoopMemory
 from ralph.pool.desk import Desk
+from ralph.pool.lander import Lander, branch_now
 from ralph.pool.local import LocalTurns
+from ralph.pool.merge_queue import MergeQueue
+from ralph.pool.slots import Slots, usual_place
+from ralph.pool.workspaces import Checks, Workspaces, furniture_of, room_for
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
@@ -61,24 +65,38 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-def create_run(
-    project: Project, make: Callable[[str, str, str], RunRecord], *, in_worktree: bool
-) -> tuple[RunDir, tuple[str, ...]]:
+def create_run(project: Project, record: RunRecord, *, in_worktree: bool) -> tuple[RunDir, tuple[str, ...]]:
     """Claim an id, make a worktree where one is asked for, and write down what the run is started with."""
     _refuse_links(project.root)
     run = project.claim(datetime.now())
+    record = replace(record, id=run.id)
+    notices: tuple[str, ...] = ()
     try:
         if in_worktree:
+            _refuse_tracked(project.root, record.trees)
             tree = worktree.create(project.root, run.id)
-            record = make(run.id, str(tree.workspace.relative_to(project.root)), tree.branch)
             notices = tree.notices
-        else:
-            record, notices = make(run.id, ".", ""), ()
+            record = replace(
+                record,
+                workspace=str(tree.workspace.relative_to(project.root)),
+                branch=tree.branch,
+                base=Git(tree.path).run("rev-parse", "HEAD").text,
+                onto=branch_now(project.root),
+            )
         project.create(run, record)
     except BaseException:
         project.remove(run)
         raise
     return run, notices
+
+
+def _refuse_tracked(root: Path, trees: TreeSettings) -> None:
+    """What git tracks is in every worktree already; as furniture, changes to it would be lost."""
+    for setting, names in (("copy", trees.copy), ("share", trees.share)):
+        for name in names:
+            if Git(root).adding(GIT_LITERAL_PATHSPECS="1").run("ls-files", "-z", "--", name).out:
+                todo = f"take it out of `workspace.{setting}`: tracked files are in every worktree"
+                raise UsageError(f"{name} is tracked by git", where="ralph.yml", todo=todo)
 
 
 def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Loop:
@@ -161,7 +179,7 @@ async def drive(
     """Be the engine of a run until its next outcome; `granted` are limits that a person set anew."""
     _refuse_links(project.root)
     record = run.record()
-    if record.branch:
+    if record.workspace != ".":
         worktree.create(project.root, run.id)
     workspace = project.workspace(record)
     lock = run.lock()
@@ -178,8 +196,6 @@ async def drive(
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
             await keeper.close()
-        if record.branch:
-            worktree.commit_all(worktree.create(project.root, run.id), f"ralph: {record.task}")
         return stop
     finally:
         tree.release()
@@ -216,20 +232,44 @@ def build_kernel(
         secrets,
     )
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
-    snapshots = Snapshots.open(root, workspace, run.id, run.path) if record.snapshots else None
+    own = worktree.create(root, run.id) if record.workspace != "." else None
+    furniture = furniture_of(own, record.trees) if own else ()
+    snapshots = Snapshots.open(root, workspace, run.id, run.path, but=furniture) if record.snapshots else None
     _refuse_lost_base(run, records, snapshots)
     if snapshots is None and shutil.which("git") and (place := repository(root)):
         hide(place.common, own_paths(place.top, root, workspace))
     asked = record.loop
     rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
-    checker = Verifier(runner, snapshots, rules, *_known_verdicts(records))
-    committer = Committer(snapshots, run.id) if snapshots and asked.commit else None
-    world = World(documents, turns, checker, run.mailbox, SystemClock(), observer, snapshots, committer)
+    verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records))
+    workspaces = Workspaces(turns, verifier, runner, record)
+    world = World(
+        documents,
+        workspaces,
+        Checks(workspaces),
+        run.mailbox,
+        SystemClock(),
+        observer,
+        snapshots,
+        Committer(snapshots, run.id) if snapshots and asked.commit else None,
+        MergeQueue(workspaces, record.base),
+        _slots(run, record, root),
+        Lander(root, record) if record.branch else None,
+    )
     limits = granted or ledger.extended_limits(record.limits, time.time())
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
     start = Start(started, _roster(record.crew), limits, unwritten, tuple(n for n in notices if n))
     return Kernel(loop_workflow(record, root, limits), world, ledger, start)
+
+
+def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
+    kinds = {label: spec.kind for label, spec in record.crew.everyone.items()}
+    limits = record.slots if record.branch else replace(record.slots, run=1)
+    slots = Slots(
+        run.id, run.path / "lock", limits, usual_place(), kinds, lambda: room_for(root, record.trees.most_bytes)
+    )
+    slots.leave()
+    return slots
 
 
 def _roster(crew: Crew) -> Roster:

@@ -188,7 +188,7 @@ class TestCommitting:
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == done.sha
         assert (status(made.path), git(repo, "log", "--format=%s", "main")) == ([], "first")
         write(made.path, {"late": "x\n"})
-        worktree.commit_all(made, "ralph: the task")
+        worktree.save(made, "ralph: the task")
         assert len(take_off(snapshots, RUN).commits) == 2
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == git(repo, "rev-parse", "main")
 

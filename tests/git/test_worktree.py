@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph.core.errors import UsageError
-from ralph.git.worktree import Worktree, commit_all, create, remove
+from ralph.git.worktree import Worktree, create, remove, save
 
 RUN = "261115-093000-k3x9"
 
@@ -30,9 +30,9 @@ def repo(tmp_path: Path) -> Path:
     return root
 
 
-def committed(worktree: Worktree, name: str = "new") -> str | None:
+def committed(worktree: Worktree, name: str = "new") -> str:
     (worktree.path / name).write_text("work\n")
-    return commit_all(worktree, "the run ended")
+    return save(worktree, "the run ended")
 
 
 def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_directory_in_the_way_is_not_touched(repo: Path) -> None:
     assert (path / "mine").exists()
 
 
-def test_commit_all_takes_everything_but_what_is_ignored(repo: Path) -> None:
+def test_save_takes_everything_but_what_is_ignored(repo: Path) -> None:
     made = create(repo, RUN)
-    assert commit_all(made, "nothing") is None
+    assert save(made, "nothing") == git(repo, "rev-parse", "main")
     (made.path / "a.txt").unlink()
     (made.path / "x.log").write_text("ignored")
     (made.path / ".ralph" / "turn").mkdir(parents=True)
@@ -120,11 +120,11 @@ def test_commit_all_takes_everything_but_what_is_ignored(repo: Path) -> None:
         "D\ta.txt",
         "A\tnew",
     ]
-    assert commit_all(made, "again") is None
+    assert save(made, "again") == sha
     assert git(repo, "log", "--format=%s", "main") == "first"
 
 
-def test_commit_all_is_the_users_and_asks_no_hook(repo: Path) -> None:
+def test_save_is_the_users_and_asks_no_hook(repo: Path) -> None:
     git(repo, "config", "user.name", "Ada")
     git(repo, "config", "user.email", "ada@example.org")
     git(repo, "config", "commit.gpgSign", "true")
@@ -134,31 +134,31 @@ def test_commit_all_is_the_users_and_asks_no_hook(repo: Path) -> None:
         hook.chmod(0o755)
     made = create(repo, RUN)
     (made.path / "new").write_text("x")
-    sha = commit_all(made, "# title\n\nbody\n")
+    sha = save(made, "# title\n\nbody\n")
     assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == (
         f"Ada <ada@example.org>\n# title\n\nbody\n\nRalph-Run: {RUN}"
     )
 
 
-def test_commit_all_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
+def test_save_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
     made = create(repo, RUN)
     (repo / "a.txt").write_text("main\n")
     git(repo, "commit", "-q", "-a", "-m", "main moved")
     (made.path / "a.txt").write_text("run\n")
-    commit_all(made, "run")
+    save(made, "run")
     with pytest.raises(subprocess.CalledProcessError):
         git(made.path, "merge", "main")
-    sha = commit_all(made, "as it was left")
+    sha = save(made, "as it was left")
     assert "<<<<<<<" in git(repo, "show", f"{sha}:a.txt")
     assert git(made.path, "status", "--porcelain") == ""
 
 
-def test_commit_all_in_a_worktree_that_is_gone(repo: Path) -> None:
+def test_save_in_a_worktree_that_is_gone(repo: Path) -> None:
     made = create(repo, RUN)
     git(repo, "worktree", "remove", str(made.path))
     made.path.mkdir()
     with pytest.raises(UsageError, match="the worktree is gone"):
-        commit_all(made, "x")
+        save(made, "x")
 
 
 def test_remove_where_nothing_was_done(repo: Path) -> None:
@@ -177,7 +177,7 @@ def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
     refused = remove(made)
     assert not refused
     assert "1 uncommitted" in refused.why_not
-    commit_all(made, "work")
+    save(made, "work")
     refused = remove(made)
     assert not refused
     assert f"git merge ralph/{RUN}" in refused.why_not
@@ -191,8 +191,12 @@ def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
 def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> None:
     made = create(repo, RUN)
     git(made.path, "checkout", "-q", "--detach")
-    sha = committed(made)
+    (made.path / "new").write_text("work\n")
+    git(made.path, "add", "new")
+    git(made.path, "commit", "-q", "-m", "off the branch")
+    sha = git(made.path, "rev-parse", "HEAD")
     refused = remove(made)
     assert not refused
     assert refused.why_not == f"1 commit(s) are not merged: `git merge {sha}`, or delete them by hand"
+    assert save(made, "x") == sha == git(repo, "rev-parse", made.branch), "saving brings them onto it"
     assert made.path.exists()

@@ -15,6 +15,7 @@ from ralph.cli.view import view_for
 from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.events import Landed
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
@@ -56,9 +57,13 @@ def work_on(
         )
     elif view.ended:
         click.echo("\n" + "\n".join(teller.closing(view.ended, report)))
-    if record.branch and not as_json:
-        click.echo(f"Work:   on the branch {record.branch}; merge it with: git merge {record.branch}")
+    if view.landed and not as_json:
+        click.echo(f"Work:   {_where(view.landed)}")
     return stop.outcome.exit_code
+
+
+def _where(landed: Landed) -> str:
+    return f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
 
 
 def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = ()) -> int:

@@ -9,6 +9,8 @@ import click
 from ralph.agents import registry
 from ralph.agents.agent import Call
 from ralph.cli.console import say_json
+from ralph.core.events import Do
+from ralph.core.turns import TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
 from ralph.wiring import loop_workflow
@@ -20,7 +22,8 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
     loop = loop_workflow(record, project.root)
     state = loop.load({})
     first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
-    prompt = first.turns[0].prompt if hasattr(first, "turns") else ""
+    works = first.work if isinstance(first, Do) else ()
+    prompt = next((work.prompt for work in works if isinstance(work, TurnRequest)), "")
     limits = record.limits
     money = f"${limits.cost:g}" if limits.cost else "no limit on money: give --max-cost"
     tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"

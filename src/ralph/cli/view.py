@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from ralph.cli.words import Teller
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
-from ralph.core.events import ChecksEnded, RunEnded, TurnEnded
+from ralph.core.events import ChecksEnded, Landed, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Turn
@@ -21,6 +21,7 @@ class PlainView:
         self._teller, self._limits = teller, limits
         self._out = out
         self.ended: RunEnded | None = None
+        self.landed: Landed | None = None
         self.documents: list[str] = []
 
     def __enter__(self) -> "PlainView":
@@ -31,6 +32,8 @@ class PlainView:
 
     def recorded(self, record: Record) -> None:
         """Print what was journaled."""
+        if isinstance(record.entry, Landed):
+            self.landed = record.entry
         if isinstance(record.entry, RunEnded):
             self.ended = record.entry
             self.documents = list(record.documents)

@@ -229,8 +229,7 @@ def _merged(entry: Merged) -> list[str]:
 
 
 def _landed(entry: Landed) -> list[str]:
-    said = [f"landed {entry.commit[:10]} on {entry.branch}"] if entry.moved else []
-    return [*said, *([f"note: {entry.notice}"] if entry.notice else [])]
+    return [f"landed {entry.commit[:10]} on {entry.branch}" if entry.moved else entry.notice]
 
 
 def _check(result: CheckResult) -> str:

@@ -71,6 +71,8 @@ class Git:
     cwd: Path
     env: Mapping[str, str] = field(default_factory=dict)
     config: tuple[str, ...] = ()
+    plain: bool = False
+    """Whether the user's hooks and settings hold as they are."""
 
     def adding(self, *config: str, **env: str) -> "Git":
         """The same with more configuration or environment."""
@@ -78,7 +80,8 @@ class Git:
 
     def run(self, *args: str, stdin: bytes = b"", ok: tuple[int, ...] = (0,), timeout: float = 600) -> Output:
         """Run one git command to its end; a code that is not among `ok` is an error."""
-        options = [word for setting in (*_CONFIG, *self.config) for word in ("-c", setting)]
+        settings = self.config if self.plain else (*_CONFIG, *self.config)
+        options = [word for setting in settings for word in ("-c", setting)]
         with disk(self.cwd):
             output = self._start(["git", *options, *args], stdin, timeout)
         if output.code not in ok or (output.code and _is_full(output)):

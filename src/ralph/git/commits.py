@@ -16,7 +16,7 @@ from ralph.core.turns import FileStat
 from ralph.git.command import Git, GitError, disk
 from ralph.git.history import HEADS, contains, head_of
 from ralph.git.index import joined
-from ralph.git.repository import Repository, identity, own_paths, shown
+from ralph.git.repository import Repository, commit_tree, own_paths, shown
 from ralph.git.restoring import ABSENT, Delta, deltas
 from ralph.git.snapshots import Snapshots
 
@@ -26,7 +26,13 @@ _LOOKED_AT = 100
 """How many of the latest commits are searched for one that was made already."""
 _LISTED = 50
 """How many files a message lists."""
-_UNDER_WAY = {"MERGE_HEAD": "a merge", "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert"}
+_UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+}
 _REF_TRIES, _INDEX_TRIES, _PAUSE = 5, 20, 0.1
 _TRAILER = re.compile(r"^([A-Za-z-]+): (.*)$")
 _CONFIG = ("i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8")
@@ -159,10 +165,12 @@ def _why_not(place: Repository, began_on: str | None) -> str:
     if began_on and head != began_on:
         was = began_on.removeprefix(HEADS)
         return f"HEAD is on {head.removeprefix(HEADS)}, and the run began on {was}; `git switch {was}` goes back"
-    for name, what in _UNDER_WAY.items():
-        if (place.git_dir / name).exists():
-            return f"{what} is under way"
-    return ""
+    return f"{busy} is under way" if (busy := under_way(place)) else ""
+
+
+def under_way(place: Repository) -> str:
+    """What a person has begun in the work tree and not ended; empty where it is nothing."""
+    return next((what for name, what in _UNDER_WAY.items() if (place.git_dir / name).exists()), "")
 
 
 def _tip(git: Git) -> str | None:
@@ -229,9 +237,7 @@ def _hidden(git: Git) -> set[str]:
 
 def _commit(git: Git, tree: str, tip: str | None, message: str, trailers: Mapping[str, str]) -> str:
     notes = "".join(f"{key}: {' '.join(value.split())}\n" for key, value in trailers.items())
-    text = f"{message.strip()}\n\n{notes}".replace("\0", "").encode(errors="replace")
-    parent = ("-p", tip) if tip else ()
-    return git.adding(**identity(git)).run("commit-tree", tree, *parent, stdin=text).text
+    return commit_tree(git, tree, [tip] if tip else [], f"{message.strip()}\n\n{notes}".replace("\0", ""))
 
 
 def _move(git: Git, branch: str, sha: str | None, tip: str | None, why: str) -> bool:

@@ -2,9 +2,11 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ralph.core.errors import RalphError
 from ralph.git.command import Git, GitError, disk
 
 OWN = (".ralph", ".aiwg/ralph", ".ralph-sessions")
@@ -17,6 +19,8 @@ RALPH = {
 }
 """Who commits where nobody else is named."""
 
+_SIGNING = 30.0
+"""Seconds that a signature may take: a program that waits for a passphrase is not waited for."""
 _NO_REPOSITORY = ("not a git repository", "must be run in a work tree")
 
 
@@ -62,6 +66,25 @@ def identity(git: Git) -> dict[str, str]:
     """Who commits for the user: they themselves where git knows them, else Ralph."""
     anonymous = git.adding("user.useConfigOnly=true").run("var", "GIT_COMMITTER_IDENT", ok=(0, 128)).code
     return RALPH if anonymous else {}
+
+
+def wants_signatures(git: Git) -> bool:
+    """Whether the user's own configuration says that commits are to be signed."""
+    told = git.run("config", "--show-scope", "--bool", "--get-all", "commit.gpgSign", ok=(0, 1)).text.split("\n")
+    values = [value for scope, _, value in (line.partition("\t") for line in told) if scope != "command"]
+    return bool(values) and values[-1] == "true"
+
+
+def commit_tree(git: Git, tree: str, parents: Sequence[str], message: str) -> str:
+    """A commit for the user, signed where they want that and it can be done with nobody there to answer."""
+    words = ("commit-tree", tree, *(word for parent in parents for word in ("-p", parent)))
+    own, text = git.adding(**identity(git)), message.encode(errors="replace")
+    if wants_signatures(git):
+        try:
+            return own.run(*words, "-S", stdin=text, timeout=_SIGNING).text
+        except RalphError:
+            pass  # landing looks whether it was signed
+    return own.run(*words, stdin=text).text
 
 
 def own_paths(top: Path, *places: Path) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ how a file is stored (line ends, LFS, encryption), git stores it so and brings i
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -72,9 +72,14 @@ class Snapshots:
         self._by_products: frozenset[str] | None = None
 
     @classmethod
-    def open(cls, root: Path, workspace: Path, run: str, home: Path) -> "Snapshots":
-        """The snapshots of a run, in the repository around the workspace or in a private one under `root`."""
-        root, workspace, ref = root.resolve(), workspace.resolve(), f"refs/ralph/{run}"
+    def open(
+        cls, root: Path, workspace: Path, run: str, home: Path, *, ref: str = "", but: Sequence[str] = ()
+    ) -> "Snapshots":
+        """The snapshots of a run, in the repository around the workspace or in a private one under `root`.
+
+        They are under a ref of their own, and hold everything but some paths of the work tree.
+        """
+        root, workspace, ref = root.resolve(), workspace.resolve(), ref or f"refs/ralph/{run}"
         place = _place(root, workspace, ref)
         own = own_paths(place.top, root, workspace)
         hide(place.common, own)
@@ -86,7 +91,7 @@ class Snapshots:
         if end:
             # Bytes as they are; files with a `text` attribute get the line ends that they would have got.
             git = git.adding("core.autocrlf=false", f"core.eol={end}")
-        index = PrivateIndex(git, place, own, home.resolve() / "snapshot.index", raw=end is not None)
+        index = PrivateIndex(git, place, (*own, *but), home.resolve() / "snapshot.index", raw=end is not None)
         return cls(git, place, index, workspace, ref)
 
     @property
@@ -97,6 +102,13 @@ class Snapshots:
     def take(self, label: str) -> Change:
         """Snapshot the tree; one that did not change costs one git command and adds nothing."""
         return self._take(label)
+
+    def begin(self, commit: str) -> None:
+        """Begin anew, with the tree of a commit as what was there before."""
+        self._git.run("update-ref", "-d", self._ref)
+        self._index.drop()
+        self._latest = self._tree = self._base = self._refs = None
+        self._commit(self._git.run("rev-parse", f"{commit}^{{tree}}").text, "before the task")
 
     def base(self) -> str | None:
         """The first snapshot of the run."""

@@ -1,24 +1,47 @@
-"""A linked worktree for a run that leaves the user's own tree alone."""
+"""Linked worktrees that leave the user's own tree alone: one for a whole run, one for each of its tasks, one to merge in."""
 
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, disk
-from ralph.git.index import stage
-from ralph.git.repository import hide, identity, own_paths, repository
+from ralph.git.history import HEADS, contains
+from ralph.git.index import CACHES, stage
+from ralph.git.repository import Repository, commit_tree, hide, own_paths, repository
+from ralph.git.submodules import changed_submodules, fill_submodules
+
+PLACE = ".ralph/worktrees"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[0-9]{1,6}")
+_QUICK = ("checkout.workers=0", "checkout.thresholdForParallelism=200")
+_UNFINISHED = ("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "AUTO_MERGE", "SQUASH_MSG")
+"""What a merge that was left in the middle leaves in the directory of a worktree."""
 
 
 @dataclass(frozen=True)
 class Worktree:
-    """A linked worktree in which one run works on a branch of its own."""
+    """A linked worktree of Ralph's."""
 
     root: Path
     path: Path
     workspace: Path
     """What `root` is in the main tree: the worktree itself, or the same subdirectory of it."""
     branch: str
+    """Its branch; empty where it is on none."""
     notices: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> str:
+        """The run that it belongs to."""
+        return self.path.name.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The task and the attempt, as `task/attempt`; empty for that of the whole run."""
+        return self.path.name.partition(".")[2].replace(".", "/")
 
 
 @dataclass(frozen=True)
@@ -31,86 +54,187 @@ class Removal:
         return not self.why_not
 
 
+def branch_of(run: str) -> str:
+    """The branch on which the work of a run comes together."""
+    return f"ralph/{run}/run"
+
+
 def create(root: Path, run: str) -> Worktree:
     """The worktree of a run at `.ralph/worktrees/<run>`: a new one from HEAD, or the one it already has."""
+    place = _place(root)
+    git, path = Git(place.top), root.resolve() / PLACE / run
+    fresh = _made(git, path, branch_of(run), "HEAD")
+    dirty = _uncommitted(git) if fresh else 0
+    notices = (f"{dirty} uncommitted change(s) in {place.top} are not in the worktree",) if dirty else ()
+    return _worktree(place, root, path, branch_of(run), notices)
+
+
+def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
+    """The worktree of one attempt at a task, `<task>/<attempt>`: a new one from a commit, or the one it already has."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name a workspace", todo="use letters, digits, - and _, then /1")
+    place, path = _place(root), root.resolve() / PLACE / f"{run}.{name.replace('/', '.')}"
+    _made(Git(place.top), path, f"ralph/{run}/{name}", start)
+    return _worktree(place, root, path, f"ralph/{run}/{name}")
+
+
+def create_scratch(root: Path, run: str, start: str) -> Worktree:
+    """The worktree in which a run tries its merges, on no branch."""
+    place, path = _place(root), root.resolve() / PLACE / f"{run}.merge"
+    _made(Git(place.top), path, "", start)
+    return _worktree(place, root, path, "")
+
+
+def found(root: Path) -> list[Worktree]:
+    """The worktrees of Ralph's in a project, as git knows them."""
+    place, root = repository(root), root.resolve()
+    if place is None:
+        return []
+    trees = []
+    for record in Git(place.top).run("worktree", "list", "--porcelain").text.split("\n\n"):
+        lines = dict(line.partition(" ")[::2] for line in record.split("\n"))
+        path = Path(lines.get("worktree", ""))
+        if path.parent == root / PLACE:
+            trees.append(_worktree(place, root, path, lines.get("branch", "").removeprefix(HEADS)))
+    return trees
+
+
+def save(tree: Worktree, message: str, *, leaving_out: Sequence[str] = (), brought_in: str = "") -> str:
+    """Commit everything in a worktree to its branch, whatever an agent did to HEAD; the tip of the branch afterwards.
+
+    `brought_in` is a commit that was merged into the tree: it becomes a parent.
+    """
+    place = _whole(tree)
+    git, ref = place.git, HEADS + tree.branch
+    with disk(place.git_dir):
+        # The agents that had this worktree to themselves have ended: a lock is one that a kill left.
+        (place.git_dir / "index.lock").unlink(missing_ok=True)
+    head, known = _commit(git, "HEAD"), _commit(git, ref)
+    tip = head if not known or (head and contains(git, head, known)) else known
+    parents = [one for one in (tip, brought_in) if one]
+    if brought_in and tip and contains(git, tip, brought_in):
+        parents = [tip]
+    made = tree_of(tree, leaving_out)
+    if len(parents) > 1 or not tip or made != git.run("rev-parse", f"{tip}^{{tree}}").text:
+        tip = commit_tree(git, made, parents, f"{message.rstrip()}\n\nRalph-Run: {tree.run}\n")
+    if tip != known:
+        git.run("update-ref", "-m", "ralph: save", ref, tip, known or "")
+    git.run("symbolic-ref", "HEAD", ref)
+    git.run("read-tree", tip)
+    git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
+    with disk(place.git_dir):
+        for name in _UNFINISHED:
+            (place.git_dir / name).unlink(missing_ok=True)
+    return tip
+
+
+def keep_aside(tree: Worktree, ref: str, leaving_out: Sequence[str] = ()) -> None:
+    """Keep what is in a worktree and not on its branch under a ref, and make the worktree clean."""
+    git, left = Git(tree.path), tree_of(tree, leaving_out)
+    if left == git.run("rev-parse", "HEAD^{tree}").text:
+        return
+    git.run("update-ref", ref, commit_tree(git, left, ["HEAD"], f"ralph: left in {tree.name}\n"))
+    git.run("reset", "--quiet", "--hard")
+    git.run("clean", "--quiet", "-d", "--force")
+
+
+def remove(tree: Worktree, into: str = "HEAD") -> Removal:
+    """Remove a worktree and its branch, unless that would lose work: all of it must be in another branch."""
+    main, ref = Git(tree.root), HEADS + tree.branch
+    branch = main.run("for-each-ref", "--format=%(objectname)", ref).text.split() if tree.branch else []
+    tips = list(branch)
+    if tree.path.exists():
+        git = Git(tree.path)
+        if not (tree.path / ".git").is_file():
+            return Removal(f"{tree.path} is no worktree any more: see what is in it, and delete it by hand")
+        if tree.branch and (dirty := _uncommitted(git)):
+            return Removal(f"{dirty} uncommitted change(s) in {tree.path}")
+        if changed := changed_submodules(git):
+            return Removal(f"work in the submodule {changed[0]} of {tree.path}")
+        tips.append(git.run("rev-parse", "HEAD").text)
+    ahead = int(main.run("rev-list", "--count", *tips, "--not", into).text) if tips and tree.branch else 0
+    if ahead:
+        tip = tree.branch if tips[-1] in branch else tips[-1]
+        return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
+    try:
+        if tree.path.exists():
+            # What is left in it is ignored, was copied into it, or is in the branch.
+            main.run("worktree", "remove", "--force", str(tree.path))
+        else:
+            main.run("worktree", "prune")
+    except GitError as error:
+        return Removal(error.what)
+    if branch:
+        main.run("update-ref", "-d", ref, *branch)
+    return Removal()
+
+
+def _place(root: Path) -> Repository:
     root = root.resolve()
-    place, git = repository(root), Git(root)
+    place = repository(root)
     if place is None:
         todo = "`git init` and commit first, or run without `--worktree`"
         raise UsageError("a worktree needs a git repository", where=str(root), todo=todo)
-    if git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}", ok=(0, 1)).code:
+    if not _commit(Git(place.top), "HEAD"):
         todo = "make a first commit, or run without `--worktree`"
         raise UsageError("a worktree needs a commit to start from", where=str(root), todo=todo)
     hide(place.common, own_paths(place.top, root))
-    path, branch = root / ".ralph" / "worktrees" / run, f"ralph/{run}/run"
-    notices: tuple[str, ...] = ()
-    if not _usable(git, path):
-        _add(git, path, branch)
-        dirty = _uncommitted(git)
-        notices = (f"{dirty} uncommitted change(s) in {place.top} are not in the worktree",) if dirty else ()
+    return place
+
+
+def _worktree(place: Repository, root: Path, path: Path, branch: str, notices: tuple[str, ...] = ()) -> Worktree:
+    root = root.resolve()
     return Worktree(root, path, path / root.relative_to(place.top), branch, notices)
 
 
-def _usable(git: Git, path: Path) -> bool:
-    """Whether the worktree is there and whole; what a kill left of its making is cleared away."""
+def _made(git: Git, path: Path, branch: str, start: str) -> bool:
+    """Make a worktree where it is not there and whole; what a kill left of its making is cleared away."""
     records = git.run("worktree", "list", "--porcelain").text.split("\n\n")
     lines = next((record.split("\n") for record in records if record.startswith(f"worktree {path}\n")), [])
     if lines and (not path.exists() or "locked initializing" in lines):
         git.run("worktree", "remove", "--force", "--force", str(path))
-        return False
-    if path.exists() and not (lines and (path / ".git").exists()):
+        lines = []
+    elif path.exists() and not (lines and (path / ".git").exists()):
         todo = f"`git worktree repair {path}` if the project was moved, else move that directory away"
         raise UsageError("a directory is where the worktree belongs", where=str(path), todo=todo)
-    return bool(lines)
-
-
-def _add(git: Git, path: Path, branch: str) -> None:
-    known = git.run("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", ok=(0, 1)).code == 0
-    what = (str(path), branch) if known else ("-b", branch, str(path), "HEAD")
-    git.run("worktree", "add", "--quiet", *what, timeout=3600)
+    if lines:
+        return False
+    if not branch:
+        what: tuple[str, ...] = ("--detach", str(path), start)
+    elif _commit(git, HEADS + branch):
+        what = (str(path), branch)
+    else:
+        what = ("--no-track", "-b", branch, str(path), start)
+    git.adding(*_QUICK).run("worktree", "add", "--quiet", *what, timeout=3600)
+    fill_submodules(git, Git(path))
+    return True
 
 
 def _uncommitted(git: Git) -> int:
-    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal")
-    return len(git.run(*status).names)
+    others = [f":(top,exclude,glob)**/{name}" for name in CACHES]
+    status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
+    return len(git.run(*status, "--", ":/", *others).names)
 
 
-def commit_all(worktree: Worktree, message: str) -> str | None:
-    """Commit everything in the worktree, so that nothing is lost with it; None if all is committed."""
-    git, place = Git(worktree.path), repository(worktree.path)
-    if place is None or place.top != worktree.path:
-        todo = "`git worktree list` shows those left"
-        raise UsageError("the worktree is gone", where=str(worktree.path), todo=todo)
-    with disk(place.git_dir):
-        # The agents that had this worktree to themselves have ended: a lock is one that a kill left.
-        (place.git_dir / "index.lock").unlink(missing_ok=True)
-    stage(git)
-    if git.run("diff-index", "--cached", "--quiet", "HEAD", ok=(0, 1)).code == 0:
-        return None
-    # Hooks are for work that claims to be right; this saves work as it is, with nobody there to answer.
-    commit = ("commit", "--quiet", "--no-verify", "--cleanup=whitespace", "--file=-")
-    text = f"{message.rstrip()}\n\nRalph-Run: {worktree.path.name}\n"
-    git.adding(**identity(git)).run(*commit, stdin=text.encode(errors="replace"))
-    return git.run("rev-parse", "HEAD").text
+def _commit(git: Git, name: str) -> str:
+    """The commit of that name; empty where there is none."""
+    return git.run("rev-parse", "-q", "--verify", f"{name}^{{commit}}", ok=(0, 1, 128)).text
 
 
-def remove(worktree: Worktree) -> Removal:
-    """Remove a worktree and its branch, unless that would lose work."""
-    main, ref = Git(worktree.root), f"refs/heads/{worktree.branch}"
-    branch = main.run("for-each-ref", "--format=%(objectname)", ref).text.split()
-    tips = list(branch)
-    if worktree.path.exists():
-        git = Git(worktree.path)
-        if dirty := _uncommitted(git):
-            return Removal(f"{dirty} uncommitted change(s) in {worktree.path}")
-        tips.append(git.run("rev-parse", "HEAD").text)
-    ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD").text)
-    if ahead:
-        tip = worktree.branch if tips[-1] in branch else tips[-1]
-        return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
-    try:
-        main.run("worktree", "remove", str(worktree.path), ok=(0,) if worktree.path.exists() else (0, 128))
-    except GitError as error:
-        return Removal(error.what)
-    main.run("update-ref", "-d", ref, *branch)
-    return Removal()
+def _whole(tree: Worktree) -> Repository:
+    place = repository(tree.path)
+    if place is None or place.top != tree.path:
+        raise UsageError("the worktree is gone", where=str(tree.path), todo="`git worktree list` shows those left")
+    return place
+
+
+def tree_of(tree: Worktree, leaving_out: Sequence[str] = ()) -> str:
+    """All that is in a worktree, as a tree, by an index of our own: the one there is the agent's."""
+    place = _whole(tree)
+    with disk(place.git_dir), tempfile.TemporaryDirectory(dir=place.git_dir) as aside:
+        file = Path(aside) / "index"
+        if (place.git_dir / "index").exists():
+            shutil.copy2(place.git_dir / "index", file)
+        own = place.git.adding("core.splitIndex=false", GIT_INDEX_FILE=str(file))
+        stage(own, (*own_paths(place.top, tree.root, tree.workspace), *leaving_out))
+        return own.run("write-tree").text

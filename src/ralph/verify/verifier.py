@@ -54,7 +54,7 @@ class Verifier:
     """The last verdict before this one; one on the same tree shows which checks are flaky."""
     flaky: set[str] = field(default_factory=set)
 
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         """The verdict of the checks, with what the guards found."""
         tree = (self.snapshots.latest() or "") if self.snapshots else ""
         first = await self.runner.run(key, checks)

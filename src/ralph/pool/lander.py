@@ -1,0 +1,62 @@
+"""Bringing the work of a run to the user when it has succeeded, and saying where it is when it has not."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from ralph.core.events import Landed
+from ralph.documents.run_record import RunRecord
+from ralph.git import landing, worktree
+from ralph.git.command import Git
+from ralph.git.history import HEADS, contains
+from ralph.git.merging import tip
+from ralph.pool.workspaces import furniture_of
+from ralph.store import locks
+
+
+@dataclass(frozen=True)
+class Lander:
+    """Lands the branch of one run."""
+
+    root: Path
+    record: RunRecord
+
+    async def land(self, *, succeeded: bool) -> Landed | None:
+        """Land what is on the branch of the run as the user wants it; what did not succeed stays there."""
+        return await asyncio.to_thread(self._land, succeeded)
+
+    def _land(self, succeeded: bool) -> Landed | None:
+        record, git = self.record, Git(self.root)
+        if record.workspace != ".":
+            tree = worktree.create(self.root, record.id)
+            worktree.save(tree, f"ralph: {record.task}", leaving_out=furniture_of(tree, record.trees))
+        commit = tip(git, record.branch)
+        base = git.run("rev-parse", "-q", "--verify", record.onto or "HEAD", ok=(0, 1)).text
+        if base and contains(git, base, commit):
+            return None
+        if not succeeded or record.land == "branch" or not record.onto:
+            return landing.stays(commit, record.branch)
+        if record.land == "push":
+            return landing.push(self.root, record.branch, commit, record.onto)
+        return fast_forwarded(self.root, record.id, record.branch, commit, record.onto)
+
+
+def fast_forwarded(root: Path, run: str, branch: str, commit: str, onto: str) -> Landed:
+    """Move the user's branch and their tree to a commit, while no other run works in that tree."""
+    taken = locks.take(root / ".ralph" / "tree.lock", {"run": run})
+    if not isinstance(taken, locks.Lock):
+        other = taken.get("run", "another")
+        why = (
+            f"run {other} works in your tree: the work stays on the branch {branch}; `git merge {branch}` brings it in"
+        )
+        return Landed(commit, branch, notice=why)
+    try:
+        return landing.fast_forward(root, branch, commit, onto)
+    finally:
+        taken.release()
+
+
+def branch_now(root: Path) -> str:
+    """The full name of the branch that the user is on; empty where they are on none."""
+    head = Git(root).run("symbolic-ref", "-q", "HEAD", ok=(0, 1, 128)).text
+    return head if head.startswith(HEADS) else ""

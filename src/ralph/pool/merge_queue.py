@@ -1,0 +1,93 @@
+"""The merge queue: what was done in a workspace comes onto the branch of the run if the checks pass on the merged tree.
+
+The kernel asks for one merge at a time. Whatever is asked twice, because an engine was killed in between, finds what was
+done the first time: the branch of the run moves in one step, and only to a tree that was seen to be right.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from ralph.core.checks import Verdict
+from ralph.core.events import Merge, Merged, MergeEnd
+from ralph.git import merging
+from ralph.git.command import Git
+from ralph.git.merging import Candidate
+from ralph.pool.workspaces import SetupError, Site, Workspaces
+
+TASK = "Ralph-Task"
+"""The trailer by which the merge of a task is known."""
+
+
+@dataclass
+class MergeQueue:
+    """Merges the workspaces of one run."""
+
+    workspaces: Workspaces
+    base: str
+    """The commit that the branch of the run began at."""
+    _set_up: str = ""
+    """The commit on which the scratch worktree was last set up."""
+
+    async def merge(self, decision: Merge) -> Merged:
+        """Merge a workspace, once; what is merged needs its worktree no more."""
+        if not self.workspaces.apart:
+            return await self._in_place(decision)
+        merged = await self._found(decision) or await self._merged(decision)
+        if not merged.is_in:
+            return merged
+        removal = await asyncio.to_thread(self.workspaces.close, decision.workspace)
+        return merged if removal else replace(merged, notice=f"its worktree stays: {removal.why_not}")
+
+    async def _in_place(self, decision: Merge) -> Merged:
+        """Where all work in one tree, it is merged already; the checks have to pass all the same."""
+        merged = Merged(decision.key, decision.workspace, MergeEnd.MERGED)
+        if not decision.checks:
+            return merged
+        verdict = await self.workspaces.runner.run(f"merge-{decision.key}", decision.checks)
+        return replace(merged, end=MergeEnd.MERGED if verdict.passed else MergeEnd.RED, verdict=verdict)
+
+    async def _found(self, decision: Merge) -> Merged | None:
+        """The merge that an earlier engine made and did not live to tell of."""
+        git, run = self._git, self.workspaces.record
+        mark = f"{TASK}: {decision.workspace}"
+        commit = await asyncio.to_thread(merging.merge_of, git, run.branch, self.base, mark)
+        branch = f"ralph/{run.id}/{decision.workspace}"
+        return Merged(decision.key, decision.workspace, MergeEnd.MERGED, branch, commit) if commit else None
+
+    async def _merged(self, decision: Merge) -> Merged:
+        site = await self.workspaces.open(decision.workspace)
+        undecided, lost = await asyncio.to_thread(self.workspaces.settle, site)
+        nothing = Merged(decision.key, decision.workspace, MergeEnd.NOTHING, site.noted.branch)
+        if undecided:
+            return replace(nothing, end=MergeEnd.CONFLICT, files=undecided)
+        if lost:
+            return replace(nothing, end=MergeEnd.REVERTS, files=lost)
+        work = await asyncio.to_thread(merging.tip, self._git, site.noted.branch)
+        onto = await asyncio.to_thread(merging.tip, self._git, self.workspaces.record.branch)
+        if work == site.noted.base:
+            return replace(nothing, commit=onto)
+        return await self._tried(decision, site, onto, work)
+
+    async def _tried(self, decision: Merge, site: Site, onto: str, work: str) -> Merged:
+        """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
+        scratch, runner = await self.workspaces.scratch(onto)
+        text = f"{decision.message.rstrip()}\n\n{TASK}: {decision.workspace}\n"
+        candidate: Candidate = await asyncio.to_thread(merging.attempt, scratch, onto, work, text)
+        failed = Merged(decision.key, decision.workspace, MergeEnd.RED, site.noted.branch, onto)
+        if not candidate.commit:
+            return replace(failed, end=MergeEnd.CONFLICT, files=candidate.conflicts)
+        verdict: Verdict | None = None
+        if decision.checks:
+            try:
+                self._set_up = await self.workspaces.set_up(scratch, runner, "merge", self._set_up)
+            except SetupError as error:
+                return replace(failed, notice=error.what)
+            verdict = await runner.run(f"merge-{decision.key}", decision.checks)
+            if not verdict.passed:
+                return replace(failed, verdict=verdict)
+        await asyncio.to_thread(merging.advance, self._git, self.workspaces.record.branch, onto, candidate.commit)
+        return replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict)
+
+    @property
+    def _git(self) -> Git:
+        return Git(self.workspaces.root)

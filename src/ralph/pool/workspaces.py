@@ -1,0 +1,398 @@
+"""The workspaces of a run: its own, and a worktree for each task that runs beside others.
+
+A worktree starts from where the branch of the run stands, is furnished as the project wants it, and is known by what is
+written of it in the run's directory: an engine that was killed finds it again, half made or whole.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ralph.core.checks import Check, Verdict
+from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.errors import RalphError, StateError
+from ralph.core.outcomes import Outcome
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.documents.run_record import RunRecord, TreeSettings
+from ralph.git import merging, worktree
+from ralph.git.command import Git
+from ralph.git.merging import Brought
+from ralph.git.snapshots import Snapshots
+from ralph.git.worktree import Removal, Worktree
+from ralph.pool.desk import Desk
+from ralph.pool.local import LocalTurns
+from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
+from ralph.verify.runner import CheckRunner
+from ralph.verify.verifier import Verifier
+
+_MANIFESTS = frozenset(
+    (
+        *("package.json", "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lockb"),
+        *("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "uv.lock", "poetry.lock", "Pipfile.lock"),
+        *("go.mod", "go.sum", "Cargo.toml", "Cargo.lock", "pom.xml", "build.gradle", "Gemfile.lock", "composer.lock"),
+    )
+)
+"""Files that say what a project needs: where one of them changes, a worktree is set up again."""
+MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
+"""Papers for whoever resolves a conflict: what was merged meanwhile, and what the task changed."""
+_DIFF_CHARS = 200_000
+_OWN = "own"
+"""What the run's own workspace is called where its name is needed."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What is written down of a workspace."""
+
+    branch: str
+    base: str
+    """The commit that it started from."""
+    brought: Brought | None = None
+    brought_for: str = ""
+    """The work for which it was brought in."""
+    ready: str = ""
+    """The commit on which the set-up commands were last run; empty where they were not."""
+    size: int = 0
+    """What it took up then, in bytes."""
+    schema: int = 1
+
+
+@dataclass
+class Site:
+    """One worktree, and who works in it."""
+
+    tree: Worktree
+    turns: LocalTurns
+    verifier: Verifier
+    noted: Noted
+
+
+class SetupError(RalphError):
+    """A worktree could not be made ready."""
+
+    outcome = Outcome.FAILED
+
+
+@dataclass
+class Workspaces:
+    """Runs turns and checks in the workspace that they are asked for in."""
+
+    turns: LocalTurns
+    """In the run's own workspace."""
+    verifier: Verifier
+    runner: CheckRunner
+    record: RunRecord
+    _sites: dict[str, Site] = field(default_factory=dict)
+    _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _own_ready: bool = False
+
+    @property
+    def root(self) -> Path:
+        """The root of the project."""
+        return self.turns.root
+
+    @property
+    def apart(self) -> bool:
+        """Whether tasks have worktrees of their own; without git there is one tree for all, one turn after the other."""
+        return bool(self.record.branch)
+
+    def furniture(self, tree: Worktree) -> tuple[str, ...]:
+        """What is in a worktree and is no work, by its paths from the top of it."""
+        return furniture_of(tree, self.record.trees)
+
+    async def _furnish_own(self) -> None:
+        """Make the worktree of the whole run ready, where it has one; an error where that cannot be done."""
+        if self.record.workspace == "." or self._own_ready:
+            return
+        self._own_ready = True
+        tree = worktree.create(self.root, self.record.id)
+        noted = _read(self._file(_OWN)) or Noted(tree.branch, self.record.base)
+        self._lay(tree)
+        ready = await self.set_up(tree, self.runner, _OWN, noted.ready)
+        if ready != noted.ready:
+            self._file(_OWN).parent.mkdir(exist_ok=True)
+            _write(self._file(_OWN), replace(noted, ready=ready, size=self._measured(tree)))
+
+    async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
+        """Run a turn where it belongs; in a worktree, what it did is committed to the branch of that."""
+        name, label = turn.request.workspace, f"turn {turn.number} ({turn.request.role})"
+        if not name:
+            await self._furnish_own()
+            return await self.turns.run(turn, watch)
+        if not self.apart:
+            result = await self.turns.run(turn, watch)
+            return replace(result, change=self.verifier.snapshots.take(label) if self.verifier.snapshots else None)
+        began = time.time()
+        try:
+            site = await self.open(name, turn.request)
+        except SetupError as error:
+            return TurnResult(TurnEnd.FAILED, began, time.time(), error=str(error))
+        result = await site.turns.run(self._with_papers(turn, site), watch)
+        return replace(result, change=await asyncio.to_thread(self._saved, site, label))
+
+    async def stop(self, turn: Turn, reason: str) -> None:
+        """End a turn."""
+        await self.turns.stop(turn, reason)
+
+    async def check(self, key: str, checks: Sequence[Check], workspace: str) -> Verdict:
+        """Run checks where they belong."""
+        if not workspace or not self.apart:
+            await self._furnish_own()
+            return await self.verifier.run(key, checks)
+        site = await self.open(workspace)
+        return await site.verifier.run(key, checks)
+
+    async def open(self, name: str, request: TurnRequest | None = None) -> Site:
+        """The worktree of that name, made and furnished where it is not yet; for a resolver, with what was merged."""
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            site = self._sites.get(name)
+            if site is None:
+                site = self._sites[name] = await asyncio.to_thread(self._made, name)
+            await self._furnish(site)
+            if request and request.brings_in and site.noted.brought_for != request.key:
+                await asyncio.to_thread(self._bring_in, site, request.key)
+            return site
+
+    def save(self, site: Site, message: str) -> str:
+        """Commit all that is in a worktree to its branch; the commit."""
+        brought = site.noted.brought.commit if site.noted.brought else ""
+        return worktree.save(site.tree, message, leaving_out=self.furniture(site.tree), brought_in=brought)
+
+    def settle(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """See whether what was brought in is resolved, and commit it if so.
+
+        Else the files that still conflict, and those in which the work of others would be taken back.
+        """
+        brought = site.noted.brought
+        if brought is None:
+            return (), ()
+        if undecided := merging.undecided(site.tree, brought):
+            return undecided, ()
+        tree = worktree.tree_of(site.tree, self.furniture(site.tree))
+        if lost := merging.taken_back(Git(self.root), tree, brought):
+            return (), lost
+        self.save(site, f"ralph: {site.tree.name} with what was merged meanwhile")
+        self._note(site, replace(site.noted, brought=None))
+        return (), ()
+
+    def close(self, name: str) -> Removal:
+        """Remove a worktree whose work is on the branch of the run; otherwise it stays.
+
+        What is not committed was written by checks, or by somebody after the last turn: it is kept under a ref.
+        """
+        site = self._sites.pop(name, None)
+        tree = site.tree if site else next((t for t in self._mine() if t.name == name), None)
+        removal = Removal()
+        if tree:
+            git, out = Git(self.root), self.furniture(tree)
+            if tree.path.exists():
+                worktree.keep_aside(tree, f"refs/ralph-left/{self.record.id}/{name}", out)
+            removal = worktree.remove(tree, self.record.branch)
+            if removal:
+                git.run("update-ref", "-d", self._ref(name))
+        if removal:
+            self._file(name).unlink(missing_ok=True)
+            shutil.rmtree(self._home(name), ignore_errors=True)
+        return removal
+
+    def _mine(self) -> list[Worktree]:
+        return [tree for tree in worktree.found(self.root) if tree.run == self.record.id]
+
+    async def scratch(self, onto: str) -> tuple[Worktree, CheckRunner]:
+        """The worktree in which merges are tried, made where it is not yet, and who runs checks in it."""
+        tree = await asyncio.to_thread(worktree.create_scratch, self.root, self.record.id, onto)
+        await asyncio.to_thread(self._lay, tree)
+        return tree, replace(self.runner, workspace=tree.workspace)
+
+    async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
+        """Run the set-up commands in a worktree where they were not, or where what they depend on has changed."""
+        head = await asyncio.to_thread(lambda: Git(tree.path).run("rev-parse", "HEAD").text)
+        commands = self.record.trees.setup
+        if not commands or (since and not await asyncio.to_thread(_needs_again, Git(tree.path), since, head)):
+            return since or head
+        checks = [Check(command, timeout=self.record.trees.setup_seconds) for command in commands]
+        verdict = await runner.run(f"setup-{name.replace('/', '-')}", checks)
+        if bad := next((result for result in verdict.results if not result.passed), None):
+            said = bad.output.strip().splitlines()[-1:] or [""]
+            todo = f"try it in {tree.path}, then correct `workspace.setup` in ralph.yml"
+            raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {said[0][:300]}", todo=todo)
+        return head
+
+    def _made(self, name: str) -> Site:
+        file = self._file(name)
+        noted = _read(file)
+        if noted is None:
+            start = merging.tip(Git(self.root), self.record.branch)
+            noted = Noted(f"ralph/{self.record.id}/{name}", start)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _write(file, noted)
+        tree = worktree.create_for_task(self.root, self.record.id, name, noted.base)
+        self._lay(tree)
+        home = self._home(name)
+        home.mkdir(parents=True, exist_ok=True)
+        snapshots = self._snapshots(tree, name)
+        if snapshots.latest() is None:
+            snapshots.begin(noted.base)
+        runner = replace(self.runner, workspace=tree.workspace)
+        verifier = replace(self.verifier, runner=runner, snapshots=snapshots, last=None, flaky=set())
+        desk = Desk(tree.workspace, self.turns.hidden)
+        return Site(tree, replace(self.turns, workspace=tree.workspace, desk=desk), verifier, noted)
+
+    def _snapshots(self, tree: Worktree, name: str) -> Snapshots:
+        return Snapshots.open(
+            self.root,
+            tree.workspace,
+            self.record.id,
+            self._home(name),
+            ref=self._ref(name),
+            but=self.furniture(tree),
+        )
+
+    async def _furnish(self, site: Site) -> None:
+        ready = await self.set_up(site.tree, site.verifier.runner, site.tree.name, site.noted.ready)
+        if ready != site.noted.ready:
+            size = await asyncio.to_thread(self._measured, site.tree)
+            self._note(site, replace(site.noted, ready=ready, size=size))
+
+    def _measured(self, tree: Worktree) -> int:
+        """What a worktree takes up, where that is limited."""
+        return _size(tree.path) if self.record.trees.most_bytes is not None else 0
+
+    def _lay(self, tree: Worktree) -> None:
+        """Copy untracked files into a worktree, and link what is shared; never over what is there."""
+        for name in self.record.trees.copy:
+            source, target = self.root / name, tree.workspace / name
+            if source.exists() and not os.path.lexists(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy = shutil.copytree if source.is_dir() else shutil.copy2
+                copy(source, target)
+        for name in self.record.trees.share:
+            source, target = self.root / name, tree.workspace / name
+            if not os.path.lexists(target):
+                source.mkdir(parents=True, exist_ok=True)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.symlink_to(source, target_is_directory=True)
+
+    def _bring_in(self, site: Site, key: str) -> None:
+        """Merge the branch of the run into a worktree, where the conflicts are left to be resolved.
+
+        Where an earlier resolver left some, the next one goes on from there.
+        """
+        if site.noted.brought:
+            self._note(site, replace(site.noted, brought_for=key))
+            return
+        self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
+        commit = merging.tip(Git(self.root), self.record.branch)
+        brought = merging.bring_in(site.tree, commit, self.furniture(site.tree))
+        snapshots = site.verifier.snapshots
+        if snapshots:
+            # From here on the work of the task is what differs from the branch of the run.
+            snapshots.begin(commit)
+        self._note(site, replace(site.noted, brought=brought, brought_for=key))
+
+    def _with_papers(self, turn: Turn, site: Site) -> Turn:
+        """The turn of a resolver with both sides in its inbox."""
+        brought = site.noted.brought
+        if not turn.request.brings_in or brought is None:
+            return turn
+        git = Git(self.root)
+        base = git.run("merge-base", brought.own, brought.commit).text
+        sides = {MERGED_DIFF: (base, brought.commit), TASK_DIFF: (base, brought.own)}
+        papers = {
+            name: git.run("diff", "--no-color", "--no-ext-diff", old, new).out.decode(errors="replace")[:_DIFF_CHARS]
+            for name, (old, new) in sides.items()
+        }
+        request = replace(turn.request, inbox={**papers, **turn.request.inbox})
+        return replace(turn, request=request)
+
+    def _saved(self, site: Site, label: str) -> Change | None:
+        """Record what a turn left in a worktree: for the guards as a snapshot, for everybody else on its branch."""
+        change = site.verifier.snapshots.take(label) if site.verifier.snapshots else None
+        if site.noted.brought:
+            self.settle(site)
+        else:
+            self.save(site, f"ralph: {site.tree.name}, {label}")
+        return change
+
+    def _note(self, site: Site, noted: Noted) -> None:
+        _write(self._file(site.tree.name), noted)
+        site.noted = noted
+
+    def _file(self, name: str) -> Path:
+        return self.turns.run_dir / "workspaces" / f"{name.replace('/', '.')}.json"
+
+    def _home(self, name: str) -> Path:
+        return self.turns.run_dir / "workspaces" / name.replace("/", ".")
+
+    def _ref(self, name: str) -> str:
+        return f"refs/ralph-work/{self.record.id}/{name}"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Runs the checks of a run where they are asked for."""
+
+    workspaces: Workspaces
+
+    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+        """Run them all on the tree of a workspace as it is."""
+        return await self.workspaces.check(key, checks, workspace)
+
+
+def furniture_of(tree: Worktree, trees: TreeSettings) -> tuple[str, ...]:
+    """What is copied or linked into a worktree, by its paths from the top of it."""
+    place = tree.workspace.relative_to(tree.path)
+    return tuple((place / name).as_posix() for name in (*trees.copy, *trees.share))
+
+
+def room_for(root: Path, most: int | None) -> str:
+    """Why there is no room for another worktree; empty where there is."""
+    if most is None:
+        return ""
+    sizes = [noted.size for file in root.glob(".ralph/runs/*/workspaces/*.json") if (noted := _read(file))]
+    needed = sum(sizes) + max(sizes, default=0)
+    if needed <= most:
+        return ""
+    gib = 1 << 30
+    return (
+        f"the worktrees take {sum(sizes) / gib:.1f} GiB, and `workspace.disk_gib` allows {most / gib:.1f};"
+        " `ralph worktrees --prune` removes those that are merged"
+    )
+
+
+def _needs_again(git: Git, since: str, head: str) -> bool:
+    """Whether something that set-up commands depend on has changed between two commits."""
+    if since == head:
+        return False
+    return any(Path(name).name in _MANIFESTS for name in git.run("diff", "--name-only", "-z", since, head).names)
+
+
+def _size(path: Path) -> int:
+    """What a directory takes up; links are not followed."""
+    return sum(
+        os.lstat(os.path.join(top, name)).st_blocks * 512
+        for top, _, names in os.walk(path)
+        for name in names
+        if os.path.lexists(os.path.join(top, name))
+    )
+
+
+def _read(file: Path) -> Noted | None:
+    try:
+        return from_plain(Noted, json.loads(to_text(read_limited(file))), str(file))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise StateError(
+            f"not readable as JSON ({error})", where=str(file), todo="restore the file, or abort the run"
+        ) from error
+
+
+def _write(file: Path, noted: Noted) -> None:
+    write_atomic(file, to_bytes(dump(to_plain(noted)) + "\n"))
