@@ -6,9 +6,12 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from ralph import __version__
 from ralph.agents import registry
@@ -27,7 +30,7 @@ from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord, TreeSettings
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
-from ralph.engine.ports import Observer
+from ralph.engine.ports import Observer, Workflow
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
 from ralph.git import worktree
@@ -50,7 +53,7 @@ from ralph.verify.verifier import BASELINE, Rules, Verifier
 from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import Fixed, LoopState, OnStuck
+from ralph.workflows.loop.state import Fixed, OnStuck
 
 
 class SystemClock:
@@ -65,24 +68,38 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-def create_run(project: Project, record: RunRecord, *, in_worktree: bool) -> tuple[RunDir, tuple[str, ...]]:
-    """Claim an id, make a worktree where one is asked for, and write down what the run is started with."""
+class Ground(StrEnum):
+    """Where a run works."""
+
+    HERE = "here"
+    """In the user's own tree."""
+    WORKTREE = "worktree"
+    """In a worktree of its own."""
+    BRANCH = "branch"
+    """Its tasks in a worktree each; their work comes together on a branch."""
+
+
+def create_run(project: Project, record: RunRecord, ground: Ground = Ground.HERE) -> tuple[RunDir, tuple[str, ...]]:
+    """Claim an id, make a branch or a worktree where one is asked for, and write down what the run is started with."""
     _refuse_links(project.root)
     run = project.claim(datetime.now())
     record = replace(record, id=run.id)
     notices: tuple[str, ...] = ()
     try:
-        if in_worktree:
+        if ground is Ground.BRANCH and not worktree.possible(project.root):
+            ground, notices = Ground.HERE, ("one turn at a time: worktrees need a git repository with a commit",)
+        if ground is not Ground.HERE:
             _refuse_tracked(project.root, record.trees)
+            record = replace(record, onto=branch_now(project.root))
+        if ground is Ground.WORKTREE:
             tree = worktree.create(project.root, run.id)
             notices = tree.notices
-            record = replace(
-                record,
-                workspace=str(tree.workspace.relative_to(project.root)),
-                branch=tree.branch,
-                base=Git(tree.path).run("rev-parse", "HEAD").text,
-                onto=branch_now(project.root),
-            )
+            base = Git(tree.path).run("rev-parse", "HEAD").text
+            workspace = str(tree.workspace.relative_to(project.root))
+            record = replace(record, workspace=workspace, branch=tree.branch, base=base)
+        elif ground is Ground.BRANCH:
+            branch, base, notices = worktree.create_branch(project.root, run.id)
+            record = replace(record, branch=branch, base=base)
         project.create(run, record)
     except BaseException:
         project.remove(run)
@@ -116,6 +133,10 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
         asked.recalled,
     )
     return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
+
+
+WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {"loop": loop_workflow}
+"""The rules of a run, by the name of its workflow."""
 
 
 @dataclass
@@ -183,14 +204,15 @@ async def drive(
         worktree.create(project.root, run.id)
     workspace = project.workspace(record)
     lock = run.lock()
-    tree = TreeLock(project, run.id, workspace / ".ralph" / "tree.lock")
+    shared = record.branch and record.workspace == "."
+    tree = TreeLock(project, run.id, (run.path if shared else workspace / ".ralph") / "tree.lock")
     try:
         tree.take()
         keeper = Keeper(run.path, tree.take)
         keeper.attach()
         try:
-            memory = LoopMemory(project.root, run.id)
-            watchers = Watchers((observer, memory))
+            memory = (LoopMemory(project.root, run.id),) if record.workflow == "loop" else ()
+            watchers = Watchers((observer, *memory))
             kernel = build_kernel(project, run, record, keeper, watchers, (*notices, tree.notice), granted)
             stop = await _with_signals(kernel)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
@@ -210,7 +232,7 @@ def build_kernel(
     observer: Observer,
     notices: tuple[str, ...],
     granted: Limits | None = None,
-) -> Kernel[LoopState]:
+) -> Kernel[Any]:
     """A kernel with the real world around it."""
     root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
@@ -259,7 +281,7 @@ def build_kernel(
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
     start = Start(started, _roster(record.crew), limits, unwritten, tuple(n for n in notices if n))
-    return Kernel(loop_workflow(record, root, limits), world, ledger, start)
+    return Kernel(WORKFLOWS[record.workflow](record, root, limits), world, ledger, start)
 
 
 def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
@@ -354,7 +376,7 @@ def _was_started(records: list[Record]) -> bool:
     return any(isinstance(record.entry, RunStarted) for record in records)
 
 
-async def _with_signals(kernel: Kernel[LoopState]) -> Stop:
+async def _with_signals(kernel: Kernel[Any]) -> Stop:
     """Run the kernel with the process's signals: Ctrl-C pauses, a second one aborts, TERM leaves."""
     loop = asyncio.get_running_loop()
     pressed = 0

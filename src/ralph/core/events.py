@@ -135,6 +135,8 @@ class Merged:
     files: tuple[str, ...] = ()
     """The files that conflict, or whose merged changes would be lost."""
     verdict: Verdict | None = None
+    moved: bool = False
+    """Whether others were merged since the workspace last took in what was there: the fault is then nobody's."""
     notice: str = ""
     spent: Spent = field(default_factory=Spent)
 

@@ -34,8 +34,8 @@ class Brought:
     commit: str
     own: str
     """The tip of the workspace's branch before."""
-    merged: str
-    """The tree as git merged it, with the marks of conflicts."""
+    merged: str = ""
+    """The tree as git merged it, with the marks of conflicts; empty while it does."""
     conflicts: tuple[str, ...] = ()
 
 

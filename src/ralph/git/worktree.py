@@ -69,6 +69,23 @@ def create(root: Path, run: str) -> Worktree:
     return _worktree(place, root, path, branch_of(run), notices)
 
 
+def possible(root: Path) -> bool:
+    """Whether there can be worktrees at all: there is git, a repository, and a commit in it."""
+    place = repository(root) if shutil.which("git") else None
+    return place is not None and bool(_commit(Git(place.top), "HEAD"))
+
+
+def create_branch(root: Path, run: str) -> tuple[str, str, tuple[str, ...]]:
+    """The branch of a run whose tasks have worktrees: its name, where it begins, and what a person should know."""
+    place, branch = _place(root), branch_of(run)
+    git = Git(place.top)
+    if not _commit(git, HEADS + branch):
+        git.run("update-ref", "-m", "ralph: begin", HEADS + branch, "HEAD", "")
+    dirty = _uncommitted(git)
+    notices = (f"{dirty} uncommitted change(s) in {place.top} are not part of the run",) if dirty else ()
+    return branch, _commit(git, HEADS + branch), notices
+
+
 def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
     """The worktree of one attempt at a task, `<task>/<attempt>`: a new one from a commit, or the one it already has."""
     if not _NAME.fullmatch(name):
@@ -129,12 +146,18 @@ def save(tree: Worktree, message: str, *, leaving_out: Sequence[str] = (), broug
 
 
 def keep_aside(tree: Worktree, ref: str, leaving_out: Sequence[str] = ()) -> None:
-    """Keep what is in a worktree and not on its branch under a ref, and make the worktree clean."""
+    """Keep what is in a worktree and not on its branch under a ref."""
     git, left = Git(tree.path), tree_of(tree, leaving_out)
-    if left == git.run("rev-parse", "HEAD^{tree}").text:
-        return
-    git.run("update-ref", ref, commit_tree(git, left, ["HEAD"], f"ralph: left in {tree.name}\n"))
-    git.run("reset", "--quiet", "--hard")
+    tip = _commit(git, HEADS + tree.branch)
+    if left != git.run("rev-parse", f"{tip}^{{tree}}").text:
+        git.run("update-ref", ref, commit_tree(git, left, [tip], f"ralph: left in {tree.name}\n"))
+
+
+def put_back(tree: Worktree, commit: str) -> None:
+    """Make a worktree and its branch what a commit has, and nothing else; what was there is kept aside before."""
+    git = Git(tree.path)
+    git.run("symbolic-ref", "HEAD", HEADS + tree.branch)
+    git.run("reset", "--quiet", "--hard", commit)
     git.run("clean", "--quiet", "-d", "--force")
 
 

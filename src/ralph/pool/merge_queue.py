@@ -8,10 +8,12 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Verdict
+from ralph.core.errors import RalphError
 from ralph.core.events import Merge, Merged, MergeEnd
 from ralph.git import merging
 from ralph.git.command import Git
 from ralph.git.merging import Candidate
+from ralph.git.worktree import Removal
 from ralph.pool.workspaces import SetupError, Site, Workspaces
 
 TASK = "Ralph-Task"
@@ -35,7 +37,10 @@ class MergeQueue:
         merged = await self._found(decision) or await self._merged(decision)
         if not merged.is_in:
             return merged
-        removal = await asyncio.to_thread(self.workspaces.close, decision.workspace)
+        try:
+            removal = await asyncio.to_thread(self.workspaces.close, decision.workspace)
+        except RalphError as error:
+            removal = Removal(error.what)
         return merged if removal else replace(merged, notice=f"its worktree stays: {removal.why_not}")
 
     async def _in_place(self, decision: Merge) -> Merged:
@@ -73,7 +78,8 @@ class MergeQueue:
         scratch, runner = await self.workspaces.scratch(onto)
         text = f"{decision.message.rstrip()}\n\n{TASK}: {decision.workspace}\n"
         candidate: Candidate = await asyncio.to_thread(merging.attempt, scratch, onto, work, text)
-        failed = Merged(decision.key, decision.workspace, MergeEnd.RED, site.noted.branch, onto)
+        moved = onto != site.noted.taken_in
+        failed = Merged(decision.key, decision.workspace, MergeEnd.RED, site.noted.branch, onto, moved=moved)
         if not candidate.commit:
             return replace(failed, end=MergeEnd.CONFLICT, files=candidate.conflicts)
         verdict: Verdict | None = None
@@ -86,7 +92,7 @@ class MergeQueue:
             if not verdict.passed:
                 return replace(failed, verdict=verdict)
         await asyncio.to_thread(merging.advance, self._git, self.workspaces.record.branch, onto, candidate.commit)
-        return replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict)
+        return replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
 
     @property
     def _git(self) -> Git:

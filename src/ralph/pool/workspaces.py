@@ -54,6 +54,8 @@ class Noted:
     base: str
     """The commit that it started from."""
     brought: Brought | None = None
+    taken_in: str = ""
+    """Where the branch of the run stood when it was last brought in."""
     brought_for: str = ""
     """The work for which it was brought in."""
     ready: str = ""
@@ -192,7 +194,8 @@ class Workspaces:
         if tree:
             git, out = Git(self.root), self.furniture(tree)
             if tree.path.exists():
-                worktree.keep_aside(tree, f"refs/ralph-left/{self.record.id}/{name}", out)
+                worktree.keep_aside(tree, self._left(name, "end"), out)
+                worktree.put_back(tree, "HEAD")
             removal = worktree.remove(tree, self.record.branch)
             if removal:
                 git.run("update-ref", "-d", self._ref(name))
@@ -282,18 +285,26 @@ class Workspaces:
     def _bring_in(self, site: Site, key: str) -> None:
         """Merge the branch of the run into a worktree, where the conflicts are left to be resolved.
 
-        Where an earlier resolver left some, the next one goes on from there.
+        Where an earlier resolver left some, the next one goes on from there; where it took back what others did, it is
+        all done again, and what it left is kept under a ref.
         """
-        if site.noted.brought:
+        brought = site.noted.brought
+        if brought and brought.merged and merging.undecided(site.tree, brought):
             self._note(site, replace(site.noted, brought_for=key))
             return
-        self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
+        if site.noted.brought:
+            worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture(site.tree))
+            worktree.put_back(site.tree, site.noted.brought.own)
+            self._lay(site.tree)
+            self._note(site, replace(site.noted, brought=None))
+        own = self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
         commit = merging.tip(Git(self.root), self.record.branch)
+        # Written down before the tree changes: of a merge that a kill leaves in the middle, nothing may be saved.
+        self._note(site, replace(site.noted, brought=Brought(commit, own), taken_in=commit))
         brought = merging.bring_in(site.tree, commit, self.furniture(site.tree))
-        snapshots = site.verifier.snapshots
-        if snapshots:
+        if site.verifier.snapshots:
             # From here on the work of the task is what differs from the branch of the run.
-            snapshots.begin(commit)
+            site.verifier.snapshots.begin(commit)
         self._note(site, replace(site.noted, brought=brought, brought_for=key))
 
     def _with_papers(self, turn: Turn, site: Site) -> Turn:
@@ -329,6 +340,10 @@ class Workspaces:
 
     def _home(self, name: str) -> Path:
         return self.turns.run_dir / "workspaces" / name.replace("/", ".")
+
+    def _left(self, name: str, when: str) -> str:
+        """The ref for what was in a worktree and on no branch."""
+        return f"refs/ralph-left/{self.record.id}/{name}/{when}"
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph-work/{self.record.id}/{name}"

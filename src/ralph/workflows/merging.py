@@ -1,0 +1,153 @@
+"""The queue of work that waits to be merged, as pure rules: merge, have a conflict resolved, merge again, or give up.
+
+Any workflow whose tasks run side by side keeps one: it adds what has passed, does what the queue asks for, and learns of
+each task whether its work is in, or on which branch it was left.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ralph.core.checks import Check
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
+from ralph.core.turns import TurnRequest
+from ralph.documents.templates import fill
+
+RESOLVER = "resolver"
+_QUOTED = 6000
+_MOST_OVERTAKEN = 2
+"""After being overtaken so often, work is waited for."""
+_WHY = {
+    MergeEnd.CONFLICT: "The same lines were changed on both sides.",
+    MergeEnd.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
+    MergeEnd.RED: "Both sides merge, but on the merged tree the checks do not pass.",
+}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The work of a task that waits to be merged."""
+
+    task: str
+    workspace: str
+    title: str
+    """The task in a line, for the history."""
+    text: str = ""
+    """The task as it was given, for whoever has to resolve a conflict."""
+    resolves: int = 0
+    """How many resolvers have been at it."""
+    failures: int = 0
+    """How many of them left it as bad as it was."""
+    overtaken: int = 0
+    """How often others were merged while one was at it, and it was in vain."""
+    resolving: bool = False
+    last: Merged | None = None
+    """What came of the last try."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Work that waits no more."""
+
+    task: str
+    workspace: str
+    merged: Merged
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it is on the branch of the run; else it stays on its own, which the merge names."""
+        return self.merged.is_in
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What waits, in the order in which it came."""
+
+    waiting: tuple[Waiting, ...] = ()
+    most_resolves: int = 2
+
+    def add(self, task: str, workspace: str, title: str, text: str = "") -> "Queue":
+        """The queue with one more at its end."""
+        return replace(self, waiting=(*self.waiting, Waiting(task, workspace, title, text)))
+
+    def works(self, checks: tuple[Check, ...], template: str) -> tuple[Work, ...]:
+        """What should be under way: the merges in their order, and the resolvers; `template` is their prompt.
+
+        Nothing is merged before work that others have overtaken too often.
+        """
+        works: list[Work] = []
+        held = False
+        for one in self.waiting:
+            if one.resolving:
+                works.append(_resolver(one, checks, template))
+            elif not held:
+                works.append(Merge(_merge_key(one), one.workspace, one.title, checks))
+            held = held or one.overtaken >= _MOST_OVERTAKEN
+        return tuple(works)
+
+    def accept(self, event: Event) -> tuple["Queue", Settled | None]:
+        """What follows from an event: the next queue, and what is settled by it."""
+        match event:
+            case Merged() if one := self._of(event.key, _merge_key):
+                failures = one.failures + (one.resolves > 0 and not event.moved)
+                if event.is_in or failures >= self.most_resolves:
+                    return self._but(one), Settled(one.task, one.workspace, event)
+                overtaken = one.overtaken + (one.resolves > 0 and event.moved)
+                tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
+                return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
+            case TurnEnded() if one := self._of(event.key, _resolver_key):
+                return self._with(one, replace(one, resolving=False)), None
+            case _:
+                return self, None
+
+    def _of(self, key: str, name: Any) -> Waiting | None:
+        return next((one for one in self.waiting if name(one) == key), None)
+
+    def _but(self, gone: Waiting) -> "Queue":
+        return replace(self, waiting=tuple(one for one in self.waiting if one is not gone))
+
+    def _with(self, old: Waiting, new: Waiting) -> "Queue":
+        return replace(self, waiting=tuple(new if one is old else one for one in self.waiting))
+
+
+def queue_plain(queue: Queue) -> Any:
+    """The queue as JSON can hold it."""
+    return to_plain(queue)
+
+
+def read_queue(data: object, where: str) -> Queue:
+    """The queue in a document."""
+    return from_plain(Queue, data, where)
+
+
+def _merge_key(one: Waiting) -> str:
+    return f"merge-{one.workspace.replace('/', '-')}-{one.resolves + 1}"
+
+
+def _resolver_key(one: Waiting) -> str:
+    return f"resolve-{one.workspace.replace('/', '-')}-{one.resolves}"
+
+
+def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnRequest:
+    last = one.last or Merged("", one.workspace, MergeEnd.CONFLICT)
+    files = "\n".join(f"- `{path}`" for path in last.files[:100])
+    failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
+    outputs = "\n\n".join(f"$ {r.command or r.title}\n({r.reason})\n{r.output[-_QUOTED:].strip()}" for r in failed)
+    commands = "\n".join(f"- `{check.command or check.title}`" for check in checks)
+    values = {
+        "why": _WHY.get(last.end, ""),
+        "task": one.text or one.title,
+        "inbox": ".ralph/turn/inbox",
+        "details": "\n\n".join(filter(None, [f"The files:\n{files}" if files else "", outputs, last.notice])),
+        "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
+    }
+    prompt = fill("resolver", template, values)
+    return TurnRequest(_resolver_key(one), RESOLVER, prompt, task=one.task, workspace=one.workspace, brings_in=True)
+
+
+def _brief(merged: Merged) -> Merged:
+    """A merge as a document keeps it: without the output of checks that passed."""
+    if merged.verdict is None:
+        return merged
+    failed = tuple(replace(r, output=r.output[-_QUOTED:]) for r in merged.verdict.results if not r.passed)
+    return replace(merged, verdict=replace(merged.verdict, results=failed))

@@ -1,0 +1,33 @@
+"""An engine for a run of the graph workflow: `engine.py ROOT RUN`, to be started, killed and started again."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from graph import workflow
+
+from ralph import wiring
+from ralph.core.entries import Record
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Turn
+from ralph.store.runs import Project
+
+
+class Silent:
+    def recorded(self, record: Record) -> None:
+        """Nobody looks on."""
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """Nobody looks on."""
+
+
+def main(root: str, run: str) -> int:
+    wiring.WORKFLOWS["graph"] = workflow
+    project = Project(Path(root))
+    stop = asyncio.run(wiring.drive(project, project.run(run), Silent()))
+    print(stop.outcome, stop.reason)
+    return stop.outcome.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

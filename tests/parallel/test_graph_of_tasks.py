@@ -1,0 +1,145 @@
+"""Forty tasks on eight slots, with conflicts that git sees and one that it does not, and an engine that is killed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ralph.core.checks import Check
+from ralph.core.limits import Limits
+from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
+from ralph.store.runs import Project, RunDir
+from ralph.wiring import Ground, create_run
+
+HERE = Path(__file__).parent
+TASKS = 40
+CHECK = Check("python3 check.py", timeout=60)
+
+
+def git(cwd: Path, *args: str) -> str:
+    done = subprocess.run(["git", *args], cwd=cwd, capture_output=True, check=True, text=True)
+    return done.stdout.rstrip("\n")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    root = tmp_path / "repo"
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+    git(root, "config", "user.name", "Ada")
+    git(root, "config", "user.email", "ada@example.org")
+    (root / "shared.txt").write_text("line of nobody\n")
+    (root / "lib.py").write_text("def old_name():\n    return 1\n")
+    (root / "check.py").write_text((HERE / "check.py").read_text())
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "first")
+    (tmp_path / "tried").mkdir()
+    return root
+
+
+def graph(seed: int, tasks: int = TASKS) -> dict[str, list[str]]:
+    """Each task waits for up to two of those before it; what conflicts does not wait for each other."""
+    chance = random.Random(seed)
+    names = [f"t{number}" for number in range(1, tasks + 1)]
+    conflicts = {name for name in names if int(name[1:]) % 5 == 0} | {"t3", "t4"}
+    free = {name: [other for other in names[:index] if other not in conflicts] for index, name in enumerate(names)}
+    return {
+        name: [] if name in conflicts else chance.sample(free[name], min(chance.randint(0, 2), len(free[name])))
+        for name in names
+    }
+
+
+def started(root: Path, tasks: dict[str, list[str]], slots: int = 8) -> RunDir:
+    agent = AgentSpec("command", (sys.executable, "-I", str(HERE / "agent.py")))
+    record = RunRecord(
+        id="",
+        workflow="graph",
+        task=json.dumps(tasks),
+        criterion="",
+        checks=(CHECK,),
+        crew=Crew((agent,)),
+        created_at=time.time(),
+        limits=Limits(None, None),
+        slots=SlotLimits(slots, machine=64),
+    )
+    return create_run(Project(root), record, Ground.BRANCH)[0]
+
+
+def engine(root: Path, run: RunDir, **environment: str) -> "subprocess.Popen[str]":
+    tried = {"TRIED": str(root.parent / "tried"), "XDG_STATE_HOME": str(root.parent / "state")}
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "engine.py"), str(root), run.id],
+        env={**os.environ, **tried, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def driven(root: Path, run: RunDir, chance: random.Random | None = None, kills: int = 0) -> str:
+    """Run to the end, killing the engine a few times on the way; what the last engine said."""
+    for _ in range(kills):
+        process = engine(root, run)
+        try:
+            out, _ = process.communicate(timeout=chance.uniform(0.3, 2.5) if chance else None)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        else:
+            return out
+    out, _ = engine(root, run).communicate(timeout=240)
+    return out
+
+
+def journal(run: RunDir, kind: str) -> list[dict[str, object]]:
+    lines = (json.loads(line) for line in (run.path / "journal.jsonl").read_text().splitlines())
+    return [line for line in lines if line["type"] == kind]
+
+
+def assert_all_is_in(root: Path, run: RunDir, tasks: dict[str, list[str]]) -> None:
+    """Every task is on the branch of the run exactly once, and the checks pass on it."""
+    branch = f"ralph/{run.id}/run"
+    form = "--format=%(trailers:key=Ralph-Task,valueonly,separator=%x2C)"
+    merged = git(root, "log", "--merges", "--first-parent", form, f"main..{branch}").split()
+    assert Counter(name.split("/")[0] for name in merged) == Counter(dict.fromkeys(tasks, 1))
+    files = set(git(root, "ls-tree", "-r", "--name-only", branch).split("\n"))
+    assert {f"tasks/{name}.txt" for name in tasks} <= files
+    shared = git(root, "show", f"{branch}:shared.txt").split("\n")
+    assert sorted(shared) == sorted(
+        ["line of nobody", *(f"line of {name}" for name in tasks if int(name[1:]) % 5 == 0)]
+    )
+    aside = root.parent / f"aside-{run.id}"
+    git(root, "worktree", "add", "-q", "--detach", str(aside), branch)
+    subprocess.run([sys.executable, "check.py"], cwd=aside, check=True)
+    git(root, "worktree", "remove", "--force", str(aside))
+
+
+def worktrees_left(root: Path) -> list[str]:
+    return [
+        line
+        for line in git(root, "worktree", "list").split("\n")
+        if "/.ralph/worktrees/" in line and ".merge" not in line
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_passed_change_is_merged_exactly_once(repo: Path, seed: int) -> None:
+    tasks = graph(seed)
+    run = started(repo, tasks)
+    before = git(repo, "status", "--porcelain=v2"), git(repo, "rev-parse", "main")
+    said = driven(repo, run, random.Random(seed), kills=3 * seed)
+    assert "all is merged" in said, said
+    assert_all_is_in(repo, run, tasks)
+    assert (git(repo, "status", "--porcelain=v2"), git(repo, "rev-parse", "main")) == before
+    branches = git(repo, "branch", "--list", "--format=%(refname:short)", "ralph/*").split()
+    assert branches == [f"ralph/{run.id}/run", f"ralph/{run.id}/t7/1"], "an attempt that failed keeps its branch"
+    assert len(worktrees_left(repo)) == 1
+    ends = Counter(str(entry["end"]) for entry in journal(run, "merge.ended"))
+    assert ends["conflict"] and ends["red"], "there were conflicts to resolve"
