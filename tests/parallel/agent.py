@@ -53,7 +53,8 @@ def main() -> None:
         resolve(task)
     else:
         # The attempt is that of the task, which names its worktree; a try of the engine's own counts apart.
-        do(task, int(Path.cwd().name.rpartition(".")[2]))
+        own = Path.cwd().name.rpartition(".")[2]
+        do(task, int(own) if own.isdigit() else 1)
     print(f"done {task} {attempt}")
 
 

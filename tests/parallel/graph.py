@@ -15,7 +15,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store import prompts
-from ralph.workflows.merging import Queue
+from ralph.workflows.merging import Queue, queue_json, queue_path, read_queue
 
 MOST_ATTEMPTS = 3
 
@@ -46,11 +46,13 @@ class Graph:
     depends_on: Mapping[str, tuple[str, ...]]
     checks: tuple[Check, ...]
     path: str
+    queue_path: str
     resolver: str
 
     def load(self, documents: Mapping[str, str]) -> State:
         if self.path in documents:
-            return from_plain(State, json.loads(documents[self.path]), self.path)
+            state = from_plain(State, json.loads(documents[self.path]), self.path)
+            return replace(state, queue=read_queue(documents[self.queue_path], self.queue_path))
         return State({name: Task(needed) for name, needed in self.depends_on.items()})
 
     def decide(self, state: State, now: float) -> Decision:
@@ -86,7 +88,8 @@ class Graph:
                 after = _again(after, name)
         if after == state:
             return Changes(state)
-        return Changes(after, {self.path: json.dumps(to_plain(after)) + "\n"})
+        tasks = json.dumps(to_plain(replace(after, queue=Queue()))) + "\n"
+        return Changes(after, {self.path: tasks, self.queue_path: queue_json(after.queue)})
 
 
 def _again(state: State, name: str) -> State:
@@ -100,4 +103,4 @@ def workflow(record: RunRecord, root: Path, limits: Limits) -> Graph:
     """As the engine makes it of a run: the task of the record is the graph."""
     depends_on = {name: tuple(needed) for name, needed in json.loads(record.task).items()}
     path = f".ralph/runs/{record.id}/graph.json"
-    return Graph(depends_on, record.checks, path, prompts.load("resolver", root))
+    return Graph(depends_on, record.checks, path, queue_path(record.id), prompts.load("resolver", root))

@@ -13,7 +13,7 @@ import pytest
 
 from ralph.core.checks import Check
 from ralph.core.limits import Limits
-from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
+from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits, TreeSettings
 from ralph.store.runs import Project, RunDir
 from ralph.wiring import Ground, create_run
 
@@ -94,8 +94,16 @@ def driven(root: Path, run: RunDir, chance: random.Random | None = None, kills: 
             process.communicate()
         else:
             return out
-    out, _ = engine(root, run).communicate(timeout=240)
-    return out
+    return finished(engine(root, run))
+
+
+def finished(process: "subprocess.Popen[str]", seconds: float = 240) -> str:
+    """What an engine said, once it has ended; one that does not is ended."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        raise
 
 
 def journal(run: RunDir, kind: str) -> list[dict[str, object]]:
@@ -129,7 +137,11 @@ def worktrees_left(root: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+SEEDS = range(int(os.environ.get("RALPH_SEEDS", "3")))
+"""Each with its own graph, moments of killing and order of ends."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_every_passed_change_is_merged_exactly_once(repo: Path, seed: int) -> None:
     tasks = graph(seed)
     run = started(repo, tasks)
@@ -143,3 +155,84 @@ def test_every_passed_change_is_merged_exactly_once(repo: Path, seed: int) -> No
     assert len(worktrees_left(repo)) == 1
     ends = Counter(str(entry["end"]) for entry in journal(run, "merge.ended"))
     assert ends["conflict"] and ends["red"], "there were conflicts to resolve"
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Every file of the user's, to the byte; git's index too, for what is staged is theirs."""
+    files = [
+        path for path in root.rglob("*") if path.is_file() and ".ralph" not in path.parts and ".git" not in path.parts
+    ]
+    return {**{str(path): path.read_bytes() for path in files}, "staged": git(root, "ls-files", "-s").encode()}
+
+
+def test_two_runs_at_once_leave_a_dirty_tree_as_it_is(repo: Path) -> None:
+    (repo / "lib.py").write_text("half an edit of the user\n")
+    (repo / "shared.txt").write_text("staged\n")
+    git(repo, "add", "shared.txt")
+    (repo / "notes").write_text("untracked\n")
+    before, head = contents(repo), git(repo, "rev-parse", "HEAD")
+    graphs = [graph(11, 12), graph(12, 12)]
+    runs = [started(repo, tasks, slots=3) for tasks in graphs]
+    first, second = (engine(repo, run) for run in runs)
+    with pytest.raises(subprocess.TimeoutExpired):
+        first.communicate(timeout=1.0)
+    first.kill()
+    first.communicate()
+    again = engine(repo, runs[0])
+    said = [finished(process) for process in (again, second)]
+    assert all("all is merged" in one for one in said), said
+    for run, tasks in zip(runs, graphs, strict=True):
+        assert_all_is_in(repo, run, tasks)
+    assert (contents(repo), git(repo, "rev-parse", "HEAD")) == (before, head)
+    assert git(repo, "stash", "list") == ""
+    assert json.loads((repo.parent / "state" / "ralph" / "slots.json").read_text()) == {}
+
+
+def test_no_more_turns_than_slots_and_no_agent_beside_itself(repo: Path) -> None:
+    tasks: dict[str, list[str]] = {f"t{number}": [] for number in (1, 2, 6, 8, 9, 11)}
+    run = started(repo, tasks, slots=2)
+    assert "all is merged" in driven(repo, run)
+    most = under_way = 0
+    for line in (run.path / "journal.jsonl").read_text().splitlines():
+        kind = json.loads(line)["type"]
+        under_way += {"turn.started": 1, "turn.ended": -1}.get(kind, 0)
+        most = max(most, under_way)
+    assert most == 2
+
+
+def test_without_git_one_turn_after_the_other(tmp_path: Path) -> None:
+    root = tmp_path / "plain"
+    root.mkdir()
+    (tmp_path / "tried").mkdir()
+    (root / "shared.txt").write_text("line of nobody\n")
+    (root / "check.py").write_text((HERE / "check.py").read_text())
+    tasks: dict[str, list[str]] = {"t1": [], "t2": ["t1"], "t5": []}
+    run = started(root, tasks, slots=4)
+    assert run.record().branch == ""
+    said = driven(root, run)
+    assert "all is merged" in said, said
+    assert {path.stem for path in (root / "tasks").iterdir()} == set(tasks)
+    kinds = [line["type"] for line in map(json.loads, (run.path / "journal.jsonl").read_text().splitlines())]
+    turns = [kind for kind in kinds if kind.startswith("turn.")]
+    assert turns == ["turn.started", "turn.ended"] * 3
+
+
+def test_a_set_up_command_that_fails_fails_the_turn_and_says_why(repo: Path) -> None:
+    agent = AgentSpec("command", (sys.executable, "-I", str(HERE / "agent.py")))
+    trees = TreeSettings(setup=("echo no such package >&2; exit 4",))
+    record = RunRecord(
+        "",
+        "graph",
+        json.dumps({"t1": []}),
+        "",
+        (CHECK,),
+        Crew((agent,)),
+        time.time(),
+        limits=Limits(None, 1.0),
+        trees=trees,
+    )
+    run = create_run(Project(repo), record, Ground.BRANCH)[0]
+    driven(repo, run)
+    ended = journal(run, "turn.ended")[0]["result"]
+    assert isinstance(ended, dict)
+    assert "no such package" in ended["error"] and "exit code 4" in ended["error"]

@@ -11,6 +11,7 @@ from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError, UsageError
 from ralph.git import worktree
 from ralph.git.snapshots import Snapshots
+from ralph.pool.workspaces import furniture_of
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.workflows.loop.rules import HOME
@@ -71,10 +72,14 @@ def _remove(project: Project, run: RunDir) -> list[str]:
     kept = []
     try:
         record = run.record()
-        if record.snapshots:
+        if record.snapshots and (project.root / record.workspace).is_dir():
             Snapshots.open(project.root, project.workspace(record), run.id, run.path).drop()
-        if record.branch and not (removal := worktree.remove(worktree.create(project.root, run.id))):
-            kept.append(f"{record.workspace} on {record.branch}: {removal.why_not}")
+        for tree in worktree.found(project.root):
+            into = (record.branch,) if tree.branch != record.branch else ()
+            out = furniture_of(tree, record.trees)
+            if tree.run == run.id and not (removal := worktree.remove(tree, *into, leaving_out=out)):
+                kept.append(f"{tree.path.relative_to(project.root)} on {tree.branch}: {removal.why_not}")
+        kept += worktree.forget(project.root, run.id)
     except RalphError as error:
         kept.append(f"the snapshots of {run.id}: {error.what}")
     project.remove(run)

@@ -112,7 +112,9 @@ def found(root: Path) -> list[Worktree]:
         lines = dict(line.partition(" ")[::2] for line in record.split("\n"))
         path = Path(lines.get("worktree", ""))
         if path.parent == root / PLACE:
-            trees.append(_worktree(place, root, path, lines.get("branch", "").removeprefix(HEADS)))
+            run, _, name = path.name.partition(".")
+            branch = "" if name == "merge" else f"ralph/{run}/{name.replace('.', '/')}" if name else branch_of(run)
+            trees.append(_worktree(place, root, path, branch))
     return trees
 
 
@@ -161,24 +163,33 @@ def put_back(tree: Worktree, commit: str) -> None:
     git.run("clean", "--quiet", "-d", "--force")
 
 
-def remove(tree: Worktree, into: str = "HEAD") -> Removal:
-    """Remove a worktree and its branch, unless that would lose work: all of it must be in another branch."""
-    main, ref = Git(tree.root), HEADS + tree.branch
-    branch = main.run("for-each-ref", "--format=%(objectname)", ref).text.split() if tree.branch else []
-    tips = list(branch)
+def removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Removal:
+    """Whether a worktree can be removed without losing work: all of it must be in HEAD, or in other branches."""
+    main = Git(tree.root)
+    tips = _tips(main, tree)
+    branch = list(tips)
     if tree.path.exists():
         git = Git(tree.path)
         if not (tree.path / ".git").is_file():
             return Removal(f"{tree.path} is no worktree any more: see what is in it, and delete it by hand")
-        if tree.branch and (dirty := _uncommitted(git)):
+        if tree.branch and (dirty := _uncommitted(git, leaving_out)):
             return Removal(f"{dirty} uncommitted change(s) in {tree.path}")
         if changed := changed_submodules(git):
             return Removal(f"work in the submodule {changed[0]} of {tree.path}")
         tips.append(git.run("rev-parse", "HEAD").text)
-    ahead = int(main.run("rev-list", "--count", *tips, "--not", into).text) if tips and tree.branch else 0
-    if ahead:
-        tip = tree.branch if tips[-1] in branch else tips[-1]
-        return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
+    ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD", *into).text) if tips and tree.branch else 0
+    if not ahead:
+        return Removal()
+    tip = tree.branch if tips[-1] in branch else tips[-1]
+    return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
+
+
+def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Removal:
+    """Remove a worktree and its branch, unless that would lose work."""
+    main, removal = Git(tree.root), removable(tree, *into, leaving_out=leaving_out)
+    if not removal:
+        return removal
+    branch = _tips(main, tree)
     try:
         if tree.path.exists():
             # What is left in it is ignored, was copied into it, or is in the branch.
@@ -188,8 +199,28 @@ def remove(tree: Worktree, into: str = "HEAD") -> Removal:
     except GitError as error:
         return Removal(error.what)
     if branch:
-        main.run("update-ref", "-d", ref, *branch)
-    return Removal()
+        main.run("update-ref", "-d", HEADS + tree.branch, *branch)
+    return removal
+
+
+def forget(root: Path, run: str) -> list[str]:
+    """Delete the refs and branches of a run that is over; branches whose work is not in HEAD stay, and are named."""
+    if not possible(root):
+        return []
+    git, kept = Git(root), []
+    own = (f"refs/ralph/{run}", f"refs/ralph-work/{run}", f"refs/ralph-left/{run}", f"{HEADS}ralph/{run}")
+    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *own).text.splitlines():
+        sha, ref = line.split(" ", 1)
+        if ref.startswith(HEADS) and git.run("rev-list", "--max-count=1", sha, "--not", "HEAD").out:
+            kept.append(f"the branch {ref.removeprefix(HEADS)}: it is not merged")
+        else:
+            git.run("update-ref", "-d", ref, sha)
+    return kept
+
+
+def _tips(main: Git, tree: Worktree) -> list[str]:
+    """Where the branch of a worktree stands, if it has one."""
+    return main.run("for-each-ref", "--format=%(objectname)", HEADS + tree.branch).text.split() if tree.branch else []
 
 
 def _place(root: Path) -> Repository:
@@ -233,8 +264,9 @@ def _made(git: Git, path: Path, branch: str, start: str) -> bool:
     return True
 
 
-def _uncommitted(git: Git) -> int:
+def _uncommitted(git: Git, leaving_out: Sequence[str] = ()) -> int:
     others = [f":(top,exclude,glob)**/{name}" for name in CACHES]
+    others += [f":(top,exclude,literal){path}" for path in leaving_out]
     status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
     return len(git.run(*status, "--", ":/", *others).names)
 

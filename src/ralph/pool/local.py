@@ -203,7 +203,8 @@ class LocalTurns:
             return None, ()
         try:
             data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT)
-            return contracts.validate(contract, data.decode(errors="replace"))
+            if data.strip():
+                return contracts.validate(contract, data.decode(errors="replace"))
         except FileNotFoundError:
             pass
         except (StateError, OSError) as error:

@@ -213,6 +213,11 @@ class Workspaces:
         await asyncio.to_thread(self._lay, tree)
         return tree, replace(self.runner, workspace=tree.workspace)
 
+    async def furnish(self, tree: Worktree, runner: CheckRunner) -> None:
+        """Make a worktree ready in which nothing was run yet."""
+        await asyncio.to_thread(self._lay, tree)
+        await self.set_up(tree, runner, tree.name, "")
+
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
         """Run the set-up commands in a worktree where they were not, or where what they depend on has changed."""
         head = await asyncio.to_thread(lambda: Git(tree.path).run("rev-parse", "HEAD").text)

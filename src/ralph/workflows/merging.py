@@ -4,11 +4,13 @@ Any workflow whose tasks run side by side keeps one: it adds what has passed, do
 each task whether its work is in, or on which branch it was left.
 """
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ralph.core.checks import Check
-from ralph.core.codec import from_plain, to_plain
+from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.errors import StateError
 from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
 from ralph.core.turns import TurnRequest
 from ralph.documents.templates import fill
@@ -110,14 +112,22 @@ class Queue:
         return replace(self, waiting=tuple(new if one is old else one for one in self.waiting))
 
 
-def queue_plain(queue: Queue) -> Any:
-    """The queue as JSON can hold it."""
-    return to_plain(queue)
+def queue_path(run: str) -> str:
+    """The document in which a run keeps its queue."""
+    return f".ralph/runs/{run}/queue.json"
 
 
-def read_queue(data: object, where: str) -> Queue:
+def queue_json(queue: Queue) -> str:
+    """The document."""
+    return dump(to_plain(queue)) + "\n"
+
+
+def read_queue(text: str, where: str) -> Queue:
     """The queue in a document."""
-    return from_plain(Queue, data, where)
+    try:
+        return from_plain(Queue, json.loads(text), where)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"not readable as JSON ({error})", where=where, todo="restore the file") from error
 
 
 def _merge_key(one: Waiting) -> str:

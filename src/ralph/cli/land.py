@@ -1,0 +1,55 @@
+"""`ralph land`: bring the work of a run that is over onto the branch you are on."""
+
+import asyncio
+
+import click
+
+from ralph.cli.console import here, json_option, say_json
+from ralph.cli.engine import refuse_inside_a_turn
+from ralph.core.errors import UsageError
+from ralph.core.outcomes import Outcome
+from ralph.store.runs import Project, RunDir
+from ralph.wiring import land_run
+
+
+@click.command("land")
+@click.argument("run", required=False)
+@json_option
+def command(run: str | None, as_json: bool) -> int:
+    """Bring the work of RUN (the latest that waits for it) onto the branch that you are on.
+
+    Where your branch has moved, both are merged aside first, and the checks of the run must pass on the merged tree.
+    Your branch is only ever moved forward, and only while nothing of yours is uncommitted.
+    """
+    refuse_inside_a_turn()
+    project = here()
+    chosen = project.run(run) if run else _latest(project)
+    landed, verdict = asyncio.run(land_run(project, chosen))
+    failed = [] if verdict is None else [result for result in verdict.results if not result.passed]
+    code = 0 if landed.moved else Outcome.FAILED.exit_code
+    if as_json:
+        say_json(
+            command="land",
+            run=chosen.id,
+            landed=landed.moved,
+            branch=landed.branch,
+            commit=landed.commit,
+            notice=landed.notice,
+            failed=[result.title for result in failed],
+        )
+        return code
+    for result in failed:
+        click.echo(f"FAIL {result.title} ({result.reason})\n{result.output.strip()}\n")
+    click.echo(f"Landed {landed.commit[:10]} on {landed.branch}." if landed.moved else landed.notice)
+    return code
+
+
+def _latest(project: Project) -> RunDir:
+    """The latest run that has succeeded on a branch of its own."""
+    for run in reversed(project.runs()):
+        outcome = run.outcome()
+        if outcome and outcome.succeeded and run.record().branch:
+            return run
+    raise UsageError(
+        "no run here has work to land", where=str(project.root), todo="`ralph queue --all` lists what there is"
+    )
