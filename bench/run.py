@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,prompt,memory
+python bench/run.py --only loop,git,start,prompt,memory,parallel,worktree
 """
 
 import argparse
@@ -50,7 +50,9 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,prompt,memory")
+    options.add_argument("--only", default="loop,git,start,prompt,memory,parallel,worktree")
+    options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
+    options.add_argument("--sleep", type=float, default=30.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
     wanted = given.only.split(",")
     print(f"{'what':<66}{'ours':>12}{'against':>12}{'ratio':>8}{'at most':>9}", flush=True)
@@ -66,6 +68,10 @@ def main() -> None:
             bench_loop(most, git=True, bound=2.0)
     if "memory" in wanted:
         bench_memory(given.runs)
+    if "parallel" in wanted:
+        bench_parallel(given.sleep)
+    if "worktree" in wanted:
+        bench_worktree(given.files)
 
 
 def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:
@@ -163,13 +169,14 @@ def bench_prompt() -> None:
     templates = {name: prompts.load(name, Path("/nonexistent")) for name in NAMES}
     loop = Loop("", (Check("x"),), templates, Fixed("", "", 10, 0.0, None))
     decision = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), 0.0)
-    tokens = len(decision.turns[0].prompt) / 4
+    tokens = len(decision.work[0].prompt) / 4
     row("fixed prompt overhead against 3,200 tokens", f"{tokens:.0f}", "3200", tokens / 3200, 1 / 3)
 
 
 def bench_memory(runs: int) -> None:
     """Memory of one engine process that drives many runs at once, each with an agent at work."""
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
+    os.environ["XDG_STATE_HOME"] = str(place)
     try:
         megabytes = asyncio.run(drive_many(place, runs))
     finally:
@@ -185,7 +192,7 @@ async def drive_many(place: Path, runs: int) -> float:
     from ralph.agents.keeper_client import Keeper
     from ralph.cli.engine import teller_for
     from ralph.cli.view import PlainView
-    from ralph.documents.run_record import AgentSpec, Crew, RunRecord
+    from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
     from ralph.verify.criterion import compile_criterion
     from ralph.wiring import build_kernel
@@ -197,7 +204,10 @@ async def drive_many(place: Path, runs: int) -> float:
         run = own.claim(datetime.now())
         checks = compile_criterion("`test -e done`", 60, root).checks
         agent = Crew((AgentSpec("command", ("sh", "-c", "sleep 20; touch done")),))
-        record = RunRecord(run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False)
+        slots = SlotLimits(machine=runs)
+        record = RunRecord(
+            run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False, slots=slots
+        )
         own.create(run, record)
         keeper = Keeper(run.path)
         view = PlainView(teller_for(own, record, record.limits), record.limits, io.StringIO())
@@ -208,6 +218,79 @@ async def drive_many(place: Path, runs: int) -> float:
 
     await asyncio.gather(*(one(number) for number in range(runs)))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def repository(place: Path, files: int) -> None:
+    """A git repository with that many small files."""
+    for number in range(files):
+        directory = place / f"d{number // 500}"
+        directory.mkdir(exist_ok=True)
+        (directory / f"f{number}.txt").write_text(f"{number}\n" * 20)
+    identity = "-c user.name=b -c user.email=b@localhost"
+    subprocess.run(
+        ["sh", "-c", f"git init -q && git add . && git {identity} commit -qm start"],
+        cwd=place,
+        env=ENVIRONMENT,
+        check=True,
+    )
+
+
+def bench_parallel(seconds: float) -> None:
+    """The time of eight equal tasks on eight slots, each in a worktree, checked and merged, against that of one alone."""
+    import json
+
+    from ralph.core.checks import Check
+    from ralph.core.limits import Limits
+    from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
+    from ralph.store.runs import Project
+    from ralph.wiring import Ground, create_run
+
+    place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
+    ENVIRONMENT["XDG_STATE_HOME"] = str(place / "state")
+    root = place / "repo"
+    root.mkdir()
+    try:
+        repository(root, 100)
+        agent = AgentSpec("command", ("sh", "-c", f"cat > /dev/null; sleep {seconds}; echo x > $RALPH_TASK"))
+        task = json.dumps({f"t{number}": [] for number in range(1, 9)})
+        record = RunRecord(
+            *("", "graph", task, "", (Check("true"),), Crew((agent,)), time.time()),
+            limits=Limits(None, None),
+            slots=SlotLimits(8, machine=8),
+        )
+        run, _ = create_run(Project(root), record, Ground.BRANCH)
+        engine = Path(__file__).parents[1] / "tests" / "parallel" / "engine.py"
+        took = timed([PYTHON, str(engine), str(root), run.id], place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    row("8 equal tasks on 8 slots against one of them", f"{took:.1f} s", f"{seconds:.1f} s", took / seconds, 1 / 0.95)
+
+
+def bench_worktree(files: int) -> None:
+    """Making, saving and removing the worktree of a task, against `git worktree add`, `commit` and `remove`."""
+    from ralph.git import worktree
+
+    place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
+    try:
+        repository(place, files)
+        script = (
+            "git worktree add -q -b b ../{0} && cd ../{0} && echo x > new && git add -A && "
+            "git -c user.name=b -c user.email=b@localhost commit -qm x && cd ../{1} && git worktree remove ../{0} && "
+            "git branch -qD b"
+        )
+        plain = timed(["sh", "-c", script.format(f"{place.name}-plain", place.name)], place)
+        begun = time.perf_counter()
+        tree = worktree.create_for_task(place, "000000-000000", "task/1", "HEAD")
+        made = time.perf_counter() - begun
+        (tree.path / "new").write_text("x")
+        tip = worktree.save(tree, "x")
+        removal = worktree.remove(tree, tip)
+        took = time.perf_counter() - begun
+        assert removal, removal.why_not
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    what = f"a worktree of {files} files, {made:.1f} s to make, against plain git"
+    row(what, f"{took:.2f} s", f"{plain:.2f} s", took / plain, 1.5)
 
 
 if __name__ == "__main__":

@@ -265,6 +265,7 @@ def build_kernel(
     rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
     verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records))
     workspaces = Workspaces(turns, verifier, runner, record)
+    queue = MergeQueue(workspaces, record.base)
     world = World(
         documents,
         workspaces,
@@ -274,9 +275,9 @@ def build_kernel(
         observer,
         snapshots,
         Committer(snapshots, run.id) if snapshots and asked.commit else None,
-        MergeQueue(workspaces, record.base),
+        queue,
         _slots(run, record, root),
-        Lander(root, record) if record.branch else None,
+        Lander(root, record, queue) if record.branch else None,
     )
     limits = granted or ledger.extended_limits(record.limits, time.time())
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from ralph.core.entries import Entry, LimitExtended, Notice, Record, RunStarted, SnapshotTaken, TurnStarted
-from ralph.core.errors import StateError
+from ralph.core.errors import RalphError
 from ralph.core.events import (
     ChecksEnded,
     Do,
@@ -71,7 +71,7 @@ class Kernel(Generic[S]):
                 pass
             await self._end_all(stop)
             await self._land(stop)
-        except StateError:
+        except RalphError:
             await self._under_way.stop_turns("stopped")
             raise
         files = self.world.snapshots.changed_files() if self.world.snapshots else ()

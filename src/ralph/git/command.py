@@ -2,10 +2,12 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +32,9 @@ _KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXE
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write")
+_HALF_MADE = re.compile(rb"failed to read .*worktrees/[^/]+/(?:commondir|gitdir|HEAD)")
+"""What git says where somebody is just making a worktree: it is tried again."""
+_TRIES, _PAUSE = 20, 0.05
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 
 
@@ -84,6 +89,11 @@ class Git:
         options = [word for setting in settings for word in ("-c", setting)]
         with disk(self.cwd):
             output = self._start(["git", *options, *args], stdin, timeout)
+            for _ in range(_TRIES):
+                if not (output.code and _HALF_MADE.search(output.err)):
+                    break
+                time.sleep(_PAUSE)
+                output = self._start(["git", *options, *args], stdin, timeout)
         if output.code not in ok or (output.code and _is_full(output)):
             raise _failure(args[0], self.cwd, output)
         return output

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ralph.git.command import Git, GitError
 from ralph.git.history import HEADS
-from ralph.git.repository import commit_tree
+from ralph.git.repository import commit_tree, identity
 from ralph.git.restoring import deltas
 from ralph.git.worktree import Worktree, tree_of
 
@@ -98,7 +98,7 @@ def taken_back(git: Git, work: str, brought: Brought) -> tuple[str, ...]:
 def _merge(git: Git, commit: str) -> tuple[str, ...]:
     """Merge into the tree without a commit; the files that conflict."""
     try:
-        git.run(*_MERGE, commit)
+        git.adding(**identity(git)).run(*_MERGE, commit)
     except GitError:
         conflicts = git.run("diff", "--name-only", "--diff-filter=U", "-z").names
         if not conflicts:

@@ -1,9 +1,11 @@
 """Linked worktrees that leave the user's own tree alone: one for a whole run, one for each of its tasks, one to merge in."""
 
+import fcntl
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,9 +195,11 @@ def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Remov
     try:
         if tree.path.exists():
             # What is left in it is ignored, was copied into it, or is in the branch.
-            main.run("worktree", "remove", "--force", str(tree.path))
+            with _alone(main):
+                main.run("worktree", "remove", "--force", str(tree.path), timeout=3600)
         else:
-            main.run("worktree", "prune")
+            with _alone(main):
+                main.run("worktree", "prune")
     except GitError as error:
         return Removal(error.what)
     if branch:
@@ -246,7 +250,8 @@ def _made(git: Git, path: Path, branch: str, start: str) -> bool:
     records = git.run("worktree", "list", "--porcelain").text.split("\n\n")
     lines = next((record.split("\n") for record in records if record.startswith(f"worktree {path}\n")), [])
     if lines and (not path.exists() or "locked initializing" in lines):
-        git.run("worktree", "remove", "--force", "--force", str(path))
+        with _alone(git):
+            git.run("worktree", "remove", "--force", "--force", str(path))
         lines = []
     elif path.exists() and not (lines and (path / ".git").exists()):
         todo = f"`git worktree repair {path}` if the project was moved, else move that directory away"
@@ -259,9 +264,23 @@ def _made(git: Git, path: Path, branch: str, start: str) -> bool:
         what = (str(path), branch)
     else:
         what = ("--no-track", "-b", branch, str(path), start)
-    git.adding(*_QUICK).run("worktree", "add", "--quiet", *what, timeout=3600)
-    fill_submodules(git, Git(path))
+    # Locked until its files are there: of what a kill leaves, it is known that nobody has worked in it.
+    with _alone(git):
+        git.run("worktree", "add", "--quiet", "--no-checkout", "--lock", "--reason", "initializing", *what)
+    own = Git(path)
+    own.adding(*_QUICK).run("reset", "--quiet", "--hard", timeout=3600)
+    fill_submodules(git, own)
+    git.run("worktree", "unlock", str(path))
     return True
+
+
+@contextmanager
+def _alone(git: Git) -> Iterator[None]:
+    """Git stumbles over worktrees that are half made or half gone: one is made or removed at a time, by all runs."""
+    common = Path(git.run("rev-parse", "--path-format=absolute", "--git-common-dir").text)
+    with disk(common), (common / "ralph-worktrees.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _uncommitted(git: Git, leaving_out: Sequence[str] = ()) -> int:

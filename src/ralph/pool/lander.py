@@ -10,6 +10,7 @@ from ralph.git import landing, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.git.merging import tip
+from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.workspaces import furniture_of
 from ralph.store import locks
 
@@ -20,9 +21,11 @@ class Lander:
 
     root: Path
     record: RunRecord
+    queue: MergeQueue
 
     async def land(self, *, succeeded: bool) -> Landed | None:
         """Land what is on the branch of the run as the user wants it; what did not succeed stays there."""
+        await self.queue.finish()
         return await asyncio.to_thread(self._land, succeeded)
 
     def _land(self, succeeded: bool) -> Landed | None:

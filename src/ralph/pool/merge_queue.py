@@ -5,7 +5,8 @@ done the first time: the branch of the run moves in one step, and only to a tree
 """
 
 import asyncio
-from dataclasses import dataclass, replace
+import contextlib
+from dataclasses import dataclass, field, replace
 
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
@@ -13,7 +14,6 @@ from ralph.core.events import Merge, Merged, MergeEnd
 from ralph.git import merging
 from ralph.git.command import Git
 from ralph.git.merging import Candidate
-from ralph.git.worktree import Removal
 from ralph.pool.workspaces import SetupError, Site, Workspaces
 
 TASK = "Ralph-Task"
@@ -29,19 +29,26 @@ class MergeQueue:
     """The commit that the branch of the run began at."""
     _set_up: str = ""
     """The commit on which the scratch worktree was last set up."""
+    _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
     async def merge(self, decision: Merge) -> Merged:
-        """Merge a workspace, once; what is merged needs its worktree no more."""
+        """Merge a workspace, once; what is merged needs its worktree no more, and nobody waits until that is gone."""
         if not self.workspaces.apart:
             return await self._in_place(decision)
         merged = await self._found(decision) or await self._merged(decision)
-        if not merged.is_in:
-            return merged
-        try:
-            removal = await asyncio.to_thread(self.workspaces.close, decision.workspace)
-        except RalphError as error:
-            removal = Removal(error.what)
-        return merged if removal else replace(merged, notice=f"its worktree stays: {removal.why_not}")
+        if merged.is_in:
+            self._closing.append(asyncio.create_task(self._close(decision.workspace)))
+        return merged
+
+    async def finish(self) -> None:
+        """Wait until the worktrees of what was merged are gone."""
+        await asyncio.gather(*self._closing)
+        self._closing.clear()
+
+    async def _close(self, workspace: str) -> None:
+        """Remove a worktree; one that cannot be removed stays, and `ralph worktrees` says why."""
+        with contextlib.suppress(RalphError):
+            await asyncio.to_thread(self.workspaces.close, workspace)
 
     async def _in_place(self, decision: Merge) -> Merged:
         """Where all work in one tree, it is merged already; the checks have to pass all the same."""

@@ -58,7 +58,7 @@ class Table:
 
 def machine_slots() -> int:
     """How many turns run at once on this machine where nobody says otherwise: agents mostly wait for their models."""
-    return max(4, 2 * (os.cpu_count() or 1))
+    return max(8, 2 * (os.cpu_count() or 1))
 
 
 def usual_place() -> Path:

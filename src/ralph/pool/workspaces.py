@@ -93,6 +93,7 @@ class Workspaces:
     _sites: dict[str, Site] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
     _own_ready: bool = False
+    _scratch: Worktree | None = None
 
     @property
     def root(self) -> Path:
@@ -209,9 +210,10 @@ class Workspaces:
 
     async def scratch(self, onto: str) -> tuple[Worktree, CheckRunner]:
         """The worktree in which merges are tried, made where it is not yet, and who runs checks in it."""
-        tree = await asyncio.to_thread(worktree.create_scratch, self.root, self.record.id, onto)
-        await asyncio.to_thread(self._lay, tree)
-        return tree, replace(self.runner, workspace=tree.workspace)
+        if self._scratch is None:
+            self._scratch = await asyncio.to_thread(worktree.create_scratch, self.root, self.record.id, onto)
+            await asyncio.to_thread(self._lay, self._scratch)
+        return self._scratch, replace(self.runner, workspace=self._scratch.workspace)
 
     async def furnish(self, tree: Worktree, runner: CheckRunner) -> None:
         """Make a worktree ready in which nothing was run yet."""
