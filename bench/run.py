@@ -52,7 +52,7 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
     options.add_argument("--only", default="loop,git,start,prompt,memory,parallel,worktree")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
-    options.add_argument("--sleep", type=float, default=30.0, help="seconds that each of the tasks side by side takes")
+    options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
     wanted = given.only.split(",")
     print(f"{'what':<66}{'ours':>12}{'against':>12}{'ratio':>8}{'at most':>9}", flush=True)

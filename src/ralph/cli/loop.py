@@ -13,6 +13,7 @@ from ralph.agents import registry
 from ralph.cli.console import here, json_option, positive
 from ralph.cli.crew import ask_consent, crew_for, with_options
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
@@ -27,7 +28,7 @@ from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
-from ralph.wiring import create_run
+from ralph.wiring import Ground, create_run
 from ralph.workflows.loop.kinds import TaskType, guess, too_few
 from ralph.workflows.loop.state import OnStuck
 
@@ -69,6 +70,7 @@ from ralph.workflows.loop.state import OnStuck
 @click.option(
     "--no-sub-agents", is_flag=True, help="Keep the agent from starting agents of its own, where it can be kept."
 )
+@click.option("--agent-acp", help="Any agent that speaks the Agent Client Protocol, by its command: 'opencode acp'.")
 @click.option("--agent-command", help="Any program as the agent: prompt on stdin, working in this directory.")
 @click.option("--scenario", help="The scenario file of the scripted agent.")
 @click.option("--max-iterations", type=int, help="Iterations at most (10).")
@@ -82,6 +84,11 @@ from ralph.workflows.loop.state import OnStuck
 @click.option("--allow", multiple=True, metavar="RULE", help="Lift a rule of the guards; needs --because.")
 @click.option("--because", help="Why the rules are lifted; it is journaled.")
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own, on the branch ralph/<run>/run.")
+@click.option(
+    "--land",
+    type=click.Choice(["ff", "branch", "push"]),
+    help="With --worktree, on success: fast-forward your branch, leave the work on its own (branch), or push that.",
+)
 @click.option("--no-snapshots", is_flag=True, help="Do not record the tree (no `ralph diff`, no `ralph undo`).")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background, whatever happens to this terminal.")
 @click.option("--dry-run", is_flag=True, help="Show prompt, checks, settings and the worst case; start nothing.")
@@ -102,6 +109,7 @@ def command(
     model: str,
     agent_args: tuple[str, ...],
     no_sub_agents: bool,
+    agent_acp: str | None,
     agent_command: str | None,
     scenario: str | None,
     max_iterations: int | None,
@@ -115,6 +123,7 @@ def command(
     allow: tuple[str, ...],
     because: str | None,
     worktree: bool,
+    land: str | None,
     no_snapshots: bool,
     detached: bool,
     dry_run: bool,
@@ -132,7 +141,7 @@ def command(
     task = sys.stdin.read() if task == "-" else task
     _refuse_blank(task)
     asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
-    crew = crew_for(project, config, agents, agent_command, scenario)
+    crew = crew_for(project, config, agents, agent_command, scenario, agent_acp)
     crew = with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
     limits = Limits(
         positive("--max-iterations", max_iterations, config.limits.iterations),
@@ -162,34 +171,34 @@ def command(
         inputs=input_hashes(asked.checks, project.root),
     )
     snapshots = config.snapshots and not no_snapshots
+    if land and not worktree:
+        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     _refuse_unworkable(project, loop, snapshots=snapshots, in_worktree=worktree)
-
-    def record(run: str, workspace: str, branch: str) -> RunRecord:
-        return RunRecord(
-            id=run,
-            workflow="loop",
-            task=task,
-            criterion=asked.text,
-            checks=asked.checks,
-            crew=crew,
-            created_at=time.time(),
-            workspace=workspace,
-            branch=branch,
-            limits=limits,
-            turn_limits=turn_limits,
-            snapshots=snapshots,
-            allowed=_allowed(allow, because),
-            push=config.push,
-            most_steps=config.max_steps,
-            prices=config.prices,
-            loop=loop,
-        )
-
+    record = RunRecord(
+        id="000000-000000",
+        workflow="loop",
+        task=task,
+        criterion=asked.text,
+        checks=asked.checks,
+        crew=crew,
+        created_at=time.time(),
+        limits=limits,
+        turn_limits=turn_limits,
+        snapshots=snapshots,
+        allowed=_allowed(allow, because),
+        push=config.push,
+        most_steps=config.max_steps,
+        prices=config.prices,
+        land=land or config.land or "branch",
+        slots=slot_limits(config.slots),
+        trees=tree_settings(config.workspace),
+        loop=loop,
+    )
     if dry_run:
-        return show_plan(project, record("000000-000000", ".", ""), asked.notes, as_json=as_json)
+        return show_plan(project, record, asked.notes, as_json=as_json)
     ask_consent(project, config, crew, yes=yes)
-    run, notices = create_run(project, record, in_worktree=worktree)
-    notices = (*notices, *asked.notes, *_notices(project, limits, record(run.id, ".", "")))
+    run, notices = create_run(project, record, Ground.WORKTREE if worktree else Ground.HERE)
+    notices = (*notices, *asked.notes, *_notices(project, limits, record))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
     except RalphError:

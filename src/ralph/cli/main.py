@@ -26,9 +26,15 @@ COMMANDS = {
     "restore": ("ralph.cli.restore", "Bring the files back as an iteration left them, the best one for example."),
     "reflect": ("ralph.cli.reflect", "Show what loops learned, or the patterns in it."),
     "doctor": ("ralph.cli.doctor", "Check this machine and this project."),
+    "queue": ("ralph.cli.queue", "Show what waits to be merged, and what could not be."),
+    "land": ("ralph.cli.land", "Bring the work of a run onto your branch, with its checks."),
+    "worktrees": ("ralph.cli.worktrees", "List the worktrees of runs, and remove those that are merged."),
     "clean": ("ralph.cli.clean", "Remove old runs."),
+    "acp-bridge": ("ralph.cli.acp_bridge", "Have one turn with an agent that speaks the Agent Client Protocol."),
 }
 """Every subcommand: the module that has it as `command`, and its line in the help."""
+INTERNAL = ("acp-bridge",)
+"""Those that programs call, not people: the list in the help leaves them out."""
 
 
 class LazyGroup(click.Group):
@@ -49,7 +55,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for `--help`, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items() if name not in INTERNAL])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -3,7 +3,8 @@
 import difflib
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -21,7 +22,11 @@ class _Section(BaseModel):
 class AgentSettings(_Section):
     """One agent, and how it is started."""
 
-    agent: str | None = Field(default=None, description="its name: `claude`, `codex`, `gemini`")
+    agent: str | None = Field(default=None, description="its name, e.g. `claude`; docs/agents.md has all")
+    acp: str = Field(
+        default="",
+        description="instead of a name: the command of any agent that speaks the Agent Client Protocol, `opencode acp`",
+    )
     model: str = Field(default="", description="the model that it uses, by the name that it gives it")
     args: tuple[str, ...] = Field(default=(), description="further arguments for its program")
     env: dict[str, str] = Field(default={}, description="further variables for its environment; no secrets")
@@ -29,6 +34,13 @@ class AgentSettings(_Section):
     without_tools: tuple[str, ...] = Field(
         default=(), description="tools that it may not use, by its own names; `sub-agents` where it can start others"
     )
+
+    @model_validator(mode="after")
+    def _one_agent(self) -> "AgentSettings":
+        if self.acp and (self.agent or self.program):
+            other = "agent" if self.agent else "program"
+            raise PydanticCustomError("exclusive", "`acp` and `{other}` exclude each other", {"other": other})
+        return self
 
 
 class EscalationSettings(AgentSettings):
@@ -66,6 +78,40 @@ class LoopSettings(_Section):
     recall: bool = Field(default=True, description="whether prompts tell what loops before this one learned")
 
 
+class WorkspaceSettings(_Section):
+    """How worktrees are furnished."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    setup: tuple[str, ...] = Field(default=(), description="commands that make a new worktree ready, e.g. `npm ci`")
+    copy_files: tuple[str, ...] = Field(
+        default=(), alias="copy", description="untracked files that are copied into it, e.g. `.env`"
+    )
+    share: tuple[str, ...] = Field(
+        default=(), description="untracked directories of the main tree that it is linked to, e.g. caches"
+    )
+    disk_gib: float | None = Field(default=None, gt=0, description="GiB that all worktrees may take up together")
+    setup_minutes: float = Field(default=30, gt=0, description="minutes after which a set-up command is ended")
+
+    @field_validator("copy_files", "share")
+    @classmethod
+    def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not name.strip() or name.startswith(("/", "~")) or ".." in name.split("/"):
+                raise PydanticCustomError("outside", "{name} is no path inside the project", {"name": repr(name)})
+        return value
+
+
+class SlotSettings(_Section):
+    """How many turns run at once."""
+
+    run: int = Field(default=3, ge=1, description="turns of one run")
+    machine: int | None = Field(
+        default=None, ge=1, description="turns of all your runs on this machine; by default 8, or two for each processor"
+    )
+    agents: dict[str, int] = Field(default={}, description="turns of an agent in all runs, by its name")
+
+
 class RetentionSettings(_Section):
     """What `ralph clean` keeps."""
 
@@ -76,7 +122,10 @@ class RetentionSettings(_Section):
 class Config(_Section):
     """All settings."""
 
-    agent: str | None = Field(default=None, description="the agent that does the turns")
+    agent: AgentSettings | None = Field(
+        default=None,
+        description="the agent that does the turns: its name, or `{acp: COMMAND}`, `{agent: NAME, model: ...}`",
+    )
     agents: tuple[AgentSettings, ...] = Field(
         default=(), description="several, in the order of preference: the next one takes over while one is limited"
     )
@@ -102,7 +151,19 @@ class Config(_Section):
     permissions: Literal["ask", "full-auto"] = Field(
         default="ask", description="`full-auto` says that agents may act here without being asked about"
     )
+    workspace: WorkspaceSettings = WorkspaceSettings()
+    slots: SlotSettings = SlotSettings()
+    land: Literal["ff", "branch", "push"] | None = Field(
+        default=None,
+        description="where the work of a branch of its own goes on success: `ff` onto yours, `push`, or it stays (`branch`)",
+    )
     retention: RetentionSettings = RetentionSettings()
+
+    @field_validator("agent", mode="before")
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        """A name alone stands for the agent of that name."""
+        return {"agent": value} if isinstance(value, str) else value
 
     @field_validator("agents", mode="before")
     @classmethod
@@ -160,7 +221,7 @@ def _known(path: list[str]) -> list[str]:
     model: Any = Config
     for part in path:
         model = _section(model.model_fields[part].annotation) if part in model.model_fields else model
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _section(kind: Any) -> Any:

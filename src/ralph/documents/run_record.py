@@ -17,7 +17,7 @@ class AgentSpec:
     """Which agent does the turns, and how it is started."""
 
     kind: str
-    """The name of an agent that Ralph knows, `scripted`, or `command` for any program."""
+    """The name of an agent that Ralph knows, `scripted`, `acp`, or `command` for any program."""
     command: tuple[str, ...] = ()
     """The words of any program; of a known agent its program alone, where it is not the usual one."""
     scenario: str = ""
@@ -32,7 +32,7 @@ class AgentSpec:
     @property
     def label(self) -> str:
         """What people are told, and what it is known by in the journal."""
-        name = " ".join(self.command) if self.kind == "command" else self.kind
+        name = " ".join(self.command) if self.kind in ("command", "acp") else self.kind
         return f"{name} ({self.model})" if self.model else name
 
 
@@ -62,6 +62,33 @@ class TurnLimits:
     wall: float = 3600.0
     idle: float = 900.0
     grace: float = 5.0
+
+
+@dataclass(frozen=True)
+class SlotLimits:
+    """How many turns may run at once."""
+
+    run: int = 3
+    """Of this run."""
+    machine: int | None = None
+    """Of all runs of this user on the machine; None where the machine decides."""
+    agents: Mapping[str, int] = field(default_factory=dict)
+    """Of an agent, by its name, in all runs."""
+
+
+@dataclass(frozen=True)
+class TreeSettings:
+    """How the worktrees of tasks are furnished."""
+
+    setup: tuple[str, ...] = ()
+    """Commands that make a new worktree ready to work in."""
+    copy: tuple[str, ...] = ()
+    """Untracked files that are copied into it."""
+    share: tuple[str, ...] = ()
+    """Untracked directories of the main tree that it has links to, such as caches."""
+    most_bytes: int | None = None
+    """What all worktrees of the project may take up."""
+    setup_seconds: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -98,7 +125,7 @@ class RunRecord:
     workspace: str = "."
     """The directory in which turns act, relative to the root."""
     branch: str = ""
-    """The branch of its own worktree, where it has one."""
+    """The branch on which its work comes together, where it has one of its own."""
     limits: Limits = field(default_factory=Limits)
     turn_limits: TurnLimits = field(default_factory=TurnLimits)
     snapshots: bool = True
@@ -110,6 +137,14 @@ class RunRecord:
     """How often an agent may ask its model in one turn, where it can be limited."""
     prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """US dollars for a million tokens by model (in, cached, out), where the user knows better."""
+    land: str = "branch"
+    """Where the work of its branch goes on success: `ff` onto the user's branch, `push`, or it stays on its `branch`."""
+    base: str = ""
+    """The commit that its branch began at."""
+    onto: str = ""
+    """The full name of the branch that the user was on; empty where they were on none."""
+    slots: SlotLimits = field(default_factory=SlotLimits)
+    trees: TreeSettings = field(default_factory=TreeSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
     schema: int = SCHEMA
 

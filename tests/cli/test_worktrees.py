@@ -1,0 +1,192 @@
+"""Several runs in one repository: worktrees, landing, the queue, and what is done with them from the command line."""
+
+from pathlib import Path
+
+import pytest
+from test_loop import NEVER_DONE, SUCCEEDS, Project, project  # noqa: F401 - the fixture
+
+MAKES = "cat > /dev/null; echo {0} > {0}.txt"
+
+
+def make(project: Project, name: str, *args: str) -> str:  # noqa: F811
+    """A loop in a worktree that makes a file; its run."""
+    before = set(project.runs)
+    done = project.work(MAKES.format(name), "--worktree", *args, until=f"`test -f {name}.txt`")
+    assert done.code == 0, done.said
+    [run] = set(project.runs) - before
+    return run.name
+
+
+def head(project: Project) -> str:  # noqa: F811
+    return project.git("rev-parse", "HEAD").strip()
+
+
+class TestLanding:
+    def test_by_default_the_work_stays_on_its_branch_and_nothing_of_yours_moves(self, project: Project) -> None:  # noqa: F811
+        before = head(project)
+        done = project.work(MAKES.format("a"), "--worktree", until="`test -f a.txt`")
+        branch = f"ralph/{project.run.name}/run"
+        assert f"merge it with: git merge {branch}" in done.out
+        assert (head(project), (project.root / "a.txt").exists()) == (before, False)
+        assert project.git("show", f"{branch}:a.txt") == "a\n"
+
+    def test_ff_moves_your_branch_and_your_tree(self, project: Project) -> None:  # noqa: F811
+        done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
+        assert "Work:   on main" in done.out, done.said
+        assert (project.root / "done.txt").read_text() == "done\n"
+        assert project.git("status", "--porcelain") == ""
+        [landed] = project.journal("work.landed")
+        assert (landed["moved"], landed["branch"]) == (True, "main")
+
+    def test_what_is_uncommitted_keeps_it_on_the_branch_with_the_command_to_type(self, project: Project) -> None:  # noqa: F811
+        (project.root / "README").write_text("in the middle of something\n")
+        before = head(project)
+        done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
+        assert done.code == 0
+        assert f"`git merge ralph/{project.run.name}/run`" in done.out
+        assert "1 file(s) in your tree have uncommitted changes" in done.out
+        assert (head(project), (project.root / "README").read_text()) == (before, "in the middle of something\n")
+
+    def test_a_run_that_failed_is_never_landed(self, project: Project) -> None:  # noqa: F811
+        before = head(project)
+        done = project.play(NEVER_DONE, "--worktree", "--land", "ff", "--max-iterations", "1")
+        assert (done.code, head(project)) == (3, before)
+        refused = project.ralph("land", project.run.name)
+        assert refused.code == 2
+        assert "has not succeeded" in refused.err and f"git merge ralph/{project.run.name}/run" in refused.err
+
+    def test_push_sends_the_branch_and_moves_nothing(self, project: Project) -> None:  # noqa: F811
+        remote = project.home / "remote.git"
+        project.git("init", "-q", "--bare", str(remote))
+        project.git("remote", "add", "origin", str(remote))
+        before = head(project)
+        done = project.play(SUCCEEDS, "--worktree", "--land", "push")
+        assert f"on origin/ralph/{project.run.name}/run" in done.out, done.said
+        assert head(project) == before
+        assert "refs/heads/ralph/" in project.git("ls-remote", str(remote))
+
+    def test_push_without_a_remote_says_so(self, project: Project) -> None:  # noqa: F811
+        done = project.play(SUCCEEDS, "--worktree", "--land", "push")
+        assert (done.code, "no remote repository" in done.out) == (0, True), done.said
+
+    def test_land_needs_a_worktree(self, project: Project) -> None:  # noqa: F811
+        done = project.play(SUCCEEDS, "--land", "ff")
+        assert (done.code, "--worktree" in done.err) == (2, True)
+
+
+class TestLandAfterwards:
+    def test_a_branch_that_moved_is_merged_with_the_checks_of_the_run(self, project: Project) -> None:  # noqa: F811
+        first, second = make(project, "a"), make(project, "b", "--land", "branch")
+        assert project.ralph("land", first).code == 0
+        done = project.ralph("land", second)
+        assert done.code == 0, done.said
+        assert {"a.txt", "b.txt"} <= {path.name for path in project.root.iterdir()}
+        assert project.git("log", "-1", "--format=%s").strip() == f"Merge ralph/{second}/run"
+        assert project.ralph("queue").out == "Nothing waits to be merged.\n"
+        rows = project.ralph("queue", "--all", "--json").json["queue"]
+        assert [row["state"] for row in rows] == ["landed", "landed"]
+
+    def test_a_conflict_is_named_and_changes_nothing(self, project: Project) -> None:  # noqa: F811
+        run = make(project, "a")
+        (project.root / "a.txt").symlink_to("/nowhere")
+        project.git("add", "a.txt")
+        project.git("commit", "-q", "-m", "the same name")
+        before = head(project)
+        done = project.ralph("land", run)
+        assert (done.code, head(project)) == (9, before), done.said
+        assert "conflicts with your branch in a.txt" in done.err
+
+    def test_a_red_merge_shows_the_check_and_changes_nothing(self, project: Project) -> None:  # noqa: F811
+        script = "cat > /dev/null; echo 1 > one.txt"
+        done = project.work(script, "--worktree", until="`test -f one.txt && test ! -f two.txt`")
+        assert done.code == 0, done.said
+        (project.root / "two.txt").write_text("2\n")
+        project.git("add", "two.txt")
+        project.git("commit", "-q", "-m", "two")
+        before = head(project)
+        landed = project.ralph("land")
+        assert (landed.code, head(project)) == (9, before)
+        assert "FAIL" in landed.out and "do not pass on the merged tree" in landed.out
+        assert project.git("status", "--porcelain") == ""
+        assert not list((project.root / ".ralph" / "worktrees").glob("*.merge"))
+
+    def test_nothing_to_land(self, project: Project) -> None:  # noqa: F811
+        done = project.ralph("land")
+        assert (done.code, "no run here has work to land" in done.err) == (2, True)
+        assert project.play(SUCCEEDS).code == 0
+        done = project.ralph("land", project.run.name)
+        assert (done.code, "worked in your own tree" in done.err) == (2, True)
+
+
+class TestFurniture:
+    def test_copies_links_and_set_up_commands(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text(
+            "workspace:\n  setup: [echo ready > .ready]\n  copy: [.env, conf/local.ini]\n  share: [cache]\n"
+        )
+        (project.root / ".env").write_text("KEY=1\n")
+        (project.root / "conf").mkdir()
+        (project.root / "conf" / "local.ini").write_text("x\n")
+        (project.root / ".git" / "info" / "exclude").write_text(".ready\n")
+        script = "cat > /dev/null; cat .env conf/local.ini .ready > done.txt; echo hit > cache/entry"
+        done = project.work(script, "--worktree")
+        assert done.code == 0, done.said
+        branch = f"ralph/{project.run.name}/run"
+        assert project.git("show", f"{branch}:done.txt") == "KEY=1\nx\nready\n"
+        assert (project.root / "cache" / "entry").read_text() == "hit\n"
+        assert project.git("ls-tree", "-r", "--name-only", branch).split() == ["README", "done.txt"]
+
+    @pytest.mark.parametrize("name", ["/etc/passwd", "../secret", ""])
+    def test_only_what_is_in_the_project(self, project: Project, name: str) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text(f"workspace:\n  copy: ['{name}']\n")
+        done = project.play(SUCCEEDS, "--worktree")
+        assert (done.code, "workspace.copy" in done.err) == (2, True), done.said
+
+    def test_what_git_tracks_is_no_furniture(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text("workspace:\n  copy: [README]\n")
+        done = project.play(SUCCEEDS, "--worktree")
+        assert (done.code, "README is tracked by git" in done.err) == (2, True)
+        assert project.runs == []
+
+    def test_a_set_up_that_fails_ends_the_run_before_an_agent_is_paid(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text("workspace:\n  setup: ['echo no network >&2; exit 7']\n")
+        done = project.play(SUCCEEDS, "--worktree")
+        assert done.code == 9, done.said
+        assert "exit code 7" in done.err and "no network" in done.err
+        assert project.journal("turn.started") == []
+
+
+class TestWorktrees:
+    def test_list_and_prune(self, project: Project) -> None:  # noqa: F811
+        merged, kept = make(project, "a", "--land", "ff"), make(project, "b")
+        rows = {row["run"]: row for row in project.ralph("worktrees", "--json").json["worktrees"]}
+        assert (rows[merged]["state"], rows[kept]["state"]) == ("merged", "kept")
+        done = project.ralph("worktrees", "--prune")
+        assert f"git merge ralph/{kept}/run" in done.out
+        left = [path.name for path in (project.root / ".ralph" / "worktrees").iterdir()]
+        assert left == [kept]
+        assert project.git("branch", "--list", f"ralph/{merged}/*") == ""
+        assert (project.root / ".ralph" / "worktrees" / kept / "b.txt").exists()
+
+    def test_what_is_not_committed_is_kept(self, project: Project) -> None:  # noqa: F811
+        run = make(project, "a", "--land", "ff")
+        tree = project.root / ".ralph" / "worktrees" / run
+        (tree / "notes").write_text("mine\n")
+        done = project.ralph("worktrees", "--prune")
+        assert "1 uncommitted change(s)" in done.out
+        assert (tree / "notes").exists()
+
+    def test_clean_takes_worktrees_and_refs_along_and_names_what_stays(self, project: Project) -> None:  # noqa: F811
+        merged, kept = make(project, "a", "--land", "ff"), make(project, "b")
+        assert project.ralph("worktrees", "--prune").code == 0
+        done = project.ralph("clean", merged)
+        assert (done.code, "Kept" in done.out) == (0, False), done.said
+        done = project.ralph("clean", kept)
+        assert f"ralph/{kept}/run" in done.out
+        refs = project.git("for-each-ref", "--format=%(refname)").split()
+        assert refs == ["refs/heads/main", f"refs/heads/ralph/{kept}/run"]
+
+
+def test_the_queue_of_a_project_without_runs(project: Project) -> None:  # noqa: F811
+    assert project.ralph("queue").out == "Nothing waits to be merged.\n"
+    assert "No worktrees" in project.ralph("worktrees").out
+    assert not Path(project.root / ".ralph" / "worktrees").exists()
