@@ -55,7 +55,9 @@ class TurnRequest:
     brings_in: bool = False
     """Whether what others have merged is brought into the workspace first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
-    """Files to lay into the inbox, by name."""
+    """Files to lay into the inbox, by name; a name may have directories in it."""
+    hands_over: tuple[str, ...] = ()
+    """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
 
 
 CHECKED = "the checks before any turn"
@@ -109,6 +111,8 @@ class TurnResult:
     denied: tuple[str, ...] = ()
     """What the agent was not allowed to do."""
     change: Change | None = None
+    papers: Mapping[str, str] = field(default_factory=dict)
+    """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
 
     @property
     def seconds(self) -> float:
@@ -133,3 +137,5 @@ class Turn:
     """The conversation to go on with, where the agent can."""
     before: Usage = field(default_factory=Usage)
     """What that conversation has used already."""
+    mends: int = 0
+    """The turn whose answer it has to mend; 0 where it is none."""

@@ -1,7 +1,7 @@
 """Contracts: the form in which a role must answer in `result.json`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -50,6 +50,16 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
     except (ValueError, RecursionError) as error:
         return None, (f"result.json is not valid JSON: {error}",)
     return {key: _clean(value) for key, value in answer.items()}, ()
+
+
+FAULTS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[str, ...]]] = {}
+"""What else must hold of an answer and of the documents handed over with it, by contract."""
+
+
+def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
+    """What is wrong with an answer of the right form, or with the documents that go with it."""
+    look = FAULTS.get(contract)
+    return look(answer, papers) if look else ()
 
 
 def _clean(value: Any) -> Any:

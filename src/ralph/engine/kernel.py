@@ -240,11 +240,11 @@ class Kernel(Generic[S]):
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
         if isinstance(event, TurnEnded) and unsettled(event):
-            self._journal(event)
+            self._journal(_slim(event))
             return
         now = self.world.clock.now()
         changes = self.workflow.accept(self.state, event, now)
-        entry = replace(event, content="") if isinstance(event, DocumentEdited) else event
+        entry = _slim(event)
         record = self.world.store.commit(now, entry, changes.documents, changes.aside)
         self.state = changes.state
         self._note(record)
@@ -255,6 +255,17 @@ class Kernel(Generic[S]):
     def _note(self, record: Record) -> None:
         self.ledger.apply(record)
         self.world.observer.recorded(record)
+
+
+def _slim(event: Event) -> Event:
+    """An event as it is journaled: without whole documents, which are kept elsewhere."""
+    match event:
+        case DocumentEdited():
+            return replace(event, content="")
+        case TurnEnded() if event.result.papers:
+            return replace(event, result=replace(event.result, papers={}))
+        case _:
+            return event
 
 
 _ACTIONS = {

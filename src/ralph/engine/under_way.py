@@ -181,11 +181,22 @@ class UnderWay:
     def _open(self, request: TurnRequest, pending: Pending) -> Turn:
         """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
         errors = pending.broken.result.answer_errors if pending.broken else ()
+        mends = pending.broken.turn if pending.broken else 0
         if pending.open:
             last = pending.last.result.session if pending.last else ""
             before = pending.used.get(last, Usage())
             return self._enter(
-                Turn(pending.open.turn, pending.open.attempt, request, None, errors, pending.open.agent, "", before)
+                Turn(
+                    pending.open.turn,
+                    pending.open.attempt,
+                    request,
+                    None,
+                    errors,
+                    pending.open.agent,
+                    "",
+                    before,
+                    mends,
+                )
             )
         ledger, agent = self.ledger, self._pick(request, pending)
         session = session_of(pending) if pending.agent == agent else ""
@@ -204,7 +215,7 @@ class UnderWay:
             )
         )
         before = pending.used.get(session, Usage())
-        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before))
+        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before, mends))
 
     def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())

@@ -36,6 +36,7 @@ class Desk:
             self.inbox.mkdir()
             self.outbox.mkdir()
             for name, text in papers.items():
+                (self.inbox / name).parent.mkdir(parents=True, exist_ok=True)
                 (self.inbox / name).write_bytes(to_bytes(text))
         self._papers, self._seen = papers, _look(self.inbox)
 

@@ -9,7 +9,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.git import landing, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
-from ralph.git.merging import tip
+from ralph.git.merging import put_right, tip
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.workspaces import furniture_of
 from ralph.store import locks
@@ -32,12 +32,16 @@ class Lander:
         record, git = self.record, Git(self.root)
         if record.workspace != ".":
             tree = worktree.create(self.root, record.id)
-            worktree.save(tree, f"ralph: {record.task}", leaving_out=furniture_of(tree, record.trees))
+            out = furniture_of(tree, record.trees)
+            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, base=record.base)
+        else:
+            put_right(git, record.branch)
         commit = tip(git, record.branch)
+        lands = succeeded and record.land != "branch" and bool(record.onto)
         base = git.run("rev-parse", "-q", "--verify", record.onto or "HEAD", ok=(0, 1)).text
-        if base and contains(git, base, commit):
+        if commit == record.base or (not lands and base and contains(git, base, commit)):
             return None
-        if not succeeded or record.land == "branch" or not record.onto:
+        if not lands:
             return landing.stays(commit, record.branch)
         if record.land == "push":
             return landing.push(self.root, record.branch, commit, record.onto)

@@ -35,19 +35,26 @@ class MergeQueue:
         """Merge a workspace, once; what is merged needs its worktree no more, and nobody waits until that is gone."""
         if not self.workspaces.apart:
             return await self._in_place(decision)
+        kept = await asyncio.to_thread(merging.put_right, self._git, self.workspaces.record.branch)
         merged = await self._found(decision) or await self._merged(decision)
+        if kept:
+            told = f"somebody else moved the branch of the run: it was put right, and what was on it is {kept}"
+            merged = replace(merged, notice="; ".join(filter(None, (merged.notice, told))))
         if merged.is_in:
             self._closing.append(asyncio.create_task(self._close(decision.workspace)))
         return merged
 
     async def finish(self) -> None:
-        """Wait until the worktrees of what was merged are gone."""
+        """Wait until the worktrees of what was merged are gone, also where an earlier engine did not live to see it."""
         await asyncio.gather(*self._closing)
         self._closing.clear()
+        for name in self.workspaces.names() if self.workspaces.apart else ():
+            if await self._commit_of(name):
+                await self._close(name)
 
     async def _close(self, workspace: str) -> None:
         """Remove a worktree; one that cannot be removed stays, and `ralph worktrees` says why."""
-        with contextlib.suppress(RalphError):
+        with contextlib.suppress(RalphError, OSError):
             await asyncio.to_thread(self.workspaces.close, workspace)
 
     async def _in_place(self, decision: Merge) -> Merged:
@@ -60,22 +67,31 @@ class MergeQueue:
 
     async def _found(self, decision: Merge) -> Merged | None:
         """The merge that an earlier engine made and did not live to tell of."""
-        git, run = self._git, self.workspaces.record
-        mark = f"{TASK}: {decision.workspace}"
-        commit = await asyncio.to_thread(merging.merge_of, git, run.branch, self.base, mark)
-        branch = f"ralph/{run.id}/{decision.workspace}"
+        commit = await self._commit_of(decision.workspace)
+        branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
         return Merged(decision.key, decision.workspace, MergeEnd.MERGED, branch, commit) if commit else None
 
+    async def _commit_of(self, workspace: str) -> str:
+        """The merge of a workspace; empty where it is not merged."""
+        stand = await self._stand()
+        return await asyncio.to_thread(merging.merge_of, self._git, self.base, stand, TASK, workspace)
+
+    async def _stand(self) -> str:
+        return await asyncio.to_thread(merging.stand, self._git, self.workspaces.record.branch)
+
     async def _merged(self, decision: Merge) -> Merged:
-        site = await self.workspaces.open(decision.workspace)
+        branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
+        nothing = Merged(decision.key, decision.workspace, MergeEnd.NOTHING, branch)
+        try:
+            site = await self.workspaces.open(decision.workspace)
+        except SetupError as error:
+            return replace(nothing, end=MergeEnd.RED, notice=error.what)
         undecided, lost = await asyncio.to_thread(self.workspaces.settle, site)
-        nothing = Merged(decision.key, decision.workspace, MergeEnd.NOTHING, site.noted.branch)
         if undecided:
             return replace(nothing, end=MergeEnd.CONFLICT, files=undecided)
         if lost:
             return replace(nothing, end=MergeEnd.REVERTS, files=lost)
-        work = await asyncio.to_thread(merging.tip, self._git, site.noted.branch)
-        onto = await asyncio.to_thread(merging.tip, self._git, self.workspaces.record.branch)
+        work, onto = await asyncio.to_thread(merging.tip, self._git, branch), await self._stand()
         if work == site.noted.base:
             return replace(nothing, commit=onto)
         return await self._tried(decision, site, onto, work)
@@ -83,8 +99,8 @@ class MergeQueue:
     async def _tried(self, decision: Merge, site: Site, onto: str, work: str) -> Merged:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
         scratch, runner = await self.workspaces.scratch(onto)
-        text = f"{decision.message.rstrip()}\n\n{TASK}: {decision.workspace}\n"
-        candidate: Candidate = await asyncio.to_thread(merging.attempt, scratch, onto, work, text)
+        text = f"{decision.message.strip() or 'a task'}\n\n{TASK}: {decision.workspace}\n"
+        candidate: Candidate = await asyncio.to_thread(merging.attempt, scratch, onto, work, text, site.tree)
         moved = onto != site.noted.taken_in
         failed = Merged(decision.key, decision.workspace, MergeEnd.RED, site.noted.branch, onto, moved=moved)
         if not candidate.commit:
@@ -92,6 +108,7 @@ class MergeQueue:
         verdict: Verdict | None = None
         if decision.checks:
             try:
+                await asyncio.to_thread(self.workspaces.lay, scratch)
                 self._set_up = await self.workspaces.set_up(scratch, runner, "merge", self._set_up)
             except SetupError as error:
                 return replace(failed, notice=error.what)

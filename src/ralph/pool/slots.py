@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ralph.agents.processes import TURN_MARK, marked
 from ralph.core.codec import from_plain, to_plain
@@ -95,7 +94,7 @@ class Slots:
                 before = next((wait for wait in table.waits if wait.run == self.run), None)
                 now = time.time()
                 own = Wait(self.run, kind, before.since if before else now, now)
-                write(Table(table.uses, (*others, own)))
+                write(Table(table.uses, (*others, own) if self._could_use_more(mine) else tuple(others)))
                 return False
             write(Table((*table.uses, Use(self.run, key, kind, str(self.run_lock))), tuple(others)))
             return True
@@ -116,6 +115,10 @@ class Slots:
                 )
             )
 
+    def _could_use_more(self, mine: list[Use]) -> bool:
+        """Whether we wait for a slot, and not for our own turns or for room: nobody else has to stand back then."""
+        return len(mine) < self.limits.run and not self.room()
+
     def _why_not(self, table: Table, mine: list[Use], kind: str) -> str:
         limits = self.limits
         if len(mine) >= limits.run:
@@ -133,24 +136,27 @@ class Slots:
 
     def _ahead(self, table: Table, mine: int, kind: str) -> str:
         """A run that gets the free slot before us: it waits, it could use the slot, and has fewer or waits longer."""
-        machine = self.limits.machine or machine_slots()
-        free = machine - len(table.uses)
+        machine, most = self.limits.machine or machine_slots(), self.limits.agents.get(kind)
         own = next((wait for wait in table.waits if wait.run == self.run), None)
         since = own.since if own else time.time()
         first = [
-            wait.run
+            wait
             for wait in table.waits
             if wait.run != self.run
             and self._could(table, wait)
             and (sum(use.run == wait.run for use in table.uses), wait.since) < (mine, since)
         ]
-        return first[0] if len(first) >= free else ""
+        if len(first) >= machine - len(table.uses):
+            return first[0].run
+        rivals = [wait.run for wait in first if wait.agent == kind]
+        free = most - sum(use.agent == kind for use in table.uses) if most is not None else len(rivals) + 1
+        return rivals[0] if len(rivals) >= free else ""
 
     def _could(self, table: Table, wait: Wait) -> bool:
         """Whether a waiting run still asks, and its agent has a slot left as far as we know its limits."""
         most = self.limits.agents.get(wait.agent)
         busy = most is not None and sum(use.agent == wait.agent for use in table.uses) >= most
-        return time.time() - wait.asked < PATIENCE and not busy
+        return _asks_still(wait) and not busy
 
     @contextmanager
     def _table(self) -> Iterator[tuple[Table, Callable[[Table], None]]]:
@@ -160,31 +166,34 @@ class Slots:
             descriptor = open_regular(self.place, os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            table = _living(_read(descriptor), but=self.run)
+            table = _read(descriptor, but=self.run)
 
             def write(new: Table) -> None:
-                data = json.dumps(to_plain(new)).encode()
+                # One step, and never less than there was: half a table, left by a kill, would be nobody's slots.
+                data = json.dumps(to_plain(new)).encode().ljust(os.fstat(descriptor).st_size)
                 with storage(self.place):
                     os.pwrite(descriptor, data, 0)
-                    os.ftruncate(descriptor, len(data))
 
             yield table, write
         finally:
             os.close(descriptor)
 
 
-def _read(descriptor: int) -> Table:
-    """What is in the file; what cannot be read is nothing, for it can be built anew."""
-    data: Any = {}
-    with contextlib.suppress(ValueError, RecursionError, StateError):
+def _read(descriptor: int, but: str) -> Table:
+    """What is in the file of living runs; what cannot be read is nothing, for it can be built anew."""
+    with contextlib.suppress(ValueError, OverflowError, RecursionError, StateError):
         data = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0) or b"{}")
-        return from_plain(Table, data)
+        return _living(from_plain(Table, data), but)
     return Table()
 
 
 def _living(table: Table, but: str) -> Table:
     dead = {use.run for use in table.uses if use.run != but and not is_held(Path(use.lock))}
     gone = {run for run in dead if not marked(TURN_MARK, f"{run}/")}
-    now = time.time()
-    waits = tuple(wait for wait in table.waits if now - wait.asked < PATIENCE or wait.run == but)
+    waits = tuple(wait for wait in table.waits if _asks_still(wait) or wait.run == but)
     return Table(tuple(use for use in table.uses if use.run not in gone), waits)
+
+
+def _asks_still(wait: Wait) -> bool:
+    """Whether somebody still waits; a time that is yet to come is from before the clock was set."""
+    return abs(time.time() - wait.asked) < PATIENCE

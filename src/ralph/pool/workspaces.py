@@ -9,11 +9,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ralph.core.checks import Check, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import RalphError, StateError
 from ralph.core.outcomes import Outcome
@@ -116,7 +116,7 @@ class Workspaces:
         self._own_ready = True
         tree = worktree.create(self.root, self.record.id)
         noted = _read(self._file(_OWN)) or Noted(tree.branch, self.record.base)
-        self._lay(tree)
+        self.lay(tree)
         ready = await self.set_up(tree, self.runner, _OWN, noted.ready)
         if ready != noted.ready:
             self._file(_OWN).parent.mkdir(exist_ok=True)
@@ -148,7 +148,11 @@ class Workspaces:
         if not workspace or not self.apart:
             await self._furnish_own()
             return await self.verifier.run(key, checks)
-        site = await self.open(workspace)
+        try:
+            site = await self.open(workspace)
+        except SetupError as error:
+            failed = CheckResult("the set-up commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
+            return Verdict((failed,))
         return await site.verifier.run(key, checks)
 
     async def open(self, name: str, request: TurnRequest | None = None) -> Site:
@@ -165,7 +169,8 @@ class Workspaces:
     def save(self, site: Site, message: str) -> str:
         """Commit all that is in a worktree to its branch; the commit."""
         brought = site.noted.brought.commit if site.noted.brought else ""
-        return worktree.save(site.tree, message, leaving_out=self.furniture(site.tree), brought_in=brought)
+        out = self.furniture(site.tree)
+        return worktree.save(site.tree, message, leaving_out=out, brought_in=brought, base=site.noted.base)
 
     def settle(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """See whether what was brought in is resolved, and commit it if so.
@@ -178,7 +183,7 @@ class Workspaces:
         if undecided := merging.undecided(site.tree, brought):
             return undecided, ()
         tree = worktree.tree_of(site.tree, self.furniture(site.tree))
-        if lost := merging.taken_back(Git(self.root), tree, brought):
+        if lost := merging.taken_back(site.tree, tree, brought):
             return (), lost
         self.save(site, f"ralph: {site.tree.name} with what was merged meanwhile")
         self._note(site, replace(site.noted, brought=None))
@@ -189,35 +194,36 @@ class Workspaces:
 
         What is not committed was written by checks, or by somebody after the last turn: it is kept under a ref.
         """
-        site = self._sites.pop(name, None)
-        tree = site.tree if site else next((t for t in self._mine() if t.name == name), None)
-        removal = Removal()
-        if tree:
-            git, out = Git(self.root), self.furniture(tree)
-            if tree.path.exists():
-                worktree.keep_aside(tree, self._left(name, "end"), out)
-                worktree.put_back(tree, "HEAD")
-            removal = worktree.remove(tree, self.record.branch)
-            if removal:
-                git.run("update-ref", "-d", self._ref(name))
+        self._sites.pop(name, None)
+        tree = worktree.of_task(self.root, self.record.id, name)
+        if tree.path.exists():
+            worktree.keep_aside(tree, self._left(name, "end"), self.furniture(tree))
+            worktree.put_back(tree, "HEAD")
+        removal = worktree.remove(tree, self.record.branch)
         if removal:
-            self._file(name).unlink(missing_ok=True)
+            Git(self.root).run("update-ref", "-d", self._ref(name))
             shutil.rmtree(self._home(name), ignore_errors=True)
+            self._file(name).unlink(missing_ok=True)
         return removal
 
-    def _mine(self) -> list[Worktree]:
-        return [tree for tree in worktree.found(self.root) if tree.run == self.record.id]
+    def names(self) -> list[str]:
+        """The workspaces of tasks that were made, and not removed again."""
+        stems = (file.stem for file in (self.turns.run_dir / "workspaces").glob("*.json"))
+        return [stem.replace(".", "/") for stem in stems if stem != _OWN]
 
     async def scratch(self, onto: str) -> tuple[Worktree, CheckRunner]:
         """The worktree in which merges are tried, made where it is not yet, and who runs checks in it."""
         if self._scratch is None:
             self._scratch = await asyncio.to_thread(worktree.create_scratch, self.root, self.record.id, onto)
-            await asyncio.to_thread(self._lay, self._scratch)
-        return self._scratch, replace(self.runner, workspace=self._scratch.workspace)
+        return self._scratch, self._runner(self._scratch)
+
+    def _runner(self, tree: Worktree) -> CheckRunner:
+        """Who runs checks in a worktree."""
+        return replace(self.runner, workspace=tree.workspace, environment=_fenced(self.runner.environment, tree))
 
     async def furnish(self, tree: Worktree, runner: CheckRunner) -> None:
         """Make a worktree ready in which nothing was run yet."""
-        await asyncio.to_thread(self._lay, tree)
+        await asyncio.to_thread(self.lay, tree)
         await self.set_up(tree, runner, tree.name, "")
 
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
@@ -238,21 +244,21 @@ class Workspaces:
         file = self._file(name)
         noted = _read(file)
         if noted is None:
-            start = merging.tip(Git(self.root), self.record.branch)
+            start = merging.stand(Git(self.root), self.record.branch)
             noted = Noted(f"ralph/{self.record.id}/{name}", start)
             file.parent.mkdir(parents=True, exist_ok=True)
             _write(file, noted)
         tree = worktree.create_for_task(self.root, self.record.id, name, noted.base)
-        self._lay(tree)
+        self.lay(tree)
         home = self._home(name)
         home.mkdir(parents=True, exist_ok=True)
         snapshots = self._snapshots(tree, name)
         if snapshots.latest() is None:
             snapshots.begin(noted.base)
-        runner = replace(self.runner, workspace=tree.workspace)
-        verifier = replace(self.verifier, runner=runner, snapshots=snapshots, last=None, flaky=set())
-        desk = Desk(tree.workspace, self.turns.hidden)
-        return Site(tree, replace(self.turns, workspace=tree.workspace, desk=desk), verifier, noted)
+        verifier = replace(self.verifier, runner=self._runner(tree), snapshots=snapshots, last=None, flaky=set())
+        desk, environment = Desk(tree.workspace, self.turns.hidden), _fenced(self.turns.environment, tree)
+        turns = replace(self.turns, workspace=tree.workspace, desk=desk, environment=environment)
+        return Site(tree, turns, verifier, noted)
 
     def _snapshots(self, tree: Worktree, name: str) -> Snapshots:
         return Snapshots.open(
@@ -274,20 +280,24 @@ class Workspaces:
         """What a worktree takes up, where that is limited."""
         return _size(tree.path) if self.record.trees.most_bytes is not None else 0
 
-    def _lay(self, tree: Worktree) -> None:
+    def lay(self, tree: Worktree) -> None:
         """Copy untracked files into a worktree, and link what is shared; never over what is there."""
-        for name in self.record.trees.copy:
-            source, target = self.root / name, tree.workspace / name
-            if source.exists() and not os.path.lexists(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                copy = shutil.copytree if source.is_dir() else shutil.copy2
-                copy(source, target)
-        for name in self.record.trees.share:
-            source, target = self.root / name, tree.workspace / name
-            if not os.path.lexists(target):
-                source.mkdir(parents=True, exist_ok=True)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.symlink_to(source, target_is_directory=True)
+        try:
+            for name in self.record.trees.copy:
+                source, target = self.root / name, tree.workspace / name
+                if source.exists() and not os.path.lexists(target):
+                    _copy(source, target, tree.workspace / ".ralph")
+            for name in self.record.trees.share:
+                source, target = self.root / name, tree.workspace / name
+                if not os.path.lexists(target):
+                    source.mkdir(parents=True, exist_ok=True)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.symlink_to(source, target_is_directory=True)
+        except OSError as error:
+            todo = "correct `workspace.copy` or `workspace.share` in ralph.yml"
+            raise SetupError(
+                f"{name} cannot be put into a worktree: {error}", where=str(tree.path), todo=todo
+            ) from error
 
     def _bring_in(self, site: Site, key: str) -> None:
         """Merge the branch of the run into a worktree, where the conflicts are left to be resolved.
@@ -300,12 +310,13 @@ class Workspaces:
             self._note(site, replace(site.noted, brought_for=key))
             return
         if site.noted.brought:
-            worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture(site.tree))
-            worktree.put_back(site.tree, site.noted.brought.own)
-            self._lay(site.tree)
+            own, left = site.noted.brought.own, self._left(site.tree.name, key)
+            worktree.keep_aside(site.tree, left, self.furniture(site.tree), since=own)
+            worktree.put_back(site.tree, own)
+            self.lay(site.tree)
             self._note(site, replace(site.noted, brought=None))
         own = self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
-        commit = merging.tip(Git(self.root), self.record.branch)
+        commit = merging.stand(Git(self.root), self.record.branch)
         # Written down before the tree changes: of a merge that a kill leaves in the middle, nothing may be saved.
         self._note(site, replace(site.noted, brought=Brought(commit, own), taken_in=commit))
         brought = merging.bring_in(site.tree, commit, self.furniture(site.tree))
@@ -331,6 +342,10 @@ class Workspaces:
 
     def _saved(self, site: Site, label: str) -> Change | None:
         """Record what a turn left in a worktree: for the guards as a snapshot, for everybody else on its branch."""
+        if not site.tree.path.is_dir():
+            # The agent removed it: it is as it was last saved.
+            worktree.create_for_task(self.root, self.record.id, site.tree.name, site.noted.base)
+            self.lay(site.tree)
         change = site.verifier.snapshots.take(label) if site.verifier.snapshots else None
         if site.noted.brought:
             self.settle(site)
@@ -386,6 +401,24 @@ def room_for(root: Path, most: int | None) -> str:
         f"the worktrees take {sum(sizes) / gib:.1f} GiB, and `workspace.disk_gib` allows {most / gib:.1f};"
         " `ralph worktrees --prune` removes those that are merged"
     )
+
+
+def _copy(source: Path, target: Path, aside: Path) -> None:
+    """Copy a file or a directory in one step: half a copy, left by a kill, would be taken for the whole."""
+    half = aside / f"copy-{os.urandom(4).hex()}"
+    half.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, half, symlinks=True)
+    else:
+        shutil.copy2(source, half)
+    half.rename(target)
+
+
+def _fenced(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
+    """An environment in which git never looks for a repository above a worktree: the user's is there."""
+    fences = [environment.get("GIT_CEILING_DIRECTORIES", ""), str(tree.path.parent)]
+    return {**environment, "GIT_CEILING_DIRECTORIES": os.pathsep.join(filter(None, fences))}
 
 
 def _needs_again(git: Git, since: str, head: str) -> bool:

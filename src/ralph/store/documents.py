@@ -31,6 +31,8 @@ class Documents:
     record_path: Path
     hashes: dict[str, str] = field(default_factory=dict)
     """What the engine last wrote to each document."""
+    watched: tuple[str, ...] = ()
+    """Patterns of files that others put there: they are taken in as documents when they appear."""
     signatures: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """Inode, size and time of each document as the engine wrote it: one that matches need not be read."""
 
@@ -80,12 +82,14 @@ class Documents:
 
     def read(self) -> dict[str, str]:
         """The documents as they are on the disk now, by path; those that are gone are left out."""
-        return {path: text for path in self.hashes if (text := self._text(path)) is not None}
+        paths = [*self.hashes, *self._appeared()]
+        return {path: text for path in paths if (text := self._text(path)) is not None}
 
     def edited(self) -> Iterator[tuple[str, str]]:
         """Documents that somebody else changed since the engine wrote them, with what is in them now."""
-        for path in [path for path in self.hashes if self._moved(path)]:
-            if self._on_disk(path) == self.hashes[path]:
+        moved = [path for path in self.hashes if self._moved(path)]
+        for path in [*moved, *self._appeared()]:
+            if path in self.hashes and self._on_disk(path) == self.hashes[path]:
                 self._remember(path)
                 continue
             try:
@@ -94,6 +98,12 @@ class Documents:
                 text = ""
             if text is not None:
                 yield path, text
+
+    def _appeared(self) -> list[str]:
+        """The files that are watched for and were not there yet."""
+        found = [path for pattern in self.watched for path in self.root.glob(pattern)]
+        names = sorted(path.relative_to(self.root).as_posix() for path in found if path.is_file())
+        return [name for name in names if name not in self.hashes]
 
     def _set_aside(self, path: str, target: Path) -> None:
         """Move what somebody else put in the place of a document out of the way; nothing of theirs is lost."""
