@@ -28,6 +28,8 @@ from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord, TreeSettings
+from ralph.documents.session.layout import HOME as SESSIONS
+from ralph.documents.session.layout import Layout
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer, Workflow
@@ -49,12 +51,15 @@ from ralph.pool.workspaces import Checks, Workspaces, furniture_of, room_for
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
+from ralph.verify.criterion import commands_in
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import BASELINE, Rules, Verifier
 from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed, OnStuck
+from ralph.workflows.session.prompting import Roles
+from ralph.workflows.session.rules import Session
 
 
 class SystemClock:
@@ -80,10 +85,12 @@ class Ground(StrEnum):
     """Its tasks in a worktree each; their work comes together on a branch."""
 
 
-def create_run(project: Project, record: RunRecord, ground: Ground = Ground.HERE) -> tuple[RunDir, tuple[str, ...]]:
+def create_run(
+    project: Project, record: RunRecord, ground: Ground = Ground.HERE, *, plain_id: bool = False
+) -> tuple[RunDir, tuple[str, ...]]:
     """Claim an id, make a branch or a worktree where one is asked for, and write down what the run is started with."""
     _refuse_links(project.root)
-    run = project.claim(datetime.now())
+    run = project.claim(datetime.now(), plain=plain_id)
     record = replace(record, id=run.id)
     notices: tuple[str, ...] = ()
     try:
@@ -136,8 +143,36 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
     return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
 
 
-WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {"loop": loop_workflow}
+def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
+    """The rules of a session."""
+    home = root / SESSIONS / record.id
+    paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
+    texts = {name: prompts.load_role(name, root) for name in ("planner", "questioner", "executor", "reviewer")}
+    return Session(
+        record.id,
+        record.task,
+        record.created_at,
+        Layout.of(record.id, paths),
+        record.checks,
+        lambda text: commands_in(text, record.check_seconds, root),
+        Roles(texts, prompts.load("resolver", root), record.session.skills),
+        record.session.by_waves,
+    )
+
+
+WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {
+    "loop": loop_workflow,
+    "session": session_workflow,
+}
 """The rules of a run, by the name of its workflow."""
+
+
+def watched(record: RunRecord) -> tuple[str, ...]:
+    """The files that people may put beside the documents of a run, as patterns."""
+    if record.workflow != "session":
+        return ()
+    home = f"{SESSIONS}/{record.id}"
+    return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
 
 
 @dataclass
@@ -237,6 +272,7 @@ def build_kernel(
     """A kernel with the real world around it."""
     root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
+    documents.watched = watched(record)
     ledger = Ledger.of(record.limits, records)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)

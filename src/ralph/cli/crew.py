@@ -15,11 +15,16 @@ from ralph.store.settings import give_consent, has_consent
 
 
 def crew_for(
-    project: Project, config: Config, agents: tuple[str, ...], agent_command: str | None, scenario: str | None
+    project: Project,
+    config: Config,
+    agents: tuple[str, ...],
+    agent_command: str | None,
+    scenario: str | None,
+    agent_acp: str | None = None,
 ) -> Crew:
     """Who does the turns; a scenario of the settings is beside them, one of an option where we are."""
     named = agents or agent_command is not None or scenario is not None
-    return registry.crew(config, agents, agent_command, scenario, Path.cwd() if named else project.root)
+    return registry.crew(config, agents, agent_command, scenario, Path.cwd() if named else project.root, agent_acp)
 
 
 def with_options(crew: Crew, model: str, arguments: tuple[str, ...], *, no_sub_agents: bool) -> Crew:

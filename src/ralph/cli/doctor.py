@@ -5,8 +5,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ import click
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.processes import TURN_MARK, marked
-from ralph.agents.proofs import proofs
+from ralph.agents.proofs import Standing, proofs
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
@@ -34,6 +35,8 @@ class Finding:
     ok: bool
     said: str
     todo: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """The same for programs, where there is more to it than a line."""
 
 
 @click.command("doctor")
@@ -96,8 +99,10 @@ def _configuration(project: Project) -> Finding:
 
 
 def _agents(project: Project) -> Iterator[Finding]:
-    for name in registry.ADAPTERS:
-        yield _agent(name)
+    others = registry.third_parties()
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(_agent, registry.ADAPTERS)
+    yield from (_third_party(name, wrong) for name, wrong in others.items())
     for name, what in registry.OTHERS.items():
         yield Finding("agent", True, f"{name}: {what}")
     try:
@@ -112,21 +117,41 @@ def _agents(project: Project) -> Iterator[Finding]:
         yield Finding("agent", not named, error.what.replace("\n", "; "), error.todo)
 
 
+def _third_party(name: str, wrong: RalphError | None) -> Finding:
+    """An agent whose adapter an installed package brings along, which may not work."""
+    if wrong:
+        return Finding("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, {"name": name})
+    try:
+        return _agent(name)
+    except Exception as error:  # noqa: BLE001 - the code is that of others, and this is where it is looked at
+        told = f"{name}: its adapter fails: {type(error).__name__}: {error}"
+        return Finding("agent", False, told, "update or mend the package that has it", {"name": name})
+
+
 def _agent(name: str) -> Finding:
-    """One agent program: found, its version, signed in as far as can be told, what it can do."""
+    """One agent program: found, its version and whether that is proven, signed in as far as can be told, what it can do."""
     agent = registry.known(name)
     path = shutil.which(agent.program)
     if path is None:
-        return Finding("agent", True, f"{name}: not installed (`{agent.install}`)")
+        return Finding("agent", True, f"{name}: not installed (`{agent.install}`)", facts={"name": name, "path": None})
     signed_in, how = agent.sign_in(os.environ, Path.home())
     state = {True: f"signed in ({how})", False: "not signed in", None: "whether it is signed in cannot be told offline"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
     version = _version(path)
+    tried, proof = _proof(name, version)
+    told = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
+    facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
+    return Finding("agent", signed_in is not False, told, how if signed_in is False else "", facts)
+
+
+def _proof(name: str, version: str) -> tuple[str, Mapping[str, object]]:
+    """Whether this version of an agent was tried from end to end: in words, and as facts."""
     proof = proofs().get(name)
-    tried = f"unproven: tried with {proof.version}" if proof else "unproven: never tried from end to end"
-    proven = "" if proof and proof.version in version else f" ({tried})"
-    told = f"{name}: {version}{proven}, {state[signed_in]}; can: {', '.join(can)}"
-    return Finding("agent", signed_in is not False, told, how if signed_in is False else "")
+    if proof is None:
+        return "unproven", {"standing": Standing.UNPROVEN, "proof": None}
+    standing = proof.standing(version)
+    said = f"proven ({proof.score})" if standing is Standing.PROVEN else f"not the proven version {proof.version}"
+    return said, {"standing": standing, "proof": asdict(proof)}
 
 
 def _version(path: str) -> str:

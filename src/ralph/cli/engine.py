@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from ralph.cli.console import say_json
+from ralph.cli.session_words import SessionTeller
 from ralph.cli.view import view_for
 from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
@@ -103,8 +104,12 @@ def _why(log: Path) -> RalphError:
     return error
 
 
-def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
+def teller_for(
+    project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False
+) -> Teller | SessionTeller:
     """Who tells what happens in a run: from where its documents are, or from its beginning."""
+    if record.workflow == "session":
+        return SessionTeller(record.id)
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
     try:

@@ -10,7 +10,7 @@ import click
 
 from ralph.cli.console import clock_time, here, json_option
 from ralph.cli.engine import teller_for
-from ralph.cli.words import Teller
+from ralph.cli.view import Tells
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError, UsageError
@@ -57,7 +57,7 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
         time.sleep(0.1)
 
 
-def _print(line: dict[str, Any], teller: Teller) -> None:
+def _print(line: dict[str, Any], teller: Tells) -> None:
     try:
         at = moment(line["at"])
         record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))

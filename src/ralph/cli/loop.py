@@ -269,7 +269,8 @@ def _notices(project: Project, limits: Limits, record: RunRecord) -> Iterator[st
     for label, spec in record.crew.everyone.items():
         can = registry.make(spec).abilities
         if (limits.cost and not can.cost and not can.tokens) or (limits.tokens and not can.tokens):
-            yield f"{label} reports neither cost nor tokens: the limits on them cannot hold"
+            reports = "may report" if spec.kind == "acp" else "reports"
+            yield f"{label} {reports} neither cost nor tokens: the limits on them cannot hold"
         if spec.without_tools and not can.tool_limits:
             yield f"{label} cannot be kept from using {', '.join(spec.without_tools)}"
         if record.most_steps and not can.step_limit:

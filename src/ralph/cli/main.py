@@ -15,6 +15,7 @@ from ralph.core.outcomes import Outcome
 
 COMMANDS = {
     "loop": ("ralph.cli.loop", "Work on one task until its criterion is verified."),
+    "session": ("ralph.cli.session", "Plan a request, do its tasks side by side, review, take feedback."),
     "status": ("ralph.cli.status", "Show the runs of this project."),
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
     "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),

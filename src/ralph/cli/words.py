@@ -67,7 +67,7 @@ class Teller:
             case TurnStarted():
                 return self._turn_started(entry)
             case TurnEnded():
-                return [*_turn_ended(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
+                return [*turn_ended_lines(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
             case ChecksStarted(key="baseline"):
                 return ["baseline: checking before any turn"]
             case ChecksStarted(checks=checks):
@@ -87,9 +87,9 @@ class Teller:
             case MergeStarted(workspace=workspace):
                 return [f"merging {workspace}"]
             case Merged():
-                return _merged(entry)
+                return merged_lines(entry)
             case Landed():
-                return _landed(entry)
+                return landed_lines(entry)
             case SnapshotTaken() | RunEnded():
                 return []
 
@@ -109,7 +109,7 @@ class Teller:
     def _checked(self, entry: ChecksEnded, *, baseline: bool) -> list[str]:
         verdict = entry.verdict
         found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-        lines = [*map(_check, verdict.results), *found]
+        lines = [*map(check_line, verdict.results), *found]
         if baseline:
             return lines
         result = "PASS" if verdict.passed else "COULD NOT RUN" if verdict.unrunnable else "FAIL"
@@ -195,7 +195,8 @@ def _headline(outcome: Outcome) -> str:
     return outcome.upper().replace("-", " ")
 
 
-def _turn_ended(entry: TurnEnded) -> list[str]:
+def turn_ended_lines(entry: TurnEnded) -> list[str]:
+    """How a turn ended."""
     result = entry.result
     facts = [f"turn {entry.turn} {result.end} after {duration(result.seconds)}"]
     if result.usage.cost is not None:
@@ -216,7 +217,8 @@ def _turn_ended(entry: TurnEnded) -> list[str]:
     return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
 
 
-def _merged(entry: Merged) -> list[str]:
+def merged_lines(entry: Merged) -> list[str]:
+    """What came of a merge."""
     said = {
         MergeEnd.MERGED: f"merged {entry.workspace} as {entry.commit[:10]}",
         MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
@@ -224,15 +226,17 @@ def _merged(entry: Merged) -> list[str]:
         MergeEnd.REVERTS: f"{entry.workspace} would take back what was merged: {', '.join(entry.files[:5])}",
         MergeEnd.RED: f"{entry.workspace} merges, and the checks fail on the merged tree",
     }
-    checks = [_check(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
+    checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
     return ["  " + said[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
 
 
-def _landed(entry: Landed) -> list[str]:
+def landed_lines(entry: Landed) -> list[str]:
+    """Where the work of a run is."""
     return [f"landed {entry.commit[:10]} on {entry.branch}" if entry.moved else entry.notice]
 
 
-def _check(result: CheckResult) -> str:
+def check_line(result: CheckResult) -> str:
+    """What came of a check."""
     mark = "PASS" if result.passed else "FAIL" if result.status == "failed" else "????"
     said = how(result)
     return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if said == "passed" else f" ({said})")

@@ -11,7 +11,7 @@ _DIGITS = re.compile(r"(\d+)")
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key by which `task-2` comes before `task-10`."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in _DIGITS.split(name) if part]
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in _DIGITS.split(name) if part]
 
 
 def waves(depends_on: Mapping[str, Collection[str]], where: str = "") -> list[list[str]]:

@@ -21,6 +21,10 @@ class Outcome(StrEnum):
     """The same failure again and again, also after another approach was asked for."""
     AWAITING_GUIDANCE = "awaiting-guidance"
     """Stuck, and told to ask a person (`--on-stuck ask`)."""
+    AWAITING_FEEDBACK = "awaiting-feedback"
+    """A session has done what it could; a person has to say how it goes on."""
+    BLOCKED = "blocked"
+    """A session cannot go on as it is planned."""
     UNVERIFIABLE = "unverifiable"
     """A check could not be run, so nothing can be said about the work."""
     AGENT_UNAVAILABLE = "agent-unavailable"
@@ -62,6 +66,8 @@ EXIT_CODES = {
     Outcome.UNVERIFIABLE: 5,
     Outcome.AGENT_UNAVAILABLE: 6,
     Outcome.AWAITING_GUIDANCE: 7,
+    Outcome.AWAITING_FEEDBACK: 7,
+    Outcome.BLOCKED: 9,
     Outcome.PAUSED: 7,
     Outcome.ABORTED: 8,
     Outcome.FAILED: 9,

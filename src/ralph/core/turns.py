@@ -52,6 +52,8 @@ class TurnRequest:
     task: str = ""
     workspace: str = ""
     """The workspace in which it acts, as `<task>/<attempt>`; empty for the run's own."""
+    reads_only: bool = False
+    """Whether what it changes in its workspace is thrown away afterwards."""
     brings_in: bool = False
     """Whether what others have merged is brought into the workspace first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)

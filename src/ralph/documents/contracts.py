@@ -1,13 +1,14 @@
 """Contracts: the form in which a role must answer in `result.json`."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ralph.core.stream import clean_text
+from ralph.documents.session import answers
 
 
 class LoopAnswer(BaseModel):
@@ -31,7 +32,11 @@ class ReflectorAnswer(BaseModel):
     next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
 
 
-CONTRACTS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
+CONTRACTS: Mapping[str, type[BaseModel]] = {
+    "loop.actor": LoopAnswer,
+    "loop.reflector": ReflectorAnswer,
+    **answers.CONTRACTS,
+}
 
 
 @cache
@@ -52,13 +57,9 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
     return {key: _clean(value) for key, value in answer.items()}, ()
 
 
-FAULTS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[str, ...]]] = {}
-"""What else must hold of an answer and of the documents handed over with it, by contract."""
-
-
 def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
     """What is wrong with an answer of the right form, or with the documents that go with it."""
-    look = FAULTS.get(contract)
+    look = answers.FAULTS.get(contract)
     return look(answer, papers) if look else ()
 
 

@@ -112,6 +112,16 @@ class LoopSettings:
 
 
 @dataclass(frozen=True)
+class SessionSettings:
+    """What a session was asked for beside its request."""
+
+    by_waves: bool = False
+    """Whether a wave is finished before the next begins; else a task begins when what it depends on is merged."""
+    skills: tuple[str, ...] = ()
+    """Directories with skills that agents may use."""
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """The settings of a run, frozen when it was created."""
 
@@ -128,6 +138,8 @@ class RunRecord:
     """The branch on which its work comes together, where it has one of its own."""
     limits: Limits = field(default_factory=Limits)
     turn_limits: TurnLimits = field(default_factory=TurnLimits)
+    check_seconds: float = 600.0
+    """After which a check is ended."""
     snapshots: bool = True
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Rules of the guards that a person lifted for this run, with the reason."""
@@ -146,6 +158,7 @@ class RunRecord:
     slots: SlotLimits = field(default_factory=SlotLimits)
     trees: TreeSettings = field(default_factory=TreeSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
     schema: int = SCHEMA
 
 

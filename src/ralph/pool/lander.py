@@ -33,7 +33,7 @@ class Lander:
         if record.workspace != ".":
             tree = worktree.create(self.root, record.id)
             out = furniture_of(tree, record.trees)
-            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, base=record.base)
+            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, known=(record.base,))
         else:
             put_right(git, record.branch)
         commit = tip(git, record.branch)

@@ -23,6 +23,7 @@ from ralph.documents.run_record import RunRecord, TreeSettings
 from ralph.git import merging, worktree
 from ralph.git.command import Git
 from ralph.git.merging import Brought
+from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.pool.desk import Desk
@@ -42,6 +43,8 @@ _MANIFESTS = frozenset(
 MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
 """Papers for whoever resolves a conflict: what was merged meanwhile, and what the task changed."""
 _DIFF_CHARS = 200_000
+LOOK = "look/"
+"""Workspaces that begin so follow the branch of the run: nobody works in them."""
 _OWN = "own"
 """What the run's own workspace is called where its name is needed."""
 
@@ -137,6 +140,9 @@ class Workspaces:
         except SetupError as error:
             return TurnResult(TurnEnd.FAILED, began, time.time(), error=str(error))
         result = await site.turns.run(self._with_papers(turn, site), watch)
+        if turn.request.reads_only:
+            await asyncio.to_thread(self._thrown_away, site, turn.request.key)
+            return result
         return replace(result, change=await asyncio.to_thread(self._saved, site, label))
 
     async def stop(self, turn: Turn, reason: str) -> None:
@@ -161,6 +167,8 @@ class Workspaces:
             site = self._sites.get(name)
             if site is None:
                 site = self._sites[name] = await asyncio.to_thread(self._made, name)
+            if name.startswith(LOOK):
+                await asyncio.to_thread(self._follow, site)
             await self._furnish(site)
             if request and request.brings_in and site.noted.brought_for != request.key:
                 await asyncio.to_thread(self._bring_in, site, request.key)
@@ -170,7 +178,8 @@ class Workspaces:
         """Commit all that is in a worktree to its branch; the commit."""
         brought = site.noted.brought.commit if site.noted.brought else ""
         out = self.furniture(site.tree)
-        return worktree.save(site.tree, message, leaving_out=out, brought_in=brought, base=site.noted.base)
+        known = (site.noted.base, site.noted.taken_in)
+        return worktree.save(site.tree, message, leaving_out=out, brought_in=brought, known=known)
 
     def settle(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """See whether what was brought in is resolved, and commit it if so.
@@ -195,7 +204,10 @@ class Workspaces:
         What is not committed was written by checks, or by somebody after the last turn: it is kept under a ref.
         """
         self._sites.pop(name, None)
-        tree = worktree.of_task(self.root, self.record.id, name)
+        place = repository(self.root)
+        if place is None:
+            return Removal("there is no git repository any more")
+        tree = worktree.of_task(place, self.root, self.record.id, name)
         if tree.path.exists():
             worktree.keep_aside(tree, self._left(name, "end"), self.furniture(tree))
             worktree.put_back(tree, "HEAD")
@@ -352,6 +364,21 @@ class Workspaces:
         else:
             self.save(site, f"ralph: {site.tree.name}, {label}")
         return change
+
+    def _thrown_away(self, site: Site, key: str) -> None:
+        """Take back what somebody changed who was only to look; it is kept under a ref."""
+        worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture(site.tree))
+        worktree.put_back(site.tree, "HEAD")
+        self.lay(site.tree)
+
+    def _follow(self, site: Site) -> None:
+        """Bring a worktree in which people only look to where the branch of the run stands."""
+        tip = merging.tip(Git(self.root), self.record.branch)
+        if Git(site.tree.path).run("rev-parse", "HEAD").text != tip:
+            worktree.put_back(site.tree, tip)
+            self.lay(site.tree)
+        if site.verifier.snapshots:
+            site.verifier.snapshots.take("the branch of the run")
 
     def _note(self, site: Site, noted: Noted) -> None:
         _write(self._file(site.tree.name), noted)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,11 @@ class Project:
         """Where the runs are."""
         return self.root / ".ralph" / "runs"
 
-    def claim(self, at: datetime) -> RunDir:
-        """A new run directory; `mkdir` decides who gets an id."""
-        for _ in range(100):
-            directory = self.runs_dir / run_id(at, os.urandom(2).hex())
+    def claim(self, at: datetime, *, plain: bool = False) -> RunDir:
+        """A new run directory; `mkdir` decides who gets an id. A plain one is the moment alone, and may be a later one."""
+        for later in range(100):
+            name = run_id(at + timedelta(seconds=later)) if plain else run_id(at, os.urandom(2).hex())
+            directory = self.runs_dir / name
             with storage(directory):
                 self.runs_dir.mkdir(parents=True, exist_ok=True)
                 try:

@@ -78,6 +78,17 @@ def compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
     return _joined(_part(part, scope) for part in _split(text, "AND"))
 
 
+def commands_in(text: str, timeout: float, root: Path) -> tuple[Check, ...]:
+    """The checks that a sentence plainly names, which others wrote; none where it is for a person to judge."""
+    sentence = text.strip().rstrip(".;")
+    if not sentence.startswith("`") and " from `" not in sentence:
+        return ()
+    try:
+        return compile_criterion(sentence, timeout, root).checks
+    except UsageError:
+        return ()
+
+
 def compile_yaml(text: str, name: str, timeout: float, root: Path) -> Criterion:
     """The checks that a file of criteria asks for; faults name the item and its line."""
     return _joined(_item(item, timeout, root) for item in criteria_file.read(text, name))

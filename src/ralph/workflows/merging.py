@@ -5,6 +5,7 @@ each task whether its work is in, or on which branch it was left.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,8 +73,10 @@ class Queue:
         """The queue with one more at its end."""
         return replace(self, waiting=(*self.waiting, Waiting(task, workspace, title, text)))
 
-    def works(self, checks: tuple[Check, ...], template: str) -> tuple[Work, ...]:
+    def works(self, checks: Callable[[str], tuple[Check, ...]], template: str) -> tuple[Work, ...]:
         """What should be under way: the merges in their order, and the resolvers; `template` is their prompt.
+
+        `checks` are those that must pass on the merged tree, by task.
 
         Nothing is merged before work that others have overtaken too often.
         """
@@ -81,9 +84,9 @@ class Queue:
         held = False
         for one in self.waiting:
             if one.resolving:
-                works.append(_resolver(one, checks, template))
+                works.append(_resolver(one, checks(one.task), template))
             elif not held:
-                works.append(Merge(_merge_key(one), one.workspace, one.title, checks))
+                works.append(Merge(_merge_key(one), one.workspace, one.title, checks(one.task)))
             held = held or one.overtaken >= _MOST_OVERTAKEN
         return tuple(works)
 

@@ -1,0 +1,1 @@
+"""The files of a session: progress, metadata, tasks, reports, questions, feedback, reviews, knowledge; text in, values out."""

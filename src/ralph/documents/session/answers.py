@@ -1,0 +1,119 @@
+"""What the roles of a session hand back, and what must hold of the documents that go with it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ralph.core.errors import RalphError
+from ralph.core.graphs import waves
+from ralph.documents.session import plan, tasks
+
+Papers = Mapping[str, str]
+_TEXT = 4000
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    summary: str = Field(default="", max_length=_TEXT, description="what you did or found, in a few sentences")
+    blockers: list[str] = Field(default=[], description="what keeps you from it, where you are blocked or failed")
+
+
+class PlanningAnswer(_Answer):
+    """What a planner or a questioner hands back."""
+
+    status: Literal["completed", "blocked", "paused"] = Field(description="whether you did what your MODE says")
+    critical_findings: list[str] = Field(default=[], description="what the plan does not know yet and should")
+
+
+class ExecutorAnswer(_Answer):
+    """What an executor hands back. It informs; the engine's own checks and the review decide."""
+
+    status: Literal["completed", "failed", "blocked", "paused"] = Field(description="what came of the task")
+    success_criteria_met: bool = Field(description="whether every success criterion holds")
+    files_modified: list[str] = Field(default=[], description="the files that you changed")
+    feedback_addressed: list[str] = Field(default=[], description="the ids of issues in the feedback that this settles")
+    discovered_tasks: list[str] = Field(default=[], description="what else should be done, in a line each")
+
+
+class ReviewerAnswer(_Answer):
+    """What the reviewer of a task hands back."""
+
+    status: Literal["completed", "blocked", "paused"] = Field(
+        default="completed", description="whether you could judge it"
+    )
+    verdict: Literal["Qualified", "Failed"] = Field(description="Qualified only where every success criterion holds")
+    feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, where it failed")
+
+
+class SessionReviewAnswer(_Answer):
+    """What the reviewer of the whole hands back."""
+
+    status: Literal["completed", "blocked", "paused"] = Field(
+        default="completed", description="whether you could judge it"
+    )
+    assessment: Literal["Complete", "Gaps Identified"] = Field(description="Complete only where every goal is reached")
+    goals_achieved: str = Field(default="", max_length=200, description="how many of how many, as X/Y")
+    gaps: list[str] = Field(default=[], description="each gap, and what it would take")
+
+
+PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN_TASK")
+QUESTIONER = ("brainstorm", "research", "feedback-analysis")
+CONTRACTS: dict[str, type[BaseModel]] = {
+    **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
+    **{f"session.questioner.{mode}": PlanningAnswer for mode in QUESTIONER},
+    "session.executor": ExecutorAnswer,
+    "session.reviewer": ReviewerAnswer,
+    "session.review": SessionReviewAnswer,
+}
+"""The form of an answer, by role and mode."""
+
+
+def _plan_faults(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+    if answer["status"] != "completed":
+        return ()
+    if "plan.md" not in papers:
+        return ("plan.md is not in the outbox",)
+    return tuple(f"plan.md: {problem}" for problem in plan.problems(papers["plan.md"]))
+
+
+def _task_faults(least: int) -> Callable[[Mapping[str, Any], Papers], tuple[str, ...]]:
+    def look(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+        if answer["status"] != "completed":
+            return ()
+        if len(papers) < least:
+            return (f"there are {len(papers)} files in tasks/, and at least {least} are needed",)
+        found = [f"{name}: {problem}" for name, text in papers.items() for problem in tasks.problems(text)]
+        return tuple(found) or _order(papers)
+
+    return look
+
+
+def _order(papers: Papers) -> tuple[str, ...]:
+    """What is wrong with the dependencies among the tasks that are handed over; others may be there already."""
+    named = {name: tasks.parse(text, name) for name, text in papers.items()}
+    wrong = [f"{name}: its id is {one.id}" for name, one in named.items() if name != f"tasks/{one.id}.md"]
+    parsed = {one.id: one for one in named.values()}
+    try:
+        waves({name: [other for other in one.depends_on if other in parsed] for name, one in parsed.items()})
+    except RalphError as error:
+        wrong.append(error.what)
+    return tuple(wrong)
+
+
+def _question_faults(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+    if answer["status"] != "completed" or papers:
+        return ()
+    return ("there is no file in questions/ in the outbox",)
+
+
+FAULTS: dict[str, Callable[[Mapping[str, Any], Papers], tuple[str, ...]]] = {
+    "session.planner.INITIALIZE": _plan_faults,
+    "session.planner.UPDATE": _plan_faults,
+    "session.planner.TASK_BREAKDOWN": _task_faults(1),
+    "session.planner.REBREAKDOWN": _task_faults(0),
+    "session.planner.REBREAKDOWN_TASK": _task_faults(2),
+    **{f"session.questioner.{mode}": _question_faults for mode in QUESTIONER},
+}
+"""What must hold of the documents, by role and mode."""

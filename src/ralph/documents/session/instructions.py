@@ -1,0 +1,131 @@
+"""`<session>.instructions.md`: the limits that a person or the planner set for a session, in front matter or as bullets."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ralph.core.errors import StateError
+from ralph.documents.session.markdown import Page
+from ralph.documents.session.yaml_lines import front_matter, number_of, text_of, words_of
+
+_BULLET = re.compile(r"\s*[-*+]\s+[*_`]*([A-Za-z][\w.]*)[*_`]*\s*:[*_`]*\s*(.*?)(?:\s+#.*)?")
+_WORD = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True)
+class Guardrails:
+    """What a session may take, and how it goes."""
+
+    max_cycles: int = 2
+    max_retries: int | None = None
+    """Tries after a turn that came to nothing; None where the whole ladder of delays is climbed."""
+    task_wip_minutes: float = 60
+    max_executors: int = 3
+    max_reviewers: int = 3
+    max_questioners: int = 3
+    rework_attempts: int = 3
+    """Attempts at a task in an iteration before it waits for a person."""
+    categories: tuple[str, ...] = ("technical", "requirements", "constraints", "assumptions", "risks")
+    approval: str = "auto"
+    """`auto`, `signal` or `skip`: who says that what was learned is kept."""
+    severity_threshold: str = "any"
+    """`any`, `major` or `critical`: the issues of a review that count."""
+    max_critique_cycles: int = 1
+    """How often a review may send the session back by itself."""
+
+
+def _count(least: int) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        number = number_of(value)
+        if number is None or number < least:
+            raise ValueError(f"a whole number from {least}")
+        return number
+
+    return read
+
+
+def _minutes(value: Any) -> Any:
+    try:
+        minutes = float(text_of(value).removesuffix("minutes").removesuffix("min"))
+    except ValueError:
+        minutes = 0
+    if not 0 < minutes < 1e6:
+        raise ValueError("a number of minutes")
+    return minutes
+
+
+def _choice(*words: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        word = text_of(value).strip("\"'`").casefold()
+        if word not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def _names(value: Any) -> Any:
+    names = words_of(value)
+    if not names or not all(_WORD.fullmatch(name) for name in names):
+        raise ValueError("a list of words in small letters")
+    return names
+
+
+_KEYS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "planning.max_cycles": ("max_cycles", _count(0)),
+    "planning.categories": ("categories", _names),
+    "retries.max_subagent_retries": ("max_retries", _count(0)),
+    "timeouts.task_wip_minutes": ("task_wip_minutes", _minutes),
+    "concurrency.max_parallel_executors": ("max_executors", _count(1)),
+    "concurrency.max_parallel_reviewers": ("max_reviewers", _count(1)),
+    "concurrency.max_parallel_questioners": ("max_questioners", _count(1)),
+    "rework.max_attempts": ("rework_attempts", _count(1)),
+    "knowledge.approval": ("approval", _choice("auto", "signal", "skip")),
+    "session_review.issue_severity_threshold": ("severity_threshold", _choice("any", "major", "critical")),
+    "session_review.max_critique_cycles": ("max_critique_cycles", _count(0)),
+}
+_PATHS = {key.rpartition(".")[2]: key for key in _KEYS} | {key: key for key in _KEYS}
+
+
+def parse(text: str, where: str = "") -> Guardrails:
+    """The limits in a file; what it does not set stays as usual, and one that cannot be read is an error."""
+    found, faults = _read(text, where)
+    if faults:
+        raise StateError("\n".join(faults), where=where, todo="correct the file")
+    return Guardrails(**found)
+
+
+def problems(text: str) -> list[str]:
+    """What is wrong with the file, a sentence each."""
+    try:
+        return _read(text, "")[1]
+    except StateError as error:
+        return [f"{error.where.lstrip(', ') or 'line 1'}: {error.what}"]
+
+
+def _read(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
+    found: dict[str, Any] = {}
+    faults = []
+    for line, key, value in _settings(text, where):
+        name, read = _KEYS[key]
+        if text_of(value) in ("", "null", "~"):
+            continue
+        try:
+            found[name] = read(value)
+        except ValueError as error:
+            faults.append(f"line {line}: `{key}` must be {error}, and is {text_of(value)[:40]}")
+    return found, faults
+
+
+def _settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
+    """The line, path and value of every setting; those that count come last."""
+    page = Page(text)
+    front = front_matter(page, where)
+    told = [path for path in _PATHS if front.has(path)]
+    for number, line in enumerate(page.prose, 1):
+        match = _BULLET.fullmatch(line)
+        if match and match[1] in _PATHS and not any(_PATHS[path] == _PATHS[match[1]] for path in told):
+            yield number, _PATHS[match[1]], match[2].strip("*`\"' ")
+    for path in told:
+        yield front.line(path), _PATHS[path], front.get(path)

@@ -1,0 +1,151 @@
+"""What a session learned: files by category, and how those of one place are merged into another."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ralph.documents.session import timestamps
+from ralph.documents.session.markdown import Page, Section
+from ralph.documents.session.yaml_lines import front_values, number_of, text_of, with_front_matter, words_of
+
+CATEGORIES = ("tutorials", "how-to", "reference", "explanation")
+_CATEGORY = re.compile(r"(tutorial|how-?to|reference|explanation)s?(?:-guides?)?")
+_TIMES = ("updated_at", "extracted_at", "staged_at", "approved_at", "promoted_at", "created_at")
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the front matter of a file tells."""
+
+    category: str = ""
+    title: str = ""
+    source_session: str = ""
+    source_iteration: int | None = None
+    source_artifacts: tuple[str, ...] = ()
+    staged: bool = False
+    approved: bool = False
+    carried_from: int | None = None
+    """The iteration in which nobody decided about it."""
+    at: datetime | None = None
+    """When it was last worked on."""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What came of merging: the files to write, and what happened to each source."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    done: Mapping[str, str] = field(default_factory=dict)
+    """`copied`, `overwritten`, `skipped` or `merged into NAME`, by source."""
+    conflicts: tuple[str, ...] = ()
+
+
+def category_of(text: str) -> str:
+    """The directory of a category, in any of its spellings; empty for what is none."""
+    match = _CATEGORY.fullmatch("-".join(text.casefold().split()))
+    word = match[1] if match else ""
+    return {"tutorial": "tutorials", "howto": "how-to"}.get(word, word)
+
+
+def parse(text: str) -> Knowledge:
+    """What a file tells of itself, as far as it can be read."""
+    page = Page(text)
+    front = front_values(page)
+    times = (timestamps.parse(text_of(front.get(key))) for key in _TIMES)
+    return Knowledge(
+        category=category_of(text_of(front.get("category"))),
+        title=text_of(front.get("title")) or next((one.title for one in page.sections if one.level == 1), ""),
+        source_session=text_of(front.get("source_session")),
+        source_iteration=number_of(front.get("source_iteration")),
+        source_artifacts=words_of(front.get("source_artifacts")),
+        staged=front.get("staged") is True or bool(text_of(front.get("staged_at"))),
+        approved=front.get("approved") is True or front.get("promoted") is True,
+        carried_from=number_of(front.get("carried_from_iteration", front.get("carried_from"))),
+        at=max((at for at in times if at), default=None),
+    )
+
+
+def with_values(text: str, where: str, values: Mapping[str, object]) -> str:
+    """The file with these keys in its front matter."""
+    return with_front_matter(text, where, values)
+
+
+def merge(sources: Mapping[str, str], targets: Mapping[str, str]) -> Merge:
+    """The files of a category merged into those of another place; the newer wins, and nothing is lost unnamed.
+
+    A file goes to the one of its name; else to one that already has more than half of its headings; else it is copied.
+    """
+    files: dict[str, str] = {}
+    done: dict[str, str] = {}
+    conflicts: list[str] = []
+    for name, text in sources.items():
+        there = {**targets, **files}
+        if name in there:
+            done[name], conflict = _same_name(name, text, there[name])
+            conflicts += conflict
+            if done[name] == "overwritten":
+                files[name] = text
+        elif other := _like(text, there):
+            merged, found = _with_sections(there[other], text, f"{name} and {other}")
+            files |= {other: merged} if merged != there[other] else {}
+            done[name] = f"merged into {other}"
+            conflicts += found
+        else:
+            files[name], done[name] = text, "copied"
+    return Merge(files, done, tuple(conflicts))
+
+
+def _same_name(name: str, source: str, target: str) -> tuple[str, list[str]]:
+    if source == target:
+        return "skipped", []
+    newer = _is_newer(source, target)
+    if newer is None:
+        return "skipped", [f"{name}: both differ, and which is newer cannot be told; the old one was kept"]
+    return ("overwritten" if newer else "skipped"), []
+
+
+def _is_newer(source: str, target: str) -> bool | None:
+    """Whether the source was worked on later; None where that cannot be told."""
+    ours, theirs = parse(source).at, parse(target).at
+    return None if ours is None or theirs is None or ours == theirs else ours > theirs
+
+
+def _headed(page: Page) -> dict[str, Section]:
+    return {section.name: section for section in page.sections if section.level in (2, 3) and section.name}
+
+
+def _like(text: str, targets: Mapping[str, str]) -> str:
+    """The target that has the most of the source's headings, if those are more than half."""
+    headings = _headed(Page(text)).keys()
+    shared = {name: len(headings & _headed(Page(other)).keys()) for name, other in targets.items()}
+    best = max(shared, key=lambda name: shared[name], default="")
+    return best if best and shared[best] * 2 > len(headings) else ""
+
+
+def _with_sections(target: str, source: str, both: str) -> tuple[str, list[str]]:
+    """The target with the sections that only the source has; where both have one, the newer stays."""
+    newer = _is_newer(source, target)
+    conflicts = []
+    page = Page(source)
+    for name, section in _headed(page).items():
+        there = _headed(Page(target))
+        lines = [page.lines[section.start], *_own(section)]
+        if name not in there:
+            parent = next((there[one] for one in reversed(section.path[:-1]) if one in there), None)
+            at = Page(target)
+            target = at.inserted(parent.end, lines) if parent else at.appended(lines)
+        elif _own(section) != _own(there[name]) and any(_own(section)):
+            kept = (
+                "the newer was taken" if newer else "the newer was kept" if newer is False else "the old one was kept"
+            )
+            conflicts.append(f"{both}: `{section.title}` differs; {kept}")
+            if newer:
+                old = there[name]
+                target = Page(target).replaced(old.start, old.start + 1 + len(old.own), [*lines, ""])
+    return target, conflicts
+
+
+def _own(section: Section) -> list[str]:
+    """What a section says itself, without the sections in it and empty lines around."""
+    return "\n".join(section.lines[: len(section.own)]).strip("\n").split("\n")

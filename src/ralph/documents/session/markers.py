@@ -1,0 +1,43 @@
+"""The six markers of `progress.md`, and the ways from one to another."""
+
+from enum import StrEnum
+
+
+class Marker(StrEnum):
+    """Where a task or a planning step is; the value is what stands between the brackets."""
+
+    TODO = " "
+    WIP = "/"
+    PENDING = "P"
+    DONE = "x"
+    FAILED = "F"
+    CANCELLED = "C"
+
+
+MEANING = {
+    Marker.TODO: "Not started",
+    Marker.WIP: "In progress",
+    Marker.PENDING: "Pending review",
+    Marker.DONE: "Completed",
+    Marker.FAILED: "Failed",
+    Marker.CANCELLED: "Cancelled",
+}
+_NEXT = {
+    # A task whose file is missing fails before it began.
+    Marker.TODO: {Marker.WIP, Marker.CANCELLED, Marker.FAILED},
+    # Time out, abort and criteria that are not met fail without a review; what is split is cancelled.
+    Marker.WIP: {Marker.PENDING, Marker.FAILED, Marker.CANCELLED},
+    Marker.PENDING: {Marker.DONE, Marker.FAILED},
+    Marker.FAILED: {Marker.TODO, Marker.CANCELLED},
+}
+_READ = {marker.value.casefold(): marker for marker in Marker}
+
+
+def legal(old: Marker, new: Marker) -> bool:
+    """Whether a line may go from one marker to another; to stay is always legal."""
+    return old is new or new in _NEXT.get(old, ())
+
+
+def read(text: str) -> Marker | None:
+    """The marker that somebody wrote between brackets, in either case; None for what is none."""
+    return _READ.get(text.casefold() or " ")

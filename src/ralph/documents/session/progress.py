@@ -1,0 +1,267 @@
+"""`progress.md`: the markers of planning steps and tasks. It alone says what is done."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from ralph.core.errors import StateError
+from ralph.documents.session import timestamps
+from ralph.documents.session.markdown import Page, Section, cells, name_of, one_line, row
+from ralph.documents.session.markers import MEANING, Marker, read
+
+PLACEHOLDER = "[To be filled]"
+_LINE = re.compile(
+    r"(\s*(?:[-*+]|\d{1,4}[.)])\s+)\[(.?)\](\s+(?:\*\*|__|`)?)([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?)(?![\w/])(.*)",
+    re.ASCII,
+)
+_LIST = re.compile(r".*\bprogress\b.*|tasks\b.*")
+_NO_LIST = re.compile(r"legend|iterations|live signals|current state")
+_KNOWN_ID = re.compile(r"(?:plan|task)-.+")
+_PLACEHOLDER = re.compile(r"\W*to be filled.*", re.IGNORECASE)
+_ATTEMPT = re.compile(r"\battempt\s+#?(\d{1,6})", re.IGNORECASE)
+_STARTED = re.compile(r"\bstarted:\s*([^,()]+)", re.IGNORECASE)
+_ITERATION = re.compile(r".*\(iteration (\d{1,6})\b.*")
+_TITLE = re.compile(r"(planning|implementation) progress \(iteration \d+\)")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A planning step or a task, and where it is."""
+
+    id: str
+    marker: Marker
+    note: str = ""
+    """What stands in parentheses behind it."""
+    section: str = ""
+    """The title of the section in which its last line is."""
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether it is a step of planning, and no task."""
+        return self.id.startswith("plan-")
+
+    @property
+    def attempt(self) -> int | None:
+        """The attempt that its note tells of."""
+        match = _ATTEMPT.search(self.note)
+        return int(match[1]) if match else None
+
+    @property
+    def started(self) -> datetime | None:
+        """When it was begun, where its note tells."""
+        match = _STARTED.search(self.note)
+        return timestamps.parse(match[1]) if match else None
+
+    @property
+    def iteration(self) -> int | None:
+        """The iteration of its section."""
+        match = _ITERATION.fullmatch(self.section.casefold())
+        return int(match[1]) if match else None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The file; everything that changes it gives another, in which only the lines that changed are different."""
+
+    text: str
+
+    @property
+    def items(self) -> Mapping[str, Item]:
+        """The items by id; where one has several lines, the last counts."""
+        return self._items
+
+    def item(self, id: str) -> Item | None:
+        """The item of that id, if there is one."""
+        return self._items.get(id)
+
+    def with_item(self, id: str, marker: Marker, note: str = "") -> "Progress":
+        """The same with another marker and note in the last line of an item."""
+        if id not in self._lines:
+            raise StateError(
+                f"there is no line for {id}", where="progress.md", todo="add it to the section of its iteration"
+            )
+        index, item = self._lines[id], self._items[id]
+        match = _LINE.fullmatch(self._page.lines[index])
+        assert match is not None
+        clean, words = _note(note), _split(match[5])[0]
+        while not clean and (fewer := _split(words)[0]) != words:
+            words = fewer
+        line = f"{match[1]}[{marker}]{match[3]}{id}{words}" + (f" ({clean})" if clean else "")
+        changed = Progress(self._page.replaced(index, index + 1, [line]))
+        # The lines stay where they are: what was found in them need not be looked for again.
+        changed.__dict__["_lines"] = self._lines
+        changed.__dict__["_items"] = {**self._items, id: Item(id, marker, clean, item.section)}
+        return changed
+
+    def with_section(self, title: str, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
+        """The same with these items in a section, which is made before `## Iterations` where there is none."""
+        title = title.lstrip("# ")
+        section = self._section(title)
+        if section is None:
+            lines = [f"## {title}", *(_line(*item) for item in items)]
+            before = self._section("Iterations")
+            return Progress(self._page.inserted(before.start, lines) if before else self._page.appended(lines))
+        progress, fresh = self, []
+        for id, marker, note in items:
+            at = self._lines.get(id, -1)
+            if section.start < at < section.end:
+                progress = progress.with_item(id, marker, note)
+            else:
+                fresh.append(_line(id, marker, note))
+        return progress._with_lines(section, fresh) if fresh else progress
+
+    def with_iteration_row(self, iteration: int, status: str, tasks: str, feedbacks: str) -> "Progress":
+        """The same with this row in the table of iterations."""
+        new = row(iteration, status, tasks, feedbacks)
+        section = self._section("Iterations")
+        if section is None:
+            return Progress(self._page.appended(["## Iterations", *_TABLE, new]))
+        last = section.start
+        for index in range(section.start + 1, section.end):
+            found = cells(self._page.lines[index])
+            if found and found[0] == str(iteration):
+                same = found == [one_line(word) for word in (str(iteration), status, tasks, feedbacks)]
+                return self if same else Progress(self._page.replaced(index, index + 1, [new]))
+            last = index if self._page.lines[index].strip().startswith("|") else last
+        lines = [new] if last > section.start else [*_TABLE, new]
+        return Progress(self._page.replaced(last + 1, last + 1, lines))
+
+    def of_section(self, title: str) -> list[Item]:
+        """The items whose last line is in that section, in the order of their lines."""
+        return [item for item in self._items.values() if name_of(item.section) == name_of(title.lstrip("# "))]
+
+    @cached_property
+    def _page(self) -> Page:
+        return Page(self.text)
+
+    @cached_property
+    def _lines(self) -> dict[str, int]:
+        """The last line of every item."""
+        return {id: index for index, id, _, _ in _lines(self._page)}
+
+    @cached_property
+    def _items(self) -> dict[str, Item]:
+        found: dict[str, Item] = {}
+        for _, id, item, _ in _lines(self._page):
+            found.pop(id, None)
+            found[id] = item
+        return found
+
+    def _section(self, title: str) -> Section | None:
+        found = [section for section in self._page.sections if section.name == name_of(title)]
+        return found[-1] if found else None
+
+    def _with_lines(self, section: Section, lines: Sequence[str]) -> "Progress":
+        """The same with further lines after the last item of a section, in the place of a placeholder."""
+        page = self._page
+        inside = range(section.start + 1, section.end)
+        last = max((i for i in inside if _LINE.fullmatch(page.prose[i])), default=-1)
+        for index in inside:
+            if last < 0 and _PLACEHOLDER.fullmatch(page.lines[index]):
+                return Progress(page.replaced(index, index + 1, lines))
+        at = (section.start if last < 0 else last) + 1
+        return Progress(page.replaced(at, at, lines))
+
+
+_TABLE = (row("Iteration", "Status", "Tasks", "Feedbacks"), "|-----------|--------|-------|-----------|")
+LEGEND = ("## Legend", *(f"- `[{marker}]` {meaning}" for marker, meaning in MEANING.items()))
+
+
+def planning_title(iteration: int) -> str:
+    """The section of the planning steps."""
+    return f"Planning Progress (Iteration {iteration})"
+
+
+def implementation_title(iteration: int) -> str:
+    """The section of the tasks."""
+    return f"Implementation Progress (Iteration {iteration})"
+
+
+def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
+    """The file as an iteration begins, with these planning steps."""
+    lines = [
+        "# Progress",
+        "",
+        *LEGEND,
+        "",
+        f"## {planning_title(iteration)}",
+        *(_line(step, Marker.TODO, "") for step in planning),
+        "",
+        f"## {implementation_title(iteration)}",
+        PLACEHOLDER,
+        "",
+        "## Iterations",
+        *_TABLE,
+        row(iteration, "Planning" if iteration == 1 else "Replanning", "0/0", "N/A"),
+    ]
+    return Progress("\n".join(lines) + "\n")
+
+
+def annotation(attempt: int, iteration: int, word: str, at: str = "") -> str:
+    """A note as sessions have it: `Attempt 1, Iteration 1, started: <when>`."""
+    return f"Attempt {attempt}, Iteration {iteration}, {word}" + (f": {at}" if at else "")
+
+
+def problems(text: str) -> list[str]:
+    """What is wrong with the file, a sentence each."""
+    page = Page(text)
+    names = {section.name for section in page.sections}
+    found = []
+    if not any(section.level == 1 and section.name.startswith("progress") for section in page.sections):
+        found.append("line 1: the heading `# Progress` is missing")
+    legend = page.section("legend")
+    missing = [f"[{marker}]" for marker in Marker if legend is None or f"[{marker}]" not in legend.text]
+    if missing:
+        found.append(f"line {legend.start + 1 if legend else 1}: the section `## Legend` lacks {', '.join(missing)}")
+    titles = {match[1] for name in names if (match := _TITLE.fullmatch(name))}
+    for kind in ("planning", "implementation"):
+        if kind not in titles:
+            found.append(f"line 1: the section `## {kind.title()} Progress (Iteration N)` is missing")
+    for index, id, _, word in _lines(page):
+        if read(word) is None:
+            found.append(f"line {index + 1}: {id} has the marker [{word}], which is none")
+    return found
+
+
+def _lines(page: Page) -> Iterator[tuple[int, str, Item, str]]:
+    """The index, id, item and marker of every line that has one; what is no marker counts as not started."""
+    starts = {section.start: section for section in page.sections}
+    title, is_list, is_skipped = "", False, False
+    for index, line in enumerate(page.prose):
+        if section := starts.get(index):
+            is_skipped = bool(_NO_LIST.fullmatch(section.name))
+            if section.level <= 2:
+                title, is_list = section.title, bool(_LIST.fullmatch(section.name))
+            continue
+        match = _LINE.fullmatch(line) if "[" in line and not is_skipped else None
+        if match and (is_list or _KNOWN_ID.fullmatch(match[4])):
+            item = Item(match[4], read(match[2]) or Marker.TODO, _split(match[5])[1], title)
+            yield index, item.id, item, match[2]
+
+
+def _split(rest: str) -> tuple[str, str]:
+    """What follows an id: its words, and the note in parentheses at the end."""
+    text, depth = rest.rstrip(), 0
+    if text.endswith(")"):
+        for index in range(len(text) - 1, -1, -1):
+            depth += (text[index] == ")") - (text[index] == "(")
+            if depth == 0:
+                return text[:index].rstrip(), text[index + 1 : -1].strip()
+    return text, ""
+
+
+def _note(text: str) -> str:
+    """A note that stays on its line and within its parentheses."""
+    text, depth = one_line(text), 0
+    for char in text:
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            break
+    return text if depth == 0 else text.replace("(", "[").replace(")", "]")
+
+
+def _line(id: str, marker: Marker, note: str) -> str:
+    clean = _note(note)
+    return f"- [{marker}] {id}" + (f" ({clean})" if clean else "")

@@ -1,0 +1,194 @@
+"""Puts `progress.md` and `metadata.yaml` right from the other files of a session, by rule; everything readable stays."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from ralph.core.errors import StateError
+from ralph.documents.session import feedback, metadata, plan, reports, review, tasks, timestamps
+from ralph.documents.session.layout import Layout
+from ralph.documents.session.markdown import Page
+from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import (
+    LEGEND,
+    Progress,
+    implementation_title,
+    new_progress,
+    planning_title,
+    problems,
+)
+
+PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
+REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
+_OVER = (Marker.DONE, Marker.CANCELLED)
+_ITERATION = re.compile(r"\(iteration (\d{1,6})\b")
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """Both files as they should be, and what was done to them."""
+
+    progress: Progress
+    metadata: metadata.Metadata
+    metadata_text: str
+    done: tuple[str, ...] = ()
+
+
+def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
+    """The files of a session put right; nothing is done where nothing is wrong."""
+    text = files.get(layout.metadata, "")
+    known = metadata.readable(text)
+    iteration = known.get("iteration") or _iteration(layout, files)
+    progress, done = _progress(layout, files, iteration)
+    if not metadata.problems(text):
+        return Repaired(progress, metadata.parse(text, layout.metadata), text, tuple(done))
+    found = replace(_metadata(layout, files, iteration, progress, at), **known)
+    found = replace(found, version=known.get("version", 0) + 1, session_id=layout.session_id, updated_at=at)
+    done.append(f"metadata.yaml: rebuilt from the files, in iteration {found.iteration} and state {found.state}")
+    try:
+        new = metadata.render(found, text)
+        metadata.parse(new)
+    except StateError:
+        new = metadata.render(found)
+    return Repaired(progress, found, new, tuple(done))
+
+
+def inferred_state(progress: Progress, *, reviewed: bool, retryable: Collection[str] = ()) -> str:
+    """The state that the markers tell of; `retryable` are the failed tasks that are tried again by themselves."""
+    items = progress.items.values()
+    steps = [item.id for item in items if item.is_planning and item.marker not in _OVER]
+    if any(item.marker is Marker.PENDING and not item.is_planning for item in items):
+        return "REVIEWING_BATCH"
+    if any(step in REPLANNING for step in steps):
+        return "REPLANNING"
+    if any(step in PLANNING for step in steps):
+        return "PLANNING"
+    work = [item for item in items if not item.is_planning]
+    if any(item.marker in (Marker.TODO, Marker.WIP) or item.id in retryable for item in work):
+        return "BATCHING"
+    if not reviewed:
+        return "SESSION_REVIEW"
+    if any(step.startswith("plan-knowledge-") for step in steps):
+        return "KNOWLEDGE_EXTRACTION"
+    return "COMPLETE"
+
+
+def counts(progress: Progress) -> dict[str, int]:
+    """How many tasks there are, by what came of them."""
+    markers = [item.marker for item in progress.items.values() if not item.is_planning]
+    done, failed, gone = (markers.count(one) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
+    pending = len(markers) - done - failed - gone
+    return {"total": len(markers), "completed": done, "failed": failed, "pending": pending, "cancelled": gone}
+
+
+def _progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
+    """The markers with everything that must be there: legend, sections, and a line for every task that has a file."""
+    text, done = files.get(layout.progress(iteration), ""), []
+    steps = PLANNING if iteration == 1 else REPLANNING
+    ids = layout.tasks_in(files, iteration)
+    planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
+    if not text.strip():
+        progress = new_progress(iteration, steps)
+        done.append("progress.md: written anew")
+    else:
+        progress, done = _with_head(Progress(text))
+    title = planning_title(iteration)
+    if not text.strip() or not any(
+        item.iteration == iteration and item.is_planning for item in progress.items.values()
+    ):
+        begun = bool(files.get(layout.plan(iteration), "").strip()) and iteration == 1
+        markers = [Marker.DONE if planned or (begun and step == "plan-init") else Marker.TODO for step in steps]
+        progress = progress.with_section(
+            title, zip(steps, markers, ["recovered" if m is Marker.DONE else "" for m in markers], strict=True)
+        )
+        done.append(f"progress.md: the planning steps of iteration {iteration} were put in")
+    if missing := [id for id in ids if id not in progress.items]:
+        lines = [(id, *_recovered(layout, files, iteration, id)) for id in missing]
+        progress = progress.with_section(implementation_title(iteration), lines)
+        done.append(f"progress.md: lines for {', '.join(missing)} were put in")
+    if any("Implementation" in problem for problem in problems(progress.text)):
+        progress = progress.with_section(implementation_title(iteration), ())
+        done.append("progress.md: the section of the tasks was put in")
+    return progress, done
+
+
+def _with_head(progress: Progress) -> tuple[Progress, list[str]]:
+    """The markers with a heading and a legend, and no marker that is none."""
+    done = []
+    faults = problems(progress.text)
+    page = Page(progress.text)
+    if any("## Legend" in fault for fault in faults):
+        legend = page.section("legend")
+        text = (
+            page.replaced(legend.start, legend.end, [*LEGEND, ""])
+            if legend
+            else page.inserted(next((one.start for one in page.sections if one.level == 2), len(page.lines)), LEGEND)
+        )
+        progress = Progress(text)
+        done.append("progress.md: the legend was put in")
+    if any("# Progress" in fault and "##" not in fault for fault in faults):
+        page = Page(progress.text)
+        progress = Progress(page.inserted(page.body, ["# Progress"]))
+        done.append("progress.md: the heading was put in")
+    for fault in faults:
+        if fault.endswith("which is none"):
+            id = fault.split(": ")[1].split(" ")[0]
+            progress = progress.with_item(id, progress.items[id].marker, progress.items[id].note)
+            done.append(f"progress.md: the marker of {id} was none, and counts as not started")
+    return progress, done
+
+
+def _recovered(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
+    """The marker that the reports of a task tell of; what was not seen to be merged is reviewed again."""
+    home = layout.reports(iteration) + "/"
+    found = {reports.attempt_of(path, id) or 0: path for path in files if path.startswith(home)}
+    last = max(found, default=0)
+    if not last:
+        return Marker.TODO, ""
+    report = reports.parse(files[found[last]], found[last])
+    failed = report.verdict is reports.Verdict.FAILED
+    note = f"Attempt {last}, Iteration {report.iteration}, {'failed' if failed else 'review-pending'}, recovered"
+    return (Marker.FAILED if failed else Marker.PENDING), note
+
+
+def _metadata(
+    layout: Layout, files: Mapping[str, str], iteration: int, progress: Progress, at: str
+) -> metadata.Metadata:
+    """What the other files tell of a session."""
+    begun = timestamps.parse(layout.session_id[:13])
+    found = files.get(layout.review(iteration), "")
+    state = inferred_state(progress, reviewed=bool(found.strip()))
+    status = "in_progress"
+    if state == "COMPLETE":
+        over = all(item.marker in _OVER for item in progress.items.values())
+        good = over and review.parse(found).assessment is review.Assessment.COMPLETE
+        status = "completed" if good else "awaiting_feedback"
+    taken = {
+        stamp: feedback.content_hash(files[layout.feedback(number, stamp)])
+        for number in range(2, iteration)
+        for stamp in layout.batches_in(files, number)
+    }
+    split = {id: _children(id, progress) for id, item in progress.items.items() if item.marker is Marker.CANCELLED}
+    known = metadata.Metadata(
+        session_id=layout.session_id,
+        created_at=timestamps.render(begun) if begun else at,
+        updated_at=at,
+        status=status,
+        iteration=iteration,
+        state=state,
+        processed=taken,
+        replaced={id: children for id, children in split.items() if children},
+        request=plan.parse(files.get(layout.plan(iteration), "")).goal,
+    )
+    return metadata.Metadata(**{**vars(known), **counts(progress)})
+
+
+def _children(id: str, progress: Progress) -> tuple[str, ...]:
+    return tuple(other for other in progress.items if other.startswith(f"{id}."))
+
+
+def _iteration(layout: Layout, files: Mapping[str, str]) -> int:
+    """The iteration that the files tell of: the last that was begun."""
+    begun = layout.iterations_in(files)
+    titles = _ITERATION.findall(files.get(layout.progress(1), "").casefold())
+    return max([1, *begun, *map(int, titles)])

@@ -1,0 +1,1 @@
+"""Sessions: plan, waves of tasks, review, a person's feedback, replanning."""
