@@ -143,11 +143,14 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
     return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
 
 
+ROLES = ("planner", "questioner", "executor", "reviewer", "librarian")
+
+
 def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
     """The rules of a session."""
     home = root / SESSIONS / record.id
     paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
-    texts = {name: prompts.load_role(name, root) for name in ("planner", "questioner", "executor", "reviewer")}
+    texts = {name: prompts.load_role(name, root) for name in ROLES}
     return Session(
         record.id,
         record.task,

@@ -154,7 +154,7 @@ class PlainText:
 
 
 class EventLines:
-    """The scripted agent's output: one event a line, in Ralph's own form. What is no event is passed over."""
+    """The output of programs of ours: one event a line, in Ralph's own form. What is no event is passed over."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """The event in a line."""
@@ -175,9 +175,30 @@ def _event(data: Mapping[str, Any]) -> AgentEvent:
         return AgentEvent(kind, usage=Usage(spoken, heard, amount(data.get("cost"))))
     resets_at = amount(data.get("resets_at"))
     known = resets_at is not None and resets_at < _FAR
+    failure, session = data.get("failure"), data.get("session")
     return AgentEvent(
-        kind, clean_text(str(text)), resets_at=resets_at if known else None, is_error=bool(data.get("is_error"))
+        kind,
+        clean_text(str(text)),
+        resets_at=resets_at if known else None,
+        is_error=bool(data.get("is_error")),
+        session=clean_text(session) if isinstance(session, str) else "",
+        failure=Failure(failure) if isinstance(failure, str) else None,
     )
+
+
+def event_line(event: AgentEvent, **more: object) -> bytes:
+    """An event as `EventLines` reads it, and what else its reader knows of."""
+    usage = {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
+    cost = {} if event.usage.cost is None else {"cost": event.usage.cost}
+    told = {
+        "text": event.text,
+        "session": event.session,
+        "failure": event.failure,
+        "resets_at": event.resets_at,
+        "is_error": event.is_error,
+    }
+    content = {**usage, **cost} if event.kind is Kind.USAGE else {key: value for key, value in told.items() if value}
+    return json.dumps({"type": event.kind, **content, **more}, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def amount(value: object) -> float | None:

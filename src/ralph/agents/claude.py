@@ -167,7 +167,7 @@ class ClaudeReader:
         yield from self._message_usage(word(message, "id"), inner(message, "usage"))
 
     def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
-        spoken = count(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        spoken = self._spoken(usage)
         seen = self.messages.get(key, (0, 0))
         most = max(seen[0], spoken), max(seen[1], count(usage, "output_tokens"))
         self.messages[key] = most
@@ -209,7 +209,8 @@ class ClaudeReader:
             yield well_done(word(data, "result"))
             return
         errors = data.get("errors")
-        text = word(data, "result") or said(errors if isinstance(errors, list) else "") or way or "it failed"
+        why = said(errors if isinstance(errors, list) else "") or word(inner(data, "error"), "message")
+        text = word(data, "result") or why or way or "it failed"
         if way in _OWN_LIMITS:
             text, kind = f"{_OWN_LIMITS[way]} ({brief(text)})", Failure.AGENT
         else:
@@ -236,6 +237,13 @@ class ClaudeReader:
             return
         if not models:
             usage = inner(data, "usage")
-            spoken = count(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-            heard = count(usage, "output_tokens")
-        yield from self.meter.rise(spoken, heard, money(data, "total_cost_usd"))
+            spoken, heard = self._spoken(usage), count(usage, "output_tokens")
+        yield from self.meter.rise(spoken, heard, self._cost(data))
+
+    def _spoken(self, usage: Data) -> int:
+        """Tokens in, those of a cache included."""
+        return count(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+    def _cost(self, data: Data) -> float | None:
+        """What a result says that all of it cost."""
+        return money(data, "total_cost_usd")

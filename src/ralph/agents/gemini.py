@@ -20,12 +20,12 @@ from ralph.agents.lines import (
     inner,
     moment,
     parse,
-    prose,
     tool_text,
     well_done,
     word,
 )
 from ralph.agents.prices import cost_of
+from ralph.agents.speech import Speech
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -104,35 +104,20 @@ class GeminiReader:
     complaints: Complaints = field(default_factory=Complaints)
     tools: dict[str, str] = field(default_factory=dict)
     """The tools in use, by id."""
-    half: str = ""
-    """Text whose line has not ended: it comes in pieces that end anywhere."""
-    last_words: str = ""
-    """What it said since it last used a tool."""
+    speech: Speech = field(default_factory=Speech)
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """What a line tells."""
         data = parse(line)
         if data.get("type") == "message":
             return list(self._message(data))
-        return [*self._flush(), *self._events(data)] if data else []
+        return [*self.speech.end(), *self._events(data)] if data else []
 
     def _message(self, data: Data) -> Iterator[AgentEvent]:
-        if word(data, "role") != "assistant":
-            return
-        self.half += word(data, "content")
-        whole, newline, rest = self.half.rpartition("\n")
-        if newline or len(self.half) > TEXT_CHARS:
-            self.half = whole or self.half
-            yield from self._flush()
-            self.half = rest if newline else ""
-        if data.get("delta") is not True:
-            yield from self._flush()
-
-    def _flush(self) -> Iterator[AgentEvent]:
-        text, self.half = prose(self.half), ""
-        if text:
-            self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
-            yield AgentEvent(Kind.TEXT, text)
+        if word(data, "role") == "assistant":
+            yield from self.speech.hear(word(data, "content"))
+            if data.get("delta") is not True:
+                yield from self.speech.end()
 
     def _events(self, data: Data) -> Iterator[AgentEvent]:
         key = word(data, "tool_id")
@@ -142,7 +127,7 @@ class GeminiReader:
                 if session := brief(word(data, "session_id")):
                     yield AgentEvent(Kind.SESSION, session=session)
             case "tool_use":
-                self.last_words = ""
+                self.speech.last_words = ""
                 self.tools[key] = tool_text(word(data, "tool_name"), data.get("parameters"))
                 yield AgentEvent(Kind.TOOL, self.tools[key])
             case "tool_result":
@@ -160,7 +145,7 @@ class GeminiReader:
     def _result(self, data: Data) -> Iterator[AgentEvent]:
         yield from self._total(inner(data, "stats"))
         if data.get("status") == "success":
-            yield well_done(self.last_words)
+            yield well_done(self.speech.last_words)
             return
         error, kind = _trouble(inner(data, "error"))
         yield from self.complaints.about(error, moment(data), kind)

@@ -101,10 +101,10 @@ def said(content: object) -> str:
 
 
 def moment(data: Data) -> float:
-    """When a line was written, by its own word where it can be true, else by the clock."""
-    now = time()
+    """When a line was written, by its own word (a date, or milliseconds) where it can be true, else by the clock."""
+    now, milliseconds = time(), number(data, "timestamp")
     try:
-        told = datetime.fromisoformat(word(data, "timestamp")).timestamp()
+        told = milliseconds / 1000 if milliseconds else datetime.fromisoformat(word(data, "timestamp")).timestamp()
     except (ValueError, OverflowError, OSError):
         return now
     return told if now - _LONGEST_LIMIT < told < now + 3600 else now
@@ -130,7 +130,7 @@ _OVERLOAD = (
     r"overloaded|high demand|at capacity|service unavailable|internal server error|bad gateway|server-side"
     r"|stream (?:disconnected|closed|ended|error)|connection|network|\be(?:connre\w+|timedout|notfound|ai_again|pipe)\b"
     r"|timed out|timeout|failed to lookup|fetch failed|socket hang up|api error: terminated|temporarily"
-    r"|capacity .{0,20}unavailable"
+    r"|capacity .{0,20}unavailable|(?:unable to|cannot|could not|failed to) connect"
 )
 
 

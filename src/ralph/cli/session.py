@@ -16,15 +16,18 @@ from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
+from ralph.core.signals import SignalType
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
+from ralph.documents.session import repair as repairing
+from ralph.documents.session.layout import HOME as SESSIONS
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
 from ralph.wiring import Ground, create_run, session_workflow, watched
-from ralph.workflows.session.state import SessionState
+from ralph.workflows.session.state import SessionState, State
 
 SKILLS = ("~/.copilot/skills", ".claude/skills")
 """Where agents keep their skills, unless the settings say otherwise."""
@@ -173,8 +176,7 @@ def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, 
     """Say what is wrong or missing; `ralph session resume` then plans again."""
     project = here()
     run = _chosen(project, session)
-    state = _state(project, run)
-    number, stamp = state.metadata.iteration + 1, datetime.now().strftime("%Y%m%d-%H%M%S")
+    number, stamp = _next_batch(project, run)
     missing = [str(path) for path in (*attach, *([source] if source else [])) if not path.is_file()]
     if missing:
         raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
@@ -184,6 +186,108 @@ def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, 
     )
     if not text or not text.strip() or text == template:
         raise UsageError("no feedback was written", todo="give --from FILE, or write into the editor and save")
+    return _batch(project, run, number, stamp, text, attach, as_json=as_json)
+
+
+@command.command("update")
+@click.argument("session")
+@click.argument("requirement")
+@json_option
+def update(session: str, requirement: str, as_json: bool) -> int:
+    """Ask SESSION for something more; `ralph session resume` then plans again."""
+    project = here()
+    run = _chosen(project, session)
+    number, stamp = _next_batch(project, run)
+    text = feedback.template(number, stamp, render(time.time()))
+    heading = "## New Requirements\n"
+    if heading not in text or not requirement.strip():
+        raise UsageError("the requirement is empty", todo='say what is wanted: ralph session update ID "..."')
+    head, _, tail = text.partition(heading)
+    wanted = " ".join(requirement.split())
+    return _batch(
+        project, run, number, stamp, f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}", (), as_json=as_json
+    )
+
+
+@command.command("approve")
+@click.argument("session", required=False)
+@json_option
+def approve(session: str | None, as_json: bool) -> int:
+    """Keep what SESSION learned, and go on with it."""
+    return _answered(session, SignalType.APPROVE, as_json=as_json)
+
+
+@command.command("skip")
+@click.argument("session", required=False)
+@json_option
+def skip(session: str | None, as_json: bool) -> int:
+    """Do not keep what SESSION learned, and go on with it."""
+    return _answered(session, SignalType.SKIP, as_json=as_json)
+
+
+@command.command("tree")
+@click.argument("session", required=False)
+def tree(session: str | None) -> int:
+    """The files of SESSION."""
+    project = here()
+    home = project.root / SESSIONS / _chosen(project, session).id
+    for path in sorted(home.rglob("*")):
+        inside = path.relative_to(home)
+        click.echo(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
+    return 0
+
+
+@command.command("repair")
+@click.argument("session")
+@json_option
+def repair(session: str, as_json: bool) -> int:
+    """Put progress.md and metadata.yaml of SESSION right by what its other files say; what was there is kept beside them."""
+    project = here()
+    run = _chosen(project, session)
+    if run.alive:
+        raise UsageError(f"session {run.id} is under way", todo="pause it first")
+    layout = session_workflow(run.record(), project.root).layout
+    now = time.time()
+    repaired = repairing.repair(layout, _texts(project, run), render(now))
+    texts = {
+        layout.progress(repaired.metadata.iteration): repaired.progress.text,
+        layout.metadata: repaired.metadata_text,
+    }
+    for path, text in texts.items():
+        place = project.root / path
+        if place.exists() and to_text(read_limited(place)) != text:
+            shutil.copy2(place, place.with_name(f"{place.name}.{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}.bak"))
+        if repaired.done:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(place, to_bytes(text))
+    if as_json:
+        say_json(command="session repair", session_id=run.id, done=repaired.done)
+    else:
+        click.echo("\n".join(repaired.done) or "Nothing was wrong.")
+    return 0
+
+
+def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
+    refuse_inside_a_turn()
+    project = here()
+    run = _chosen(project, session)
+    if _state(project, run).state is not State.KNOWLEDGE_APPROVAL:
+        raise UsageError(
+            f"session {run.id} does not wait for an approval", todo=f"`ralph session show {run.id}` says what it does"
+        )
+    run.mailbox.post(signal)
+    return 0 if run.alive else work_on(project, run, (), as_json=as_json)
+
+
+def _next_batch(project: Project, run: RunDir) -> tuple[int, str]:
+    """The iteration that feedback begins, and the name of a new batch of it."""
+    return _state(project, run).metadata.iteration + 1, datetime.now().strftime("%Y%m%d-%H%M%S")
+
+
+def _batch(
+    project: Project, run: RunDir, number: int, stamp: str, text: str, attach: tuple[Path, ...], *, as_json: bool
+) -> int:
+    """Write a batch of feedback with what is attached to it; the text last, for it is what the engine looks for."""
     layout = session_workflow(run.record(), project.root).layout
     place = project.root / layout.feedback(number, stamp)
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -230,8 +334,12 @@ def _chosen(project: Project, session: str | None) -> RunDir:
 
 def _state(project: Project, run: RunDir) -> SessionState:
     """A session as its documents tell of it now."""
+    return session_workflow(run.record(), project.root).load(_texts(project, run))
+
+
+def _texts(project: Project, run: RunDir) -> dict[str, str]:
+    """The documents of a session, by path."""
     record = run.record()
     own = (f".ralph/runs/{run.id}/flow.json", f".ralph/runs/{run.id}/queue.json")
     paths = sorted({path for pattern in (*watched(record), *own) for path in project.root.glob(pattern)})
-    texts = {path.relative_to(project.root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
-    return session_workflow(record, project.root).load(texts)
+    return {path.relative_to(project.root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}

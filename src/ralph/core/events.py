@@ -47,7 +47,18 @@ class Merge:
     checks: tuple[Check, ...] = ()
 
 
-Work = TurnRequest | RunChecks | Commit | Merge
+@dataclass(frozen=True)
+class Promote:
+    """Documents should come onto the branch of the run, merged with those that are there by the rule for what was learned."""
+
+    key: str
+    workspace: str
+    message: str
+    files: Mapping[str, str]
+    """By path from the root of the project."""
+
+
+Work = TurnRequest | RunChecks | Commit | Merge | Promote
 """What can be under way, each known by its key."""
 
 

@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     """Stuck, and told to ask a person (`--on-stuck ask`)."""
     AWAITING_FEEDBACK = "awaiting-feedback"
     """A session has done what it could; a person has to say how it goes on."""
+    AWAITING_APPROVAL = "awaiting-approval"
+    """A session waits for a person to say whether what it learned is kept."""
     BLOCKED = "blocked"
     """A session cannot go on as it is planned."""
     UNVERIFIABLE = "unverifiable"
@@ -67,6 +69,7 @@ EXIT_CODES = {
     Outcome.AGENT_UNAVAILABLE: 6,
     Outcome.AWAITING_GUIDANCE: 7,
     Outcome.AWAITING_FEEDBACK: 7,
+    Outcome.AWAITING_APPROVAL: 7,
     Outcome.BLOCKED: 9,
     Outcome.PAUSED: 7,
     Outcome.ABORTED: 8,

@@ -13,6 +13,10 @@ class SignalType(StrEnum):
     """Take a pause back."""
     ABORT = "ABORT"
     """End the turn under way and the run; files are left as they are."""
+    APPROVE = "APPROVE"
+    """Keep what was learned."""
+    SKIP = "SKIP"
+    """Do not keep it."""
 
     @classmethod
     def named(cls, word: str) -> "SignalType":

@@ -58,6 +58,10 @@ class TurnRequest:
     """Whether what others have merged is brought into the workspace first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
     """Files to lay into the inbox, by name; a name may have directories in it."""
+    wall: float | None = None
+    """Seconds that it may take; None for what every turn of the run may."""
+    retries: int | None = None
+    """How often it is tried again after it failed; None for the whole ladder."""
     hands_over: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
 

@@ -272,6 +272,8 @@ _ACTIONS = {
     SignalType.PAUSE: "pausing after the turn under way",
     SignalType.RESUME: "going on",
     SignalType.ABORT: "aborting",
+    SignalType.APPROVE: "approved",
+    SignalType.SKIP: "skipped",
 }
 
 

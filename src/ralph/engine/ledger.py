@@ -89,7 +89,8 @@ class Ledger:
                 self.spent = spent
             case SignalTaken(signal=signal):
                 self.taken.add((signal.name, signal.stamp))
-                self.paused = signal.type is SignalType.PAUSE
+                if signal.type in (SignalType.PAUSE, SignalType.RESUME):
+                    self.paused = signal.type is SignalType.PAUSE
                 self.aborted = signal if signal.type is SignalType.ABORT else self.aborted
             case RunEnded() as entry:
                 self.ended = entry

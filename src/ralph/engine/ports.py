@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from ralph.core.checks import Check, Verdict
 from ralph.core.entries import Entry, Record
-from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, WorkCommitted
+from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, WorkCommitted
 from ralph.core.signals import Signal
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, FileStat, Turn, TurnResult
@@ -95,6 +95,10 @@ class Merger(Protocol):
 
     async def merge(self, decision: Merge) -> Merged:
         """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
+        ...
+
+    async def promote(self, decision: Promote) -> Merged:
+        """Bring documents onto the branch of the run, once."""
         ...
 
 

@@ -22,9 +22,20 @@ class Retry:
 
 
 def retry_after(
-    result: TurnResult, *, attempt: int, interruptions: int, overloads: int, chance: float, now: float
+    result: TurnResult,
+    *,
+    attempt: int,
+    interruptions: int,
+    overloads: int,
+    chance: float,
+    now: float,
+    most: int | None = None,
 ) -> Retry | None:
-    """The next try after such an end, or None when what came of the turn has to do; `chance` is between 0 and 1."""
+    """The next try after such an end, or None when what came of the turn has to do; `chance` is between 0 and 1.
+
+    `most` is how often a turn that failed is tried again at all.
+    """
+    rungs = len(LADDER) if most is None else min(most, len(LADDER))
     match result.end:
         case TurnEnd.LIMITED:
             known = result.resets_at is not None and result.resets_at > now
@@ -34,7 +45,7 @@ def retry_after(
             return Retry(now + wait, result.error or "the provider is overloaded")
         case TurnEnd.INTERRUPTED if interruptions < MOST_INTERRUPTIONS:
             return Retry(now, "the turn was interrupted")
-        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if attempt <= len(LADDER):
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if attempt <= rungs:
             return Retry(now + LADDER[attempt - 1], result.error or f"the turn ended as {result.end}")
         case _:
             return None

@@ -34,6 +34,7 @@ def what_follows(
         overloads=work.overloads,
         chance=turn.number * _GOLDEN % 1,
         now=now,
+        most=turn.request.retries,
     )
     return replace(ended, retry_at=retry.at, retry_reason=retry.reason) if retry else ended
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, TurnStarted
-from ralph.core.events import ChecksEnded, Commit, Merge, Merged, RunChecks, TurnEnded, Work, WorkCommitted
+from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, TurnEnded, Work, WorkCommitted
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
@@ -99,7 +99,7 @@ class UnderWay:
                 self._jobs[work.key] = asyncio.create_task(self._check(work))
             case Commit():
                 self._jobs[work.key] = asyncio.create_task(self._commit(work))
-            case Merge():
+            case Merge() | Promote():
                 self._jobs[work.key] = asyncio.create_task(self._merge(work))
             case _:
                 assert_never(work)
@@ -263,11 +263,13 @@ class UnderWay:
             return WorkCommitted(work.key, notice="nothing can be committed here")
         return await asyncio.to_thread(self.world.committer.commit, work)
 
-    async def _merge(self, work: Merge) -> Merged:
+    async def _merge(self, work: Merge | Promote) -> Merged:
         """One merge after the other, each onto what the last one left."""
         if self.world.merger is None:
             raise NotImplementedError("a workflow that merges needs a merger")
         async with self._merging:
             self._journal(MergeStarted(work.key, work.workspace))
             with self.activity.working():
+                if isinstance(work, Promote):
+                    return await self.world.merger.promote(work)
                 return await self.world.merger.merge(work)

@@ -3,6 +3,7 @@
 Git does it as the user would: with their hooks, filters and settings. Nothing of theirs is stashed, reset or cleaned.
 """
 
+import shlex
 from pathlib import Path
 
 from ralph.core.errors import RalphError
@@ -13,6 +14,7 @@ from ralph.git.history import HEADS, contains, head_of
 from ralph.git.repository import repository, wants_signatures
 
 _SECONDS = 600.0
+_UNSIGNED = "your commits are to be signed, and these could not be"
 
 
 def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
@@ -24,7 +26,8 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
     head = head_of(git)
     if head != onto:
         was, now = onto.removeprefix(HEADS), head.removeprefix(HEADS)
-        return _stays(commit, branch, f"HEAD is on {now[:40]}, and was on {was}", f"git switch {was} && {merge}")
+        back = f"git switch {shlex.quote(was)} && {merge}"
+        return _stays(commit, branch, f"HEAD is on {now[:40]}, and was on {was}", back)
     tip = git.run("rev-parse", "HEAD").text
     name = onto.removeprefix(HEADS)
     if contains(git, tip, commit):
@@ -36,12 +39,15 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         return _stays(commit, branch, f"{busy} is under way", merge)
     if dirty := clean_for_commit(place):
         return _stays(commit, branch, f"{len(dirty)} file(s) in your tree have uncommitted changes", merge)
-    if wants_signatures(git) and "N" in git.run("log", "--format=%G?", f"{tip}..{commit}").text.split():
-        return _stays(commit, branch, "your commits are to be signed, and these could not be", f"{merge} --no-ff -S")
+    if wants_signatures(git) and _unsigned(git, tip, commit):
+        return _stays(commit, branch, _UNSIGNED, f"{merge} --no-ff -S")
     try:
-        _as_the_user(git).run("merge", "--ff-only", "--quiet", "--no-autostash", commit, timeout=_SECONDS)
+        # Without the last word, git would write over files of theirs that are ignored.
+        how = ("--ff-only", "--quiet", "--no-autostash", "--no-overwrite-ignore")
+        Git(place.top, plain=True).run("merge", *how, commit, timeout=_SECONDS)
     except RalphError as error:
-        return _stays(commit, branch, error.what, merge)
+        if not contains(git, git.run("rev-parse", "HEAD").text, commit):
+            return _stays(commit, branch, error.what, merge)
     return Landed(commit, name, moved=True)
 
 
@@ -49,16 +55,18 @@ def push(root: Path, branch: str, commit: str, onto: str) -> Landed:
     """Push the branch of the run to where the user's branch is pushed to; nothing of theirs is moved."""
     git = Git(root)
     ours = onto.removeprefix(HEADS)
-    remote = git.run("config", "--get", f"branch.{ours}.pushRemote", ok=(0, 1)).text
-    remote = remote or git.run("config", "--get", f"branch.{ours}.remote", ok=(0, 1)).text
+    settings = (f"branch.{ours}.pushRemote", "remote.pushDefault", f"branch.{ours}.remote")
+    named = (git.run("config", "--get", setting, ok=(0, 1)).text for setting in settings)
     remotes = git.run("remote").text.split()
-    remote = remote or ("origin" if "origin" in remotes else next(iter(remotes), ""))
+    remote = next(filter(None, named), "") or ("origin" if "origin" in remotes else next(iter(remotes), ""))
     if not remote or remote == ".":
         return _stays(commit, branch, "there is no remote repository to push to", f"git push REMOTE {branch}")
+    if wants_signatures(git) and _unsigned(git, onto, commit):
+        return _stays(commit, branch, _UNSIGNED, f"git push {shlex.quote(remote)} {branch}")
     try:
-        _as_the_user(git).run("push", "--quiet", remote, f"{commit}:{HEADS}{branch}", timeout=_SECONDS)
+        Git(root, plain=True).run("push", "--quiet", remote, f"{commit}:{HEADS}{branch}", timeout=_SECONDS)
     except RalphError as error:
-        return _stays(commit, branch, error.what, f"git push {remote} {branch}")
+        return _stays(commit, branch, error.what, f"git push {shlex.quote(remote)} {branch}")
     return Landed(commit, f"{remote}/{branch}", moved=True)
 
 
@@ -71,6 +79,7 @@ def _stays(commit: str, branch: str, why: str, command: str, does: str = "brings
     return Landed(commit, branch, notice=f"{why}: the work stays on the branch {branch}; `{command}` {does}")
 
 
-def _as_the_user(git: Git) -> Git:
-    """Git with the user's own hooks and settings, where ours would keep them out."""
-    return Git(git.cwd, git.env, git.config, plain=True)
+def _unsigned(git: Git, since: str, commit: str) -> bool:
+    """Whether some commit has no signature; whether one is good cannot be told where nobody said whom to trust."""
+    new = git.run("rev-list", "--header", commit, "--not", since).out.rstrip(b"\0").split(b"\0")
+    return any(b"\ngpgsig" not in raw.partition(b"\n\n")[0] for raw in new if raw)

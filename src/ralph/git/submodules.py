@@ -1,48 +1,83 @@
-"""Submodules in worktrees: filled from the copies that the main tree has, without asking anybody's server."""
+"""Submodules in worktrees: filled from the copies that another tree has, without asking anybody's server."""
 
 from pathlib import Path
 
 from ralph.git.command import Git, GitError
+from ralph.git.repository import repository
+
+_LOCAL = "protocol.file.allow=always"
 
 
-def fill_submodules(main: Git, tree: Git) -> None:
-    """Check out in a new worktree the submodules that are checked out in the main tree, at the commits that it names."""
-    if not (tree.cwd / ".gitmodules").exists():
-        return
-    modules = Path(main.run("rev-parse", "--path-format=absolute", "--git-common-dir").text) / "modules"
-    for name, path in _submodules(tree):
-        source = modules / name
-        if not (main.cwd / path / ".git").exists() or not source.is_dir():
+def fill_submodules(other: Git, tree: Git) -> None:
+    """Check out in a worktree the submodules that are checked out in another tree, at the commits that it names."""
+    for name, path in submodules(tree):
+        source = _copy(other.cwd / path)
+        if source is None:
             continue
-        url = main.run("config", "--get", f"submodule.{name}.url", ok=(0, 1)).text
-        local = tree.adding(f"submodule.{name}.url={source}", "protocol.file.allow=always")
         try:
-            local.run("submodule", "--quiet", "update", "--init", "--", path, timeout=3600)
+            if (tree.cwd / path / ".git").exists():
+                _fetch(tree, path, source)
+            else:
+                _clone(tree, name, path, source)
         except GitError:
-            # Its commit is not in the main tree's copy: the set-up commands of the user may know where to get it.
+            # Its commit is not in that copy: the set-up commands of the user may know where to get it.
             continue
-        if url:
-            Git(tree.cwd / path).run("remote", "set-url", "origin", url, ok=(0, 2, 128))
+        fill_submodules(Git(other.cwd / path), Git(tree.cwd / path))
 
 
-def changed_submodules(tree: Git) -> list[str]:
-    """The submodules of a worktree in which there is work that would be lost with it: files, or commits of its own."""
-    if not (tree.cwd / ".gitmodules").exists():
+def changed_submodules(tree: Git, other: Git) -> list[str]:
+    """The submodules of a worktree with work that would be lost with it: files, or commits that another tree lacks."""
+    changed = []
+    for _, path in submodules(tree):
+        own, theirs = tree.cwd / path, other.cwd / path
+        if (own / ".git").exists() and (_has_work(Git(own), theirs) or changed_submodules(Git(own), Git(theirs))):
+            changed.append(path)
+    return changed
+
+
+def submodules(tree: Git) -> list[tuple[str, str]]:
+    """The submodules of a tree by name and path."""
+    if not (tree.cwd / ".gitmodules").is_file():
         return []
-    return [path for _, path in _submodules(tree) if (tree.cwd / path / ".git").exists() and _has_work(tree.cwd / path)]
-
-
-def _submodules(tree: Git) -> list[tuple[str, str]]:
-    """The submodules by name and path."""
-    listed = tree.run(
-        "config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$", ok=(0, 1)
-    ).names
-    pairs = [entry.partition("\n")[::2] for entry in listed]
+    which = ("--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    pairs = [entry.partition("\n")[::2] for entry in tree.run("config", "-z", *which, ok=(0, 1)).names]
     return [(key.removeprefix("submodule.").removesuffix(".path"), path) for key, path in pairs]
 
 
-def _has_work(path: Path) -> bool:
-    git = Git(path)
+def _copy(path: Path) -> Path | None:
+    """The repository of a submodule that is checked out somewhere."""
+    place = repository(path) if (path / ".git").exists() else None
+    return place.git_dir if place and place.top == path.resolve() else None
+
+
+def _clone(tree: Git, name: str, path: str, source: Path) -> None:
+    url = tree.run("config", "--get", f"submodule.{name}.url", ok=(0, 1)).text
+    local = tree.adding(f"submodule.{name}.url={source}", _LOCAL)
+    local.run("submodule", "--quiet", "update", "--init", "--", path, timeout=3600)
+    if url:
+        Git(tree.cwd / path).run("remote", "set-url", "origin", url, ok=(0, 2, 128))
+
+
+def _fetch(tree: Git, path: str, source: Path) -> None:
+    """Bring a submodule that is there to the commit that the tree names."""
+    own, wanted = Git(tree.cwd / path), tree.run("rev-parse", "-q", "--verify", f":{path}", ok=(0, 1, 128)).text
+    if not wanted or own.run("rev-parse", "-q", "--verify", "HEAD", ok=(0, 1)).text == wanted:
+        return
+    if own.run("cat-file", "-e", f"{wanted}^{{commit}}", ok=(0, 1, 128)).code:
+        own.adding(_LOCAL).run("fetch", "--quiet", "--no-tags", str(source), wanted, timeout=3600)
+    own.run("checkout", "--quiet", "--force", "--detach", wanted)
+
+
+def _has_work(git: Git, other: Path) -> bool:
     if git.run("status", "--porcelain", "-z", "--untracked-files=normal").out:
         return True
-    return bool(git.run("rev-list", "--max-count=1", "HEAD", "--branches", "--not", "--remotes", "--tags").out)
+    tips = git.run("for-each-ref", "--format=%(objectname)", "refs/heads").text.split()
+    tips += git.run("rev-parse", "-q", "--verify", "HEAD", ok=(0, 1)).text.split()
+    ours = [tip for tip in set(tips) if git.run("rev-list", "--max-count=1", tip, "--not", "--remotes", "--tags").out]
+    source = _copy(other)
+    return any(source is None or not _has(source, tip) for tip in ours)
+
+
+def _has(source: Path, commit: str) -> bool:
+    git = Git(source, {"GIT_DIR": str(source)})
+    return git.run("cat-file", "-e", f"{commit}^{{commit}}", ok=(0, 1, 128)).code == 0

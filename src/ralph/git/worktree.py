@@ -1,6 +1,7 @@
 """Linked worktrees that leave the user's own tree alone: one for a whole run, one for each of its tasks, one to merge in."""
 
 import fcntl
+import os
 import re
 import shutil
 import tempfile
@@ -12,12 +13,14 @@ from pathlib import Path
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, disk
 from ralph.git.history import HEADS, contains
-from ralph.git.index import CACHES, stage
+from ralph.git.index import CACHES, joined, stage
 from ralph.git.repository import Repository, commit_tree, hide, own_paths, repository
-from ralph.git.submodules import changed_submodules, fill_submodules
+from ralph.git.restoring import NESTED
+from ralph.git.submodules import changed_submodules, fill_submodules, submodules
 
 PLACE = ".ralph/worktrees"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[0-9]{1,6}")
+_NAME = re.compile(r"(?!run/)[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[0-9]{1,6}")
+"""`run` is what the branch of the run itself is called."""
 _QUICK = ("checkout.workers=0", "checkout.thresholdForParallelism=200")
 _UNFINISHED = ("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "AUTO_MERGE", "SQUASH_MSG")
 """What a merge that was left in the middle leaves in the directory of a worktree."""
@@ -61,11 +64,16 @@ def branch_of(run: str) -> str:
     return f"ralph/{run}/run"
 
 
+def stand_ref(branch: str) -> str:
+    """The note of where the merges of a run have come to: no agent comes by there, as one may by the branch."""
+    return f"refs/ralph-work/{branch.removeprefix('ralph/')}"
+
+
 def create(root: Path, run: str) -> Worktree:
     """The worktree of a run at `.ralph/worktrees/<run>`: a new one from HEAD, or the one it already has."""
     place = _place(root)
     git, path = Git(place.top), root.resolve() / PLACE / run
-    fresh = _made(git, path, branch_of(run), "HEAD")
+    fresh = _made(place, path, branch_of(run), "HEAD")
     dirty = _uncommitted(git) if fresh else 0
     notices = (f"{dirty} uncommitted change(s) in {place.top} are not in the worktree",) if dirty else ()
     return _worktree(place, root, path, branch_of(run), notices)
@@ -82,6 +90,7 @@ def create_branch(root: Path, run: str) -> tuple[str, str, tuple[str, ...]]:
     place, branch = _place(root), branch_of(run)
     git = Git(place.top)
     if not _commit(git, HEADS + branch):
+        git.run("update-ref", stand_ref(branch), "HEAD")
         git.run("update-ref", "-m", "ralph: begin", HEADS + branch, "HEAD", "")
     dirty = _uncommitted(git)
     notices = (f"{dirty} uncommitted change(s) in {place.top} are not part of the run",) if dirty else ()
@@ -92,15 +101,22 @@ def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
     """The worktree of one attempt at a task, `<task>/<attempt>`: a new one from a commit, or the one it already has."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a workspace", todo="use letters, digits, - and _, then /1")
-    place, path = _place(root), root.resolve() / PLACE / f"{run}.{name.replace('/', '.')}"
-    _made(Git(place.top), path, f"ralph/{run}/{name}", start)
+    place = _place(root)
+    tree = of_task(place, root, run, name)
+    _made(place, tree.path, tree.branch, start)
+    return tree
+
+
+def of_task(place: Repository, root: Path, run: str, name: str) -> Worktree:
+    """The worktree of one attempt at a task, whether it is there or not."""
+    path = root.resolve() / PLACE / f"{run}.{name.replace('/', '.')}"
     return _worktree(place, root, path, f"ralph/{run}/{name}")
 
 
 def create_scratch(root: Path, run: str, start: str) -> Worktree:
     """The worktree in which a run tries its merges, on no branch."""
     place, path = _place(root), root.resolve() / PLACE / f"{run}.merge"
-    _made(Git(place.top), path, "", start)
+    _made(place, path, "", start)
     return _worktree(place, root, path, "")
 
 
@@ -120,46 +136,67 @@ def found(root: Path) -> list[Worktree]:
     return trees
 
 
-def save(tree: Worktree, message: str, *, leaving_out: Sequence[str] = (), brought_in: str = "") -> str:
+def save(
+    tree: Worktree, message: str, *, leaving_out: Sequence[str] = (), brought_in: str = "", known: Sequence[str] = ()
+) -> str:
     """Commit everything in a worktree to its branch, whatever an agent did to HEAD; the tip of the branch afterwards.
 
-    `brought_in` is a commit that was merged into the tree: it becomes a parent.
+    `brought_in` is a commit that was merged into the tree: it becomes a parent. `known` is where the branch began, and
+    what else of others it has taken in: on a history that is not that, nothing is built.
     """
-    place = _whole(tree)
+    place = claimed(tree)
     git, ref = place.git, HEADS + tree.branch
-    with disk(place.git_dir):
-        # The agents that had this worktree to themselves have ended: a lock is one that a kill left.
-        (place.git_dir / "index.lock").unlink(missing_ok=True)
-    head, known = _commit(git, "HEAD"), _commit(git, ref)
-    tip = head if not known or (head and contains(git, head, known)) else known
+    head, there = _commit(git, "HEAD"), _commit(git, ref)
+    tip = head if not there or (head and contains(git, head, there)) else there
+    if (has := [one for one in (*known, brought_in) if one]) and not _is_own(git, tree, tip, has):
+        if tip:
+            git.run("update-ref", f"refs/ralph-left/{tree.run}/{tree.name}/{tip[:12]}", tip)
+        tip = has[0]
     parents = [one for one in (tip, brought_in) if one]
     if brought_in and tip and contains(git, tip, brought_in):
         parents = [tip]
-    made = tree_of(tree, leaving_out)
-    if len(parents) > 1 or not tip or made != git.run("rev-parse", f"{tip}^{{tree}}").text:
-        tip = commit_tree(git, made, parents, f"{message.rstrip()}\n\nRalph-Run: {tree.run}\n")
-    if tip != known:
-        git.run("update-ref", "-m", "ralph: save", ref, tip, known or "")
-    git.run("symbolic-ref", "HEAD", ref)
-    git.run("read-tree", tip)
-    git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
+    with _staged(tree, place, leaving_out) as (made, index):
+        if len(parents) > 1 or not tip or made != git.run("rev-parse", f"{tip}^{{tree}}").text:
+            tip = commit_tree(git, made, parents, f"{message.rstrip()}\n\nRalph-Run: {tree.run}\n")
+        if tip != there:
+            git.run("update-ref", "-m", "ralph: save", ref, tip, there)
+        git.run("symbolic-ref", "HEAD", ref)
+        # Not read anew from the commit: it would not know which files a sparse checkout leaves out.
+        index.replace(place.git_dir / "index")
     with disk(place.git_dir):
         for name in _UNFINISHED:
             (place.git_dir / name).unlink(missing_ok=True)
+        for name in ("rebase-merge", "rebase-apply", "sequencer"):
+            shutil.rmtree(place.git_dir / name, ignore_errors=True)
     return tip
 
 
-def keep_aside(tree: Worktree, ref: str, leaving_out: Sequence[str] = ()) -> None:
-    """Keep what is in a worktree and not on its branch under a ref."""
-    git, left = Git(tree.path), tree_of(tree, leaving_out)
-    tip = _commit(git, HEADS + tree.branch)
+def _is_own(git: Git, tree: Worktree, tip: str, known: Sequence[str]) -> bool:
+    """Whether a history goes on from what is known with commits of its own alone.
+
+    An agent may have taken over the history of others, and not their files: what they did would be taken back.
+    """
+    if not tip or not contains(git, tip, known[0]):
+        return False
+    new = ("rev-list", "--count", tip, "--not", *known)
+    others = (f"--exclude={HEADS}{tree.branch}", f"--glob={HEADS}ralph/{tree.run}/*")
+    return git.run(*new).text == git.run(*new, *others).text
+
+
+def keep_aside(tree: Worktree, ref: str, leaving_out: Sequence[str] = (), since: str = "") -> None:
+    """Keep under a ref what is in a worktree and not on its branch, and what came onto that since a commit."""
+    git, left = whole(tree).git, tree_of(tree, leaving_out)
+    tip, before = _commit(git, HEADS + tree.branch), _commit(git, ref)
     if left != git.run("rev-parse", f"{tip}^{{tree}}").text:
-        git.run("update-ref", ref, commit_tree(git, left, [tip], f"ralph: left in {tree.name}\n"))
+        parents = [tip, *([before] if before else [])]
+        git.run("update-ref", ref, commit_tree(git, left, parents, f"ralph: left in {tree.name}\n"))
+    elif since and not contains(git, since, tip):
+        git.run("update-ref", ref, tip)
 
 
 def put_back(tree: Worktree, commit: str) -> None:
     """Make a worktree and its branch what a commit has, and nothing else; what was there is kept aside before."""
-    git = Git(tree.path)
+    git = claimed(tree).git
     git.run("symbolic-ref", "HEAD", HEADS + tree.branch)
     git.run("reset", "--quiet", "--hard", commit)
     git.run("clean", "--quiet", "-d", "--force")
@@ -171,12 +208,13 @@ def removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Re
     tips = _tips(main, tree)
     branch = list(tips)
     if tree.path.exists():
-        git = Git(tree.path)
-        if not (tree.path / ".git").is_file():
+        try:
+            git = whole(tree).git
+        except UsageError:
             return Removal(f"{tree.path} is no worktree any more: see what is in it, and delete it by hand")
         if tree.branch and (dirty := _uncommitted(git, leaving_out)):
             return Removal(f"{dirty} uncommitted change(s) in {tree.path}")
-        if changed := changed_submodules(git):
+        if changed := changed_submodules(git, Git(_top(tree))):
             return Removal(f"work in the submodule {changed[0]} of {tree.path}")
         tips.append(git.run("rev-parse", "HEAD").text)
     ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD", *into).text) if tips and tree.branch else 0
@@ -194,12 +232,11 @@ def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Remov
     branch = _tips(main, tree)
     try:
         if tree.path.exists():
+            claimed(tree)
+        if _is_known(tree):
             # What is left in it is ignored, was copied into it, or is in the branch.
             with _alone(main):
                 main.run("worktree", "remove", "--force", str(tree.path), timeout=3600)
-        else:
-            with _alone(main):
-                main.run("worktree", "prune")
     except GitError as error:
         return Removal(error.what)
     if branch:
@@ -213,13 +250,19 @@ def forget(root: Path, run: str) -> list[str]:
         return []
     git, kept = Git(root), []
     own = (f"refs/ralph/{run}", f"refs/ralph-work/{run}", f"refs/ralph-left/{run}", f"{HEADS}ralph/{run}")
-    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", *own).text.splitlines():
-        sha, ref = line.split(" ", 1)
+    for line in git.run("for-each-ref", "--format=%(objectname) %(refname) %(worktreepath)", *own).text.splitlines():
+        sha, ref, place = line.split(" ", 2)
         if ref.startswith(HEADS) and git.run("rev-list", "--max-count=1", sha, "--not", "HEAD").out:
             kept.append(f"the branch {ref.removeprefix(HEADS)}: it is not merged")
-        else:
+        elif not place:
             git.run("update-ref", "-d", ref, sha)
     return kept
+
+
+def _top(tree: Worktree) -> Path:
+    """What the worktree is of: the top of the main tree."""
+    inside = tree.workspace.relative_to(tree.path)
+    return Path(str(tree.root).removesuffix(str(inside))) if inside.parts else tree.root
 
 
 def _tips(main: Git, tree: Worktree) -> list[str]:
@@ -245,18 +288,21 @@ def _worktree(place: Repository, root: Path, path: Path, branch: str, notices: t
     return Worktree(root, path, path / root.relative_to(place.top), branch, notices)
 
 
-def _made(git: Git, path: Path, branch: str, start: str) -> bool:
+def _made(place: Repository, path: Path, branch: str, start: str) -> bool:
     """Make a worktree where it is not there and whole; what a kill left of its making is cleared away."""
+    git = Git(place.top)
     records = git.run("worktree", "list", "--porcelain").text.split("\n\n")
     lines = next((record.split("\n") for record in records if record.startswith(f"worktree {path}\n")), [])
     if lines and (not path.exists() or "locked initializing" in lines):
         with _alone(git):
             git.run("worktree", "remove", "--force", "--force", str(path))
         lines = []
-    elif path.exists() and not (lines and (path / ".git").exists()):
+    elif not lines and path.exists() and (not path.is_dir() or any(path.iterdir())):
         todo = f"`git worktree repair {path}` if the project was moved, else move that directory away"
         raise UsageError("a directory is where the worktree belongs", where=str(path), todo=todo)
     if lines:
+        if notes := _notes(place.common, path):
+            _mend(path, notes)
         return False
     if not branch:
         what: tuple[str, ...] = ("--detach", str(path), start)
@@ -295,20 +341,96 @@ def _commit(git: Git, name: str) -> str:
     return git.run("rev-parse", "-q", "--verify", f"{name}^{{commit}}", ok=(0, 1, 128)).text
 
 
-def _whole(tree: Worktree) -> Repository:
-    place = repository(tree.path)
-    if place is None or place.top != tree.path:
+def whole(tree: Worktree) -> Repository:
+    """A worktree by what git has written down of it: by its own `.git` one might come to the user's tree."""
+    place = repository(tree.root)
+    notes = _notes(place.common, tree.path) if place else None
+    if place is None or notes is None or not tree.path.is_dir():
         raise UsageError("the worktree is gone", where=str(tree.path), todo="`git worktree list` shows those left")
+    return Repository(tree.path, notes, place.common)
+
+
+def claimed(tree: Worktree) -> Repository:
+    """The same, to be changed: the agents that had it to themselves have ended, and a lock is one that a kill left."""
+    place = whole(tree)
+    _mend(tree.path, place.git_dir)
+    with disk(place.git_dir):
+        (place.git_dir / "index.lock").unlink(missing_ok=True)
     return place
 
 
+def _is_known(tree: Worktree) -> bool:
+    place = repository(tree.root)
+    return place is not None and _notes(place.common, tree.path) is not None
+
+
+def _notes(common: Path, path: Path) -> Path | None:
+    """The directory in which git keeps what it knows of a worktree."""
+    for file in (common / "worktrees").glob("*/gitdir"):
+        try:
+            leads = os.fsdecode(file.read_bytes()).rstrip("\n")
+        except OSError:
+            continue  # another one, that is just being removed
+        if os.path.normpath(file.parent / leads) == str(path / ".git"):
+            return file.parent
+    return None
+
+
+def _mend(path: Path, notes: Path) -> None:
+    """Have a worktree lead to its repository again; what an agent put in the place of that goes aside."""
+    file = path / ".git"
+    with disk(path):
+        if file.is_file() and not file.is_symlink():
+            leads = os.fsdecode(file.read_bytes()).rstrip("\n").removeprefix("gitdir: ")
+            if (path / leads).resolve() == notes.resolve():
+                return
+        if os.path.lexists(file):
+            shutil.move(file, notes / f"found-{os.urandom(4).hex()}")
+        file.write_bytes(os.fsencode(f"gitdir: {notes}\n"))
+
+
 def tree_of(tree: Worktree, leaving_out: Sequence[str] = ()) -> str:
-    """All that is in a worktree, as a tree, by an index of our own: the one there is the agent's."""
-    place = _whole(tree)
+    """All that is in a worktree, as a tree."""
+    with _staged(tree, whole(tree), leaving_out) as (made, _):
+        return made
+
+
+@contextmanager
+def _staged(tree: Worktree, place: Repository, leaving_out: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """All that is in a worktree, as a tree and as an index of our own: the one there is the agent's."""
     with disk(place.git_dir), tempfile.TemporaryDirectory(dir=place.git_dir) as aside:
         file = Path(aside) / "index"
         if (place.git_dir / "index").exists():
             shutil.copy2(place.git_dir / "index", file)
         own = place.git.adding("core.splitIndex=false", GIT_INDEX_FILE=str(file))
-        stage(own, (*own_paths(place.top, tree.root, tree.workspace), *leaving_out))
-        return own.run("write-tree").text
+        nested = _see_all(own)
+        staged = stage(own, (*own_paths(place.top, tree.root, tree.workspace), *leaving_out))
+        if leaving_out:
+            quiet = ("-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch")
+            own.adding(GIT_LITERAL_PATHSPECS="1").run("rm", *quiet, "--", *leaving_out)
+        if nested or staged.notices:
+            _leave_out_nested(own, tree)
+        yield own.run("write-tree").text, file
+
+
+def _see_all(git: Git) -> bool:
+    """Drop the marks by which an agent may hide changes from git; whether there are repositories in the index."""
+    listed = [line.partition("	") for line in git.run("ls-files", "-v", "--stage", "-z").names]
+    hidden = [path for marks, _, path in listed if marks[0] == "S" or marks[0].islower()]
+    present = joined(path for path in hidden if os.path.lexists(git.cwd / path))
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if present else ():
+        git.run("update-index", flag, "-z", "--stdin", stdin=present)
+    return any(marks.split()[1] == NESTED for marks, _, _ in listed)
+
+
+def _leave_out_nested(git: Git, tree: Worktree) -> None:
+    """Leave out repositories that an agent made: only their commit would be in the tree, and none of their files."""
+    known = {path for _, path in submodules(git)} | _nested(Git(tree.root))
+    if made := _nested(git) - known:
+        git.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(made))
+
+
+def _nested(git: Git) -> set[str]:
+    """The repositories in an index."""
+    listed = (line.partition("	") for line in git.run("ls-files", "--stage", "--full-name", "-z", "--", ":/").names)
+    return {path for marks, _, path in listed if marks.startswith(NESTED)}

@@ -139,7 +139,7 @@ class LocalTurns:
                 "session": turn.session,
                 "repair": list(turn.repair),
                 "budget": turn.budget,
-                "wall": self.record.turn_limits.wall,
+                "wall": request.wall or self.record.turn_limits.wall,
                 "idle": self.record.turn_limits.idle,
             }
             (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
@@ -171,7 +171,7 @@ class LocalTurns:
             {**self._environment(turn), **agent.environment(call), **spec.environment},
             self.workspace,
             stdin=directory / "prompt.md",
-            wall=limits.wall,
+            wall=turn.request.wall or limits.wall,
             idle=limits.idle,
             grace=limits.grace,
             secrets=self.hidden,

@@ -6,18 +6,39 @@ done the first time: the branch of the run moves in one step, and only to a tree
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import Merge, Merged, MergeEnd
+from ralph.core.events import Merge, Merged, MergeEnd, Promote
+from ralph.documents.session import knowledge
 from ralph.git import merging
 from ralph.git.command import Git
 from ralph.git.merging import Candidate
 from ralph.pool.workspaces import SetupError, Site, Workspaces
+from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 
 TASK = "Ralph-Task"
 """The trailer by which the merge of a task is known."""
+
+
+def promoted(place: Path, files: Mapping[str, str]) -> tuple[str, ...]:
+    """Write what was learned into a tree, directory by directory, merged with what is there; the conflicts, in words."""
+    conflicts: list[str] = []
+    for directory in sorted({path.rpartition("/")[0] for path in files}):
+        sources = {
+            path.rpartition("/")[2]: text for path, text in files.items() if path.rpartition("/")[0] == directory
+        }
+        home = place / directory
+        home.mkdir(parents=True, exist_ok=True)
+        targets = {path.name: to_text(read_limited(path)) for path in home.glob("*.md") if path.is_file()}
+        merged = knowledge.merge(sources, targets)
+        for name, text in merged.files.items():
+            write_atomic(home / name, to_bytes(text))
+        conflicts += merged.conflicts
+    return tuple(conflicts)
 
 
 @dataclass
@@ -43,6 +64,18 @@ class MergeQueue:
         if merged.is_in:
             self._closing.append(asyncio.create_task(self._close(decision.workspace)))
         return merged
+
+    async def promote(self, decision: Promote) -> Merged:
+        """Write documents into a workspace, merged with those that are there, and merge that."""
+        merge = Merge(decision.key, decision.workspace, decision.message)
+        if self.workspaces.apart and await self._found(merge):
+            return await self.merge(merge)
+        site = await self.workspaces.open(decision.workspace) if self.workspaces.apart else None
+        place = site.tree.workspace if site else self.workspaces.root
+        told = await asyncio.to_thread(promoted, place, decision.files)
+        if site:
+            await asyncio.to_thread(self.workspaces.save, site, decision.message)
+        return replace(await self.merge(merge), notice="; ".join(told))
 
     async def finish(self) -> None:
         """Wait until the worktrees of what was merged are gone, also where an earlier engine did not live to see it."""

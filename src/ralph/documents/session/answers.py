@@ -63,6 +63,7 @@ QUESTIONER = ("brainstorm", "research", "feedback-analysis")
 CONTRACTS: dict[str, type[BaseModel]] = {
     **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
     **{f"session.questioner.{mode}": PlanningAnswer for mode in QUESTIONER},
+    "session.librarian.EXTRACT": PlanningAnswer,
     "session.executor": ExecutorAnswer,
     "session.reviewer": ReviewerAnswer,
     "session.review": SessionReviewAnswer,

@@ -144,6 +144,18 @@ def session_review(session: "Session", state: SessionState) -> TurnRequest:
     return _request(*(session, state, key, "reviewer", "SESSION_REVIEW", keys, inbox, ("review.md",), "session.review"))
 
 
+def extract(session: "Session", state: SessionState) -> TurnRequest:
+    """The turn of a librarian."""
+    number = state.metadata.iteration
+    keys = {"MODE": "EXTRACT", "ITERATION": str(number)}
+    inbox = {**_common(session, state), "review.md": state.texts.get(session.layout.review(number), "")}
+    inbox |= {f"reports/{name}.md": text for name in state.tasks if (text := session.latest_report(state, name))}
+    return _request(
+        *(session, state, f"extract:{number}", "librarian", "EXTRACT", keys, inbox),
+        *(("knowledge/*/*.md",), "session.librarian.EXTRACT"),
+    )
+
+
 def split(session: "Session", state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who splits a task that was too large."""
     flow = state.of(task)
@@ -202,6 +214,8 @@ def _request(
         task=task,
         workspace=workspace(state, task) if task else LOOK,
         reads_only=role != "executor",
+        wall=state.guardrails.task_wip_minutes * 60 if task else None,
+        retries=state.guardrails.max_retries,
         inbox=inbox,
         hands_over=papers,
     )

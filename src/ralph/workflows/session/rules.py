@@ -16,16 +16,20 @@ from ralph.core.events import (
     Do,
     DocumentEdited,
     Event,
+    Merged,
+    Promote,
     RunChecks,
     RunEnded,
+    SignalTaken,
     Stop,
     TurnEnded,
     Work,
 )
 from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.documents.session import feedback, instructions, metadata, progress, questions, reports, tasks
+from ralph.documents.session import feedback, instructions, knowledge, metadata, progress, questions, reports, tasks
 from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker
@@ -105,8 +109,12 @@ class Session:
                 return Do(self._batch(state))
             case State.SESSION_REVIEW if self.checks and not state.flow.checked:
                 return Do((RunChecks(f"session-{state.metadata.iteration}", self.checks, LOOK),))
-            case State.SESSION_REVIEW | State.KNOWLEDGE_EXTRACTION | State.KNOWLEDGE_APPROVAL:
+            case State.SESSION_REVIEW:
                 return Do((prompting.session_review(self, state),))
+            case State.KNOWLEDGE_EXTRACTION:
+                return Do((prompting.extract(self, state),))
+            case State.KNOWLEDGE_APPROVAL:
+                return self._approval(state)
             case State.COMPLETE:
                 return self._end(state)
 
@@ -139,6 +147,10 @@ class Session:
                 return self._checked(state, key, verdict, now)
             case DocumentEdited(path=path, content=content):
                 return self._edited(state, path, content)
+            case Merged(key=key) if key.startswith("promote-"):
+                return state.with_flow(approved=False).to(State.COMPLETE)
+            case SignalTaken(signal=signal) if state.state is State.KNOWLEDGE_APPROVAL:
+                return _heard(state, signal)
             case RunEnded(outcome=Outcome.ABORTED):
                 return _aborted(state, now)
             case _:
@@ -154,6 +166,8 @@ class Session:
             return self._planned(state, rest, result, now) if good and status == "completed" else _stuck(state, result)
         if kind == "review" and rest.startswith("session-"):
             return self._judged(state, result, now) if good else _stuck(state, result)
+        if kind == "extract":
+            return self._extracted(state, result, now)
         task = rest.rpartition("-")[0]
         match kind:
             case "execute":
@@ -321,7 +335,44 @@ class Session:
             number, "Complete" if complete else "Awaiting feedback", f"{done['completed']}/{done['total']}", "N/A"
         )
         state = replace(state, texts=texts, iteration=own, progress=listed).with_metadata(status=status.value)
-        return state.to(State.COMPLETE)
+        return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
+
+    def _extracted(self, state: SessionState, result: TurnResult, now: float) -> SessionState:
+        """After a librarian: what was learned waits for approval; where nothing was, the session is over."""
+        number = state.metadata.iteration
+        texts = dict(state.texts)
+        for name, text in result.papers.items():
+            _, category, file = name.split("/")
+            if category not in knowledge.CATEGORIES:
+                continue
+            facts = {
+                "category": category,
+                "source_session": self.id,
+                "source_iteration": number,
+                "staged_at": stamp(now),
+            }
+            texts[self.layout.knowledge(number, category, file)] = knowledge.with_values(text, name, facts)
+        state = replace(state, texts=texts)
+        return state.to(State.KNOWLEDGE_APPROVAL if self._staged(state) else State.COMPLETE)
+
+    def _staged(self, state: SessionState) -> dict[str, str]:
+        """What was learned in this iteration, by where it is to be kept."""
+        number = state.metadata.iteration
+        found = self.layout.knowledge_in(state.texts, number)
+        return {
+            self.layout.promoted(category, name): state.texts[self.layout.knowledge(number, category, name)]
+            for category, name in found
+        }
+
+    def _approval(self, state: SessionState) -> Decision:
+        number = state.metadata.iteration
+        if state.guardrails.approval == "signal" and not state.flow.approved:
+            return Stop(
+                Outcome.AWAITING_APPROVAL,
+                f"{len(self._staged(state))} things were learned; `ralph session approve {self.id}` keeps them, `skip` does not",
+            )
+        message = f"docs: what session {self.id} learned in iteration {number}"
+        return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, self._staged(state)),))
 
     def _edited(self, state: SessionState, path: str, content: str) -> SessionState:
         """Take in what a person changed: the instructions, and files that they put there. Markers stay the engine's."""
@@ -548,6 +599,13 @@ def _engine_review(told: str) -> str:
 def _judged_by(part: str, qualified: bool) -> str:
     """A review that ends with the verdict that counts."""
     return f"{part.rstrip()}\n\n**Status**: {'Qualified' if qualified else 'Failed'}\n"
+
+
+def _heard(state: SessionState, signal: Signal) -> SessionState:
+    """A person said whether what was learned is kept."""
+    if signal.type is SignalType.APPROVE:
+        return state.with_flow(approved=True)
+    return state.to(State.COMPLETE) if signal.type is SignalType.SKIP else state
 
 
 def _told(verdict: Verdict) -> str:

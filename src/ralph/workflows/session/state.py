@@ -93,6 +93,8 @@ class Flow:
     """What the checks of the session gave; empty before they were run."""
     passed: bool = False
     """Whether they passed."""
+    approved: bool = False
+    """Whether a person said that what was learned is kept."""
     outcome: str = ""
     """Why the session cannot go on, where it cannot."""
     schema: int = 1

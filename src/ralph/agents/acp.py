@@ -1,0 +1,71 @@
+"""Any agent that speaks the Agent Client Protocol, behind a bridge of ours that turns it into a stream."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.agent import Abilities, Call, EventLines
+from ralph.agents.lines import count, parse, word
+from ralph.agents.prices import cost_of
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Kind
+
+
+class Acp(Adapter):
+    """An agent by the words that start it. Whether it tells tokens or money is known only when it has spoken."""
+
+    install = "pip install 'ralph-engine[acp]'"
+    abilities = Abilities(resume=True, session=True, tool_limits=True)
+
+    def __init__(self, name: str, words: tuple[str, ...], prices: Prices | None = None) -> None:
+        self.name = name
+        self.advice = f"see to it that `{' '.join(words)}` works for you: it must be signed in, or find its key"
+        super().__init__(words[0], prices)
+        self.words = words
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """The bridge, and behind it the agent."""
+        return (
+            *(sys.executable, "-P", "-m", "ralph.agents.acp_bridge"),
+            *(("--model", call.model) if call.model else ()),
+            *(("--session", call.session) if call.session else ()),
+            *(part for tool in call.without_tools for part in ("--without-tool", tool)),
+            "--",
+            *self.words,
+            *call.arguments,
+        )
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """Only the agent itself knows, and says so when it is asked to work."""
+        return None, "the agent says so when it is asked to work"
+
+    def reader(self, call: Call, before: Usage) -> "AcpReader":
+        """Who reads what the bridge tells."""
+        return AcpReader(self.prices, before.cost or 0.0)
+
+
+class AcpReader(EventLines):
+    """Reads events in Ralph's own form; where they tell tokens of a model and no money, that is reckoned."""
+
+    def __init__(self, prices: Prices, earlier: float) -> None:
+        self.prices = prices
+        self.earlier = earlier
+        """US dollars that the conversation cost before."""
+
+    def read(self, line: bytes) -> Iterable[AgentEvent]:
+        """The event in a line."""
+        return [self._priced(event, line) for event in super().read(line)]
+
+    def _priced(self, event: AgentEvent, line: bytes) -> AgentEvent:
+        used = event.usage
+        if event.kind is not Kind.USAGE:
+            return event
+        data, cost = parse(line), used.cost
+        if cost is None:
+            cached = count(data, "cached_tokens")
+            cost = cost_of(word(data, "model"), used.input_tokens, cached, used.output_tokens, self.prices)
+        elif data.get("whole_cost") is True and cost >= self.earlier:
+            cost -= self.earlier
+        return replace(event, usage=replace(used, cost=cost))

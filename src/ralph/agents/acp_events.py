@@ -1,0 +1,205 @@
+"""What an agent tells in the updates of the Agent Client Protocol, as events of ours.
+
+Messages are read as they come and not by the SDK's models: agents are ahead of its schema, and behind.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ralph.agents.lines import (
+    TEXT_CHARS,
+    Data,
+    Meter,
+    brief,
+    count,
+    inner,
+    money,
+    number,
+    objects,
+    prose,
+    said,
+    tool_text,
+    word,
+)
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Kind
+
+SUB_AGENTS = ("task", "agent", "subagent", "sub-agent", "delegate", "codebase_investigator")
+_TELLING = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "prompt")
+_OUTPUTS = ("output", "stdout", "content", "formatted_output", "message")
+
+
+@dataclass
+class Tool:
+    """One use of a tool, as far as it is known."""
+
+    title: str = ""
+    kind: str = ""
+    names: set[str] = field(default_factory=set)
+    """What it may be called by whoever forbids it, in lower case."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    told: bool = False
+    asked: bool = False
+    """Whether the agent asked before it used it."""
+
+    @property
+    def text(self) -> str:
+        """What it is and what it does: the part of its input that says most, else its title."""
+        return tool_text(self.kind, {"command": self.deed or self.title}) if self.kind else self.title or "a tool"
+
+    @property
+    def deed(self) -> str:
+        """The part of its input that says most; empty where none is known."""
+        return next((word(self.given, key) for key in _TELLING if word(self.given, key)), "")
+
+
+@dataclass
+class Teller:
+    """Turns the updates of one turn into events."""
+
+    tell: Callable[..., None]
+    """Takes an event, and what else is known of it."""
+    forbidden: frozenset[str] = frozenset()
+    """Tools that it may not use, in lower case."""
+    history: bool = False
+    """Whether what comes is the past of a conversation that is gone on with."""
+    heard: int = 0
+    """How many updates came."""
+    last_words: str = ""
+    meter: Meter = field(default_factory=Meter)
+    whole_cost: bool = False
+    """Whether what it tells first of money is that of the whole conversation, and its earlier part is not known here."""
+    earlier: float = 0.0
+    """US dollars that the conversation cost before this turn, where it told them."""
+    tools: dict[str, Tool] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)
+    message: str = ""
+    """The message that the pieces are of."""
+    complaints: tuple[str, ...] = ()
+    """How words of the agent itself begin that tell of an error."""
+    complaint: str = ""
+    """The last thing it said, where it is one of these."""
+    trespass: str = ""
+    """The forbidden tool that was used without asking."""
+
+    def update(self, update: Data) -> None:
+        """One update of the session."""
+        kind = word(update, "sessionUpdate")
+        self.heard += 1
+        if kind == "usage_update":
+            self._cost(inner(update, "cost"))
+        elif self.history:
+            return
+        elif kind == "agent_message_chunk":
+            self._chunk(update)
+        elif kind in ("tool_call", "tool_call_update"):
+            self._tool_call(update)
+        else:
+            self.tell(None)
+
+    def flush(self) -> None:
+        """Tell what it has said so far."""
+        text, self.pieces = prose("".join(self.pieces)), []
+        if text:
+            self.last_words = text
+            self.tell(AgentEvent(Kind.TEXT, text))
+
+    def tool(self, call: Data) -> Tool:
+        """The use of a tool, with what is newly known of it."""
+        tool = self.tools.setdefault(word(call, "toolCallId"), Tool())
+        tool.title = brief(word(call, "title")) or tool.title
+        tool.kind = brief(word(call, "kind")) or tool.kind
+        tool.given = inner(call, "rawInput") or tool.given
+        names = (word(call, "title"), word(call, "title").split(" ")[0], word(call, "kind"), *_names(call.get("_meta")))
+        tool.names |= {name.lower().strip(":`") for name in names if name}
+        return tool
+
+    def use(self, tool: Tool) -> None:
+        """Tell of the use of a tool, once."""
+        if not tool.told:
+            tool.told = True
+            self.flush()
+            self.tell(AgentEvent(Kind.TOOL, tool.text))
+
+    def may(self, tool: Tool) -> bool:
+        """Whether it may be used."""
+        return not tool.names & self.forbidden
+
+    def total(self, result: Data, model: str) -> None:
+        """What the turn used in all, by the answer to its prompt.
+
+        Money can be reckoned where none was told and it is known what was cached, which costs a tenth.
+        """
+        usage = inner(result, "usage") or inner(result, "_meta", "quota", "token_count")
+        spoken, cached, heard = _tokens(usage)
+        known = self.meter.told == Usage() and number(usage, "cachedReadTokens") is not None
+        for event in self.meter.rise(spoken, heard):
+            self.tell(event, **({"model": model, "cached_tokens": cached} if known else {}))
+
+    def _chunk(self, update: Data) -> None:
+        text, message = said(update.get("content")), word(update, "messageId")
+        complains = text.startswith(self.complaints)
+        if message != self.message or complains or sum(map(len, self.pieces)) > TEXT_CHARS:
+            self.flush()
+        if text.strip():
+            self.complaint = text if complains else ""
+        self.message = message
+        self.pieces.append(text)
+        if used := inner(update, "_meta", "usage"):
+            spoken, _, heard = _tokens(used)
+            before = self.meter.told
+            for event in self.meter.rise(before.input_tokens + spoken, before.output_tokens + heard):
+                self.tell(event)
+        self.tell(None)
+
+    def _tool_call(self, update: Data) -> None:
+        tool, status = self.tool(update), word(update, "status")
+        if tool.deed or status in ("in_progress", "completed", "failed"):
+            self.use(tool)
+        if status in ("completed", "failed"):
+            self.tools.pop(word(update, "toolCallId"), None)
+            self.tell(AgentEvent(Kind.TOOL_RESULT, brief(_output(update)), is_error=status == "failed"))
+            if status == "completed" and not tool.asked and not self.may(tool):
+                self.trespass = tool.text
+        else:
+            self.tell(None)
+
+    def _cost(self, cost: Data) -> None:
+        """The money of the conversation so far, where that is in US dollars."""
+        total = money(cost, "amount") if word(cost, "currency") in ("USD", "") else None
+        if total is not None and self.history:
+            self.earlier, self.whole_cost = total, False
+        elif total is not None and total - self.earlier > (self.meter.told.cost or 0.0):
+            told = self.meter.told
+            for event in self.meter.rise(told.input_tokens, told.output_tokens, total - self.earlier):
+                self.tell(event, **({"whole_cost": True} if self.whole_cost else {}))
+            self.whole_cost = False
+
+
+def _names(meta: object, depth: int = 3) -> Iterator[str]:
+    """The name that an agent gives to a tool in what it adds to the protocol."""
+    if isinstance(meta, dict) and depth:
+        yield word(meta, "toolName")
+        for one in meta.values():
+            yield from _names(one, depth - 1)
+
+
+def _tokens(usage: Data) -> tuple[int, int, int]:
+    """Tokens in, those of them that were cached, and out; some agents count the cached ones and thoughts apart."""
+    spoken = count(usage, "inputTokens", "input_tokens")
+    heard = count(usage, "outputTokens", "output_tokens")
+    cached, thought = count(usage, "cachedReadTokens", "cachedWriteTokens"), count(usage, "thoughtTokens")
+    apart = count(usage, "totalTokens") - spoken - heard
+    more = cached if apart >= cached else 0
+    return spoken + more, count(usage, "cachedReadTokens"), heard + (thought if apart - more >= thought else 0)
+
+
+def _output(update: Data) -> str:
+    """What a tool came to: its text, the files that it changed, or what it printed."""
+    parts = [said(one.get("content")) or word(one, "path") for one in objects(update, "content")]
+    raw = update.get("rawOutput")
+    text = "\n".join(part for part in parts if part)
+    if text or isinstance(raw, str):
+        return text or str(raw)
+    return next((found for key in _OUTPUTS if (found := said(inner(raw).get(key)))), "")

@@ -1,0 +1,320 @@
+"""One turn with an agent by the Agent Client Protocol: the greeting, the conversation, the prompt, and what it asks us."""
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ralph import __version__
+from ralph.agents.acp_events import SUB_AGENTS, Teller
+from ralph.agents.acp_files import Unfit, read_text, write_text
+from ralph.agents.acp_program import AgentProgram, Trouble
+from ralph.agents.lines import Data, brief, count, failure_of, inner, objects, unwrapped, well_done, word
+from ralph.core.stream import AgentEvent, Failure, Kind
+
+VERSION = 1
+"""Of the protocol."""
+PATIENCE = 60.0
+"""Seconds in which an agent must have greeted us."""
+SILENCE = 0.3
+"""Seconds without an update after which the past of a conversation has been told."""
+FULL_ACCESS = ("full-access", "bypassPermissions", "yolo")
+"""Modes in which an agent asks about nothing; without one, some refuse silently what nobody is asked about."""
+ASKING = ("approve", "default")
+"""Modes in which it asks, where it may not use all of its tools."""
+COUNT_ANEW = ("@agentclientprotocol/claude-agent-acp",)
+"""Agents whose money is that since they were started; of others it is that of the whole conversation."""
+IN_WORDS = {
+    "goose": ("Ran into this error", "Network error: ", "I've reached the maximum number of actions"),
+    "Copilot": ("Error: ",),
+}
+"""How the words begin by which some agents tell of an error, as if it were an answer of their model."""
+AUTH_REQUIRED, NO_SUCH_METHOD = -32000, -32601
+STOPPED = {
+    "max_tokens": "it reached the limit of its model's tokens",
+    "max_turn_requests": "it reached its own limit of turns",
+    "refusal": "its model refused to go on",
+    "cancelled": "it was cancelled",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one turn asks of an agent, beside its prompt."""
+
+    words: Sequence[str]
+    """The agent's program and its arguments."""
+    model: str = ""
+    session: str = ""
+    """The conversation to go on with; empty for a new one."""
+    without_tools: Sequence[str] = ()
+    patience: float = PATIENCE
+
+
+class AcpTurn:
+    """One turn of one agent. Its messages are the SDK's matter; what is in them is ours."""
+
+    def __init__(self, asked: Asked, program: AgentProgram, tell: Callable[..., None]) -> None:
+        from acp.connection import Connection
+
+        self.asked = asked
+        self.program = program
+        self.tell = tell
+        tools = [tool for name in asked.without_tools for tool in (SUB_AGENTS if name == "sub-agents" else (name,))]
+        self.teller = Teller(tell, frozenset(tool.lower() for tool in tools))
+        self.root = Path.cwd()
+        self.session = ""
+        self.agent: Data = {}
+        """What it said of itself when it greeted us."""
+        self.cancelled = False
+        self.halted = asyncio.Event()
+        """Whether it did what it may not."""
+        self.connection = Connection(self._answer, program)
+
+    @property
+    def name(self) -> str:
+        """What the agent calls itself."""
+        return word(inner(self.agent, "agentInfo"), "name")
+
+    async def run(self, prompt: str) -> None:
+        """Greet the agent, begin or go on with a conversation, and have it work on the prompt."""
+        await self._greet()
+        about = await self._begin()
+        model = await self._settle(about)
+        content = [{"type": "text", "text": prompt}]
+        result = await self._ask("session/prompt", sessionId=self.session, prompt=content)
+        self.teller.flush()
+        self.teller.total(result, model)
+        self._refuse_failure(word(result, "stopReason"))
+        self.tell(well_done(self.teller.last_words))
+
+    async def cancel(self) -> None:
+        """Ask it to leave off."""
+        self.cancelled = True
+        if self.session:
+            await self.connection.send_notification("session/cancel", {"sessionId": self.session})
+
+    async def _greet(self) -> None:
+        about = {"name": "ralph", "title": "Ralph", "version": __version__}
+        can = {"fs": {"readTextFile": False, "writeTextFile": True}, "terminal": False}
+        asked = self._ask("initialize", protocolVersion=VERSION, clientCapabilities=can, clientInfo=about)
+        words = " ".join(self.asked.words)
+        todo = f"`{words}` must be a command that speaks the Agent Client Protocol on its standard input and output"
+        try:
+            self.agent = await asyncio.wait_for(asked, self.asked.patience)
+        except TimeoutError:
+            printed = f"; it printed: {self.program.strange}" if self.program.strange else ""
+            told = f"it did not answer the greeting within {self.asked.patience:g} seconds{printed}; {todo}"
+            raise Trouble(told, Failure.ACCESS) from None
+        except Trouble as trouble:
+            if self.cancelled:
+                raise
+            kind = Failure.ACCESS if trouble.failure in (None, Failure.AGENT) else trouble.failure
+            raise Trouble(f"it does not begin to work: {trouble}; {todo}", kind) from None
+        if (version := self.agent.get("protocolVersion")) != VERSION:
+            told = f"it speaks version {version!r} of the protocol, and Ralph version {VERSION}"
+            raise Trouble(f"{told}: take another version of it, or of Ralph", Failure.ACCESS)
+        self.teller.complaints = IN_WORDS.get(self.name, ())
+        self.tell(None)
+
+    async def _begin(self) -> Data:
+        """A new conversation, or the one that is gone on with; what the agent tells of it."""
+        can = inner(self.agent, "agentCapabilities")
+        place: dict[str, Any] = {"cwd": str(self.root), "mcpServers": []}
+        ways = [
+            *(["session/load"] if can.get("loadSession") is True else []),
+            *(["session/resume"] if isinstance(inner(can, "sessionCapabilities").get("resume"), dict) else []),
+        ]
+        if self.asked.session:
+            self.session = self.asked.session
+            about = await self._go_on(ways, place)
+        else:
+            about = await self._signed_in("session/new", place)
+            self.session = word(about, "sessionId")
+        if not self.session:
+            raise Trouble("it began a conversation and did not name it")
+        if ways:
+            self.tell(AgentEvent(Kind.SESSION, session=self.session))
+        return about
+
+    async def _go_on(self, ways: list[str], place: dict[str, Any]) -> Data:
+        """Go on with a conversation; one that is loaded is told again, by some only after they have answered."""
+        if self.name == "gemini-cli":
+            # It loses a conversation that is loaded in the minute in which it was begun.
+            await asyncio.sleep(60.5 - time.time() % 60)
+        self.teller.history = True
+        self.teller.whole_cost = self.name not in COUNT_ANEW
+        for method in ways:
+            try:
+                about = await self._signed_in(method, {"sessionId": self.session, **place})
+            except Trouble as trouble:
+                if trouble.code != NO_SUCH_METHOD:
+                    raise
+                continue
+            heard = -1
+            while heard != self.teller.heard:
+                heard = self.teller.heard
+                await asyncio.sleep(SILENCE)
+            self.teller.history = False
+            return about
+        raise Trouble("it cannot go on with a conversation", Failure.AGENT)
+
+    async def _signed_in(self, method: str, params: dict[str, Any]) -> Data:
+        """The answer to what it may have to be signed in for; that it does by a key in the environment, if there is one."""
+        try:
+            return await self._ask(method, **params)
+        except Trouble as trouble:
+            ways = [one for one in objects(self.agent, "authMethods") if _key_for(one)]
+            if trouble.code != AUTH_REQUIRED or not ways:
+                raise
+        await self._ask("authenticate", methodId=word(ways[0], "id"))
+        return await self._ask(method, **params)
+
+    async def _settle(self, about: Data) -> str:
+        """Choose mode and model; the model that it uses then, where that is known."""
+        modes, models, wanted = _choices(about, "mode"), _choices(about, "model"), self.asked.model
+        mode = next((one for one in (ASKING if self.teller.forbidden else FULL_ACCESS) if one in modes), "")
+        if mode:
+            try:
+                await self._set(about, "mode", mode)
+            except Trouble as trouble:
+                # It stays in its own: it asks and is answered, or does not ask and is found out.
+                sys.stderr.write(f"ralph: it refused its mode {mode}: {trouble}\n")
+        if not wanted:
+            return word(inner(about, "models"), "currentModelId") or word(_option(about, "model"), "currentValue")
+        if not models:
+            told = "it lets nobody choose its model by the protocol; give it as an argument of its own program instead"
+            raise Trouble(told, Failure.ACCESS)
+        found = [key for key, name in models.items() if wanted in (key, name)]
+        if not found:
+            raise Trouble(f"it has no model {wanted!r}; it has {', '.join(list(models)[:30])}", Failure.ACCESS)
+        await self._set(about, "model", found[0])
+        return found[0]
+
+    async def _set(self, about: Data, what: str, value: str) -> None:
+        """Set the mode or the model, by its own method or as an option of the conversation."""
+        if inner(about, f"{what}s"):
+            await self._ask(f"session/set_{what}", sessionId=self.session, **{f"{what}Id": value})
+        else:
+            key = word(_option(about, what), "id")
+            await self._ask("session/set_config_option", sessionId=self.session, configId=key, value=value)
+
+    def _refuse_failure(self, reason: str) -> None:
+        """Only a turn that the agent has ended by itself, and not with an error in words, has gone well."""
+        if self.teller.trespass:
+            raise Trouble(f"it used a tool that it may not use, and did not ask: {self.teller.trespass}", Failure.AGENT)
+        if reason != "end_turn":
+            raise Trouble(STOPPED.get(reason) or f"it stopped: {brief(reason) or 'it does not say why'}", Failure.AGENT)
+        if self.teller.complaint:
+            # What follows an empty line is advice for people at a prompt.
+            raise self._refusal(None, self.teller.complaint.partition("\n\n")[0], None)
+
+    async def _ask(self, method: str, **params: object) -> Data:
+        """The answer to a request; Trouble where there is none."""
+        from acp.exceptions import RequestError
+
+        try:
+            return inner(await self.connection.send_request(method, params))
+        except RequestError as error:
+            raise self._refusal(error.code, str(error), error.data) from None
+        except (ConnectionError, OSError):
+            failure, fate = await self.program.fate()
+            raise (Trouble("it was ended") if self.cancelled else Trouble(fate, failure)) from None
+
+    def _refusal(self, code: object, told: str, data: object) -> Trouble:
+        """What an error of the agent says, with what a person can do where only a person can."""
+        status = code if isinstance(code, int) and 400 <= code < 600 else None
+        told = unwrapped(_details(told, data))
+        kind = Failure.ACCESS if code == AUTH_REQUIRED else failure_of(told, status)
+        ways = [_way(one) for one in objects(self.agent, "authMethods")]
+        if kind is Failure.ACCESS and ways:
+            told = f"{told}; it offers these ways to sign in: {'; '.join(ways)}"
+        return Trouble(told, kind, code)
+
+    async def _answer(self, method: str, params: object, is_notification: bool) -> object:
+        """What the agent tells or asks us."""
+        from acp.exceptions import RequestError
+
+        asked = inner(params)
+        try:
+            match method:
+                case "session/update":
+                    self._update(asked)
+                    return None
+                case "session/request_permission":
+                    return self._permission(asked)
+                case "fs/read_text_file":
+                    lines = count(asked, "limit") if asked.get("limit") is not None else None
+                    return {"content": read_text(self.root, word(asked, "path"), count(asked, "line"), lines)}
+                case "fs/write_text_file":
+                    write_text(self.root, word(asked, "path"), word(asked, "content"))
+                    return {}
+        except Unfit as unfit:
+            self.tell(AgentEvent(Kind.DENIED, brief(f"{method}: {unfit}")))
+            raise RequestError(unfit.code, str(unfit)) from None
+        raise RequestError.method_not_found(str(method))
+
+    def _update(self, params: Data) -> None:
+        """Sub-agents have sessions of their own; only what is said in ours is told."""
+        if word(params, "sessionId") in (self.session, ""):
+            self.teller.update(inner(params, "update"))
+            if self.teller.trespass:
+                self.halted.set()
+
+    def _permission(self, asked: Data) -> Data:
+        """Whatever it wants, once, but for what is forbidden."""
+        tool = self.teller.tool(inner(asked, "toolCall"))
+        tool.asked = True
+        self.teller.use(tool)
+        may = self.teller.may(tool)
+        wanted = ("allow_once", "allow_always") if may else ("reject_once", "reject_always")
+        options = {word(one, "kind"): word(one, "optionId") for one in reversed(objects(asked, "options"))}
+        choice = next((options[kind] for kind in wanted if kind in options), "")
+        if not may or not choice:
+            self.tell(AgentEvent(Kind.DENIED, tool.text))
+        return {"outcome": {"outcome": "selected", "optionId": choice} if choice else {"outcome": "cancelled"}}
+
+
+def _choices(about: Data, what: str) -> dict[str, str]:
+    """The modes or models of a conversation, with their names; those of an option may be in groups."""
+    key = {"mode": "id", "model": "modelId"}[what]
+    own = objects(inner(about, f"{what}s"), f"available{what.title()}s")
+    if own:
+        return {word(one, key): word(one, "name") for one in own}
+    listed = objects(_option(about, what), "options")
+    flat = [choice for one in listed for choice in (objects(one, "options") or [one])]
+    return {word(one, "value"): word(one, "name") for one in flat}
+
+
+def _option(about: Data, category: str) -> Data:
+    """The option of a conversation that is its mode, or its model."""
+    return next((one for one in objects(about, "configOptions") if word(one, "category") == category), {})
+
+
+def _key_for(method: Data) -> bool:
+    """Whether the environment has what a way to sign in wants; its variables are named in one place or another."""
+    named = [word(one, "name") for one in objects(method, "vars") if one.get("optional") is not True]
+    text = f"{word(method, 'description')} {re.sub(r'[^a-zA-Z0-9]', '_', word(method, 'id')).upper()}"
+    named = named or re.findall(r"\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)\b", text)[:1]
+    return bool(named) and all(os.environ.get(name) for name in named)
+
+
+def _way(method: Data) -> str:
+    about = brief(word(method, "description"))
+    return brief(word(method, "name") or word(method, "id")) + (f" ({about})" if about else "")
+
+
+def _details(told: str, data: object) -> str:
+    """An error with what was added to it."""
+    more = data if isinstance(data, str) else ""
+    if isinstance(data, dict):
+        more = next((word(data, key) for key in ("details", "message", "error") if word(data, key)), "")
+        more = more or word(inner(data, "error"), "message")
+    if not more or more in told:
+        return told
+    return more if told.lower() in ("internal error", "error", "") else f"{told}: {more}"

@@ -1,0 +1,158 @@
+"""Aider: how it is started and what it prints. Measured with 0.86.2."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ralph.agents import litellm
+from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.agent import Abilities, Call
+from ralph.agents.lines import (
+    TEXT_CHARS,
+    Complaints,
+    Data,
+    brief,
+    count,
+    gone_wrong,
+    inner,
+    moment,
+    money,
+    parse,
+    prose,
+    tool_text,
+    well_done,
+    word,
+)
+from ralph.agents.prices import cost_of
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Kind, clean_text
+
+_QUIET = (
+    *("--yes-always", "--no-pretty", "--no-stream", "--no-auto-commits", "--no-dirty-commits", "--no-gitignore"),
+    *("--no-check-update", "--no-show-release-notes", "--no-show-model-warnings", "--no-detect-urls"),
+    *("--no-suggest-shell-commands", "--no-analytics"),
+)
+_MOST_LINES = 1000
+_ANSWER = ".ralph/turn/outbox/result.json"
+_HISTORY = "aider.chat.history.md"
+_RETRY = re.compile(r"Retrying in \d+\.\d seconds\.\.\.")
+_COUNTED = re.compile(r"Tokens: \S+ sent, .*received\.")
+_EDITED = "Applied edit to "
+_TOO_LONG = re.compile(r"Model \S+ has hit a token limit!")
+
+
+class Aider(Adapter):
+    """Aider, with the models of many providers. It has no tools: its model answers with edits of files.
+
+    Its log of what it would tell its makers goes to standard output, and to nobody else: those lines are JSON.
+    """
+
+    name = "aider"
+    install = "python -m pip install aider-chat"
+    advice = "name a model, and set the key of its provider, as OPENAI_API_KEY or ANTHROPIC_API_KEY"
+    abilities = Abilities(resume=True, session=True, tokens=True, cost=True)
+    keys = litellm.KEYS
+    settings = ("", ".aider")
+    credentials = ("oauth-keys.env",)
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """One message from a file, everything confirmed, no commits of its own and no files of its own in the tree.
+
+        The answer that Ralph may ask for is named, as it edits no other file that Git ignores.
+        """
+        here = call.prompt.parent
+        history = here.parent / call.session / _HISTORY if call.session else here / _HISTORY
+        return (
+            self.program,
+            *_QUIET,
+            *("--analytics-log", "/dev/stdout", "--message-file", str(call.prompt)),
+            *("--add-gitignore-files", "--file", str(call.workspace / _ANSWER)),
+            *("--input-history-file", str(here / "aider.input.history"), "--chat-history-file", str(history)),
+            *(("--restore-chat-history",) if call.session else ()),
+            *(("--model", call.model) if call.model else ()),
+            *call.arguments,
+        )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """Lines as long as they are; and no browser: the pages that an error names would be opened, as all is confirmed."""
+        return {"COLUMNS": "10000", "BROWSER": "true", "PYTHONUNBUFFERED": "1"}
+
+    def reader(self, call: Call, before: Usage) -> "AiderReader":
+        """Who reads a turn. A conversation has the name of the turn that began it, whose directory has its history."""
+        return AiderReader(self.prices, call.model, call.session or call.prompt.parent.resolve().name)
+
+
+@dataclass
+class AiderReader:
+    """Reads one turn of Aider."""
+
+    prices: Prices
+    model: str
+    session: str
+    complaints: Complaints = field(default_factory=Complaints)
+    asking: bool = False
+    """Whether its model was asked, and no event has told of an answer."""
+    counted: bool = False
+    """Whether the answer is over: after it come its tokens, in words."""
+    lines: list[str] = field(default_factory=list)
+    """What was printed since: the answer, or why there is none."""
+    trouble: str = ""
+    """Why the last answer came to nothing."""
+    last_words: str = ""
+
+    def read(self, line: bytes) -> Iterable[AgentEvent]:
+        """What a line tells: an event of its own log, or text."""
+        data = parse(line)
+        if word(data, "user_id") and "time" in data:
+            return list(self._event(word(data, "event"), inner(data, "properties")))
+        return list(self._text(clean_text(line[:TEXT_CHARS].decode(errors="replace")).rstrip()))
+
+    def _event(self, name: str, about: Data) -> Iterator[AgentEvent]:
+        match name:
+            case "launched" if self.session:
+                yield AgentEvent(Kind.SESSION, session=brief(self.session))
+            case "message_send_starting":
+                self.asking, self.counted, self.lines, self.trouble = True, False, [], ""
+            case "message_send":
+                self.asking = False
+                yield from self._answer(about)
+            case "message_send_exception":
+                self.lines = [word(about, "exception")]
+            case "exit":
+                yield from self._end(word(about, "reason"))
+
+    def _text(self, text: str) -> Iterator[AgentEvent]:
+        """Text counts as an answer once it is counted; what is tried again was an error."""
+        if self.asking and _RETRY.fullmatch(text):
+            yield AgentEvent(Kind.RETRY, brief(f"{text} {self._said()}"))
+            self.lines = []
+        elif self.asking and _COUNTED.match(text):
+            self.counted = True
+        elif self.asking and not self.counted:
+            self.lines = [*self.lines, text][-_MOST_LINES:]
+        elif text.startswith(_EDITED):
+            yield AgentEvent(Kind.TOOL, tool_text("edit", {"path": text.removeprefix(_EDITED)}))
+        elif _TOO_LONG.match(text):
+            self.trouble = text
+
+    def _answer(self, about: Data) -> Iterator[AgentEvent]:
+        if text := self._said():
+            self.last_words = text
+            yield AgentEvent(Kind.TEXT, text)
+        spoken, heard = count(about, "prompt_tokens"), count(about, "completion_tokens")
+        # It tells a cost of nothing where it knows no price.
+        cost = money(about, "cost") or cost_of(self.model, spoken, 0, heard, self.prices)
+        yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+
+    def _end(self, reason: str) -> Iterator[AgentEvent]:
+        """The end, which is told whatever came of it: it has worked where its last question was answered."""
+        if reason == "Completed --message-file" and not self.asking and not self.trouble and self.last_words:
+            yield well_done(self.last_words)
+            return
+        error = self.trouble or (self.asking and self._said()) or reason or "it failed"
+        kind = litellm.failure_named(error)
+        yield from self.complaints.about(error, moment({}), kind)
+        yield gone_wrong(error, kind)
+
+    def _said(self) -> str:
+        return prose("\n".join(self.lines))

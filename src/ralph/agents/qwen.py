@@ -1,0 +1,110 @@
+"""Qwen Code: how it is started and what its stream says, which is like that of Claude Code. Measured with 0.15.10."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.agent import Abilities, Call
+from ralph.agents.claude import ClaudeReader
+from ralph.agents.lines import TEXT_CHARS, Data, Meter, count, gone_wrong, inner, moment, word
+from ralph.agents.prices import cost_of
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Failure
+
+_TOOLS = {"sub-agents": "agent"}
+_OWN_LIMIT = 53
+"""Its exit code when it has asked its model as often as it may."""
+_MARK = "[API Error: "
+_ERROR = re.compile(r"\[API Error: .*\](?:\n[^\n]*)?|Qwen OAuth (?:quota exceeded|free tier).*", re.DOTALL)
+
+
+class Qwen(Adapter):
+    """Qwen Code of Alibaba, with any model that speaks as OpenAI's do."""
+
+    name = "qwen"
+    install = "npm install -g @qwen-code/qwen-code"
+    advice = "run `qwen auth`, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
+    abilities = Abilities(resume=True, session=True, tokens=True, step_limit=True, tool_limits=True)
+    keys = (
+        *("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "BAILIAN_TOKEN_PLAN_API_KEY"),
+        *("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    )
+    settings = ("QWEN_HOME", ".qwen")
+    credentials = ("oauth_creds.json",)
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """Every tool approved; the prompt from standard input. The list of tools would swallow a word that follows it."""
+        tools = [_TOOLS.get(name, name) for name in call.without_tools]
+        return (
+            self.program,
+            *(("--exclude-tools", *tools) if tools else ()),
+            *("-o", "stream-json", "--yolo"),
+            *(("-m", call.model) if call.model else ()),
+            *(("--max-session-turns", str(call.most_steps)) if call.most_steps is not None else ()),
+            *(("--resume", call.session) if call.session else ()),
+            *call.arguments,
+        )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """One process instead of two."""
+        return {"QWEN_CODE_NO_RELAUNCH": "true"}
+
+    def reader(self, call: Call, before: Usage) -> "QwenReader":
+        """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
+        return QwenReader(meter=Meter(before), prices=self.prices)
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """Its own limit is told by its exit alone."""
+        own = (Failure.AGENT, "it reached its own limit of turns")
+        return own if code == _OWN_LIMIT else super().failure(code, stderr)
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """A key or a sign-in; the keys that its settings may hold are not looked at."""
+        told = super().sign_in(environment, home)
+        settings = Path(environment.get("QWEN_HOME") or home / ".qwen") / "settings.json"
+        if told[0] is False and settings.is_file():
+            return None, f"set up in {settings}: the key that it needs is not looked at"
+        return told
+
+
+@dataclass
+class QwenReader(ClaudeReader):
+    """Reads one turn of Qwen Code. An error of the provider is told as an answer, and that all is well."""
+
+    prices: Prices = field(default_factory=dict)
+    model: str = ""
+    unheard: bool = True
+    """Whether the last message used no tokens: the model has not said it, or not to its end."""
+
+    def _assistant(self, data: Data) -> Iterator[AgentEvent]:
+        self.model = word(inner(data, "message"), "model") or self.model
+        return super()._assistant(data)
+
+    def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
+        self.unheard = not count(usage, "input_tokens", "output_tokens")
+        return super()._message_usage(key, usage)
+
+    def _result(self, data: Data) -> Iterator[AgentEvent]:
+        error = _error_at_the_end(word(data, "result")) if data.get("is_error") is False and self.unheard else ""
+        if not error:
+            yield from super()._result(data)
+            return
+        yield from self._total(data)
+        yield from self.complaints.about(error, moment(data))
+        yield gone_wrong(error)
+
+    def _spoken(self, usage: Data) -> int:
+        return count(usage, "input_tokens")
+
+    def _cost(self, data: Data) -> float | None:
+        usage = inner(data, "usage")
+        cached, heard = count(usage, "cache_read_input_tokens"), count(usage, "output_tokens")
+        return cost_of(self.model, self._spoken(usage), cached, heard, self.prices)
+
+
+def _error_at_the_end(text: str) -> str:
+    """What a provider refused an answer with: it follows what the model had said, and a line of advice may follow it."""
+    last = text[max(0, text.rfind(_MARK)) :][:TEXT_CHARS]
+    return last if _ERROR.fullmatch(last) else ""

@@ -1,0 +1,271 @@
+"""The rules of sessions, driven by roles that do anything: thousands of sessions without a process."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.events import (
+    ChecksEnded,
+    DocumentEdited,
+    Event,
+    Merge,
+    Merged,
+    MergeEnd,
+    Promote,
+    RunChecks,
+    Stop,
+    TurnEnded,
+    Work,
+)
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.documents import contracts
+from ralph.documents.session import metadata, progress
+from ralph.documents.session.layout import Layout
+from ralph.documents.session.markers import Marker, legal
+from ralph.workflows.session.prompting import Roles
+from ralph.workflows.session.rules import Session
+from ralph.workflows.session.state import SessionState, State
+
+ID = "261116-093000"
+NOW = 1_800_000_000.0
+ROLES = Roles(
+    {
+        name: f"# {name}\n\n## {mode}\nDo it.\n"
+        for name, mode in (("planner", "INITIALIZE"), ("questioner", "brainstorm"))
+    }
+    | {name: f"# {name}\n" for name in ("executor", "reviewer", "librarian")},
+    "{{why}}{{task}}{{inbox}}{{details}}{{checks}}",
+)
+PLAN = "# Plan\n\n## Goal\nDo it\n\n## Success Criteria\n- it is done\n\n## Target Files\n\n## Context\n\n## Approach\n"
+TASK = """\
+---
+id: {id}
+iteration: 1
+type: {type}
+created_at: 2026-11-16T07:00:00Z
+updated_at: 2026-11-16T07:00:00Z
+---
+# Task: {id}
+
+## Title
+Make {id}
+
+## Files
+- {file}
+
+## Objective
+make it
+
+## Success Criteria
+- [ ] `check {id}` passes
+
+## Dependencies
+depends_on: [{needed}]
+inherited_by: []
+
+## Notes
+"""
+
+
+def commands(text: str) -> tuple[Check, ...]:
+    return (Check(text.split("`")[1]),) if text.startswith("`") else ()
+
+
+def session(checks: tuple[str, ...] = (), *, by_waves: bool = False) -> Session:
+    return Session(
+        ID, "Build it", NOW, Layout.of(ID), tuple(Check(one) for one in checks), commands, ROLES, by_waves=by_waves
+    )
+
+
+def tasks(chance: random.Random, numbers: range, iteration: int = 1) -> dict[str, str]:
+    """Task files with dependencies on earlier ones."""
+    found = {}
+    for number in numbers:
+        earlier = [f"task-{one}" for one in range(1, number)]
+        needed = chance.sample(earlier, min(len(earlier), chance.choice((0, 0, 1, 2))))
+        kind = chance.choice(("Parallelizable", "Parallelizable", "Sequential"))
+        file = f"src/{chance.randint(1, 6)}.py"
+        text = TASK.format(id=f"task-{number}", type=kind, file=file, needed=", ".join(needed))
+        found[f"tasks/task-{number}.md"] = text.replace("iteration: 1", f"iteration: {iteration}")
+    return found
+
+
+class Driver:
+    """An engine that does everything at once: what is asked for happens, in any order and with any result."""
+
+    def __init__(self, rules: Session, chance: random.Random, *, kill: bool = False) -> None:
+        self.rules, self.chance, self.kill = rules, chance, kill
+        self.documents: dict[str, str] = {}
+        self.state: SessionState = rules.load({})
+        self.turns = 0
+        self.now = NOW
+        self.keys: list[str] = []
+        self.merged: list[str] = []
+
+    def run(self, most: int = 400) -> Stop:
+        for _ in range(most):
+            decision = self.rules.decide(self.state, self.now)
+            if isinstance(decision, Stop):
+                return decision
+            assert decision.work, f"nothing to do in {self.state.state}"
+            names = [work.key for work in decision.work]
+            assert len(names) == len(set(names)), names
+            self.look(decision.work)
+            self.take(self.answer(self.chance.choice(decision.work)))
+        raise AssertionError("the session does not come to an end")
+
+    def look(self, works: tuple[Work, ...]) -> None:
+        """Those who run side by side never work on the same files, and nobody beside one who has to be alone."""
+        names = [work.task for work in works if isinstance(work, TurnRequest) and work.role == "executor"]
+        files = [file for name in names for file in self.state.tasks[name].files]
+        assert len(files) == len(set(files)), names
+        assert len(names) <= self.state.guardrails.max_executors
+        if any(self.state.tasks[name].type == "Sequential" for name in names):
+            assert len(names) == 1
+
+    def take(self, event: Event) -> None:
+        self.now += 1
+        before = self.state
+        changes = self.rules.accept(before, event, self.now)
+        again = self.rules.accept(before, event, self.now)
+        assert changes == again, "the same event has the same consequences"
+        self.documents.update(changes.documents)
+        self.state = changes.state
+        self.see(before)
+        if self.kill and self.chance.random() < 0.2:
+            loaded = self.rules.load(self.documents)
+            assert loaded.progress.text == self.state.progress.text
+            assert loaded.flow == self.state.flow
+            assert loaded.metadata == self.state.metadata
+            self.state = loaded
+
+    def see(self, before: SessionState) -> None:
+        """Only legal edges, reports never overwritten, attempts only grow, progress and task files name the same tasks."""
+        for name in self.state.tasks:
+            old, new = before.marker(name), self.state.marker(name)
+            again = old is Marker.FAILED and new is Marker.WIP
+            assert old is new or again or legal(old, new) or (old, new) == (Marker.PENDING, Marker.WIP), (
+                name,
+                old,
+                new,
+            )
+            assert self.state.of(name).attempt >= before.of(name).attempt
+        for path, text in before.texts.items():
+            if "/reports/" in path:
+                assert self.state.texts[path].startswith(text.split("## PART 2")[0][:200]), path
+        assert progress.problems(self.state.progress.text) == []
+        assert metadata.problems(self.documents[self.rules.layout.metadata]) == []
+        listed = {item.id for item in self.state.progress.items.values() if not item.is_planning}
+        assert listed == set(self.state.tasks)
+
+    def answer(self, work: Work) -> Event:
+        self.keys.append(work.key)
+        match work:
+            case RunChecks(key=key, checks=checks):
+                return ChecksEnded(key, self.verdict(checks))
+            case Merge(key=key, workspace=workspace):
+                end = self.chance.choice((MergeEnd.MERGED, MergeEnd.MERGED, MergeEnd.CONFLICT, MergeEnd.RED))
+                if end is MergeEnd.MERGED:
+                    self.merged.append(workspace)
+                return Merged(key, workspace, end, f"ralph/{ID}/{workspace}", "abc", moved=self.chance.random() < 0.3)
+            case Promote(key=key, workspace=workspace):
+                return Merged(key, workspace, MergeEnd.MERGED)
+            case TurnRequest():
+                self.turns += 1
+                return TurnEnded(work.key, self.turns, work.role, 1, self.turn(work))
+            case _:
+                raise AssertionError(work)
+
+    def verdict(self, checks: tuple[Check, ...]) -> Verdict:
+        passes = self.chance.random() < 0.7
+        status = CheckStatus.PASSED if passes else CheckStatus.FAILED
+        return Verdict(tuple(CheckResult(check.title, status, 0.1, command=check.command) for check in checks))
+
+    def turn(self, work: TurnRequest) -> TurnResult:
+        result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1)
+        if work.role == "resolver":
+            return result
+        roll = self.chance.random()
+        if work.role == "executor" and roll < 0.1:
+            return replace(result, end=self.chance.choice((TurnEnd.WALL, TurnEnd.FAILED)), error="boom")
+        answer, papers = self.content(work)
+        fixed, errors = contracts.validate(work.contract, _json(answer))
+        assert fixed is not None and not errors, errors
+        assert contracts.faults(work.contract, fixed, papers) == ()
+        return replace(result, answer=fixed, papers=papers)
+
+    def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:
+        mode = work.prompt.split("MODE: ")[1].split("\n")[0] if "MODE: " in work.prompt else ""
+        number = self.state.metadata.iteration
+        done: dict[str, Any] = {"status": "completed", "summary": "done"}
+        if mode in ("INITIALIZE", "UPDATE"):
+            return done, {"plan.md": PLAN}
+        if mode == "TASK_BREAKDOWN":
+            return done, tasks(self.chance, range(1, self.chance.randint(2, 8)))
+        if mode == "REBREAKDOWN":
+            first = 20 * number
+            return done, tasks(self.chance, range(first, first + 2), number) if self.chance.random() < 0.5 else {}
+        if mode == "REBREAKDOWN_TASK":
+            parent = work.prompt.split("TASK_ID: ")[1].split("\n")[0]
+            text = TASK.format(id="{id}", type="Parallelizable", file="src/new.py", needed="")
+            return done, {f"tasks/{parent}.{n}.md": text.replace("{id}", f"{parent}.{n}") for n in (1, 2)}
+        if work.role == "questioner":
+            status = self.chance.choice(("Answered", "Unanswered"))
+            text = f"## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {status}\n"
+            return done, {"questions/technical.md": text}
+        if work.role == "executor":
+            met = self.chance.random() < 0.8
+            return {**done, "success_criteria_met": met, "status": "completed" if met else "failed"}, {
+                "report.md": "### R\n"
+            }
+        if mode == "TASK_REVIEW":
+            return {**done, "verdict": self.chance.choice(("Qualified", "Qualified", "Failed"))}, {
+                "review.md": "### S\n"
+            }
+        if mode == "EXTRACT":
+            return done, {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"} if self.chance.random() < 0.5 else {}
+        return {**done, "assessment": "Complete"}, {"review.md": "# Session Review - Iteration 1\n"}
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    import json
+
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int) -> None:
+    chance = random.Random(seed)
+    driver = Driver(session(("all",) if seed % 3 else (), by_waves=seed % 2 == 0), chance, kill=seed % 4 == 0)
+    stop = driver.run()
+    assert stop.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK, Outcome.BLOCKED)
+    assert driver.state.state is State.COMPLETE or stop.outcome is Outcome.BLOCKED
+    done = [name for name in driver.state.tasks if driver.state.marker(name) is Marker.DONE]
+    assert sorted({name.rpartition("/")[0].replace("_", ".") for name in driver.merged}) == sorted(done)
+    if stop.outcome is Outcome.SUCCESS:
+        over = (Marker.DONE, Marker.CANCELLED)
+        assert all(driver.state.marker(name) in over for name in driver.state.tasks)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
+    driver = Driver(session(), random.Random(seed), kill=True)
+    first = driver.run()
+    if first.outcome is Outcome.BLOCKED:
+        return
+    path = driver.rules.layout.feedback(2, "20261116-100000")
+    driver.documents[path] = "---\niteration: 2\n---\n# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: no\n"
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert (driver.state.state, driver.state.metadata.iteration) == (State.REPLANNING, 2)
+    before = len(driver.keys)
+    driver.run()
+    roles = [key.split(":")[1].split("@")[0] for key in driver.keys[before:] if key.startswith("plan:")]
+    assert list(dict.fromkeys(roles)) == ["plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown"]
+    assert driver.rules.layout.snapshot(1) in driver.documents
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.metadata.iteration == 2, "the same feedback counts once"
