@@ -27,7 +27,7 @@ STREAMS = Path(__file__).with_name("streams")
 NOW = 1794802400.0
 """When the streams were recorded: 16 November 2026, 04:13:20 UTC."""
 AGENTS: dict[str, Adapter] = {"claude": Claude(), "codex": Codex(), "gemini": Gemini()}
-ALL = sorted(path.stem for path in STREAMS.glob("*.jsonl"))
+ALL = sorted(path.stem for path in STREAMS.glob("*.jsonl") if path.stem.partition("-")[0] in AGENTS)
 HERE = Call(Path("/repo"))
 
 

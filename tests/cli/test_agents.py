@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from test_loop import Done, Project, project  # noqa: F401 - the fixture
 
+from ralph.agents.proofs import Proof
+
 CLAUDE = """#!/bin/sh
 cat > /dev/null
 echo "claude $*" >> "$HOME/calls"
@@ -132,6 +134,26 @@ def test_the_doctor_knows_versions_and_keys(project: Project, bin_dir: Path) -> 
     assert "not signed in" in doctor.out
     project.extra["ANTHROPIC_API_KEY"] = "sk-ant-something"
     assert "signed in (ANTHROPIC_API_KEY)" in project.ralph("doctor").out
+
+
+def test_the_doctor_knows_what_was_tried(
+    project: Project,  # noqa: F811
+    bin_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("claude", "codex", "gemini"):
+        (bin_dir / name).write_text(f"#!/bin/sh\necho '{name} 1.2.3'\n")
+        (bin_dir / name).chmod(0o755)
+    known = {"claude": Proof("1.2.3", "2026-11-16", ("a", "b"), ("c",)), "codex": Proof("1.2.30", "2026-11-16", ("a",))}
+    monkeypatch.setattr("ralph.cli.doctor.proofs", lambda: known)
+    said = project.ralph("doctor").out
+    assert "claude: claude 1.2.3, proven (2 of 3 cases), not signed in" in said
+    assert "codex: codex 1.2.3, not the proven version 1.2.30, not signed in" in said
+    assert "gemini: gemini 1.2.3, unproven, not signed in" in said
+    told = {one["facts"].get("name"): one["facts"] for one in project.ralph("doctor", "--json").json["findings"]}
+    assert [told[name]["standing"] for name in known] == ["proven", "other-version"]
+    assert (told["claude"]["proof"]["failed"], told["gemini"]["proof"]) == (["c"], None)
+    assert (told["claude"]["version"], told["claude"]["signed_in"]) == ("claude 1.2.3", False)
 
 
 def test_a_role_has_its_own_model(project: Project, bin_dir: Path) -> None:  # noqa: F811

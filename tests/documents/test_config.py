@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import UsageError
-from ralph.documents.config import Config, parse
+from ralph.documents.config import AgentSettings, Config, parse
 
 
 def refusal(text: str) -> UsageError:
@@ -32,7 +32,7 @@ class TestReading:
         text = "agent: scripted # mine\nlimits:\n  iterations: 3\n  cost: 2.5\nturn: {idle_minutes: 1}\npush: true\n"
         config = parse(text, "ralph.yml")
         assert (config.agent, config.limits.iterations, config.limits.cost, config.limits.minutes) == (
-            "scripted",
+            AgentSettings(agent="scripted"),
             3,
             2.5,
             Config().limits.minutes,

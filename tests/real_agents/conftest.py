@@ -1,4 +1,7 @@
-"""Which of these tests run: a quick one per installed agent by default, all of them with RALPH_REAL_AGENTS=1."""
+"""Which of these tests run: a quick one per installed agent by default, all of them with RALPH_REAL_AGENTS=1.
+
+What all of them saw is written down as the proof of each agent (`proving`).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +10,10 @@ import pytest
 from install import Unavailable, directory_of
 from isolation import described
 from place import Place, may_install, place
+from proving import Seen, case_of, write_down
 from subject import SUBJECTS
+
+SEEN: dict[str, Seen] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,12 +29,40 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if agent := _agent_of(item):
+            item.user_properties.append(("agent", agent))
+            item.user_properties.append(("case", item.originalname))
+            if reason := SUBJECTS[agent].cannot.get(item.originalname):
+                item.user_properties.append(("cannot", reason))
+                item.add_marker(pytest.mark.skip(reason=f"cannot be with {agent}: {reason}"))
     if may_install():
         return
     reason = "drives real agents: set RALPH_REAL_AGENTS=1 (make test-agents)"
     for item in items:
         if item.get_closest_marker("real_agents") and not item.get_closest_marker("quick_agents"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _agent_of(item: pytest.Item) -> str:
+    """The agent whose matrix a test is a case of; other tests come along here too."""
+    callspec = getattr(item, "callspec", None) if item.path.parent == Path(__file__).parent else None
+    return callspec.params.get("agent", "") if callspec else ""
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    about = dict(report.user_properties)
+    if agent := about.get("agent"):
+        seen = SEEN.setdefault(agent, Seen(SUBJECTS[agent].package.version))
+        passed = report.passed and report.when == "call"
+        seen.take(case_of(about["case"]), failed=report.failed, passed=passed, why_not=about.get("cannot", ""))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    is_worker = hasattr(config, "workerinput")
+    if may_install() and not is_worker and (new := write_down(SEEN)):
+        told = ", ".join(f"{agent} {one.version}: {one.score}" for agent, one in new.items())
+        terminalreporter.write_line(f"proofs.json is brought up to date ({told}); `make docs` brings the table")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,7 +84,7 @@ def _programs(request: pytest.FixtureRequest) -> None:
     """Skip where a program cannot be had; every agent of a test is needed."""
     marker = request.node.get_closest_marker("needs_agents")
     callspec = getattr(request.node, "callspec", None)
-    named = [callspec.params[name] for name in ("agent", "raw") if name in callspec.params] if callspec else []
+    named = [callspec.params[name] for name in ("agent", "raw", "acp") if name in callspec.params] if callspec else []
     for agent in (*(marker.args if marker else ()), *named):
         try:
             directory_of(SUBJECTS[agent].package, may_install=may_install())

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
-from script import Fault, Script, Step, calls_of, say
+from script import Fault, Script, Step, calls_of, edits_of, say
 from wire import Answer, Event, Json, Refusal, Tokens, Wire, encode, new_id
 from wire_anthropic import Messages
 from wire_gemini import GenerateContent
@@ -50,11 +50,8 @@ class Request:
     fault: Fault | None
     headers: Mapping[str, str]
     """With lower-case names."""
-
-    @property
-    def is_main(self) -> bool:
-        """Whether the agent is at work in it; those without tools make titles, summaries and the like."""
-        return bool(self.tools)
+    is_main: bool
+    """Whether the agent is at work in it; others make titles, summaries and the like."""
 
 
 class Model:
@@ -64,6 +61,10 @@ class Model:
         self.workspace = workspace
         self.tokens = Tokens()
         """What every answer is said to use, where its step does not say."""
+        self.in_words = False
+        """Whether the agent has no tools: it takes the edits of files from what is said."""
+        self.ending = ""
+        """The command by which a turn is ended, where words alone do not end it."""
         self.closing = threading.Event()
         self.url = ""
         self._lock = threading.Lock()
@@ -77,7 +78,8 @@ class Model:
 
     def next(self, api: str) -> Step:
         """What to answer to a request in a wire format."""
-        return self._scripts.get(api, self._scripts[""]).next()
+        script = self._scripts.get(api, self._scripts[""])
+        return script.next_words() if self.in_words else script.next()
 
     def record(self, request: Request) -> bool:
         """Take note of a request; False when there were far too many."""
@@ -136,20 +138,21 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, api: str, wire: Wire, text: str) -> None:
         body: Json = json.loads(text)
         offers = wire.offers(body)
-        step = self.model.next(api) if offers else say("A title")
+        step = self.model.next(api) if offers or self.model.in_words else say("A title")
         if not self.model.record(self._request(api, wire, body, text, step)):
             return self._refuse(wire.refusal(400, "mock: too many requests for a test"), 400)
         if step.fault is Fault.STATUS:
             return self._refuse(wire.refusal(step.status, step.text), step.status)
         if step.fault is Fault.LIMIT:
             return self._refuse(wire.limit(time.time() + step.seconds, of_plan=step.of_plan), 429)
-        calls = calls_of(step, offers, self.model.workspace)
-        answer = Answer(_model_of(body, self.path), step.text, calls, step.tokens or self.model.tokens)
+        calls = [] if self.model.in_words else calls_of(step, offers, self.model.workspace, self.model.ending)
+        said = edits_of(step) if self.model.in_words else step.text
+        answer = Answer(_model_of(body, self.path), said, calls, step.tokens or self.model.tokens)
         if body.get("stream") or ":stream" in self.path:
             return self._stream(wire, wire.events(answer), step)
         if step.fault is Fault.HANG:
             self.model.closing.wait(step.seconds)
-        return self._send(wire.whole(answer))
+        return self._send(wire.whole(answer), cut=step.fault is Fault.CUT)
 
     def _stream(self, wire: Wire, events: list[Event], step: Step) -> None:
         self.send_response(200)
@@ -186,7 +189,9 @@ class Handler(BaseHTTPRequestHandler):
     def _refuse(self, refusal: Refusal, status: int) -> None:
         self._send(refusal.body, status, refusal.headers)
 
-    def _send(self, body: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    def _send(
+        self, body: Json, status: int = 200, headers: Mapping[str, str] | None = None, *, cut: bool = False
+    ) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         own = {"content-type": "application/json", "content-length": str(len(data)), "request-id": new_id("req_")}
@@ -194,7 +199,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data)
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+        self.close_connection = self.close_connection or cut
 
     def _body(self) -> bytes:
         raw = b""
@@ -214,6 +220,7 @@ class Handler(BaseHTTPRequestHandler):
                 return raw
 
     def _request(self, api: str, wire: Wire | None, body: Json, text: str, step: Step | None = None) -> Request:
+        tools = tuple(offer.name for offer in wire.offers(body)) if wire else ()
         return Request(
             at=time.time(),
             path=self.path,
@@ -221,9 +228,10 @@ class Handler(BaseHTTPRequestHandler):
             model=_model_of(body, self.path) if wire else "",
             said=wire.said(body) if wire else "",
             text=text,
-            tools=tuple(offer.name for offer in wire.offers(body)) if wire else (),
+            tools=tools,
             fault=step.fault if step else None,
             headers={name.lower(): value for name, value in self.headers.items()},
+            is_main=bool(tools or (wire and self.model.in_words)),
         )
 
 

@@ -23,7 +23,10 @@ from subject import SUBJECTS
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARK = "REAL_AGENTS_TEST"
-FOREIGN = re.compile(r"(RALPH|GIT|COV|COVERAGE|PYTEST|npm|ANTHROPIC|CLAUDE|OPENAI|CODEX|GEMINI|GOOGLE|AWS|AZURE|XDG)_?")
+FOREIGN = re.compile(
+    r"(RALPH|GIT|COV|COVERAGE|PYTEST|npm|ANTHROPIC|CLAUDE|OPENAI|CODEX|GEMINI|GOOGLE|AWS|AZURE|XDG|GOOSE|QWEN|PI_"
+    r"|OPENCODE|COPILOT|GH_|CLINE|AIDER|MSWEA|LITELLM)_?"
+)
 """The variables of the machine that an agent shall not see."""
 
 
@@ -73,6 +76,7 @@ class Place:
             subject = SUBJECTS[agent]
             directory = directory_of(subject.package, may_install=may_install())
             own = subject.furnish(self.home, self.model.url, tries)
+            self.model.in_words, self.model.ending = subject.in_words, subject.ending
             self.environment |= {**own, "PATH": f"{directory}:{self.environment['PATH']}"}
         self.environment |= {**variables, MARK: self.mark}
 

@@ -35,6 +35,8 @@ class Step:
     text: str = ""
     write: tuple[str, str] | None = None
     """A file of the workspace and its content, written with whatever tool is offered."""
+    writes: tuple[tuple[str, str], ...] = ()
+    """The same for several files at once, in words alone."""
     shell: str = ""
     """A command, run with whatever tool is offered."""
     tokens: Tokens | None = None
@@ -105,6 +107,14 @@ class Script:
                 self._forward()
             return step
 
+    def next_words(self) -> Step:
+        """The steps up to the next that is only said, as one: who has no tools takes them all at once."""
+        step, writes = self.next(), []
+        while step.fault is None and (step.write or step.shell):
+            writes += [step.write] if step.write else []
+            step = self.next()
+        return replace(step, writes=tuple(writes))
+
     @property
     def _current(self) -> Step:
         return self._steps[self._at] if self._at < len(self._steps) else say("Done.")
@@ -121,9 +131,20 @@ COMMANDS = ("command", "cmd", "commands")
 HARMLESS: Json = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
 
 
-def calls_of(step: Step, offers: Sequence[Offer], workspace: Path) -> list[ToolCall]:
-    """The tools that take a step, of those that are offered."""
+def edits_of(step: Step) -> str:
+    """A step in words alone: its files as blocks that search nothing and put in all."""
+    blocks = (
+        f"{path}\n```\n<<<<<<< SEARCH\n=======\n{_whole_lines(content)}>>>>>>> REPLACE\n```\n"
+        for path, content in step.writes
+    )
+    return "\n".join((*blocks, step.text))
+
+
+def calls_of(step: Step, offers: Sequence[Offer], workspace: Path, ending: str = "") -> list[ToolCall]:
+    """The tools that take a step, of those that are offered; `ending` is the command that ends a turn."""
     calls = []
+    if ending and not (step.write or step.shell):
+        return [_running(ending, offers)]
     if step.write:
         path, content = step.write
         calls.append(_writing(workspace / path, content, offers))
@@ -137,9 +158,12 @@ def _writing(path: Path, content: str, offers: Sequence[Offer]) -> ToolCall:
     names = (_key(tool, PATHS), _key(tool, CONTENTS)) if tool else ("", "")
     if tool and all(names):
         return ToolCall(tool.name, _filled(tool, {names[0]: str(path), names[1]: content}))
-    end = "" if content.endswith("\n") else "\n"
-    command = f"mkdir -p '{path.parent}' && cat > '{path}' <<'MOCK_END'\n{content}{end}MOCK_END"
+    command = f"mkdir -p '{path.parent}' && cat > '{path}' <<'MOCK_END'\n{_whole_lines(content)}MOCK_END"
     return _running(command, offers)
+
+
+def _whole_lines(content: str) -> str:
+    return content if content.endswith("\n") else f"{content}\n"
 
 
 def _running(command: str, offers: Sequence[Offer]) -> ToolCall:

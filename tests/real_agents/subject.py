@@ -57,18 +57,59 @@ class Subject:
     """Whether the receipt always tells it."""
     limit_of_plan: bool = True
     """Whether it knows limits of a plan; else those of requests a minute."""
+    limit_lasts: float = 3
+    """So many seconds lasts a limit that it does not wait out by itself, with one try."""
+    limit_end: bool = True
+    """Whether it tells when a limit ends; else the next try is made five minutes later."""
     limit_seconds: float = 10
     """At most so long after the end of a limit is the next try."""
+    storm_minutes: float = 0.15
+    """So long it goes on trying, at least, where its model always fails and it may do as it likes."""
+    idle_minutes: float = 0.15
+    """Never so long it is silent while it starts, on a busy machine too."""
+    failing_seconds: float = 90
+    """Within so many seconds two turns end where its model always fails and it may make few tries."""
+    idle_minutes: float = 0.15
+    """So long it is silent at most while it starts, on a machine that has much to do."""
+    tokens: str = "all"
+    """Of which answers the receipt tells the tokens: of `all`, of the `last` of every turn, or of `none`."""
+    resumes: bool = True
+    """Whether it goes on with a conversation; else each turn is a new one."""
+    in_words: bool = False
+    """Whether it has no tools, and takes the edits of a whole turn from one answer."""
+    ending: str = ""
+    """The command by which its model ends a turn, where words alone do not end it."""
     raw: Raw | None = None
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """The tests that cannot be with this program, each with the reason."""
+
+    called: str = ""
+    """Its name here, where that is not the name of its program."""
+    asked: tuple[str, ...] = ()
+    """The options that have `ralph loop` use it, where its name alone does not."""
 
     @property
     def name(self) -> str:
-        return self.package.name
+        return self.called or self.package.name
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        return self.asked or ("--agent", self.name)
+
+    def asks(self, steps: int, turns: int = 1) -> int:
+        """How often it asks its model for so many steps, in so many turns."""
+        return turns if self.in_words else steps
+
+    def used(self, answers: int, turns: int = 1) -> tuple[int, int]:
+        """What the receipt tells of so many answers of 1000 tokens in and 50 out, in so many turns."""
+        told = {"all": self.asks(answers, turns), "last": turns, "none": 0}[self.tokens]
+        return 1000 * told, 50 * told
 
 
 def _all() -> dict[str, Subject]:
     names = [module.name for module in pkgutil.iter_modules(subjects.__path__)]
-    found: list[Subject] = [importlib.import_module(f"subjects.{name}").SUBJECT for name in names]
+    modules = [importlib.import_module(f"subjects.{name}") for name in names]
+    found: list[Subject] = [one for module in modules for one in getattr(module, "SUBJECTS", None) or [module.SUBJECT]]
     return {one.name: one for one in found}
 
 

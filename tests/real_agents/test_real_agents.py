@@ -22,7 +22,7 @@ PLAN = {"CLAUDE_CODE_OAUTH_TOKEN": "mock", "ANTHROPIC_API_KEY": ""}
 
 
 def asked(agent: str, *args: str, task: str = TASK) -> list[str]:
-    named = ["--agent", agent] if agent else []
+    named = SUBJECTS[agent].options if agent else ()
     return ["loop", task, "--until", UNTIL, *named, "--yes", *args]
 
 
@@ -50,11 +50,12 @@ def test_a_loop_ends_when_the_check_passes(bench: Place, agent: str) -> None:
     assert done.code == 0, done.said
     assert (bench.root / "hello.txt").read_text() == "hello\n"
     assert (bench.ends(), iterations(bench)) == (["finished"], 1)
-    requests = bench.model.requests
-    assert (len(requests), TASK in requests[0].said) == (3, True)
+    requests, subject = bench.model.requests, SUBJECTS[agent]
+    assert (len(requests), TASK in requests[0].said) == (subject.asks(3), True)
+    others = {one.path for one in bench.model.all_requests if not one.api}
+    assert others <= {"/v1/models"}, "it asked for nothing else"
     cost = receipt(bench)["total"]
-    assert (cost["input_tokens"], cost["output_tokens"]) == (3000, 150)
-    subject = SUBJECTS[agent]
+    assert (cost["input_tokens"], cost["output_tokens"]) == subject.used(3)
     assert cost["cost"] == pytest.approx(subject.cost) or (cost["cost"] is None and not subject.must_cost)
 
 
@@ -97,16 +98,20 @@ def test_nobody_waits_for_a_key_that_does_not_become_right(bench: Place) -> None
 
 def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str) -> None:
     subject = SUBJECTS[agent]
-    furnish(bench, agent, limited(3, of_plan=subject.limit_of_plan), *WORK, tries=1, **PLAN)
+    furnish(bench, agent, limited(subject.limit_lasts, of_plan=subject.limit_of_plan), *WORK, tries=1, **PLAN)
     engine = bench.start(str(RALPH), *asked(agent))
-    eventually(lambda: bench.journal("turn.ended"), 30)
+    eventually(lambda: bench.journal("turn.ended"), 30 + subject.limit_lasts)
     [ended] = bench.journal("turn.ended")
-    assert ended["retry_at"] - time.time() < subject.limit_seconds
-    out, err = engine.communicate(timeout=subject.limit_seconds + 60)
+    if not subject.limit_end:
+        assert (bench.ends(), 280 < ended["retry_at"] - time.time() <= 300) == (["limited"], True)
+        assert bench.ralph("abort").code == 0
+        return
+    assert ended["retry_at"] - time.time() < subject.limit_lasts + subject.limit_seconds
+    out, err = engine.communicate(timeout=subject.limit_lasts + subject.limit_seconds + 60)
     assert engine.returncode == 0, out + err
     assert (bench.ends(), iterations(bench)) == (["limited", "finished"], 1)
-    refused, taken = bench.model.requests[:2]
-    assert taken.at - refused.at >= 2.5
+    taken = next(one for one in bench.model.requests if one.fault is None)
+    assert taken.at - bench.model.requests[0].at >= subject.limit_lasts - 0.5
 
 
 def test_a_limit_that_the_agent_waits_out_is_none_of_ours(bench: Place, agent: str) -> None:
@@ -117,8 +122,9 @@ def test_a_limit_that_the_agent_waits_out_is_none_of_ours(bench: Place, agent: s
 
 def test_an_error_of_the_provider_is_tried_again_ever_later(bench: Place, agent: str) -> None:
     furnish(bench, agent, refuse(500, FOREVER), tries=2)
+    within = SUBJECTS[agent].failing_seconds
     engine = bench.start(str(RALPH), *asked(agent))
-    eventually(lambda: len(bench.journal("turn.ended")) == 2 or engine.poll() is not None, 90)
+    eventually(lambda: len(bench.journal("turn.ended")) == 2 or engine.poll() is not None, within)
     assert bench.ralph("abort").code == 0
     _, err = engine.communicate(timeout=30)
     assert engine.returncode == 8, err
@@ -132,7 +138,8 @@ def test_an_error_of_the_provider_is_tried_again_ever_later(bench: Place, agent:
 
 def test_a_storm_of_retries_ends_with_the_turn(bench: Place, agent: str) -> None:
     furnish(bench, agent, refuse(500, FOREVER), CLAUDE_CODE_MAX_RETRIES="10")
-    done = loop(bench, agent, "--turn-timeout", "0.15", "--max-iterations", "1", timeout=100)
+    minutes = str(SUBJECTS[agent].storm_minutes)
+    done = loop(bench, agent, "--turn-timeout", minutes, "--max-iterations", "1", timeout=100)
     assert done.code == 3, done.said
     assert bench.ends() == ["wall"]
     eventually(lambda: not bench.living(), 10)
@@ -150,12 +157,12 @@ def test_a_stream_that_is_cut_costs_no_iteration(bench: Place, agent: str) -> No
     assert done.code == 0, done.said
     assert (bench.ends()[-1], iterations(bench)) == ("finished", 1)
     total = receipt(bench)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) == (3000, 150)
+    assert (total["input_tokens"], total["output_tokens"]) == SUBJECTS[agent].used(3)
 
 
 def test_an_agent_that_hangs_is_ended_and_tried_again(bench: Place, agent: str) -> None:
     furnish(bench, agent, hang(), *WORK)
-    done = loop(bench, agent, "--idle-timeout", "0.15")
+    done = loop(bench, agent, "--idle-timeout", str(SUBJECTS[agent].idle_minutes))
     assert done.code == 0, done.said
     assert bench.ends() == ["idle", "finished"]
 
@@ -188,7 +195,7 @@ def test_an_agent_is_adopted_after_its_engine_was_killed(bench: Place, agent: st
     assert resumed.returncode == 0, out + err
     assert len(bench.journal("turn.started")) == 1
     assert len(bench.model.requests) == 4, "nothing was asked twice"
-    assert receipt(bench)["total"]["output_tokens"] == 200
+    assert receipt(bench)["total"]["output_tokens"] == SUBJECTS[agent].used(4)[1]
 
 
 def test_an_answer_is_mended_in_the_same_conversation(bench: Place, agent: str) -> None:
@@ -198,10 +205,12 @@ def test_an_answer_is_mended_in_the_same_conversation(bench: Place, agent: str) 
     assert loop(bench, agent).code == 0
     first, second = bench.journal("turn.ended")
     assert (second["result"]["answer"]["summary"], iterations(bench)) == ("said hello", 1)
-    assert first["result"]["session"] == second["result"]["session"]
-    assert TASK in bench.model.requests[-1].said, "the repair itself does not say what the task was"
+    subject = SUBJECTS[agent]
+    assert first["result"].get("session") == second["result"].get("session")
+    assert (TASK in bench.model.requests[-1].said) is subject.resumes, "the repair itself does not say what the task was"
     total = receipt(bench)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) == (5000, 250), "what a conversation used is counted once"
+    used = subject.used(5, turns=2)
+    assert (total["input_tokens"], total["output_tokens"]) == used, "what a conversation used is counted once"
 
 
 def test_what_was_cached_is_on_the_receipt(bench: Place, agent: str) -> None:
@@ -209,8 +218,20 @@ def test_what_was_cached_is_on_the_receipt(bench: Place, agent: str) -> None:
     bench.model.tokens = Tokens(1000, 50, cached=400)
     assert loop(bench, agent).code == 0
     total = receipt(bench)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) == (3000, 150), "cached tokens are tokens"
+    assert (total["input_tokens"], total["output_tokens"]) == SUBJECTS[agent].used(3), "cached tokens are tokens"
     assert total["cost"] is None or 0 < total["cost"] < (SUBJECTS[agent].cost or 0)
+
+
+@pytest.mark.parametrize(
+    "stepping", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in ("claude", "goose", "qwen")]
+)
+def test_a_limit_of_steps_is_told_as_the_agents_own(bench: Place, stepping: str) -> None:
+    furnish(bench, stepping, *WORK)
+    bench.write("ralph.yml", "max_steps: 2\n")
+    loop(bench, stepping, "--max-iterations", "1")
+    ended = bench.journal("turn.ended")[0]["result"]
+    assert ended["end"] == "failed" and "its own limit of turns" in ended["error"]
+    assert (ended["usage"]["input_tokens"], ended["usage"]["output_tokens"]) == (2000, 100)
 
 
 @pytest.mark.needs_agents("claude", "codex")

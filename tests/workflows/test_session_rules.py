@@ -207,6 +207,10 @@ class Driver:
             return done, {"plan.md": PLAN}
         if mode == "TASK_BREAKDOWN":
             return done, tasks(self.chance, range(1, self.chance.randint(2, 8)))
+        if mode == "CRITIQUE_BREAKDOWN":
+            cycle = self.state.metadata.critique_cycle
+            text = TASK.format(id=f"task-critique-{cycle}-1", type="Parallelizable", file="src/new.py", needed="")
+            return done, {f"tasks/task-critique-{cycle}-1.md": text} if self.chance.random() < 0.7 else {}
         if mode == "REBREAKDOWN":
             first = 20 * number
             return done, tasks(self.chance, range(first, first + 2), number) if self.chance.random() < 0.5 else {}
@@ -229,7 +233,8 @@ class Driver:
             }
         if mode == "EXTRACT":
             return done, {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"} if self.chance.random() < 0.5 else {}
-        return {**done, "assessment": "Complete"}, {"review.md": "# Session Review - Iteration 1\n"}
+        assessment = self.chance.choice(("Complete", "Gaps Identified"))
+        return {**done, "assessment": assessment}, {"review.md": "# Session Review - Iteration 1\n"}
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ written of it in the run's directory: an engine that was killed finds it again, 
 import asyncio
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -392,7 +393,7 @@ class Workspaces:
 
     def _left(self, name: str, when: str) -> str:
         """The ref for what was in a worktree and on no branch."""
-        return f"refs/ralph-left/{self.record.id}/{name}/{when}"
+        return f"refs/ralph-left/{self.record.id}/{name}/{re.sub(r'[^A-Za-z0-9_-]', '-', when)}"
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph-work/{self.record.id}/{name}"

@@ -58,7 +58,7 @@ class SessionReviewAnswer(_Answer):
     gaps: list[str] = Field(default=[], description="each gap, and what it would take")
 
 
-PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN_TASK")
+PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN_TASK", "CRITIQUE_BREAKDOWN")
 QUESTIONER = ("brainstorm", "research", "feedback-analysis")
 CONTRACTS: dict[str, type[BaseModel]] = {
     **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
@@ -114,6 +114,7 @@ FAULTS: dict[str, Callable[[Mapping[str, Any], Papers], tuple[str, ...]]] = {
     "session.planner.UPDATE": _plan_faults,
     "session.planner.TASK_BREAKDOWN": _task_faults(1),
     "session.planner.REBREAKDOWN": _task_faults(0),
+    "session.planner.CRITIQUE_BREAKDOWN": _task_faults(0),
     "session.planner.REBREAKDOWN_TASK": _task_faults(2),
     **{f"session.questioner.{mode}": _question_faults for mode in QUESTIONER},
 }

@@ -140,8 +140,22 @@ def session_review(session: "Session", state: SessionState) -> TurnRequest:
     inbox |= {f"reports/{name}.md": text for name in state.tasks if (text := session.latest_report(state, name))}
     if state.flow.checked:
         inbox["checks.md"] = f"What the engine itself saw:\n\n{state.flow.checked}\n"
-    key = f"review:session-{number}"
+    key = f"review:session-{number}.{state.metadata.critique_cycle}"
     return _request(*(session, state, key, "reviewer", "SESSION_REVIEW", keys, inbox, ("review.md",), "session.review"))
+
+
+def criticise(session: "Session", state: SessionState) -> TurnRequest:
+    """The turn of a planner who makes tasks of what a review found missing."""
+    number, cycle = state.metadata.iteration, state.metadata.critique_cycle
+    keys = {"MODE": "CRITIQUE_BREAKDOWN", "ITERATION": str(number), "CRITIQUE_CYCLE": str(cycle)}
+    inbox = {**_common(session, state), "review.md": state.texts.get(session.layout.review(number), "")}
+    inbox |= {f"tasks/{name}.md": state.texts[path] for name, path in _task_paths(session, state).items()}
+    if state.flow.checked:
+        inbox["checks.md"] = f"What the engine itself saw:\n\n{state.flow.checked}\n"
+    return _request(
+        *(session, state, f"critique:{number}.{cycle}", "planner", "CRITIQUE_BREAKDOWN", keys, inbox),
+        *(("tasks/*.md",), "session.planner.CRITIQUE_BREAKDOWN"),
+    )
 
 
 def extract(session: "Session", state: SessionState) -> TurnRequest:

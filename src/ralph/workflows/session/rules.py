@@ -108,9 +108,12 @@ class Session:
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
                 return Do(self._batch(state))
             case State.SESSION_REVIEW if self.checks and not state.flow.checked:
-                return Do((RunChecks(f"session-{state.metadata.iteration}", self.checks, LOOK),))
+                key = f"session-{state.metadata.iteration}.{state.metadata.critique_cycle}"
+                return Do((RunChecks(key, self.checks, LOOK),))
             case State.SESSION_REVIEW:
                 return Do((prompting.session_review(self, state),))
+            case State.CRITIQUE:
+                return Do((prompting.criticise(self, state),))
             case State.KNOWLEDGE_EXTRACTION:
                 return Do((prompting.extract(self, state),))
             case State.KNOWLEDGE_APPROVAL:
@@ -166,6 +169,8 @@ class Session:
             return self._planned(state, rest, result, now) if good and status == "completed" else _stuck(state, result)
         if kind == "review" and rest.startswith("session-"):
             return self._judged(state, result, now) if good else _stuck(state, result)
+        if kind == "critique":
+            return self._criticised(state, result if good and status == "completed" else None, now)
         if kind == "extract":
             return self._extracted(state, result, now)
         task = rest.rpartition("-")[0]
@@ -328,14 +333,31 @@ class Session:
         texts = {**state.texts, self.layout.review(number): result.papers.get("review.md") or str(answer)}
         all_in = all(state.marker(name) in (Marker.DONE, Marker.CANCELLED) for name in state.tasks)
         complete = answer.get("assessment") == "Complete" and all_in and (state.flow.passed or not self.checks)
+        cycle = state.metadata.critique_cycle
+        if not complete and all_in and cycle < state.guardrails.max_critique_cycles:
+            # Nothing failed, and yet it is not what was asked for: it is sent back once by itself before a person is.
+            return replace(state, texts=texts).with_metadata(critique_cycle=cycle + 1).to(State.CRITIQUE)
         own = replace(state.iteration, completed_at=stamp(now))
         status = Status.COMPLETED if complete else Status.AWAITING_FEEDBACK
         done = counts(state)
         listed = state.progress.with_iteration_row(
-            number, "Complete" if complete else "Awaiting feedback", f"{done['completed']}/{done['total']}", "N/A"
+            number,
+            "Complete" if complete else "Awaiting feedback",
+            f"{done['completed']}/{done['total']}",
+            ", ".join(self.layout.batches_in(state.texts, number)) or "N/A",
         )
         state = replace(state, texts=texts, iteration=own, progress=listed).with_metadata(status=status.value)
         return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
+
+    def _criticised(self, state: SessionState, result: TurnResult | None, now: float) -> SessionState:
+        """After the gaps of a review were made tasks: on with them; where none could be made, a person has to say."""
+        cycle = state.metadata.critique_cycle
+        if result is None or not result.papers:
+            return state.with_metadata(status=Status.AWAITING_FEEDBACK.value).to(State.COMPLETE)
+        step = f"plan-critique-{cycle}"
+        title = f"## Critique Planning Progress (Iteration {state.metadata.iteration}, Cycle {cycle})"
+        state = replace(state, progress=state.progress.with_section(title, [(step, Marker.TODO, "")]))
+        return self._broken_down(state, step, result, now).to(State.BATCHING)
 
     def _extracted(self, state: SessionState, result: TurnResult, now: float) -> SessionState:
         """After a librarian: what was learned waits for approval; where nothing was, the session is over."""
@@ -444,7 +466,9 @@ class Session:
         listed = listed.with_iteration_row(number, "Replanning", "0/0", stamps)
         state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)))
         processed = {**state.metadata.processed, **batches}
-        state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS.value, processed=processed)
+        state = state.with_metadata(
+            iteration=number, status=Status.IN_PROGRESS.value, processed=processed, critique_cycle=0
+        )
         return state.with_flow(cycle=1, category=0, checked="", passed=False).to(State.REPLANNING)
 
     def _new_feedback(self, state: SessionState) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The agent `parrot` for Ralph: a template of an adapter."""

@@ -1,0 +1,170 @@
+"""Agents by the Agent Client Protocol: how they are asked for and started, and how what the bridge tells is read."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.agents import registry
+from ralph.agents.acp import Acp
+from ralph.agents.acp_bridge import _asked
+from ralph.agents.agent import Call, EventLines, event_line
+from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
+from ralph.documents import run_record
+from ralph.documents.config import Config, parse
+from ralph.documents.run_record import AgentSpec
+
+PYTHON = sys.executable
+WORDS = (PYTHON, "agent.py", "--acp")
+ACP = f"{PYTHON} agent.py --acp"
+TEXTS = st.text().map(clean_text)
+
+
+def crew(text: str, acp: str | None = None, names: tuple[str, ...] = ()) -> list[AgentSpec]:
+    return list(registry.crew(parse(text, "ralph.yml"), names, None, None, Path("/repo"), acp).chain)
+
+
+class TestAsking:
+    """In the settings, and on the command line."""
+
+    @pytest.mark.parametrize(
+        "text", [f"agent: {{acp: {ACP}}}", f"agents: [{{acp: {ACP}}}]", f"agents:\n  - acp: {ACP}\n"]
+    )
+    def test_an_agent_of_the_settings(self, text: str) -> None:
+        assert crew(text) == [AgentSpec("acp", WORDS)]
+
+    def test_with_all_that_can_be_said_of_it(self) -> None:
+        text = f"agent: {{acp: {ACP}, model: m1, args: [-v], env: {{A: b}}, without_tools: [sub-agents]}}"
+        [spec] = crew(text)
+        assert spec == AgentSpec("acp", WORDS, "", "m1", ("-v",), {"A": "b"}, ("sub-agents",))
+        assert spec.label == f"{ACP} (m1)"
+
+    def test_a_named_agent_can_be_said_more_of_too(self) -> None:
+        assert crew(f"agent: {{agent: claude, program: {PYTHON}, model: opus}}") == [
+            AgentSpec("claude", (PYTHON,), model="opus")
+        ]
+
+    def test_for_a_role_and_for_who_takes_over(self) -> None:
+        text = f"agent: {{agent: claude, program: {PYTHON}}}\nroles: {{debugger: {{acp: {ACP}}}}}\nescalate: {{acp: {ACP}}}"
+        found = registry.crew(parse(text, "ralph.yml"), (), None, None, Path("/repo"))
+        assert found.roles["debugger"] == (AgentSpec("acp", WORDS),)
+        assert found.escalation == AgentSpec("acp", WORDS)
+
+    def test_a_role_has_another_model_of_the_same_agent(self) -> None:
+        text = f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{model: m2}}}}"
+        found = registry.crew(parse(text, "ralph.yml"), (), None, None, Path("/repo"))
+        assert found.roles["debugger"] == (AgentSpec("acp", WORDS, model="m2"),)
+
+    def test_an_option_wins(self) -> None:
+        assert crew("agent: claude", acp=f"{PYTHON} 'an agent.py'") == [AgentSpec("acp", (PYTHON, "an agent.py"))]
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            (f"agent: {{acp: {ACP}, agent: claude}}", "exclude each other"),
+            (f"agent: {{acp: {ACP}, program: x}}", "exclude each other"),
+            (f"agent: {{acp: {ACP}}}\nagent_command: x", "exclude each other"),
+            (f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{program: x}}}}", "`program` is not for"),
+            ('agent: {acp: "\'"}', "cannot be split"),
+            ("agent: {acp: no-such-program-anywhere}", "was not found"),
+            ("agent: {apc: x}", "did you mean `acp`?"),
+            ("agent: acp", "needs the program"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, text: str, said: str) -> None:
+        with pytest.raises(RalphError) as refusal:
+            crew(text)
+        assert said in str(refusal.value)
+
+    def test_one_that_is_not_there_is_left_out_where_there_are_others(self) -> None:
+        assert crew(f"agents: [{{acp: no-such-program-anywhere}}, {{acp: {ACP}}}]") == [AgentSpec("acp", WORDS)]
+
+    def test_options_for_other_agents_exclude_it(self) -> None:
+        with pytest.raises(UsageError):
+            crew("", acp=ACP, names=("claude",))
+        with pytest.raises(UsageError):
+            crew("", acp="  ")
+
+    def test_without_the_sdk_it_is_said_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "acp", None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(AgentUnavailableError) as refusal:
+            crew("", acp=ACP)
+        assert "pip install 'ralph-engine[acp]'" in refusal.value.todo
+
+    def test_the_record_of_a_run_keeps_it(self) -> None:
+        [spec] = crew(f"agent: {{acp: {ACP}}}")
+        kept = run_record.from_plain(AgentSpec, json.loads(json.dumps(run_record.to_plain(spec))), "run.json")
+        assert kept == spec
+
+    def test_no_agent_at_all_is_as_before(self) -> None:
+        assert Config().agent is None
+
+
+class TestStarting:
+    def test_the_bridge_stands_before_the_agent(self) -> None:
+        call = Call(Path("/repo"), "m1", ("-v",), 1.5, 30, "s-1", ("sub-agents", "WebFetch"))
+        agent = registry.make(AgentSpec("acp", ("opencode", "acp")))
+        words = agent.command(call)
+        assert words == (
+            *(PYTHON, "-P", "-m", "ralph.agents.acp_bridge", "--model", "m1", "--session", "s-1"),
+            *("--without-tool", "sub-agents", "--without-tool", "WebFetch", "--", "opencode", "acp", "-v"),
+        )
+        asked = _asked(words[4:])
+        assert (list(asked.words), asked.model, asked.session) == (["opencode", "acp", "-v"], "m1", "s-1")
+        assert list(asked.without_tools) == ["sub-agents", "WebFetch"]
+
+    def test_nothing_is_said_that_was_not_asked_for(self) -> None:
+        agent = Acp("opencode acp", ("opencode", "acp"))
+        assert agent.command(Call(Path("/repo")))[4:] == ("--", "opencode", "acp")
+        assert (agent.name, dict(agent.environment(Call(Path("/repo"))))) == ("opencode acp", {})
+        assert "`opencode acp`" in agent.advice
+        assert agent.sign_in({}, Path("/nowhere"))[0] is None
+
+
+def read(line: bytes, before: Usage | None = None) -> AgentEvent:
+    agent = Acp("x", ("x",), {"my-model": (1.0, 0.1, 10.0)})
+    [event] = agent.reader(Call(Path("/repo")), before or Usage()).read(line)
+    return event
+
+
+class TestReading:
+    @given(
+        st.sampled_from([kind for kind in Kind if kind is not Kind.USAGE]),
+        TEXTS,
+        TEXTS,
+        st.none() | st.floats(1, 4e9),
+        st.booleans(),
+        st.none() | st.sampled_from(Failure),
+    )
+    def test_an_event_is_read_as_it_was_written(
+        self, kind: Kind, text: str, session: str, resets_at: float | None, is_error: bool, failure: Failure | None
+    ) -> None:
+        event = AgentEvent(kind, text, resets_at=resets_at, is_error=is_error, session=session, failure=failure)
+        assert list(EventLines().read(event_line(event))) == [event]
+
+    @given(st.integers(0, 10**12), st.integers(0, 10**12), st.none() | st.floats(0, 10**6))
+    def test_usage_is_too(self, spoken: int, heard: int, cost: float | None) -> None:
+        event = AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+        assert list(EventLines().read(event_line(event, model=""))) == [event]
+
+    @pytest.mark.parametrize("line", [b"", b"\n", b"x", b'{"type": "text", "failure": "who-knows"}', b'{"type": 7}'])
+    def test_what_is_no_event_is_passed_over(self, line: bytes) -> None:
+        assert list(EventLines().read(line)) == []
+
+    def test_money_is_reckoned_where_a_model_is_named(self) -> None:
+        event = AgentEvent(Kind.USAGE, usage=Usage(1_000_000, 100_000))
+        assert read(event_line(event, model="my-model", cached_tokens=500_000)).usage.cost == pytest.approx(1.55)
+        assert read(event_line(event, model="nobody-knows-it")).usage.cost is None
+        assert read(event_line(event)).usage.cost is None
+
+    def test_money_of_the_whole_conversation_is_less_what_was_told_before(self) -> None:
+        line = event_line(AgentEvent(Kind.USAGE, usage=Usage(0, 0, 2.5)), whole_cost=True)
+        assert read(line, Usage(1, 1, 2.0)).usage.cost == 0.5
+        assert read(line, Usage(1, 1)).usage.cost == 2.5
+        assert read(line, Usage(1, 1, 3.0)).usage.cost == 2.5, "it counts anew"

@@ -1,0 +1,233 @@
+"""Adapters of third parties, found by entry points: used like our own, and harmless where they are broken."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralph.agents import plugins, registry
+from ralph.core.errors import AgentUnavailableError, UsageError
+from ralph.documents import config
+from ralph.documents.run_record import AgentSpec
+
+RALPH = Path(sys.executable).with_name("ralph")
+TEMPLATE = Path(__file__).parents[2] / "examples" / "agent-plugin" / "src"
+HEAD = """
+from ralph.agents.adapter import Adapter
+
+class Owl(Adapter):
+    name, install, advice = "owl", "pip install owl", "run `owl login`"
+    def command(self, call): return ("owl",)
+    def reader(self, call, before): raise NotImplementedError
+"""
+BROKEN = {
+    "missing": ("", "cannot be imported: ModuleNotFoundError"),
+    "syntax": ("def", "cannot be imported: SyntaxError"),
+    "leaving": ("import sys; sys.exit(3)", "cannot be imported: SystemExit"),
+    "nothing": ("", "cannot be imported: AttributeError"),
+    "function": ("def Owl(*_): return None", "it is no class derived from ralph.agents.adapter.Adapter"),
+    "other": ("class Owl: pass", "it is no class derived from ralph.agents.adapter.Adapter"),
+    "abstract": (HEAD.replace("def command", "def another"), "Owl does not define command"),
+    "silent": (HEAD.replace('"pip install owl"', '""'), "Owl does not say its install"),
+    "alias": (HEAD.replace('"owl", "pip', '"barn-owl", "pip'), "Owl calls itself barn-owl"),
+    "raising": (
+        HEAD + "    def __init__(self, *_): raise ValueError('no moon')\n",
+        "cannot be made: ValueError: no moon",
+    ),
+}
+
+
+def install(place: Path, package: str, module: str, text: str | None, **entries: str) -> None:
+    """A package with entry points, as pip would leave it."""
+    about = place / f"{package.replace('-', '_')}-1.2.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[ralph.agents]", *lines, ""]))
+    if text is not None:
+        (place / f"{module}.py").write_text(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of packages that Python looks into."""
+    place = tmp_path / "site"
+    place.mkdir()
+    monkeypatch.syspath_prepend(str(place))
+    return place
+
+
+@pytest.fixture
+def owl(site: Path, tmp_path: Path) -> Callable[[str | None], None]:
+    """Installs a package with an agent `owl`; each has a module of its own, for modules are kept once they are imported."""
+    module = f"owl_{tmp_path.name.replace('-', '_')}"
+    return lambda text: install(site, "ralph-agent-owl", module, text, owl=f"{module}:Owl")
+
+
+class TestRegistry:
+    """What the registry makes of installed packages."""
+
+    def test_an_adapter_is_found_by_its_name(self, owl: Callable[[str | None], None]) -> None:
+        owl(HEAD)
+        assert registry.known("owl", "/opt/owl").program == "/opt/owl"
+        assert registry.make(AgentSpec("owl")).name == "owl"
+        assert registry.third_parties() == {"owl": None}
+
+    @pytest.mark.parametrize("how", BROKEN)
+    def test_what_cannot_be_used_is_an_error_with_its_package(self, how: str, owl: Any) -> None:
+        text, told = BROKEN[how]
+        owl(None if how == "missing" else text)
+        with pytest.raises(AgentUnavailableError) as error:
+            registry.crew(config.Config(), ("owl",), None, None, Path())
+        assert told in error.value.what
+        assert error.value.where.startswith("ralph-agent-owl 1.2 (owl = owl_")
+        assert "pip uninstall ralph-agent-owl" in error.value.todo
+        assert str(registry.third_parties()["owl"]) == str(error.value)
+
+    def test_a_name_of_ours_stays_ours(self, site: Path) -> None:
+        install(site, "impostor", "impostor", HEAD, claude="impostor:Owl", scripted="impostor:Owl")
+        assert type(registry.known("claude")).__module__ == "ralph.agents.claude"
+        wrong = registry.third_parties()
+        assert all("an agent that Ralph has itself" in str(wrong[name]) for name in ("claude", "scripted"))
+        with pytest.raises(UsageError, match="unknown agent"):
+            registry.crew(config.parse("agents: [scripted]", ""), (), None, None, Path())
+
+    def test_a_name_that_two_claim_is_nobodys(self, site: Path, owl: Callable[[str | None], None]) -> None:
+        owl(HEAD)
+        install(site, "another-owl", "another", HEAD, owl="another:Owl")
+        with pytest.raises(AgentUnavailableError, match="2 packages claim the agent owl") as error:
+            registry.known("owl")
+        assert "another-owl 1.2" in error.value.where and "ralph-agent-owl 1.2" in error.value.where
+
+    def test_an_unknown_name_is_told_with_those_of_packages(self, owl: Callable[[str | None], None]) -> None:
+        owl(HEAD)
+        with pytest.raises(UsageError, match="unknown agent 'howl'") as error:
+            registry.crew(config.Config(), ("howl",), None, None, Path())
+        assert error.value.todo.startswith("did you mean owl? known are claude, ")
+
+    def test_settings_may_name_it_everywhere(
+        self, owl: Callable[[str | None], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owl(HEAD)
+        (tmp_path / "owl").write_text("#!/bin/sh\n")
+        (tmp_path / "owl").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        text = "agents: [{agent: owl, model: snowy}]\nroles: {debugger: {agent: owl}}\nescalate: {agent: owl, model: eagle}"
+        crew = registry.crew(config.parse(text, ""), (), None, None, Path())
+        assert list(crew.everyone) == ["owl (snowy)", "owl", "owl (eagle)"]
+        assert registry.crew(config.parse("agent: owl", ""), (), None, None, Path()).chain == (AgentSpec("owl"),)
+
+    def test_it_is_taken_where_nothing_else_is_there(
+        self, owl: Callable[[str | None], None], site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owl(HEAD)
+        install(site, "ralph-agent-dodo", "dodo", None, dodo="dodo:Dodo")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(AgentUnavailableError, match="none was found"):
+            registry.crew(config.Config(), (), None, None, Path())
+        (tmp_path / "owl").write_text("#!/bin/sh\n")
+        (tmp_path / "owl").chmod(0o755)
+        assert registry.crew(config.Config(), (), None, None, Path()).chain == (AgentSpec("owl"),)
+
+    def test_packages_are_not_looked_at_for_agents_of_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def looked_at(**_: object) -> None:
+            pytest.fail("entry points were read")
+
+        monkeypatch.setattr(plugins, "entry_points", looked_at)
+        for name in registry.ADAPTERS:
+            registry.make(AgentSpec(name))
+        registry.make(AgentSpec("command", ("true",)))
+        registry.crew(config.Config(), (), "true", None, Path())
+
+
+@dataclass
+class Bench:
+    """A project, and the command line with packages beside it."""
+
+    place: Path
+
+    @property
+    def root(self) -> Path:
+        return self.place / "project"
+
+    def ralph(self, *args: str, without: bool = False, code: int = 0, **variables: str) -> str:
+        """What a command says; `without` the packages where they are gone."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_", "PARROT_"))}
+        packages = "" if without else f"{self.place / 'site'}:{TEMPLATE}"
+        own = {"PYTHONPATH": packages, "HOME": str(self.place), "PATH": f"{self.place / 'bin'}:/usr/bin:/bin"}
+        own |= {"GIT_CONFIG_GLOBAL": "/dev/null", "PARROT_API_KEY": "any"}
+        words = [str(RALPH), *args]
+        done = subprocess.run(
+            words,
+            cwd=self.root,
+            env={**kept, **own, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == code and "Traceback" not in said, said
+        return said
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """With the template installed, and its program on the PATH."""
+    for name in ("project", "site", "bin"):
+        (tmp_path / name).mkdir()
+    install(tmp_path / "site", "ralph-agent-parrot", "", None, parrot="ralph_agent_parrot.adapter:Parrot")
+    program = tmp_path / "bin" / "parrot"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={TEMPLATE} exec {sys.executable} -m ralph_agent_parrot.program "$@"\n')
+    program.chmod(0o755)
+    return Bench(tmp_path)
+
+
+TASK = ("loop", "Write hello into hello.txt", "--until", "`grep -q hello hello.txt`", "--agent", "parrot", "--yes")
+HARD = ("loop", "Write hello into hello.txt", "--until", "`test -f more.txt`", "--agent", "parrot", "--yes")
+
+
+class TestCommandLine:
+    """The template as a new user would use it."""
+
+    def test_a_loop_with_its_receipt(self, bench: Bench) -> None:
+        bench.ralph(*TASK, "--model", "grey")
+        assert (bench.root / "hello.txt").read_text() == "hello\n"
+        receipt = json.loads(bench.ralph("cost", "--json"))
+        assert receipt["by_agent"]["parrot (grey)"]["output_tokens"] == 30
+
+    def test_without_a_key_it_says_what_to_do(self, bench: Bench) -> None:
+        assert "run `parrot login`, or set PARROT_API_KEY" in bench.ralph(*TASK, PARROT_API_KEY="", code=6)
+
+    def test_the_doctor_knows_it(self, bench: Bench) -> None:
+        assert "ok   agent      parrot: parrot 0.1.0, unproven, signed in (PARROT_API_KEY)" in bench.ralph("doctor")
+
+    def test_a_broken_one_is_a_bad_line_and_harms_nobody(self, bench: Bench) -> None:
+        install(bench.place / "site", "ralph-agent-dodo", "dodo", "import extinct", dodo="dodo:Dodo")
+        install(bench.place / "site", "impostor", "", None, codex="dodo:Dodo")
+        said = bench.ralph("doctor", code=2)
+        assert "BAD  agent      dodo: the adapter of dodo cannot be imported: ModuleNotFoundError" in said
+        assert "ralph-agent-dodo 1.2" in said and "next: update or mend that package" in said
+        assert "BAD  agent      codex: an installed package claims codex" in said
+        bench.ralph("--help")
+        bench.ralph("status")
+        bench.ralph(*TASK)
+
+    def test_a_run_goes_on_with_it_and_says_where_it_is_gone(self, bench: Bench) -> None:
+        bench.ralph(*HARD, "--max-iterations", "1", code=3)
+        said = bench.ralph("resume", "--max-iterations", "3", without=True, code=6)
+        assert "no installed package has an adapter for parrot" in said
+        assert "install the package that had it" in said
+        (bench.root / "more.txt").touch()
+        bench.ralph("resume", "--max-iterations", "3")
+
+    def test_a_run_can_be_ended_though_it_is_gone(self, bench: Bench) -> None:
+        bench.ralph(*HARD, "--max-iterations", "1", code=3)
+        bench.ralph("abort", without=True)
+        bench.ralph("cost", without=True)

@@ -1,0 +1,111 @@
+"""An agent that plays every role of a session, by what its prompt says; what goes wrong is written in a file of its home."""
+
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+
+PLAN = """# Plan
+
+## Goal
+{goal}
+
+## Success Criteria
+- `test -f a.txt` passes
+
+## Target Files
+| File | Role | Changes Expected |
+| --- | --- | --- |
+| a.txt | result | new |
+
+## Context
+Nothing.
+
+## Approach
+Write the files.
+"""
+TASK = """---
+id: {id}
+iteration: {iteration}
+type: Parallelizable
+created_at: 2026-11-16T07:00:00Z
+updated_at: 2026-11-16T07:00:00Z
+---
+# Task: {id}
+
+## Title
+Make {file}
+
+## Files
+- {file}
+
+## Objective
+{file} is there.
+
+## Success Criteria
+- [ ] `test -f {file}` passes
+- [ ] It reads well
+
+## Dependencies
+depends_on: [{needed}]
+inherited_by: []
+
+## Notes
+"""
+FILES = {"task-1": "a.txt", "task-2": "b.txt", "task-3": "c.txt", "task-4": "d.txt", "task-5": "e.txt"}
+NEEDS = {"task-3": "task-1, task-2", "task-4": "task-3"}
+
+
+def main() -> None:
+    prompt = sys.stdin.read()
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
+    role, mode, task = os.environ["RALPH_ROLE"], keys.get("MODE", ""), keys.get("TASK_ID", "")
+    script = json.loads(pathlib.Path(os.environ["SCRIPT"]).read_text())
+    out = pathlib.Path(os.environ["RALPH_OUTBOX"])
+
+    def put(name: str, text: str) -> None:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text)
+
+    answer = {"status": "completed", "summary": f"{role} {mode}"}
+    if mode in ("INITIALIZE", "UPDATE"):
+        put("plan.md", PLAN.format(goal="Three files"))
+        if mode == "UPDATE":
+            put("delta.md", "# Delta\n\n## Feedback Summary\nOne issue.\n")
+    elif role == "questioner":
+        name = {"ALL": "technical"}.get(keys["CATEGORY"], keys["CATEGORY"])
+        put(
+            f"questions/{name}.md",
+            f"---\ncategory: {name}\niteration: {keys['ITERATION']}\ncycle: 1\n---\n# Questions\n",
+        )
+    elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
+        for one in ("task-1", "task-2", "task-3", "task-4") if mode == "TASK_BREAKDOWN" else ("task-5",):
+            text = TASK.format(id=one, iteration=keys["ITERATION"], file=FILES[one], needed=NEEDS.get(one, ""))
+            put(f"tasks/{one}.md", text)
+    elif role == "executor":
+        time.sleep(float(script.get("slow", 0)))
+        if f"{task}/{keys['ATTEMPT_NUMBER']}" not in script.get("lazy", []) and task not in script.get("never", []):
+            pathlib.Path(FILES[task]).write_text(f"{task}\n")
+        put("report.md", f"### Objective Recap\n{task}\n")
+        answer["success_criteria_met"] = True
+    elif mode == "TASK_REVIEW":
+        again = f"{task}/{keys['ATTEMPT' if 'ATTEMPT' in keys else 'ITERATION']}"
+        bad = task in script.get("rejected", []) and not pathlib.Path(os.environ["SCRIPT"] + f".{task}").exists()
+        if bad:
+            pathlib.Path(os.environ["SCRIPT"] + f".{task}").write_text(again)
+        pathlib.Path("scribble.txt").write_text("a reviewer changes nothing that counts\n")
+        put("review.md", "### Review Summary\nSeen.\n")
+        answer |= {"verdict": "Failed" if bad else "Qualified", "feedback": "It does not read well." if bad else ""}
+    elif role == "librarian":
+        put("knowledge/how-to/make-files.md", "---\ncategory: how-to\n---\n# Make files\n\n## How\nWrite them.\n")
+    elif mode == "SESSION_REVIEW":
+        put("review.md", "# Session Review - Iteration 1\n\n## Overall Assessment\nComplete\n")
+        answer["assessment"] = "Complete"
+    put("result.json", json.dumps(answer))
+    print(f"{role} {mode}")
+
+
+if __name__ == "__main__":
+    main()

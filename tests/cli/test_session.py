@@ -1,0 +1,110 @@
+"""`ralph session` through the real command line, with an agent that plays every role."""
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
+
+AGENT = Path(__file__).with_name("session_agent.py")
+
+
+def begin(project: Project, *args: str, **script: Any) -> Done:  # noqa: F811
+    path = project.home / "script.json"
+    path.write_text(json.dumps(script))
+    project.extra["SCRIPT"] = str(path)
+    command = shlex.join([sys.executable, "-I", str(AGENT)])
+    return project.ralph("session", "new", "Build the files", "--agent-command", command, "--yes", *args)
+
+
+def home(project: Project) -> Path:  # noqa: F811
+    [only] = [path for path in (project.root / ".ralph-sessions").iterdir() if path.is_dir()]
+    return only
+
+
+def shown(project: Project) -> dict[str, Any]:  # noqa: F811
+    return project.ralph("session", "show", "--json").json
+
+
+def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--check", "`test -f d.txt`", lazy=["task-2/1"], rejected=["task-1"])
+    assert done.code == 0, done.said
+    assert {"a.txt", "b.txt", "c.txt", "d.txt"} <= {path.name for path in project.root.iterdir()}
+    assert not (project.root / "scribble.txt").exists(), "what a reviewer changes is thrown away"
+    told = shown(project)
+    assert (told["status"], told["current_state"], told["tasks_summary"]["completed"]) == ("completed", "COMPLETE", 4)
+    reports = {path.name for path in (home(project) / "reports").iterdir()}
+    assert {"task-1-report.md", "task-1-report-r2.md", "task-2-report.md", "task-2-report-r2.md"} <= reports
+    assert "**Status**: Failed" in (home(project) / "reports" / "task-1-report.md").read_text()
+    assert "no reviewer was asked" in (home(project) / "reports" / "task-2-report.md").read_text()
+    text = (home(project) / "progress.md").read_text()
+    assert "- [x] task-4 (Attempt 1, Iteration 1, qualified: " in text
+    assert (project.root / ".docs" / "how-to" / "make-files.md").exists(), "what was learned is kept"
+    assert project.git("status", "--porcelain") == ""
+    starts = {entry["key"]: entry["at"] for entry in project.journal("turn.started")}
+    merged = {
+        entry["workspace"].split("/")[0]: entry["at"]
+        for entry in project.journal("merge.ended")
+        if entry["end"] == "merged"
+    }
+    assert starts["execute:task-3-1"] > max(merged["task-1"], merged["task-2"])
+
+
+def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", never=["task-3"])
+    assert done.code == 7, done.said
+    assert "failed: task-3" in done.out and "blocked: task-4 (by task-3)" in done.out
+    assert shown(project)["status"] == "awaiting_feedback"
+    (project.home / "script.json").write_text("{}")
+    notes = project.home / "notes.md"
+    notes.write_text("---\niteration: 2\n---\n# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: c.txt is missing\n")
+    log = project.home / "app.log"
+    log.write_text("boom\n")
+    given = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log))
+    assert given.code == 0, given.said
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert (home(project) / "plan.iteration-1.md").exists()
+    assert (home(project) / "iterations" / "2" / "replanning" / "delta.md").exists()
+    assert list((home(project) / "iterations" / "2" / "feedbacks").glob("*/app.log"))
+    told = shown(project)
+    assert (told["iteration"], told["tasks_summary"]["completed"]) == (2, 5)
+    text = (home(project) / "progress.md").read_text()
+    assert all(f"plan-{step} (completed" in text for step in ("rebrainstorm", "reresearch", "update", "rebreakdown"))
+
+
+def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  # noqa: F811
+    path = project.home / "script.json"
+    path.write_text(json.dumps({"slow": 1.0}))
+    project.extra["SCRIPT"] = str(path)
+    command = shlex.join([sys.executable, "-I", str(AGENT)])
+    engine = project.start("session", "new", "Build the files", "--agent-command", command, "--yes")
+    eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")), 60)
+    engine.kill()
+    engine.communicate()
+    time.sleep(0.2)
+    path.write_text("{}")
+    done = project.real("session", "resume", timeout=120)
+    assert done.code == 0, done.said
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert len(keys) == len(set(keys)), "no turn was started twice"
+    assert shown(project)["tasks_summary"]["completed"] == 4
+
+
+def test_approval_by_a_person(project: Project) -> None:  # noqa: F811
+    done = begin(project, never=[])
+    assert done.code == 0
+    told = shown(project)
+    refused = project.ralph("session", "approve", told["session_id"])
+    assert (refused.code, "does not wait for an approval" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [("show",), ("resume",), ("feedback",)])
+def test_without_a_session_the_error_says_how_to_begin_one(project: Project, words: tuple[str, ...]) -> None:  # noqa: F811
+    done = project.ralph("session", *words)
+    assert (done.code, "ralph session new" in done.err) == (2, True)
+    assert project.ralph("session", "list").code == 0

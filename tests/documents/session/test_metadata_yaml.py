@@ -1,0 +1,159 @@
+"""`metadata.yaml` of sessions and iterations: engines, agents and people all write it."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.errors import StateError
+from ralph.documents.session.metadata import (
+    STATES,
+    IterationMetadata,
+    Metadata,
+    iteration_problems,
+    parse,
+    parse_iteration,
+    problems,
+    readable,
+    render,
+    render_iteration,
+)
+
+AT = "2026-02-10T16:39:00+07:00"
+ONE = Metadata("260210-163900", AT, AT, request="Make it\nwork", processed={"20260211-101500": "ab12"})
+SEED = """version: 1
+session_id: 260210-163900
+created_at: 2026-02-10T16:39:00+0700
+updated_at: 2026-02-10T16:39:00.1234567+07:00
+iteration: 1
+orchestrator:
+  state: PLANNING   # where
+  current_wave: null
+tasks:
+  total: 0
+  completed: 0
+  failed: 0
+  pending: 0
+
+session_review: {cycle: 0, issue_severity_threshold: any, max_critique_cycles: null}
+finalized_by: hook.stop
+"""
+texts = st.text(max_size=20)
+counts = st.integers(0, 9999)
+metadatas = st.builds(
+    Metadata,
+    session_id=st.just("260210-163900"),
+    created_at=st.just(AT),
+    updated_at=st.sampled_from([AT, "2026-02-10T10:00Z"]),
+    version=counts,
+    status=st.sampled_from(["in_progress", "aborted"]),
+    iteration=st.integers(1, 99),
+    state=st.sampled_from(STATES),
+    previous_state=st.sampled_from(["", *STATES]),
+    current_wave=st.none() | counts,
+    total=counts,
+    cancelled=counts,
+    processed=st.dictionaries(st.sampled_from(["20260211-101500", "x y", "null", "1"]), st.sampled_from(["", "a b", "0f"]), max_size=3),
+    replaced=st.dictionaries(st.sampled_from(["task-1", "task-2"]), st.just(("task-1.1", "task-1.2")), max_size=2),
+    request=texts.map(lambda text: text.encode("utf-8", "replace").decode().strip()),
+    paused=st.booleans(),
+    critique_cycle=counts,
+)
+
+
+class TestSessions:
+    def test_a_new_file_reads_as_the_seed_lays_it_out(self) -> None:
+        text = render(ONE)
+        assert text == (
+            f"schema: ralph-v2\nversion: 1\nsession_id: 260210-163900\ncreated_at: {AT}\nupdated_at: {AT}\nstatus: in_progress\n"
+            "iteration: 1\norchestrator:\n  state: PLANNING\n  current_wave: null\ntasks:\n  total: 0\n  completed: 0\n  failed: 0\n"
+            "  pending: 0\n  cancelled: 0\nfeedback:\n  processed:\n    20260211-101500: ab12\nrequest: |-\n  Make it\n  work\n"
+        )
+        assert parse(text) == ONE
+
+    def test_what_others_wrote_is_read_and_stays(self) -> None:
+        found = parse(SEED)
+        assert (found.status, found.iteration, found.updated_at) == ("in_progress", 1, "2026-02-10T16:39:00.1234567+07:00")
+        assert render(found, SEED) == SEED
+        later = replace(found, version=2, state="BATCHING", previous_state="PLANNING", current_wave=1, total=3, critique_cycle=1)
+        assert render(replace(later, status="blocked"), SEED) == SEED.replace("version: 1", "version: 2").replace(
+            "PLANNING", "BATCHING"
+        ).replace("current_wave: null", "current_wave: 1\n  previous_state: PLANNING").replace("total: 0", "total: 3").replace(
+            "pending: 0", "pending: 0\n  cancelled: 0"
+        ).replace("cycle: 0", "cycle: 1").replace("hook.stop\n", "hook.stop\nstatus: blocked\n")
+
+    def test_a_file_without_status_is_not_given_one_unasked(self) -> None:
+        windows = "\ufeff" + SEED.replace("\n", "\r\n").rstrip()
+        assert render(parse(windows), windows) == windows
+
+    def test_later_words_and_older_forms_are_understood(self) -> None:
+        text = SEED.replace("PLANNING", "iteration_review") + "feedback:\n  processed: [20260211-101500]\n"
+        assert (parse(text).state, parse(text).processed) == ("SESSION_REVIEW", {"20260211-101500": ""})
+        assert render(parse(text), text) == text
+        assert parse(SEED.replace("iteration: 1", 'iteration: "2"')).iteration == 2
+
+    def test_every_fault_is_named_with_its_line(self) -> None:
+        text = SEED.replace("PLANNING", "DREAMING").replace("iteration: 1", "iteration: 0").replace("  total: 0\n", "")
+        text = text.replace("version: 1\n", "").replace("created_at: 2", "created_at: x2") + "status: odd\n"
+        assert problems(text) == [
+            "line 1: the key `version` is missing",
+            "line 2: `created_at` must be a moment, such as 2026-02-10T16:39:00+07:00, and is x2026-02-10T16:39:00+0700",
+            "line 15: `status` must be one of in_progress, completed, awaiting_feedback, blocked, aborted, and is odd",
+            "line 4: `iteration` must be a whole number from 1, and is 0",
+            f"line 6: `orchestrator.state` must be one of {', '.join(STATES)}, and is DREAMING",
+            "line 8: the key `tasks.total` is missing",
+        ]
+        with pytest.raises(StateError) as error:
+            parse(text, "x/metadata.yaml")
+        assert error.value.what.count("\n") == 5 and error.value.where == "x/metadata.yaml" and "repair" in error.value.todo
+
+    def test_another_schema_is_refused_by_name(self) -> None:
+        assert problems("schema: ralph-v3\n" + SEED) == ["line 1: `schema` is ralph-v3; this Ralph reads ralph-v2"]
+
+    def test_what_can_be_read_is_read_whatever_is_wrong_with_the_rest(self) -> None:
+        assert readable("iteration: 3\nstatus: odd\ntasks: 7\n") == {"iteration": 3}
+        assert readable("a: [") == {}
+        assert problems("a: [")[0].startswith("line ")
+        assert problems("") == problems("# nothing\n") != []
+
+    @settings(max_examples=80, deadline=None)
+    @given(metadatas, metadatas)
+    def test_any_metadata_comes_back_from_a_new_file_and_from_a_changed_one(self, one: Metadata, two: Metadata) -> None:
+        text = render(one)
+        assert parse(text) == one
+        assert render(one, text) == text
+        assert parse(render(two, text)) == two
+        old = SEED.replace("\n", "\r\n")
+        changed = render(two, old)
+        assert parse(changed) == two
+        assert "finalized_by: hook.stop" in changed and "# where" in changed
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(st.sampled_from(SEED.split("\n") + ["tasks: 1", "- a", "version: {a: 1}", "x: ["]), max_size=14).map("\n".join))
+    def test_no_text_is_too_odd(self, text: str) -> None:
+        assert isinstance(readable(text), dict)
+        if not problems(text):
+            assert render(parse(text), text) == text
+        else:
+            with pytest.raises(StateError):
+                parse(text)
+
+
+class TestIterations:
+    def test_they_are_written_and_read(self) -> None:
+        one = IterationMetadata(1, AT)
+        assert render_iteration(one) == (
+            f"version: 1\niteration: 1\nstarted_at: {AT}\nplanning_complete: false\nplanning_completed_at: null\n"
+            "completed_at: null\ntasks_defined: 0\n"
+        )
+        assert parse_iteration(render_iteration(one)) == one
+        two = replace(one, planning_complete=True, planning_completed_at=AT, planning_tasks={"plan-init": "completed"}, tasks_defined=4)
+        text = render_iteration(two, render_iteration(one))
+        assert parse_iteration(text) == two
+        assert text.endswith("tasks_defined: 4\nplanning_tasks:\n  plan-init: completed\n")
+
+    def test_a_short_one_stays_short(self) -> None:
+        text = f"version: 1\niteration: 1\nstarted_at: {AT}\nplanning_complete: false\n"
+        assert render_iteration(parse_iteration(text), text) == text
+        assert iteration_problems("iteration: 1\nversion: 1\n") == ["line 1: the key `started_at` is missing"]

@@ -1,0 +1,354 @@
+"""Merging the work of tasks: tried aside, resolved in the task's own worktree, and nothing of others taken back."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from repos import RUN, git, write
+from runs import BRANCH, Run
+
+from ralph.core.errors import UsageError
+from ralph.git import merging, worktree
+from ralph.git.command import Git, GitError
+from ralph.git.merging import Brought
+from ralph.git.worktree import Worktree
+
+ODD = ("a b.txt", "line\nend.txt", "quo'te\".txt", os.fsdecode(b"not-utf8-\xff\xfe.txt"), "back\\slash", ":(top)x", "*")
+"""Names of files that stumble over whoever quotes them wrongly."""
+
+
+@pytest.fixture
+def run(repo: Path) -> Run:
+    return Run.begin(repo)
+
+
+def conflicting(run: Run, ours: dict[str, str | bytes], theirs: dict[str, str | bytes]) -> Worktree:
+    """A task whose work does not fit that of another, which is merged."""
+    mine, other = run.task("mine", ours), run.task("other", theirs)
+    run.merge(other)
+    return mine
+
+
+def brought_in(run: Run, tree: Worktree) -> Brought:
+    return merging.bring_in(tree, run.tip, ())
+
+
+def judged(tree: Worktree, brought: Brought) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is undecided, and what would be taken back."""
+    return merging.undecided(tree, brought), merging.taken_back(tree, worktree.tree_of(tree), brought)
+
+
+def settled(run: Run, tree: Worktree, brought: Brought) -> str:
+    assert judged(tree, brought) == ((), ())
+    return worktree.save(tree, "resolved", brought_in=brought.commit)
+
+
+class TestAttempt:
+    def test_a_merge_is_made_aside_and_moves_nothing(self, run: Run) -> None:
+        before = git(run.root, "status", "--porcelain=v2", "--branch"), git(run.root, "for-each-ref")
+        mine = run.task("mine", {"new.txt": "x\n"})
+        candidate = run.attempt(mine)
+        assert run.files(candidate.commit) == {".gitignore", "a.txt", "src/b.py", "new.txt"}
+        assert git(run.root, "rev-parse", f"{candidate.commit}^1") == run.tip == git(run.root, "rev-parse", "main")
+        assert git(run.root, "rev-parse", f"{candidate.commit}^2") == git(run.root, "rev-parse", mine.branch)
+        assert git(run.root, "status", "--porcelain=v2", "--branch") == before[0]
+        assert (run.root / ".ralph/worktrees" / f"{RUN}.merge" / "new.txt").exists()
+        assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == ""
+        merging.advance(Git(run.root), BRANCH, run.tip, candidate.commit)
+        assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == candidate.commit
+        assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/11") == ""
+
+    def test_what_conflicts_is_named_whatever_its_name_is(self, run: Run) -> None:
+        write(run.root, {name: "base\n" for name in ODD})
+        git(run.root, "add", "-A")
+        git(run.root, "commit", "-q", "-m", "odd")
+        git(run.root, "update-ref", f"refs/heads/{BRANCH}", "main")
+        git(run.root, "update-ref", f"refs/ralph-work/{RUN}/run", "main")
+        mine = conflicting(run, {name: "ours\n" for name in ODD}, {name: "theirs\n" for name in ODD})
+        assert sorted(run.attempt(mine).conflicts) == sorted(ODD)
+        brought = brought_in(run, mine)
+        assert sorted(merging.undecided(mine, brought)) == sorted(ODD)
+        write(mine.path, {name: "both\n" for name in ODD[:-1]})
+        assert merging.undecided(mine, brought) == ODD[-1:]
+        write(mine.path, {ODD[-1]: "ours\n"})
+        assert judged(mine, brought) == ((), ODD[-1:])
+        write(mine.path, {ODD[-1]: "both\n"})
+        settled(run, mine, brought)
+        run.merge(mine)
+        assert git(run.root, "grep", "-c", "both", BRANCH).count("both") == 0
+        assert {run.text(name) for name in ODD if name not in ("*", ":(top)x")} == {"both"}
+
+    def test_the_scratch_worktree_is_cleared_of_what_checks_left(self, run: Run) -> None:
+        first, second = run.task("first", {"one.txt": "1\n"}), run.task("second", {"two.txt": "2\n"})
+        run.merge(first)
+        scratch = run.root / ".ralph/worktrees" / f"{RUN}.merge"
+        write(scratch, {"two.txt": "in the way\n", "a.txt": "changed\n", "report/x.xml": "<x/>", "kept.log": "cache"})
+        (run.root / ".git/worktrees" / f"{RUN}.merge" / "index.lock").write_bytes(b"")
+        run.merge(second)
+        assert run.text("two.txt") == "2"
+        assert run.text("a.txt") == "one\ntwo"
+        assert not (scratch / "report").exists()
+        assert (scratch / "kept.log").exists(), "what is ignored may be a cache"
+
+    def test_a_branch_that_a_check_switched_to_is_not_moved(self, run: Run) -> None:
+        git(run.root, "branch", "feature")
+        run.merge(run.task("first", {"one.txt": "1\n"}))
+        git(run.root / ".ralph/worktrees" / f"{RUN}.merge", "switch", "-q", "feature")
+        run.merge(run.task("second", {"two.txt": "2\n"}))
+        assert git(run.root, "rev-parse", "feature") == git(run.root, "rev-parse", "main")
+
+    def test_the_users_tree_is_safe_where_a_check_broke_the_scratch_worktree(self, run: Run) -> None:
+        run.merge(run.task("first", {"one.txt": "1\n"}))
+        second = run.task("second", {"two.txt": "2\n"})
+        write(run.root, {"a.txt": "work of the user\n", "untracked.txt": "theirs\n"})
+        before = git(run.root, "status", "--porcelain=v2", "--branch"), (run.root / ".git/HEAD").read_text()
+        broken = run.root / ".ralph/worktrees" / f"{RUN}.merge"
+        for what in ("nothing", "an empty directory", "a repository", "rubbish", "a link"):
+            (broken / ".git").unlink()
+            if what == "an empty directory":
+                (broken / ".git").mkdir()
+            elif what == "a repository":
+                git(broken, "init", "-q")
+            elif what == "rubbish":
+                (broken / ".git").write_text("gitdir: /nowhere")
+            elif what == "a link":
+                (broken / ".git").symlink_to(run.root / ".git")
+            assert run.files(run.attempt(second).commit) >= {"one.txt", "two.txt"}, what
+            now = git(run.root, "status", "--porcelain=v2", "--branch"), (run.root / ".git/HEAD").read_text()
+            assert now == before, what
+        assert (run.root / "a.txt").read_text() == "work of the user\n"
+
+    def test_settings_of_the_user_do_not_change_what_is_found(self, run: Run) -> None:
+        for setting in ("log.showSignature=true", "grep.patternType=fixed", "merge.ff=only", "format.pretty=oneline"):
+            git(run.root, "config", *setting.split("="))
+        git(run.root, "config", "merge.conflictStyle", "merge")
+        commit = run.merge(run.task("mine", {"new.txt": "x\n"}))
+        assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == commit
+
+    def test_a_message_that_names_another_task_is_not_taken_for_its_merge(self, run: Run) -> None:
+        mine = run.task("mine", {"new.txt": "x\n"})
+        scratch = worktree.create_scratch(run.root, RUN, run.tip)
+        text = "title\nRalph-Task: other/1\n\nRalph-Task: third/1\n\nRalph-Task: mine/1\n"
+        made = merging.attempt(scratch, run.tip, git(run.root, "rev-parse", mine.branch), text)
+        merging.advance(Git(run.root), BRANCH, run.tip, made.commit)
+        found = [
+            merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", f"{name}/1") for name in ("other", "third")
+        ]
+        assert found == ["", ""]
+        assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/1") == made.commit
+
+    def test_filters_of_the_user_hold_in_every_worktree(self, run: Run) -> None:
+        """As LFS does it: what is in the repository is not what is in the tree."""
+        git(run.root, "config", "filter.swap.clean", "tr a-z A-Z")
+        git(run.root, "config", "filter.swap.smudge", "tr A-Z a-z")
+        git(run.root, "config", "filter.swap.required", "true")
+        mine = run.task("mine", {".gitattributes": "*.big filter=swap\n", "x.big": "large\n"})
+        assert run.text("x.big", mine.branch) == "LARGE"
+        run.merge(mine)
+        scratch = run.root / ".ralph/worktrees" / f"{RUN}.merge"
+        assert (scratch / "x.big").read_text() == "large\n"
+        second = run.task("second", {"new.txt": "x\n"})
+        assert (second.path / "x.big").read_text() == "large\n"
+        assert git(run.root, "diff", "--name-only", f"{BRANCH}..{second.branch}") == "new.txt"
+
+    def test_what_git_cannot_merge_at_all_is_an_error(self, run: Run) -> None:
+        alone = git(run.root, "commit-tree", "-m", "no history", "HEAD^{tree}")
+        scratch = worktree.create_scratch(run.root, RUN, run.tip)
+        with pytest.raises(GitError, match="unrelated histories"):
+            merging.attempt(scratch, run.tip, alone, "x")
+
+
+class TestResolving:
+    def test_both_sides_lie_there_with_marks_and_the_result_has_both_parents(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "mine\ntwo\n", "mine.txt": "m\n"}, {"a.txt": "other\ntwo\n", "o.txt": "o\n"})
+        brought = brought_in(run, mine)
+        assert brought.conflicts == ("a.txt",)
+        assert "|||||||" in (mine.path / "a.txt").read_text(), "with what both began from"
+        assert (mine.path / "o.txt").exists()
+        assert judged(mine, brought)[0] == ("a.txt",)
+        write(mine.path, {"a.txt": "mine and other\ntwo\n"})
+        commit = settled(run, mine, brought)
+        parents = git(run.root, "show", "-s", "--format=%P", commit).split()
+        assert parents == [brought.own, brought.commit]
+        assert git(mine.path, "status", "--porcelain=v2", "--branch").split("\n") == [
+            f"# branch.oid {commit}",
+            f"# branch.head {mine.branch}",
+        ]
+        run.merge(mine)
+        assert run.files() >= {"mine.txt", "o.txt"}
+
+    def test_marks_in_one_of_two_files_are_seen(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n", "src/b.py": "m\n"}, {"a.txt": "o\n", "src/b.py": "o\n"})
+        brought = brought_in(run, mine)
+        write(mine.path, {"a.txt": "m o\n"})
+        git(mine.path, "add", "-A")
+        assert merging.undecided(mine, brought) == ("src/b.py",), "though the agent said that it is resolved"
+
+    def test_marks_that_were_always_in_another_file_are_no_conflict(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n", "doc.md": "<<<<<<< HEAD\n"}, {"a.txt": "o\n"})
+        brought = brought_in(run, mine)
+        write(mine.path, {"a.txt": "m o\n"})
+        assert judged(mine, brought) == ((), ())
+
+    def test_keeping_only_ones_own_side_takes_back_what_others_did(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "src/b.py": "b = 2\n", "new.txt": "n\n"})
+        brought = brought_in(run, mine)
+        git(mine.path, "checkout", "--ours", "a.txt")
+        git(mine.path, "add", "a.txt")
+        assert judged(mine, brought) == ((), ("a.txt",))
+        (mine.path / "new.txt").unlink()
+        assert judged(mine, brought) == ((), ("a.txt", "new.txt"))
+
+    def test_a_merge_that_was_given_up_takes_all_of_it_back(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "src/b.py": "b = 2\n", "new.txt": "n\n"})
+        brought = brought_in(run, mine)
+        git(mine.path, "merge", "--abort")
+        assert judged(mine, brought) == ((), ("a.txt", "new.txt", "src/b.py"))
+        git(mine.path, "merge", "-q", "-s", "ours", "-m", "done", run.tip)
+        assert judged(mine, brought) == ((), ("a.txt", "new.txt", "src/b.py"))
+
+    def test_a_resolver_may_commit_by_itself(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "new.txt": "n\n"})
+        brought = brought_in(run, mine)
+        write(mine.path, {"a.txt": "m o\n"})
+        git(mine.path, "commit", "-q", "-a", "-m", "resolved")
+        write(mine.path, {"a.txt": "m o, better\n"})
+        commit = settled(run, mine, brought)
+        assert git(run.root, "log", "-2", "--format=%s|%an", commit).split("\n") == ["resolved|Ralph", "resolved|User"]
+        run.merge(mine)
+        assert run.text("a.txt") == "m o, better"
+
+    def test_a_binary_file_must_be_decided_by_word(self, run: Run) -> None:
+        mine = conflicting(run, {"x.bin": b"\0mine"}, {"x.bin": b"\0other"})
+        brought = brought_in(run, mine)
+        assert judged(mine, brought)[0] == ("x.bin",)
+        write(mine.path, {"x.bin": b"\0both"})
+        assert merging.undecided(mine, brought) == ("x.bin",), "it may as well be half done"
+        for data in (b"\0both", b"\0other", b"\0mine"):
+            write(mine.path, {"x.bin": data})
+            git(mine.path, "add", "x.bin")
+            assert judged(mine, brought) == ((), ()), "it cannot have both sides"
+
+    @pytest.mark.parametrize("how", [("merge", "--abort"), ("checkout", "-q", "-f", "HEAD")])
+    def test_to_give_a_merge_up_decides_nothing(self, run: Run, how: tuple[str, ...]) -> None:
+        mine, other = run.task("mine", {"x.bin": b"\0mine"}), run.task("other", {"x.bin": b"\0other"})
+        (mine.path / "a.txt").unlink()
+        write(other.path, {"a.txt": "one\ntwo\nthree\n"})
+        (other.path / "src/b.py").unlink()
+        write(mine.path, {"src/b.py": "b = 3\n"})
+        run.save(mine), run.save(other)
+        run.merge(other)
+        brought = brought_in(run, mine)
+        assert sorted(brought.conflicts) == ["a.txt", "src/b.py", "x.bin"]
+        git(mine.path, *how)
+        undecided, lost = judged(mine, brought)
+        assert {*undecided, *lost} == {"a.txt", "src/b.py", "x.bin"}
+
+    def test_a_file_that_others_changed_may_stay_deleted_by_word(self, run: Run) -> None:
+        mine, other = run.task("mine"), run.task("other", {"a.txt": "one\ntwo\nthree\n", "new.txt": "n\n"})
+        (mine.path / "a.txt").unlink()
+        write(mine.path, {"parts/1.txt": "something else altogether\n"})
+        run.save(mine)
+        run.merge(other)
+        brought = brought_in(run, mine)
+        assert judged(mine, brought)[0] == ("a.txt",)
+        git(mine.path, "rm", "-q", "a.txt")
+        assert judged(mine, brought) == ((), ())
+        settled(run, mine, brought)
+        run.merge(mine)
+        assert run.files() == {".gitignore", "new.txt", "parts/1.txt", "src/b.py"}
+
+    def test_a_file_that_others_deleted_may_stay_by_word(self, run: Run) -> None:
+        mine, other = run.task("mine", {"a.txt": "one\ntwo\nthree\n"}), run.task("other")
+        (other.path / "a.txt").unlink()
+        run.save(other)
+        run.merge(other)
+        brought = brought_in(run, mine)
+        assert judged(mine, brought)[0] == ("a.txt",)
+        git(mine.path, "add", "a.txt")
+        assert judged(mine, brought) == ((), ())
+
+    def test_a_red_without_a_conflict_is_brought_in_as_well(self, run: Run) -> None:
+        mine = conflicting(run, {"mine.txt": "m\n"}, {"other.txt": "o\n"})
+        brought = brought_in(run, mine)
+        assert brought.conflicts == ()
+        assert (mine.path / "other.txt").exists()
+        assert git(run.root, "rev-parse", mine.branch) == brought.own, "nothing is committed yet"
+        write(mine.path, {"mine.txt": "fits now\n"})
+        settled(run, mine, brought)
+        run.merge(mine)
+        assert run.text("mine.txt") == "fits now"
+
+    def test_what_a_resolver_left_is_kept_when_all_is_begun_again(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n", "new.txt": "n\n"})
+        brought, ref = brought_in(run, mine), f"refs/ralph-left/{RUN}/mine/1/x"
+        write(mine.path, {"a.txt": "m\n", "idea.txt": "good\n"})
+        git(mine.path, "commit", "-q", "-a", "-m", "by the agent")
+        (run.root / ".git/worktrees" / f"{RUN}.mine.1" / "index.lock").write_bytes(b"")
+        worktree.keep_aside(mine, ref, (), since=brought.own)
+        worktree.put_back(mine, brought.own)
+        assert git(mine.path, "status", "--porcelain") == ""
+        assert git(run.root, "rev-parse", mine.branch) == brought.own
+        assert run.text("idea.txt", ref) == "good"
+        assert git(run.root, "log", "-1", "--skip=1", "--format=%s", ref) == "by the agent"
+        (mine.path / "half").write_text("of a clearing that was killed")
+        worktree.keep_aside(mine, ref, (), since=brought.own)
+        assert run.text("half", ref)
+        assert run.text("idea.txt", f"{ref}^2") == "good", "what was kept before is not lost"
+
+
+class TestTheBranchOfTheRun:
+    def test_it_is_put_right_where_an_agent_moved_it(self, run: Run) -> None:
+        run.merge(run.task("first", {"one.txt": "1\n"}))
+        right = run.tip
+        assert merging.put_right(Git(run.root), BRANCH) == ""
+        agent = run.task("agent")
+        git(agent.path, "switch", "-q", BRANCH)
+        write(agent.path, {"unseen.txt": "nobody checked this\n"})
+        git(agent.path, "add", "-A")
+        git(agent.path, "commit", "-q", "-m", "straight onto the branch")
+        moved = git(run.root, "rev-parse", BRANCH)
+        assert run.tip == right, "new worktrees begin where the merges have come to"
+        kept = merging.put_right(Git(run.root), BRANCH)
+        assert git(run.root, "rev-parse", BRANCH, kept).split() == [right, moved]
+        git(run.root, "update-ref", f"refs/heads/{BRANCH}", "main")
+        assert merging.put_right(Git(run.root), BRANCH), "merges that were thrown away come back"
+        git(run.root, "update-ref", "-d", f"refs/heads/{BRANCH}")
+        assert merging.put_right(Git(run.root), BRANCH) == ""
+        assert git(run.root, "rev-parse", BRANCH) == right
+
+    def test_it_only_moves_from_where_it_is_known_to_stand(self, run: Run) -> None:
+        made = run.attempt(run.task("mine", {"new.txt": "x\n"})).commit
+        git(run.root, "update-ref", f"refs/heads/{BRANCH}", made)
+        with pytest.raises(GitError):
+            merging.advance(Git(run.root), BRANCH, git(run.root, "rev-parse", "main"), made)
+        assert run.tip == git(run.root, "rev-parse", "main")
+
+
+def test_a_name_that_is_none_is_refused(repo: Path) -> None:
+    for name in ("", "a", "a/", "/1", "a/b", "a/1/2", "../1", "a b/1", "-a/1", "a.b/1", "run/1", "a/1234567", "ä/1"):
+        with pytest.raises(UsageError, match="cannot name a workspace"):
+            worktree.create_for_task(repo, RUN, name, "HEAD")
+    assert git(repo, "worktree", "list").count("\n") == 0
+
+
+def test_a_repository_in_the_task_stays_in_its_worktree(run: Run) -> None:
+    mine = run.task("mine", {"own.txt": "x\n"})
+    for name, commits in (("with-commits", True), ("without", False)):
+        (mine.path / name).mkdir()
+        git(mine.path / name, "init", "-q")
+        write(mine.path / name, {"inner.txt": "work\n"})
+        if commits:
+            git(mine.path / name, "add", "-A")
+            git(mine.path / name, "commit", "-q", "-m", "inner")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(mine.path, "add", "-A")
+    git(mine.path, "add", "with-commits")
+    git(mine.path, "commit", "-q", "-m", "by the agent")
+    run.save(mine)
+    run.merge(mine)
+    assert run.files() == {".gitignore", "a.txt", "own.txt", "src/b.py"}
+    removal = worktree.remove(mine, BRANCH)
+    assert "2 uncommitted change(s)" in removal.why_not, "none of its files is anywhere else"
+    assert (mine.path / "with-commits" / "inner.txt").exists()

@@ -1,0 +1,33 @@
+"""Aider."""
+
+from pathlib import Path
+
+from install import PythonPackage
+from subject import KEY, Environment, Subject
+
+
+def furnish(home: Path, url: str, tries: int | None) -> Environment:
+    if tries is not None:
+        # It makes nine tries itself, and its client three of each.
+        client = "- name: aider/extra_params\n  extra_params: {max_retries: 0}\n"
+        (home / ".aider.model.settings.yml").write_text(client)
+    return {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": KEY, "AIDER_MODEL": "openai/gpt-5"}
+
+
+SUBJECT = Subject(
+    PythonPackage("aider", "aider-chat", "0.86.2"),
+    furnish,
+    api="chat",
+    key="OPENAI_API_KEY",
+    sign_in=("OPENAI_API_KEY",),
+    cost=0.00175,  # of one answer: it asks once a turn
+    limit_of_plan=False,
+    limit_lasts=72,  # its tries take 64 seconds
+    failing_seconds=240,
+    idle_minutes=0.5,
+    in_words=True,
+    cannot={
+        "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
+        "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and one holds it in this test",
+    },
+)

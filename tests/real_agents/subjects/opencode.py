@@ -1,0 +1,42 @@
+"""OpenCode."""
+
+import json
+from pathlib import Path
+
+from install import Package
+from subject import KEY, Environment, Subject
+
+
+def furnish(home: Path, url: str, tries: int | None) -> Environment:
+    place = home / ".config" / "opencode"
+    place.mkdir(parents=True)
+    price = {"input": 1.25, "output": 10, "cache_read": 0.125}
+    model = {"name": "mock", "cost": price, "limit": {"context": 400_000, "output": 8192}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "mock",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "{env:MOCK_API_KEY}"},
+        "models": {"mock-model": model},
+    }
+    settings = {"model": "mock/mock-model", "provider": {"mock": provider}}
+    (place / "opencode.json").write_text(json.dumps(settings))
+    # It would ask the registry for the package that plugins are written with, were that not here to all appearances.
+    (place / "node_modules").mkdir()
+    lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    (place / "package-lock.json").write_text(json.dumps(lock))
+    return {"MOCK_API_KEY": KEY, "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+
+
+SUBJECT = Subject(
+    # Its script puts the native program, which comes as a package of its own, in the place of a stub.
+    Package("opencode", "opencode-ai", "1.18.33", scripts=True),
+    furnish,
+    api="chat",
+    key="MOCK_API_KEY",
+    sign_in=("opencode auth login",),
+    cost=0.00525,
+    must_cost=True,
+    limit_lasts=90,  # it tries five times again, for 62 to 78 seconds
+    limit_seconds=35,
+    failing_seconds=240,
+)
