@@ -60,16 +60,16 @@ class TestAttempt:
         assert merging.merge_of(Git(run.root), "main", run.tip, "Ralph-Task", "mine/11") == ""
 
     def test_what_conflicts_is_named_whatever_its_name_is(self, run: Run) -> None:
-        write(run.root, {name: "base\n" for name in ODD})
+        write(run.root, dict.fromkeys(ODD, "base\n"))
         git(run.root, "add", "-A")
         git(run.root, "commit", "-q", "-m", "odd")
         git(run.root, "update-ref", f"refs/heads/{BRANCH}", "main")
         git(run.root, "update-ref", f"refs/ralph-work/{RUN}/run", "main")
-        mine = conflicting(run, {name: "ours\n" for name in ODD}, {name: "theirs\n" for name in ODD})
+        mine = conflicting(run, dict.fromkeys(ODD, "ours\n"), dict.fromkeys(ODD, "theirs\n"))
         assert sorted(run.attempt(mine).conflicts) == sorted(ODD)
         brought = brought_in(run, mine)
         assert sorted(merging.undecided(mine, brought)) == sorted(ODD)
-        write(mine.path, {name: "both\n" for name in ODD[:-1]})
+        write(mine.path, dict.fromkeys(ODD[:-1], "both\n"))
         assert merging.undecided(mine, brought) == ODD[-1:]
         write(mine.path, {ODD[-1]: "ours\n"})
         assert judged(mine, brought) == ((), ODD[-1:])

@@ -146,6 +146,56 @@ class TestTurns:
             "trees": ["merge"],
         }
 
+    def test_a_conflict_in_a_file_of_any_name_outlives_an_engine(self, repo: Path, run: RunDir) -> None:
+        names = (os.fsdecode(b"not-utf8-\xff.txt"), "line\nend", "quo`te\"s'")
+
+        async def main() -> None:
+            e = Engine.of(repo, run)
+            await e.site("other/1", dict.fromkeys(names, "other\n"))
+            await e.site("mine/1", dict.fromkeys(names, "mine\n"))
+            await e.merge("other/1")
+            assert sorted((await e.merge("mine/1")).files) == sorted(names)
+            request = TurnRequest("resolve-1", "resolver", "", workspace="mine/1", brings_in=True)
+            await e.workspaces.open("mine/1", request)
+            await e.queue.finish()
+            e = Engine.of(repo, run)
+            site = await e.workspaces.open("mine/1", request)
+            assert sorted((await e.merge("mine/1")).files) == sorted(names)
+            write(site.tree.path, dict.fromkeys(names, "both\n"))
+            assert (await e.merge("mine/1")).end is MergeEnd.MERGED
+            await e.queue.finish()
+            assert e.files() >= set(names)
+
+        do(main())
+
+    def test_a_worktree_that_somebody_deleted_is_made_again(self, repo: Path, run: RunDir) -> None:
+        async def main() -> None:
+            e = Engine.of(repo, run)
+            site = await e.site("t1/1", {"w.txt": "w\n"})
+            shutil.rmtree(site.tree.path)
+            assert ((await e.workspaces.open("t1/1")).tree.path / "w.txt").exists()
+            assert (await e.merge("t1/1")).end is MergeEnd.MERGED
+            await e.queue.finish()
+
+        do(main())
+
+    def test_of_a_sparse_checkout_nothing_looks_deleted(self, repo: Path) -> None:
+        git(repo, "sparse-checkout", "set", "--no-cone", "/a.txt")
+        run = begin(repo)
+
+        async def main() -> None:
+            e = Engine.of(repo, run)
+            site = await e.workspaces.open("t1/1")
+            assert sorted(os.listdir(site.tree.path)) == [".git", "a.txt"]
+            write(site.tree.path, {"w.txt": "w\n"})
+            change = e.workspaces._saved(site, "turn 1")
+            assert change and (change.files, change.removed) == (1, 0)
+            assert (await e.merge("t1/1")).end is MergeEnd.MERGED
+            await e.queue.finish()
+            assert e.files() == {".gitignore", "a.txt", "src/b.py", "w.txt"}
+
+        do(main())
+
     def test_a_name_that_is_none_is_refused_before_anything_is_made(self, repo: Path, run: RunDir) -> None:
         before = left(repo)
 
@@ -366,19 +416,9 @@ class TestLanding:
 
 HARMLESS = frozenset(
     (
-        "rev-parse",
-        "ls-files",
-        "rev-list",
-        "merge-base",
-        "for-each-ref",
-        "config",
-        "var",
-        "cat-file",
-        "status",
-        "diff",
-        "grep",
+        *("rev-parse", "ls-files", "rev-list", "merge-base", "for-each-ref", "config", "var", "cat-file", "status"),
+        *("diff", "diff-tree", "grep", "add", "rm", "write-tree", "commit-tree"),
     )
-    + ("diff-tree", "add", "rm", "write-tree", "commit-tree")
 )
 """Commands that read, and those that only make objects: ours have indexes of their own."""
 

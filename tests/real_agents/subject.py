@@ -65,8 +65,6 @@ class Subject:
     """At most so long after the end of a limit is the next try."""
     storm_minutes: float = 0.15
     """So long it goes on trying, at least, where its model always fails and it may do as it likes."""
-    idle_minutes: float = 0.15
-    """Never so long it is silent while it starts, on a busy machine too."""
     failing_seconds: float = 90
     """Within so many seconds two turns end where its model always fails and it may make few tries."""
     idle_minutes: float = 0.15

@@ -120,10 +120,19 @@ class PrivateIndex:
             self._see_all(git)
         elif git.run("rev-parse", "-q", "--verify", latest or "HEAD", ok=(0, 1)).code == 0:
             git.run("read-tree", latest or "HEAD")
+            if users.exists():
+                self._stay_sparse(git)
         if fresh.exists():
             git.run("rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--", *self._own)
             with disk(fresh):
                 fresh.replace(self._file)
+
+    def _stay_sparse(self, git: Git) -> None:
+        """Have what a sparse checkout leaves out of the tree not look deleted."""
+        tagged = self._place.git.run("ls-files", "-v", "-z").names
+        absent = {name[2:] for name in tagged if name[0] == "S" and not os.path.lexists(self._place.top / name[2:])}
+        if absent and (known := absent.intersection(git.run("ls-files", "-z").names)):
+            git.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=joined(known))
 
     def _see_all(self, git: Git) -> None:
         """Drop the marks by which a user hides the changes of a file from git."""

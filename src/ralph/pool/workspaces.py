@@ -166,7 +166,7 @@ class Workspaces:
         """The worktree of that name, made and furnished where it is not yet; for a resolver, with what was merged."""
         async with self._opening.setdefault(name, asyncio.Lock()):
             site = self._sites.get(name)
-            if site is None:
+            if site is None or not site.tree.path.is_dir():
                 site = self._sites[name] = await asyncio.to_thread(self._made, name)
             if name.startswith(LOOK):
                 await asyncio.to_thread(self._follow, site)

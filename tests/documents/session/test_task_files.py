@@ -109,7 +109,7 @@ class TestTasks:
         assert (iteration_of("---\niteration: 3\n---\n"), iteration_of("x")) == (3, 1)
 
     def test_faults_are_told_with_their_line(self) -> None:
-        bad = SEED.replace("type: Seq", "type: Odd").replace("iteration: 1", "iteration: x").replace("# Task: task-1", "# Task: task-2")
+        bad = SEED.replace("type: Sequ", "type: Odd").replace("iteration: 1", "iteration: x").replace("# Task: task-1", "# Task: task-2")
         bad = bad.replace("src/parser.py", "../parser.py").replace("[task-0,", "[task-1,").replace("Create the parser", "")
         assert problems(bad) == [
             "line 2: the id is task-1, and the heading says task-2",
@@ -117,7 +117,7 @@ class TestTasks:
             "line 4: `type` must be Sequential or Parallelizable, and is Oddential",
             "line 11: the section `## Title` says nothing",
             "line 14: ../parser.py is no path inside the project",
-            "line 41: the task depends on itself",
+            "line 39: the task depends on itself",
         ]
         assert problems("# Task: task-1\n")[0] == "line 1: the front matter with `id`, `iteration` and `type` is missing"
         assert problems("---\nid: [\n---\n")[0].startswith("line 3: not readable as YAML")

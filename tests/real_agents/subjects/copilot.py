@@ -31,4 +31,5 @@ SUBJECT = Subject(
     must_cost=True,
     limit_lasts=70,  # it tries five times again, for a minute
     limit_seconds=20,
+    idle_minutes=0.3,
 )

@@ -39,4 +39,5 @@ SUBJECT = Subject(
     limit_lasts=90,  # it tries five times again, for 62 to 78 seconds
     limit_seconds=35,
     failing_seconds=240,
+    idle_minutes=0.6,
 )

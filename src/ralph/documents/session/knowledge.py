@@ -130,7 +130,7 @@ def _with_sections(target: str, source: str, both: str) -> tuple[str, list[str]]
     page = Page(source)
     for name, section in _headed(page).items():
         there = _headed(Page(target))
-        lines = [page.lines[section.start], *_own(section)]
+        lines = "\n".join(page.lines[section.start : section.start + 1 + len(section.own)]).rstrip().split("\n")
         if name not in there:
             parent = next((there[one] for one in reversed(section.path[:-1]) if one in there), None)
             at = Page(target)

@@ -218,7 +218,7 @@ _REQUIRED = frozenset(
     | {"total", "completed", "failed", "pending"}
 )
 _ALWAYS = _REQUIRED | {"status", "current_wave", "cancelled", "planning_complete", "tasks_defined"}
-_NULL = ("planning_completed_at", "completed_at")
+_ALWAYS |= {"planning_completed_at", "completed_at"}
 
 
 def _values(lines: YamlLines, keys: _Keys) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _render(metadata: Any, old: str, keys: _Keys, head: Mapping[str, Any]) -> st
         if one.name in before:
             if not isinstance(before[one.name], _Fault) and before[one.name] == value:
                 continue
-        elif one.name not in _ALWAYS and not (one.name in _NULL and not old) and value == _default(one):
+        elif one.name not in (_REQUIRED if lines.data else _ALWAYS) and value == _default(one):
             continue
         changes[path] = _written(one.name, value, before.get(one.name))
     if lines.data:

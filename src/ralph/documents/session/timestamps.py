@@ -21,7 +21,7 @@ def parse(text: str) -> datetime | None:
         return None
     *numbers, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
-    year += 2000 if year < 100 else 0
+    year += 2000 if len(match[1]) == 2 else 0
     try:
         at = datetime(year, month, day, hour, minute, second, tzinfo=_zone(zone or ""))
         at.astimezone(UTC)

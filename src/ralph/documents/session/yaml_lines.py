@@ -106,10 +106,9 @@ class YamlLines:
         return text + self.text[at:]
 
     def _at(self, path: str) -> _Node | None:
-        node: _Node | None = self._root
-        for part in path.split(".", 1):
-            node = node.pairs.get(part) if node else None
-        return node
+        section, _, key = path.partition(".")
+        inside = self._root.pairs.get(section)
+        return self._root.pairs.get(path) or (inside.pairs.get(key) if inside else None)
 
     def _edits(self, node: _Node, wanted: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
         fresh: dict[str, Any] = {}

@@ -1,0 +1,100 @@
+"""What a session learned, and how it is merged into what was known."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.documents.session.knowledge import Knowledge, Merge, category_of, merge, parse, with_values
+
+
+def page(at: str, *sections: str, title: str = "Title") -> str:
+    front = f"---\ncategory: how-to\nstaged_at: {at}\n---\n\n" if at else ""
+    return f"{front}# {title}\n" + "".join(f"\n## {name}\n\n{name} body.\n" for name in sections)
+
+
+OLD, NEW = "2026-02-10T10:00:00Z", "2026-02-11T10:00:00+07:00"
+
+
+class TestFrontMatter:
+    def test_what_a_file_tells_of_itself(self) -> None:
+        text = (
+            "---\nsource_iteration: external\ncategory: How-To Guides\ntitle: T\nsource_artifacts: [a.md, b.md]\nstaged: true\n"
+            f"staged_at: {NEW}\ncreated_at: {OLD}\ncarried_from_iteration: 1\npromoted: true\n---\n# H\n"
+        )
+        found = parse(text)
+        assert (found.category, found.title, found.source_iteration, found.source_artifacts) == ("how-to", "T", None, ("a.md", "b.md"))
+        assert (found.staged, found.approved, found.carried_from) == (True, True, 1)
+        assert found.at and found.at.day == 11
+        assert parse("# H\n") == Knowledge(title="H")
+        assert parse("---\n[\n---\n").category == ""
+
+    def test_categories_in_all_their_spellings(self) -> None:
+        assert [category_of(word) for word in ("tutorial", "howto", "how-to-guides", "How To", "References", "explanation", "x")] == [
+            *("tutorials", "how-to", "how-to", "how-to", "reference", "explanation", ""),
+        ]
+
+    def test_values_are_put_in_place(self) -> None:
+        assert with_values("---\na: 1 # x\n---\ntext\n", "x", {"approved": True}) == "---\na: 1 # x\napproved: true\n---\ntext\n"
+
+
+class TestMerging:
+    def test_what_is_new_is_copied(self) -> None:
+        one = page(NEW, "A")
+        assert merge({"a.md": one}, {"b.md": page(OLD, "B")}) == Merge({"a.md": one}, {"a.md": "copied"})
+
+    def test_of_the_same_name_the_newer_stays(self) -> None:
+        old, new = page(OLD, "A"), page(NEW, "A", "B")
+        assert merge({"a.md": new}, {"a.md": old}) == Merge({"a.md": new}, {"a.md": "overwritten"})
+        assert merge({"a.md": old}, {"a.md": new}) == Merge({}, {"a.md": "skipped"})
+        assert merge({"a.md": new}, {"a.md": new}) == Merge({}, {"a.md": "skipped"})
+
+    def test_what_cannot_be_told_is_named_and_nothing_is_lost(self) -> None:
+        found = merge({"a.md": page("", "A", "B")}, {"a.md": page(OLD, "A")})
+        assert (found.files, found.done) == ({}, {"a.md": "skipped"})
+        assert found.conflicts == ("a.md: both differ, and which is newer cannot be told; the old one was kept",)
+
+    def test_only_what_the_other_lacks_is_put_into_it(self) -> None:
+        target = page(OLD, "A", "B", "C")
+        found = merge({"new.md": page(NEW, "A", "B", "D")}, {"other.md": page(OLD, "X"), "old.md": target})
+        assert found == Merge({"old.md": target + "\n## D\n\nD body.\n"}, {"new.md": "merged into old.md"})
+
+    def test_half_of_the_headings_is_not_enough(self) -> None:
+        assert merge({"n.md": page(NEW, "A", "B")}, {"o.md": page(OLD, "A", "C")}).done == {"n.md": "copied"}
+
+    def test_where_both_say_something_else_the_newer_wins_and_it_is_named(self) -> None:
+        target, source = page(OLD, "A", "B"), page(NEW, "A", "B").replace("A body", "A better body")
+        found = merge({"n.md": source}, {"o.md": target})
+        assert found.files == {"o.md": target.replace("A body", "A better body")}
+        assert found.conflicts == ("n.md and o.md: `A` differs; the newer was taken",)
+        back = merge({"n.md": target.replace("A body", "A worse body")}, {"o.md": page(NEW, "A", "B")})
+        assert (back.files, back.conflicts) == ({}, ("n.md and o.md: `A` differs; the newer was kept",))
+
+    def test_sections_in_sections_go_where_they_belong(self) -> None:
+        source = "# T\n## A\nsame\n### A1\none\n### A2\ntwo\n"
+        found = merge({"n.md": source}, {"o.md": "# T\n## A\nsame\n### A1\none\n\n## B\nb\n"})
+        assert found.files == {"o.md": "# T\n## A\nsame\n### A1\none\n\n### A2\ntwo\n\n## B\nb\n"}
+        assert found.conflicts == ()
+
+    def test_two_sources_meet_in_one_target(self) -> None:
+        found = merge({"a.md": page(NEW, "A", "B", "C"), "b.md": page(NEW, "A", "B", "D")}, {})
+        assert found.done == {"a.md": "copied", "b.md": "merged into a.md"}
+        assert "## D" in found.files["a.md"] and "## C" in found.files["a.md"]
+
+    files = st.dictionaries(
+        st.sampled_from(["a.md", "b.md", "c.md"]),
+        st.builds(page, st.sampled_from(["", OLD, NEW]), st.sampled_from("ABC"), st.sampled_from("CDE"), title=st.just("T"))
+        | st.text(max_size=30),
+        max_size=3,
+    )
+
+    @settings(max_examples=150, deadline=None)
+    @given(files, files)
+    def test_every_heading_of_a_source_is_somewhere_and_merging_again_changes_nothing(
+        self, sources: dict[str, str], targets: dict[str, str]
+    ) -> None:
+        found = merge(sources, targets)
+        assert found.done.keys() == sources.keys()
+        after = {**targets, **found.files}
+        assert merge(sources, after).files == {}
+        for name, how in found.done.items():
+            if how.startswith("merged"):
+                assert all(line in after[how.removeprefix("merged into ")] for line in sources[name].split("\n") if line.startswith("##"))

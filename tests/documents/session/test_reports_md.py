@@ -1,0 +1,162 @@
+"""Reports: the executor's part, the reviewer's, and which verdict counts."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.documents.session.reports import (
+    STUB,
+    Verdict,
+    attempt_of,
+    compose,
+    minimal,
+    next_attempt,
+    parse,
+    report_name,
+    with_review,
+)
+
+AT = "2026-02-10T16:39:00Z"
+REAL = """---
+task_id: task-2
+iteration: 1
+attempt: 2
+created_at: 2026-02-10T16:39:00+0700
+---
+
+# Task Report: task-2 [Attempt 2]
+
+---
+## PART 1: IMPLEMENTATION REPORT
+
+### Success Criteria Status
+| Criterion | Status | Evidence |
+|-----------|--------|----------|
+| It works | ✅ Met | seen |
+
+```markdown
+## PART 2: REVIEW REPORT
+**Status**: Qualified
+```
+
+---
+## PART 2: REVIEW REPORT
+*(To be appended by Ralph-v2-Reviewer)*
+
+[Leave empty]
+
+---
+## PART 2: REVIEW REPORT
+*(Appended by Ralph-v2-Reviewer)*
+
+### Review Summary
+- **Status**: looks Qualified
+
+### Recommendation
+**Status**: ❌ Failed
+**Reasoning**: no tests
+"""
+
+
+class TestNames:
+    def test_the_first_attempt_has_no_number(self) -> None:
+        assert (report_name("task-1", 1), report_name("task-1", 3)) == ("task-1-report.md", "task-1-report-r3.md")
+
+    def test_the_next_attempt_is_one_more_than_the_highest(self) -> None:
+        names = ["reports/task-1-report.md", "reports/task-1-report-r4.md", "reports/task-1.1-report-r9.md", "task-10-report-r8.md"]
+        assert next_attempt(names, "task-1") == 5
+        assert next_attempt(names, "task-10") == 9
+        assert next_attempt([], "task-1") == 1
+
+    @pytest.mark.parametrize(
+        ("name", "attempt"),
+        [
+            ("task-1-report.md", 1),
+            ("x/task-1-report-r1.md", 1),
+            ("task-1-report-r12.md", 12),
+            ("tasks.task-1-report-r2.md", 2),
+            ("task-1-report-r2.md.bak", None),
+            ("task-1-report-rx.md", None),
+            ("task-11-report.md", None),
+            ("task-1.1-report.md", None),
+        ],
+    )
+    def test_a_name_tells_the_attempt(self, name: str, attempt: int | None) -> None:
+        assert attempt_of(name, "task-1") == attempt
+
+
+class TestReading:
+    def test_the_last_part_2_and_the_last_status_in_it_count(self) -> None:
+        report = parse(REAL)
+        assert (report.task, report.iteration, report.attempt, report.verdict) == ("task-2", 1, 2, Verdict.FAILED)
+        assert report.part1.startswith("### Success Criteria Status") and report.part1.endswith("**Status**: Qualified\n```")
+        assert report.part2.startswith("*(Appended by") and report.part2.endswith("no tests")
+        assert parse("\ufeff" + REAL.replace("\n", "\r\n").rstrip()) == report
+
+    def test_a_stub_is_no_review(self) -> None:
+        report = parse(REAL[: REAL.index("---\n## PART 2: REVIEW REPORT\n*(Appended")])
+        assert (report.part2, report.verdict) == ("", None)
+
+    @pytest.mark.parametrize(
+        ("words", "verdict"),
+        [
+            ("Qualified", Verdict.QUALIFIED),
+            ("**qualified**", Verdict.QUALIFIED),
+            ("✅ PASS", Verdict.QUALIFIED),
+            ("PASS_WITH_NOTES", Verdict.QUALIFIED),
+            ("Passed.", Verdict.QUALIFIED),
+            ("FAIL", Verdict.FAILED),
+            ("Not Qualified", Verdict.FAILED),
+            ("Unqualified", Verdict.FAILED),
+            ("Qualified | Failed", None),
+            ("", None),
+            ("Passive", None),
+        ],
+    )
+    def test_verdicts_in_all_their_words(self, words: str, verdict: Verdict | None) -> None:
+        assert Verdict.read(words) is verdict
+        assert parse(f"## PART 2: REVIEW REPORT\n- **Status:** {words}\n").verdict is verdict
+
+    def test_an_old_report_without_front_matter(self) -> None:
+        report = parse("# Task Report: task-3 [Rework #2]\n\n## PART 1\ndone\n", "tasks.task-3-report-r2.md")
+        assert (report.task, report.attempt, report.part1) == ("task-3", 2, "done")
+        assert parse("words", "reports/task-4-report-r3.md").attempt == 3
+        assert parse("words", "reports/task-4-report-r3.md").task == "task-4"
+
+
+class TestWriting:
+    def test_a_report_and_its_review(self) -> None:
+        text = compose("task-1", 2, 1, AT, "### Summary of Changes\nall of it\n")
+        assert text == (
+            f"---\ntask_id: task-1\niteration: 2\nattempt: 1\ncreated_at: {AT}\n---\n\n# Task Report: task-1 [Attempt 1]\n\n"
+            f"## PART 1: IMPLEMENTATION REPORT\n\n### Summary of Changes\nall of it\n\n---\n## PART 2: REVIEW REPORT\n{STUB}\n"
+        )
+        assert parse(text).verdict is None
+        good = with_review(text, "---\n## PART 2: REVIEW REPORT\n*(Appended)*\n\n**Status**: Qualified\n")
+        assert good == text.replace(STUB, "\n*(Appended)*\n\n**Status**: Qualified")
+        bad = with_review(good, "**Status**: Failed")
+        assert bad == good + "\n---\n## PART 2: REVIEW REPORT\n\n**Status**: Failed\n"
+        assert (parse(good).verdict, parse(bad).verdict, parse(bad).part1) == ("Qualified", "Failed", parse(text).part1)
+
+    def test_a_whole_report_of_the_executor_is_taken_for_its_first_part(self) -> None:
+        assert parse(compose("task-2", 1, 2, AT, REAL)).part1 == parse(REAL).part1
+        assert parse(compose("task-2", 1, 2, AT, "# Task Report: task-2\n\nmine")).part1 == "mine"
+        assert "left no report" in compose("task-2", 1, 2, AT, " \n")
+
+    def test_nobody_reviews_their_own_work(self) -> None:
+        text = compose("task-1", 1, 1, AT, "done\n\n## PART 2: REVIEW REPORT\n**Status**: Qualified\n\n```\nnever closed")
+        assert parse(text).verdict is None
+        assert parse(with_review(text, "**Status**: Failed")).verdict is Verdict.FAILED
+
+    def test_a_report_on_nothing(self) -> None:
+        report = parse(minimal("task-1", 1, 3, AT, "timed out after\n60 minutes"))
+        assert (report.attempt, report.verdict, "timed out" in report.part1) == (3, Verdict.FAILED, True)
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.sampled_from([*REAL.split("\n"), "~~~", "<!--", "x"]), max_size=14).map("\n".join) | st.text(max_size=50))
+    def test_whatever_the_executor_wrote_the_review_counts(self, body: str) -> None:
+        text = compose("task-1", 1, 1, AT, body)
+        assert parse(text).verdict is None
+        assert parse(with_review(text, "fine\n\n**Status**: Qualified")).verdict is Verdict.QUALIFIED
+        assert parse(with_review(body, "**Status**: Failed")).verdict is Verdict.FAILED
+        assert parse(with_review(text, "x")).part1 == parse(text).part1
