@@ -72,6 +72,8 @@ def main() -> None:
     answer = {"status": "completed", "summary": f"{role} {mode}"}
     if mode in ("INITIALIZE", "UPDATE"):
         put("plan.md", PLAN.format(goal="Three files"))
+        if text := script.get("instructions"):
+            put("instructions.md", text)
         if mode == "UPDATE":
             put("delta.md", "# Delta\n\n## Feedback Summary\nOne issue.\n")
     elif role == "questioner":
@@ -84,10 +86,15 @@ def main() -> None:
         for one in ("task-1", "task-2", "task-3", "task-4") if mode == "TASK_BREAKDOWN" else ("task-5",):
             text = TASK.format(id=one, iteration=keys["ITERATION"], file=FILES[one], needed=NEEDS.get(one, ""))
             put(f"tasks/{one}.md", text)
+    elif mode == "REBREAKDOWN_TASK":
+        for number in (1, 2):
+            one = f"{task}.{number}"
+            put(f"tasks/{one}.md", TASK.format(id=one, iteration=1, file=f"part-{number}.txt", needed=""))
     elif role == "executor":
-        time.sleep(float(script.get("slow", 0)))
+        time.sleep(float(script.get("slow", 0)) if not script.get("large") or task in script["large"] else 0)
         if f"{task}/{keys['ATTEMPT_NUMBER']}" not in script.get("lazy", []) and task not in script.get("never", []):
-            pathlib.Path(FILES[task]).write_text(f"{task}\n")
+            name = FILES.get(task) or f"part-{task.rpartition('.')[2]}.txt"
+            pathlib.Path(name).write_text(f"{task}\n")
         put("report.md", f"### Objective Recap\n{task}\n")
         answer["success_criteria_met"] = True
     elif mode == "TASK_REVIEW":

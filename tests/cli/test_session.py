@@ -1,6 +1,7 @@
 """`ralph session` through the real command line, with an agent that plays every role."""
 
 import json
+import random
 import shlex
 import sys
 import time
@@ -95,12 +96,55 @@ def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  #
     assert shown(project)["tasks_summary"]["completed"] == 4
 
 
-def test_approval_by_a_person(project: Project) -> None:  # noqa: F811
-    done = begin(project, never=[])
-    assert done.code == 0
+QUICK = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n{0}---\n# Instructions\n"
+
+
+@pytest.mark.parametrize(("word", "kept"), [("approve", True), ("skip", False)])
+def test_what_was_learned_waits_for_a_person(project: Project, word: str, kept: bool) -> None:  # noqa: F811
+    done = begin(project, instructions=QUICK.format("knowledge:\n  approval: signal\n"))
+    assert done.code == 7, done.said
     told = shown(project)
-    refused = project.ralph("session", "approve", told["session_id"])
-    assert (refused.code, "does not wait for an approval" in refused.err) == (2, True)
+    assert told["current_state"] == "KNOWLEDGE_APPROVAL"
+    assert f"ralph session approve {told['session_id']}" in done.out
+    assert not (project.root / ".docs").exists()
+    done = project.ralph("session", word, told["session_id"])
+    assert done.code == 0, done.said
+    assert (project.root / ".docs" / "how-to" / "make-files.md").exists() is kept
+    again = project.ralph("session", word, told["session_id"])
+    assert (again.code, "does not wait for an approval" in again.err) == (2, True)
+
+
+def test_a_task_that_is_too_large_is_split(project: Project) -> None:  # noqa: F811
+    quick = QUICK.format("timeouts:\n  task_wip_minutes: 0.03\n")
+    done = begin(project, instructions=quick, slow=30, large=["task-2"])
+    assert done.code == 0, done.said
+    text = (home(project) / "progress.md").read_text()
+    assert "- [C] task-2 (split due to timeouts: task-2.1, task-2.2)" in text
+    assert "- [x] task-2.1 (" in text and "- [x] task-3 (" in text, "what depended on it goes on"
+    assert {"part-1.txt", "part-2.txt", "c.txt"} <= {path.name for path in project.root.iterdir()}
+
+
+def test_spoilt_documents_are_told_of_and_repaired(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", instructions=QUICK.format(""), never=["task-3"])
+    assert done.code == 7
+    session = home(project).name
+    chance = random.Random(7)
+    files = [path for path in home(project).rglob("*") if path.is_file()]
+    for _ in range(25):
+        path = chance.choice(files)
+        before = path.read_bytes()
+        spoilt = chance.choice(
+            (b"", b"\xff\xfe", b"{[", before[: len(before) // 2], before.replace(b":", b""), before * 2)
+        )
+        path.write_bytes(spoilt)
+        for words in (("show", session), ("list",), ("repair", session), ("show", session)):
+            told = project.ralph("session", *words)
+            assert told.code in (0, 2, 9), (path, spoilt[:40], told.said)
+            assert told.code == 0 or "next:" in told.err, told.said
+        path.write_bytes(before)
+    for path in home(project).rglob("*.bak"):
+        path.unlink()
+    assert shown(project)["status"] == "awaiting_feedback"
 
 
 @pytest.mark.parametrize("words", [("show",), ("resume",), ("feedback",)])
