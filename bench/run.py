@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,prompt,memory,parallel,worktree
+python bench/run.py --only loop,git,start,prompt,memory,parallel,worktree,session
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,prompt,memory,parallel,worktree")
+    options.add_argument("--only", default="loop,git,start,prompt,memory,parallel,worktree,session")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
@@ -72,6 +72,8 @@ def main() -> None:
         bench_parallel(given.sleep)
     if "worktree" in wanted:
         bench_worktree(given.files)
+    if "session" in wanted:
+        bench_session()
 
 
 def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:
@@ -291,6 +293,92 @@ def bench_worktree(files: int) -> None:
         shutil.rmtree(place, ignore_errors=True)
     what = f"a worktree of {files} files, {made:.1f} s to make, against plain git"
     row(what, f"{took:.2f} s", f"{plain:.2f} s", took / plain, 1.5)
+
+
+def bench_session() -> None:
+    """The makespan of sessions whose tasks take known times, against the longest chain and the work that slots can do."""
+    ratios = [makespan(seed) for seed in range(20)]
+    mean = statistics.mean(ratios)
+    what = f"makespan of 20 pipelined sessions against their lower bounds (worst {max(ratios):.3f})"
+    row(what, f"{mean:.3f}", "1", mean, 1.05)
+
+
+def makespan(seed: int) -> float:
+    """How much longer a session takes than it must: its rules alone, with time that passes at once."""
+    import random
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflows"))
+    from test_session_rules import TASK, Driver, session
+
+    from ralph.core.events import Stop
+
+    chance, slots, count = random.Random(seed), 4, 60
+    needed = {n: chance.sample(range(1, n), min(n - 1, chance.choice((0, 1, 1, 2)))) for n in range(1, count + 1)}
+    seconds = {n: chance.uniform(5, 20) for n in needed}
+    chain: dict[int, float] = {}
+    for number in needed:
+        chain[number] = seconds[number] + max((chain[one] for one in needed[number]), default=0.0)
+    bound = max(max(chain.values()), sum(seconds.values()) / slots)
+
+    class Timed(Driver):
+        """Executors take their time; everybody else, and every merge, takes none and goes well."""
+
+        def content(self, work):
+            if "TASK_BREAKDOWN" in work.prompt:
+                papers = {}
+                for number, others in needed.items():
+                    names = ", ".join(f"task-{one}" for one in others)
+                    text = TASK.format(id=f"task-{number}", type="Parallelizable", file=f"{number}.py", needed=names)
+                    papers[f"tasks/task-{number}.md"] = text
+                return {"status": "completed"}, papers
+            return super().content(work)
+
+    driver = Timed(session(), random.Random(0))
+    rails = replace(driver.state.guardrails, max_executors=slots, max_reviewers=count, max_cycles=1)
+    driver.state = replace(driver.state, guardrails=rails)
+    driver.rules = replace(driver.rules, compiled=lambda _: ())
+    driver.chance = Certain()
+    ends: dict[str, float] = {}
+    clock = 0.0
+    while not isinstance(decision := driver.rules.decide(driver.state, clock), Stop):
+        works = {work.key: work for work in decision.work}
+        quick = [work for work in works.values() if not is_executor(work)]
+        for key, work in works.items():
+            if is_executor(work):
+                ends.setdefault(key, clock + seconds[int(work.task.split("-")[1])])
+        if quick:
+            driver.take(driver.answer(quick[0]))
+        else:
+            key = min(ends, key=lambda one: ends[one])
+            clock = ends.pop(key)
+            driver.take(driver.answer(works[key]))
+        driver.state = replace(driver.state, guardrails=rails)
+    return clock / bound
+
+
+def is_executor(work) -> bool:
+    """Whether some work is the turn of an executor."""
+    return getattr(work, "role", "") == "executor"
+
+
+class Certain:
+    """Chance that always chooses the best."""
+
+    def random(self) -> float:
+        """High enough for everything to go well, low enough for checks to pass."""
+        return 0.5
+
+    def choice(self, options):
+        """The first."""
+        return options[0]
+
+    def sample(self, options, count):
+        """The first ones."""
+        return list(options)[:count]
+
+    def randint(self, low, high):
+        """The lowest."""
+        return low
 
 
 if __name__ == "__main__":

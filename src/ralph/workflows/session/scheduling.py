@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from ralph.core.graphs import natural, waves
+from ralph.core.graphs import heights, natural, waves
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.tasks import TaskFile
 from ralph.workflows.session.state import SessionState, Step
@@ -50,14 +50,15 @@ def blocked_by(state: SessionState, task: str) -> str:
 
 
 def ready(state: SessionState, *, by_waves: bool, most: int) -> list[str]:
-    """The tasks that can start now, in natural order, at most so many."""
+    """The tasks that can start now, at most so many: first those on which most others stand, else in natural order."""
     active = [name for name in state.tasks if _is_active(state, name)]
     room = most - sum(state.of(name).step is Step.EXECUTE for name in active)
     taken = {file for name in active for file in state.tasks[name].files}
     alone = any(_is_sequential(state, name) for name in active)
     allowed = set(current_wave(state)[1]) if by_waves else None
     chosen: list[str] = []
-    for name in sorted(state.tasks, key=natural):
+    high = heights(tuple((name, task.depends_on) for name, task in state.tasks.items()))
+    for name in sorted(state.tasks, key=lambda name: (-high[name], natural(name))):
         if room <= len(chosen) or alone:
             break
         if allowed is not None and name not in allowed:
