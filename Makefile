@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test coverage test-agents check fix bench docs clean
+.PHONY: demo test test-slow coverage test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST_ARGS)
 
 coverage: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)

@@ -114,6 +114,7 @@ def test_what_was_learned_waits_for_a_person(project: Project, word: str, kept: 
     assert (again.code, "does not wait for an approval" in again.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_too_large_is_split(project: Project) -> None:  # noqa: F811
     quick = QUICK.format("timeouts:\n  task_wip_minutes: 0.03\n")
     done = begin(project, instructions=quick, slow=30, large=["task-2"])
@@ -124,6 +125,7 @@ def test_a_task_that_is_too_large_is_split(project: Project) -> None:  # noqa: F
     assert {"part-1.txt", "part-2.txt", "c.txt"} <= {path.name for path in project.root.iterdir()}
 
 
+@pytest.mark.slow
 def test_spoilt_documents_are_told_of_and_repaired(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", instructions=QUICK.format(""), never=["task-3"])
     assert done.code == 7

@@ -398,6 +398,8 @@ class TestLanding:
     def test_the_worktree_of_a_whole_run_is_saved_first(self, repo: Path) -> None:
         run = begin(repo, Ground.WORKTREE, TreeSettings(copy=(".env",)), land="ff")
         tree = repo / run.record().workspace
+        stray = git(tree, "commit-tree", "-m", "a history of its own", "HEAD^{tree}")
+        git(tree, "update-ref", "HEAD", stray)
         write(tree, {"work.txt": "w\n", ".env": "x"})
         (tree / ".git").unlink()
 
@@ -406,6 +408,7 @@ class TestLanding:
             assert landed and landed.moved, landed
 
         do(main())
+        assert git(repo, "for-each-ref", "--format=%(objectname)", "refs/ralph-left") == stray
         assert git(repo, "ls-tree", "-r", "--name-only", "main").split() == [
             ".gitignore",
             "a.txt",

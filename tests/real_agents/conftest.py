@@ -1,4 +1,4 @@
-"""Which of these tests run: a quick one per installed agent by default, all of them with RALPH_REAL_AGENTS=1.
+"""Which of these tests run: a quick one with a few installed agents by default, all of them with RALPH_REAL_AGENTS=1.
 
 What all of them saw is written down as the proof of each agent (`proving`).
 """
@@ -14,6 +14,8 @@ from proving import Seen, case_of, write_down
 from subject import SUBJECTS
 
 SEEN: dict[str, Seen] = {}
+QUICK = ("claude", "codex", "gemini")
+"""The agents with which one test runs by default, where they are installed."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,7 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     reason = "drives real agents: set RALPH_REAL_AGENTS=1 (make test-agents)"
     for item in items:
-        if item.get_closest_marker("real_agents") and not item.get_closest_marker("quick_agents"):
+        quick = item.get_closest_marker("quick_agents") and _agent_of(item) in QUICK
+        if item.get_closest_marker("real_agents") and not quick:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

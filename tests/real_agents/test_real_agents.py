@@ -100,7 +100,7 @@ def test_the_end_of_a_limit_is_waited_for(bench: Place, agent: str) -> None:
     subject = SUBJECTS[agent]
     furnish(bench, agent, limited(subject.limit_lasts, of_plan=subject.limit_of_plan), *WORK, tries=1, **PLAN)
     engine = bench.start(str(RALPH), *asked(agent))
-    eventually(lambda: bench.journal("turn.ended"), 30 + subject.limit_lasts)
+    eventually(lambda: bench.journal("turn.ended"), 60 + subject.limit_lasts)
     [ended] = bench.journal("turn.ended")
     if not subject.limit_end:
         assert (bench.ends(), 280 < ended["retry_at"] - time.time() <= 300) == (["limited"], True)
@@ -162,7 +162,8 @@ def test_a_stream_that_is_cut_costs_no_iteration(bench: Place, agent: str) -> No
 
 def test_an_agent_that_hangs_is_ended_and_tried_again(bench: Place, agent: str) -> None:
     furnish(bench, agent, hang(), *WORK)
-    done = loop(bench, agent, "--idle-timeout", str(SUBJECTS[agent].idle_minutes))
+    minutes = SUBJECTS[agent].idle_minutes
+    done = loop(bench, agent, "--idle-timeout", str(minutes), timeout=120 + 120 * minutes)
     assert done.code == 0, done.said
     assert bench.ends() == ["idle", "finished"]
 

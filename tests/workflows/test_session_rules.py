@@ -243,7 +243,11 @@ def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(data)
 
 
-@pytest.mark.parametrize("seed", range(50))
+def seeds(most: int, quick: int) -> list[Any]:
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, most))]
+
+
+@pytest.mark.parametrize("seed", seeds(300, 20))
 def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int) -> None:
     chance = random.Random(seed)
     driver = Driver(session(("all",) if seed % 3 else (), by_waves=seed % 2 == 0), chance, kill=seed % 4 == 0)
@@ -257,7 +261,7 @@ def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int)
         assert all(driver.state.marker(name) in over for name in driver.state.tasks)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(80, 6))
 def test_feedback_begins_another_iteration_with_planning(seed: int) -> None:
     driver = Driver(session(), random.Random(seed), kill=True)
     first = driver.run()

@@ -148,10 +148,10 @@ def save(
     git, ref = place.git, HEADS + tree.branch
     head, there = _commit(git, "HEAD"), _commit(git, ref)
     tip = head if not there or (head and contains(git, head, there)) else there
-    if (has := [one for one in (*known, brought_in) if one]) and not _is_own(git, tree, tip, has):
+    if any(known[:1]) and not _is_own(git, tree, tip, [one for one in (*known, brought_in) if one]):
         if tip:
-            git.run("update-ref", f"refs/ralph-left/{tree.run}/{tree.name}/{tip[:12]}", tip)
-        tip = has[0]
+            git.run("update-ref", f"refs/ralph-left/{tree.branch.removeprefix('ralph/')}/{tip[:12]}", tip)
+        tip = known[0]
     parents = [one for one in (tip, brought_in) if one]
     if brought_in and tip and contains(git, tip, brought_in):
         parents = [tip]

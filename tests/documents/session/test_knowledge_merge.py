@@ -21,19 +21,30 @@ class TestFrontMatter:
             f"staged_at: {NEW}\ncreated_at: {OLD}\ncarried_from_iteration: 1\npromoted: true\n---\n# H\n"
         )
         found = parse(text)
-        assert (found.category, found.title, found.source_iteration, found.source_artifacts) == ("how-to", "T", None, ("a.md", "b.md"))
+        assert (found.category, found.title, found.source_iteration, found.source_artifacts) == (
+            "how-to",
+            "T",
+            None,
+            ("a.md", "b.md"),
+        )
         assert (found.staged, found.approved, found.carried_from) == (True, True, 1)
         assert found.at and found.at.day == 11
         assert parse("# H\n") == Knowledge(title="H")
         assert parse("---\n[\n---\n").category == ""
 
     def test_categories_in_all_their_spellings(self) -> None:
-        assert [category_of(word) for word in ("tutorial", "howto", "how-to-guides", "How To", "References", "explanation", "x")] == [
+        assert [
+            category_of(word)
+            for word in ("tutorial", "howto", "how-to-guides", "How To", "References", "explanation", "x")
+        ] == [
             *("tutorials", "how-to", "how-to", "how-to", "reference", "explanation", ""),
         ]
 
     def test_values_are_put_in_place(self) -> None:
-        assert with_values("---\na: 1 # x\n---\ntext\n", "x", {"approved": True}) == "---\na: 1 # x\napproved: true\n---\ntext\n"
+        assert (
+            with_values("---\na: 1 # x\n---\ntext\n", "x", {"approved": True})
+            == "---\na: 1 # x\napproved: true\n---\ntext\n"
+        )
 
 
 class TestMerging:
@@ -81,7 +92,9 @@ class TestMerging:
 
     files = st.dictionaries(
         st.sampled_from(["a.md", "b.md", "c.md"]),
-        st.builds(page, st.sampled_from(["", OLD, NEW]), st.sampled_from("ABC"), st.sampled_from("CDE"), title=st.just("T"))
+        st.builds(
+            page, st.sampled_from(["", OLD, NEW]), st.sampled_from("ABC"), st.sampled_from("CDE"), title=st.just("T")
+        )
         | st.text(max_size=30),
         max_size=3,
     )
@@ -97,4 +110,8 @@ class TestMerging:
         assert merge(sources, after).files == {}
         for name, how in found.done.items():
             if how.startswith("merged"):
-                assert all(line in after[how.removeprefix("merged into ")] for line in sources[name].split("\n") if line.startswith("##"))
+                assert all(
+                    line in after[how.removeprefix("merged into ")]
+                    for line in sources[name].split("\n")
+                    if line.startswith("##")
+                )

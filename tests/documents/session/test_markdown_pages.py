@@ -67,7 +67,9 @@ class TestSections:
         page = Page("\ufeff\r\n---\r\nid: a\r\n---\r\n# Task\r\n")
         assert (page.front, page.front_start, page.body, page.newline) == ("id: a\r\n", 2, 4, "\r\n")
 
-    @pytest.mark.parametrize("text", ["---\n\n# A rule, and a heading\ntext\n---\n", "---\nid: a\n", "", "---", "x\n---\na: 1\n---\n"])
+    @pytest.mark.parametrize(
+        "text", ["---\n\n# A rule, and a heading\ntext\n---\n", "---\nid: a\n", "", "---", "x\n---\na: 1\n---\n"]
+    )
     def test_a_rule_is_no_front_matter(self, text: str) -> None:
         page = Page(text)
         assert (page.front, page.body) == ("", 0)
@@ -76,7 +78,9 @@ class TestSections:
 class TestChanges:
     @settings(max_examples=150, deadline=None)
     @given(texts, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from(["", "\ufeff"]), st.data())
-    def test_lines_put_back_change_nothing(self, text: str, newline: str, final: bool, bom: str, data: st.DataObject) -> None:
+    def test_lines_put_back_change_nothing(
+        self, text: str, newline: str, final: bool, bom: str, data: st.DataObject
+    ) -> None:
         text = bom + text.replace("\n", newline) + (newline if final and text else "")
         page = Page(text)
         if page.newline == newline and page.lines:
@@ -106,7 +110,19 @@ class TestChanges:
 class TestParts:
     def test_bullets_have_boxes_and_lines_below_them(self) -> None:
         found = bullets(
-            ["Some:", "* [ ] one", "  - deep", "* [x] two", "goes on", "", "  more", "", "Text.", "1. three", "- [] four"]
+            [
+                "Some:",
+                "* [ ] one",
+                "  - deep",
+                "* [x] two",
+                "goes on",
+                "",
+                "  more",
+                "",
+                "Text.",
+                "1. three",
+                "- [] four",
+            ]
         )
         assert [(one.text, one.checked, one.whole) for one in found] == [
             ("one", False, "one\n- deep"),
@@ -116,8 +132,8 @@ class TestParts:
         ]
 
     def test_fields_are_read_in_all_their_spellings(self) -> None:
-        lines = "- **ID**: Q-1\n- **Question:** What\n  is it?\n**Status** : Open\n- Impact: high\n\nno: field\n- Steps:\n  1. a\n- http://x"
-        assert fields(lines.split("\n")) == {
+        text = "- **ID**: Q-1\n- **Question:** What\n  is it?\n**Status** : Open\n- Impact: high\n\n"
+        assert fields(f"{text}no: field\n- Steps:\n  1. a\n- http://x".split("\n")) == {
             "id": "Q-1",
             "question": "What\nis it?",
             "status": "Open",
@@ -126,5 +142,9 @@ class TestParts:
         }
 
     def test_tables_keep_escaped_bars(self) -> None:
-        assert rows(["| A | B |", "|---|:-:|", row("a|b", "c\nd"), "text", "| e"]) == [["A", "B"], ["a|b", "c d"], ["e"]]
+        assert rows(["| A | B |", "|---|:-:|", row("a|b", "c\nd"), "text", "| e"]) == [
+            ["A", "B"],
+            ["a|b", "c d"],
+            ["e"],
+        ]
         assert cells("|---|") is None

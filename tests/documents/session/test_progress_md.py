@@ -141,19 +141,29 @@ class TestChanging:
 
     def test_tasks_take_the_place_of_the_placeholder(self) -> None:
         title = "## Implementation Progress (Iteration 1)"
-        one = Progress(NEW).with_section(title, [("task-1", Marker.TODO, ""), ("task-2", Marker.FAILED, "Task definition missing")])
+        one = Progress(NEW).with_section(
+            title, [("task-1", Marker.TODO, ""), ("task-2", Marker.FAILED, "Task definition missing")]
+        )
         assert one.text == NEW.replace("[To be filled]", "- [ ] task-1\n- [F] task-2 (Task definition missing)")
         two = one.with_section(title, [("task-3", Marker.TODO, ""), ("task-1", Marker.WIP, "")])
-        assert two.text == one.text.replace("- [ ] task-1", "- [/] task-1").replace("missing)", "missing)\n- [ ] task-3")
+        assert two.text == one.text.replace("- [ ] task-1", "- [/] task-1").replace(
+            "missing)", "missing)\n- [ ] task-3"
+        )
 
     def test_a_new_section_comes_before_the_iterations(self) -> None:
         new = Progress(NEW).with_section("Planning Progress (Iteration 2)", [("plan-update", Marker.TODO, "")])
-        assert new.text == NEW.replace("## Iterations", "## Planning Progress (Iteration 2)\n- [ ] plan-update\n\n## Iterations")
+        assert new.text == NEW.replace(
+            "## Iterations", "## Planning Progress (Iteration 2)\n- [ ] plan-update\n\n## Iterations"
+        )
+        assert "## B\n[To be filled]\n\n## Iterations" in Progress(NEW).with_section("B", []).text
         end = Progress("# Progress").with_section("X Progress", [("a", Marker.TODO, "")])
         assert end.text == "# Progress\n\n## X Progress\n- [ ] a\n"
 
     def test_an_empty_section_gets_its_lines_below_the_heading(self) -> None:
-        assert Progress("## Tasks\n\n## B\n").with_section("Tasks", [("a", Marker.TODO, "")]).text == "## Tasks\n- [ ] a\n\n## B\n"
+        assert (
+            Progress("## Tasks\n\n## B\n").with_section("Tasks", [("a", Marker.TODO, "")]).text
+            == "## Tasks\n- [ ] a\n\n## B\n"
+        )
 
     def test_the_table_of_iterations(self) -> None:
         one = Progress(NEW).with_iteration_row(1, "Complete", "2/2", "N/A")
@@ -161,7 +171,11 @@ class TestChanging:
         two = one.with_iteration_row(2, "Replanning", "0/0", "20260211-101500")
         assert two.text == one.text + "| 2 | Replanning | 0/0 | 20260211-101500 |\n"
         assert two.with_iteration_row(2, "Replanning", "0/0", "20260211-101500") is two
-        assert Progress("# Progress\n").with_iteration_row(1, "a", "b", "c").text.endswith("|-----------|\n| 1 | a | b | c |\n")
+        assert (
+            Progress("# Progress\n")
+            .with_iteration_row(1, "a", "b", "c")
+            .text.endswith("|-----------|\n| 1 | a | b | c |\n")
+        )
         assert Progress("## Iterations\n").with_iteration_row(1, "a", "b", "c").text.count("Status") == 1
 
     @settings(max_examples=150, deadline=None)
@@ -178,10 +192,12 @@ class TestChanging:
     def test_an_item_by_itself(self) -> None:
         assert Item("task-1", Marker.WIP, "started: soon").started is None
         assert Item("task-1", Marker.WIP).iteration is None
-        assert [one.id for one in Progress(NEW).of_section("## Planning Progress (Iteration 1)")] == list(STEPS)
 
 
-lines = st.lists(st.sampled_from([*NEW.split("\n"), *REAL.split("\n"), "- [x]", "- [x] a b", "1. [P] t (", "| 1 |", "```"]), max_size=14)
+lines = st.lists(
+    st.sampled_from([*NEW.split("\n"), *REAL.split("\n"), "- [x]", "- [x] a b", "1. [P] t (", "| 1 |", "```"]),
+    max_size=14,
+)
 
 
 @settings(max_examples=200, deadline=None)

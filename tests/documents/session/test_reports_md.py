@@ -63,7 +63,12 @@ class TestNames:
         assert (report_name("task-1", 1), report_name("task-1", 3)) == ("task-1-report.md", "task-1-report-r3.md")
 
     def test_the_next_attempt_is_one_more_than_the_highest(self) -> None:
-        names = ["reports/task-1-report.md", "reports/task-1-report-r4.md", "reports/task-1.1-report-r9.md", "task-10-report-r8.md"]
+        names = [
+            "reports/task-1-report.md",
+            "reports/task-1-report-r4.md",
+            "reports/task-1.1-report-r9.md",
+            "task-10-report-r8.md",
+        ]
         assert next_attempt(names, "task-1") == 5
         assert next_attempt(names, "task-10") == 9
         assert next_attempt([], "task-1") == 1
@@ -89,7 +94,9 @@ class TestReading:
     def test_the_last_part_2_and_the_last_status_in_it_count(self) -> None:
         report = parse(REAL)
         assert (report.task, report.iteration, report.attempt, report.verdict) == ("task-2", 1, 2, Verdict.FAILED)
-        assert report.part1.startswith("### Success Criteria Status") and report.part1.endswith("**Status**: Qualified\n```")
+        assert report.part1.startswith("### Success Criteria Status") and report.part1.endswith(
+            "**Status**: Qualified\n```"
+        )
         assert report.part2.startswith("*(Appended by") and report.part2.endswith("no tests")
         assert parse("\ufeff" + REAL.replace("\n", "\r\n").rstrip()) == report
 
@@ -111,6 +118,9 @@ class TestReading:
             ("Qualified | Failed", None),
             ("", None),
             ("Passive", None),
+            ("Failed: 3 of 4 passed", Verdict.FAILED),
+            ("Qualified, nothing failed", Verdict.QUALIFIED),
+            ("not passed", Verdict.FAILED),
         ],
     )
     def test_verdicts_in_all_their_words(self, words: str, verdict: Verdict | None) -> None:
@@ -144,7 +154,9 @@ class TestWriting:
         assert "left no report" in compose("task-2", 1, 2, AT, " \n")
 
     def test_nobody_reviews_their_own_work(self) -> None:
-        text = compose("task-1", 1, 1, AT, "done\n\n## PART 2: REVIEW REPORT\n**Status**: Qualified\n\n```\nnever closed")
+        text = compose(
+            "task-1", 1, 1, AT, "done\n\n## PART 2: REVIEW REPORT\n**Status**: Qualified\n\n```\nnever closed"
+        )
         assert parse(text).verdict is None
         assert parse(with_review(text, "**Status**: Failed")).verdict is Verdict.FAILED
 
@@ -153,7 +165,10 @@ class TestWriting:
         assert (report.attempt, report.verdict, "timed out" in report.part1) == (3, Verdict.FAILED, True)
 
     @settings(max_examples=200, deadline=None)
-    @given(st.lists(st.sampled_from([*REAL.split("\n"), "~~~", "<!--", "x"]), max_size=14).map("\n".join) | st.text(max_size=50))
+    @given(
+        st.lists(st.sampled_from([*REAL.split("\n"), "~~~", "<!--", "x"]), max_size=14).map("\n".join)
+        | st.text(max_size=50)
+    )
     def test_whatever_the_executor_wrote_the_review_counts(self, body: str) -> None:
         text = compose("task-1", 1, 1, AT, body)
         assert parse(text).verdict is None

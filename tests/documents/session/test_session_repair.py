@@ -28,9 +28,13 @@ def session(iteration: int = 1) -> dict[str, str]:
     text = new_progress(1, PLANNING)
     for step in PLANNING:
         text = text.with_item(step, Marker.DONE, f"completed: {AT}")
-    text = text.with_section("Implementation Progress (Iteration 1)", [("task-1", Marker.DONE, ""), ("task-2", Marker.TODO, "")])
+    text = text.with_section(
+        "Implementation Progress (Iteration 1)", [("task-1", Marker.DONE, ""), ("task-2", Marker.TODO, "")]
+    )
     return {
-        LAYOUT.metadata: metadata.render(Metadata("260210-163900", AT, AT, state="BATCHING", total=2, completed=1, pending=1)),
+        LAYOUT.metadata: metadata.render(
+            Metadata("260210-163900", AT, AT, state="BATCHING", total=2, completed=1, pending=1)
+        ),
         LAYOUT.progress(1): text.text,
         LAYOUT.plan(1): "## Goal\nMake it.\n",
         LAYOUT.task(1, "task-1"): render(TaskFile("task-1"), AT),
@@ -49,6 +53,7 @@ class TestStates:
             ({"task_1": "x", "task_2": " "}, True, "BATCHING"),
             ({"task_1": "F", "task_3": "F"}, False, "BATCHING"),
             ({"task_1": "F", "task_2": "C"}, False, "SESSION_REVIEW"),
+            ({"task_1": "x", "plan_critique_1": "/"}, True, "SESSION_CRITIQUE_REPLAN"),
             ({"task_1": "x", "plan_knowledge_staging": " "}, True, "KNOWLEDGE_EXTRACTION"),
             ({"task_1": "x"}, True, "COMPLETE"),
         ],
@@ -61,7 +66,11 @@ class TestRepair:
     def test_what_is_right_stays_as_it_is(self) -> None:
         files = session()
         found = repair(LAYOUT, files, AT)
-        assert (found.done, found.metadata_text, found.progress.text) == ((), files[LAYOUT.metadata], files[LAYOUT.progress(1)])
+        assert (found.done, found.metadata_text, found.progress.text) == (
+            (),
+            files[LAYOUT.metadata],
+            files[LAYOUT.progress(1)],
+        )
 
     def test_a_lost_progress_is_rebuilt_from_tasks_and_reports(self) -> None:
         files = session()
@@ -89,7 +98,9 @@ class TestRepair:
         files = session()
         good = files[LAYOUT.progress(1)]
         head, _, rest = good.partition("## Legend")
-        files[LAYOUT.progress(1)] = "My words.\n\n## Planning" + rest.partition("## Planning")[2].replace("- [ ] task-2", "- [?] task-2")
+        files[LAYOUT.progress(1)] = "My words.\n\n## Planning" + rest.partition("## Planning")[2].replace(
+            "- [ ] task-2", "- [?] task-2"
+        )
         found = repair(LAYOUT, files, AT)
         assert found.progress.text == f"# Progress\n\nMy words.\n\n{good.removeprefix(head)}"
         assert found.done == (
@@ -101,7 +112,9 @@ class TestRepair:
     def test_a_short_legend_is_completed_and_lines_for_tasks_are_added(self) -> None:
         files = session()
         good = files[LAYOUT.progress(1)]
-        files[LAYOUT.progress(1)] = good.replace("- `[C]` Cancelled\n", "").replace("- [ ] task-2\n", "").replace("\n", "\r\n")
+        files[LAYOUT.progress(1)] = (
+            good.replace("- `[C]` Cancelled\n", "").replace("- [ ] task-2\n", "").replace("\n", "\r\n")
+        )
         found = repair(LAYOUT, files, AT)
         assert found.progress.text == good.replace("\n", "\r\n")
 
@@ -110,12 +123,23 @@ class TestRepair:
         del files[LAYOUT.metadata]
         found = repair(LAYOUT, files, AT).metadata
         assert found == Metadata(
-            "260210-163900", "2026-02-10T16:39:00Z", AT, state="BATCHING", total=2, completed=1, pending=1, request="Make it."
+            "260210-163900",
+            "2026-02-10T16:39:00Z",
+            AT,
+            state="BATCHING",
+            total=2,
+            completed=1,
+            pending=1,
+            request="Make it.",
         )
 
     def test_what_can_be_read_of_a_broken_one_stays(self) -> None:
         files = session()
-        text = files[LAYOUT.metadata].replace("state: BATCHING", "state: DREAMING").replace("version: 1", "version: 8 # count")
+        text = (
+            files[LAYOUT.metadata]
+            .replace("state: BATCHING", "state: DREAMING")
+            .replace("version: 1", "version: 8 # count")
+        )
         files[LAYOUT.metadata] = text.replace("  pending: 1\n", "") + "mine: kept\n"
         found = repair(LAYOUT, files, AT)
         assert (found.metadata.version, found.metadata.state, found.metadata.pending) == (9, "BATCHING", 1)
@@ -135,17 +159,24 @@ class TestRepair:
         files[LAYOUT.feedback(3, "20260212-101500")] = "Faster still!"
         found = repair(LAYOUT, files, AT)
         assert (found.metadata.iteration, found.metadata.state, found.metadata.processed) == (2, "REPLANNING", {})
-        assert [one.id for one in found.progress.of_section("Planning Progress (Iteration 2)")] == list(REPLANNING)
+        assert [one.id for one in found.progress.items.values() if one.iteration == 2] == list(REPLANNING)
         files[LAYOUT.iteration_metadata(3)] = "x: 1\n"
         assert list(repair(LAYOUT, files, AT).metadata.processed) == ["20260211-101500"]
 
     def test_an_end_is_told_by_markers_and_review(self) -> None:
         files = session()
         del files[LAYOUT.metadata]
-        files[LAYOUT.progress(1)] = files[LAYOUT.progress(1)].replace("- [ ] task-2", "- [C] task-2 (split due to timeouts)\n- [x] task-2.1")
+        files[LAYOUT.progress(1)] = files[LAYOUT.progress(1)].replace(
+            "- [ ] task-2", "- [C] task-2 (split due to timeouts)\n- [x] task-2.1"
+        )
         files[LAYOUT.review(1)] = "## Overall Assessment\n✅ Complete\n"
         found = repair(LAYOUT, files, AT).metadata
-        assert (found.state, found.status, found.replaced, found.cancelled) == ("COMPLETE", "completed", {"task-2": ("task-2.1",)}, 1)
+        assert (found.state, found.status, found.replaced, found.cancelled) == (
+            "COMPLETE",
+            "completed",
+            {"task-2": ("task-2.1",)},
+            1,
+        )
         files[LAYOUT.review(1)] = "## Overall Assessment\n⚠️ Gaps Identified\n"
         assert repair(LAYOUT, files, AT).metadata.status == "awaiting_feedback"
 
@@ -170,5 +201,8 @@ class TestRepair:
         assert progress.problems(found.progress.text) == []
         assert metadata.parse(found.metadata_text) == found.metadata
         assert {"task-1", "task-2"} <= found.progress.items.keys()
-        fixed = files | {LAYOUT.metadata: found.metadata_text, LAYOUT.progress(found.metadata.iteration): found.progress.text}
+        fixed = files | {
+            LAYOUT.metadata: found.metadata_text,
+            LAYOUT.progress(found.metadata.iteration): found.progress.text,
+        }
         assert repair(LAYOUT, fixed, AT).done == ()

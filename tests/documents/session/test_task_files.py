@@ -29,6 +29,7 @@ Create the parser
 - `docs/how to.md` - what it does
 - ./tests/test_parser.py (new)
 - src/a b.py — both
+- src/c.py, `src/d.py`
 
 ## Objective
 Create a parser.
@@ -64,7 +65,7 @@ class TestTasks:
         assert task == TaskFile(
             id="task-1",
             title="Create the parser",
-            files=("src/parser.py", "docs/how to.md", "tests/test_parser.py", "src/a b.py"),
+            files=("src/parser.py", "docs/how to.md", "tests/test_parser.py", "src/a b.py", "src/c.py", "src/d.py"),
             objective="Create a parser.\n\n```\n## Title\nnot this\n```",
             grounded_in=("Q-TECH-001", "ISS-C-002", "REQ-003"),
             criteria=("`pytest -q` passes", "It parses\nall of it"),
@@ -109,17 +110,27 @@ class TestTasks:
         assert (iteration_of("---\niteration: 3\n---\n"), iteration_of("x")) == (3, 1)
 
     def test_faults_are_told_with_their_line(self) -> None:
-        bad = SEED.replace("type: Sequ", "type: Odd").replace("iteration: 1", "iteration: x").replace("# Task: task-1", "# Task: task-2")
-        bad = bad.replace("src/parser.py", "../parser.py").replace("[task-0,", "[task-1,").replace("Create the parser", "")
+        bad = (
+            SEED.replace("type: Sequ", "type: Odd")
+            .replace("iteration: 1", "iteration: x")
+            .replace("# Task: task-1", "# Task: task-2")
+        )
+        bad = (
+            bad.replace("src/parser.py", "../parser.py")
+            .replace("[task-0,", "[task-1,")
+            .replace("Create the parser", "")
+        )
         assert problems(bad) == [
             "line 2: the id is task-1, and the heading says task-2",
             "line 3: `iteration` must be a whole number from 1",
             "line 4: `type` must be Sequential or Parallelizable, and is Oddential",
             "line 11: the section `## Title` says nothing",
             "line 14: ../parser.py is no path inside the project",
-            "line 39: the task depends on itself",
+            "line 40: the task depends on itself",
         ]
-        assert problems("# Task: task-1\n")[0] == "line 1: the front matter with `id`, `iteration` and `type` is missing"
+        assert (
+            problems("# Task: task-1\n")[0] == "line 1: the front matter with `id`, `iteration` and `type` is missing"
+        )
         assert problems("---\nid: [\n---\n")[0].startswith("line 3: not readable as YAML")
         assert problems("nothing") == ["line 1: the task has no id"]
         assert problems("---\nid: ../x\n---\n") == ["line 1: '../x' cannot be the id of a task"]
@@ -129,7 +140,27 @@ class TestTasks:
         assert valid_task_id(id) == id
 
     @pytest.mark.parametrize(
-        "id", ["", "..", "a/b", "a\\b", "../a", "a b", "-a", ".a", "a.", "a-", "a..b", "é", "a\n", "x.lock", "a" * 101, "a:b", "a~1", "@{"]
+        "id",
+        [
+            "",
+            "..",
+            "a/b",
+            "a\\b",
+            "../a",
+            "a b",
+            "-a",
+            ".a",
+            "a.",
+            "a-",
+            "a..b",
+            "é",
+            "a\n",
+            "x.lock",
+            "a" * 101,
+            "a:b",
+            "a~1",
+            "@{",
+        ],
     )
     def test_ids_that_do_not(self, id: str) -> None:
         with pytest.raises(StateError):
@@ -146,7 +177,9 @@ class TestTasks:
             files=st.lists(st.sampled_from(["a.py", "a b/c.md", "x (1).txt"]), unique=True, max_size=3).map(tuple),
             objective=st.sampled_from(["", "Do it.", "Do\n\n### this\n- and that", "```\n# code\n```"]),
             grounded_in=st.lists(st.sampled_from(["Q-TECH-001", "ISS-002"]), unique=True).map(tuple),
-            criteria=st.lists(st.sampled_from(["It works", "a\n- b\n- c", "`x` prints\nnothing"]), max_size=3).map(tuple),
+            criteria=st.lists(st.sampled_from(["It works", "a\n- b\n- c", "`x` prints\nnothing"]), max_size=3).map(
+                tuple
+            ),
             depends_on=st.lists(st.sampled_from(["task-2", "task-2.1", "b"]), unique=True).map(tuple),
             notes=st.sampled_from(["", "n", "a\n\nb"]),
             wave=st.none() | st.integers(1, 9),
@@ -157,13 +190,24 @@ class TestTasks:
         assert parse(render(task, "2026-02-07T10:00:00Z")) == task
 
     @settings(max_examples=150, deadline=None)
-    @given(st.builds(TaskFile, id=st.just("task-1"), objective=st.text(max_size=60), notes=st.text(max_size=60), title=st.text(max_size=30)))
+    @given(
+        st.builds(
+            TaskFile,
+            id=st.just("task-1"),
+            objective=st.text(max_size=60),
+            notes=st.text(max_size=60),
+            title=st.text(max_size=30),
+        )
+    )
     def test_no_words_break_out_of_their_section(self, task: TaskFile) -> None:
         found = parse(render(task, "2026-02-07T10:00:00Z"))
         assert (found.id, found.criteria, found.files) == ("task-1", (), ())
 
     @settings(max_examples=150, deadline=None)
-    @given(st.lists(st.sampled_from([*SEED.split("\n"), "- ", "id: x", "## Dependencies", "depends_on:"])).map("\n".join) | st.text())
+    @given(
+        st.lists(st.sampled_from([*SEED.split("\n"), "- ", "id: x", "## Dependencies", "depends_on:"])).map("\n".join)
+        | st.text()
+    )
     def test_no_text_is_too_odd(self, text: str) -> None:
         assert all(one.startswith("line ") for one in problems(text))
 
@@ -173,15 +217,28 @@ class TestLayout:
         layout = Layout.of("260210-163900")
         at = ".ralph-sessions/260210-163900"
         assert layout == Layout(at, nested=False)
-        assert (layout.plan(2), layout.snapshot(1), layout.progress(2)) == (f"{at}/plan.md", f"{at}/plan.iteration-1.md", f"{at}/progress.md")
-        assert (layout.metadata, layout.iteration_metadata(2)) == (f"{at}/metadata.yaml", f"{at}/iterations/2/metadata.yaml")
-        assert (layout.task(1, "task-1"), layout.old_task(2, "task-1")) == (f"{at}/tasks/task-1.md", f"{at}/tasks/.history/task-1.i2.md")
+        assert (layout.plan(2), layout.snapshot(1), layout.progress(2)) == (
+            f"{at}/plan.md",
+            f"{at}/plan.iteration-1.md",
+            f"{at}/progress.md",
+        )
+        assert (layout.metadata, layout.iteration_metadata(2)) == (
+            f"{at}/metadata.yaml",
+            f"{at}/iterations/2/metadata.yaml",
+        )
+        assert (layout.task(1, "task-1"), layout.old_task(2, "task-1")) == (
+            f"{at}/tasks/task-1.md",
+            f"{at}/tasks/.history/task-1.i2.md",
+        )
         assert layout.report(1, "task-1", 1) == f"{at}/reports/task-1-report.md"
         assert layout.report(1, "task-1", 2) == f"{at}/reports/task-1-report-r2.md"
         assert layout.questions(1, "technical") == f"{at}/questions/technical.md"
         assert layout.questions(2, "feedback-driven") == f"{at}/iterations/2/questions/feedback-driven.md"
         assert layout.feedback(2, "20260211-101500") == f"{at}/iterations/2/feedbacks/20260211-101500/feedbacks.md"
-        assert (layout.delta(2), layout.review(1)) == (f"{at}/iterations/2/replanning/delta.md", f"{at}/iterations/1/review.md")
+        assert (layout.delta(2), layout.review(1)) == (
+            f"{at}/iterations/2/replanning/delta.md",
+            f"{at}/iterations/1/review.md",
+        )
         assert layout.knowledge(1, "how-to", "v2.0 guide.md") == f"{at}/iterations/1/knowledge/how-to/v2.0 guide.md"
         assert (layout.instructions, layout.signals) == (f"{at}.instructions.md", f"{at}/signals")
         assert layout.promoted("reference", "a.md") == ".docs/reference/a.md"
@@ -207,9 +264,23 @@ class TestLayout:
     def test_files_are_found(self) -> None:
         layout = Layout.of("260210-163900")
         at = layout.root
-        paths = [f"{at}/tasks/task-10.md", f"{at}/tasks/task-2.md", f"{at}/tasks/.history/task-2.i2.md", f"{at}/tasks/-x.md"]
-        paths += [layout.feedback(3, "20260212-101500"), layout.feedback(3, "20260211-101500"), f"{at}/iterations/3/feedbacks/b/app.log"]
-        paths += [layout.review(1), layout.iteration_metadata(2), layout.knowledge(1, "how-to", "a.md"), f"{at}/iterations/x/review.md"]
+        paths = [
+            f"{at}/tasks/task-10.md",
+            f"{at}/tasks/task-2.md",
+            f"{at}/tasks/.history/task-2.i2.md",
+            f"{at}/tasks/-x.md",
+        ]
+        paths += [
+            layout.feedback(3, "20260212-101500"),
+            layout.feedback(3, "20260211-101500"),
+            f"{at}/iterations/3/feedbacks/b/app.log",
+        ]
+        paths += [
+            layout.review(1),
+            layout.iteration_metadata(2),
+            layout.knowledge(1, "how-to", "a.md"),
+            f"{at}/iterations/x/review.md",
+        ]
         assert layout.tasks_in(paths, 1) == ["task-2", "task-10"]
         assert layout.batches_in(paths, 3) == ["20260211-101500", "20260212-101500"]
         assert layout.iterations_in(paths) == [1, 2]
@@ -249,7 +320,18 @@ class TestMoments:
         assert at is not None
         assert timestamps.render(at.astimezone(UTC)) == utc
 
-    @pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "2026-02-10T25:00Z", "0001-01-01T00:00+23:59", "999999-999999", "2026-02-10T10:00+99:00"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "soon",
+            "2026-13-01",
+            "2026-02-10T25:00Z",
+            "0001-01-01T00:00+23:59",
+            "999999-999999",
+            "2026-02-10T10:00+99:00",
+        ],
+    )
     def test_what_is_none_is_none(self, text: str) -> None:
         assert timestamps.parse(text) is None
 
@@ -259,7 +341,9 @@ class TestMoments:
         assert timestamps.render(0) == "1970-01-01T00:00:00Z"
         assert timestamps.render(at.replace(tzinfo=None)) == "2026-02-10T16:39:00Z"
 
-    @given(st.text(max_size=30) | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?([+-]\d\d:?\d\d|Z)?", fullmatch=True))
+    @given(
+        st.text(max_size=30) | st.from_regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?([+-]\d\d:?\d\d|Z)?", fullmatch=True)
+    )
     def test_no_text_is_too_odd(self, text: str) -> None:
         at = timestamps.parse(text)
         if at:

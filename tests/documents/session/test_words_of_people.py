@@ -139,6 +139,9 @@ overall_verdict: Needs Rework
 - **ISS-m-001**: A typo
 - [ ] [to be filled]
 
+## Quality Assessment
+- The code is clean
+
 ## Next Actions
 - ISS-C-001: put it right
 """
@@ -153,11 +156,17 @@ class TestQuestions:
             *("Which format\nis it?", "High", "Answered", "YAML", "the docs", "High", 1),
         )
         assert found.questions["Q-TECH-002"].priority == "Medium"
-        assert (found.questions["Q-FDB-003"].issue, found.questions["Q-FDB-003"].status) == ("ISS-001", "Research Needed")
+        assert (found.questions["Q-FDB-003"].issue, found.questions["Q-FDB-003"].status) == (
+            "ISS-001",
+            "Research Needed",
+        )
         assert [(one.id, one.cycle) for one in found.open_high] == [("Q-FDB-003", 1), ("Q-TECH-004", 2)]
 
     def test_an_answer_that_needs_research_leaves_the_question_open(self) -> None:
-        text = QUESTIONS + "\n## Answers (Cycle 2)\n### Q-TECH-004\n- **Answer**: nobody knows\n- **Status**: Research Needed\n"
+        text = (
+            QUESTIONS
+            + "\n## Answers (Cycle 2)\n### Q-TECH-004\n- **Answer**: nobody knows\n- **Status**: Research Needed\n"
+        )
         assert questions.parse(text).questions["Q-TECH-004"].is_open
         assert not questions.parse(text.replace("Research Needed\n", "Answered\n")).questions["Q-TECH-004"].is_open
 
@@ -201,17 +210,25 @@ class TestFeedback:
     def test_a_few_words_are_feedback_too(self) -> None:
         assert feedback.parse("# Feedback\nPlease make it faster.\n").notes == "Please make it faster."
         assert not feedback.problems("Please make it faster.")
+        assert feedback.parse("## Please\n- make it faster\n\n## Critical Issues\n- None\n").notes == "- make it faster"
 
     def test_a_form_that_nobody_filled_in_says_nothing(self) -> None:
         form = feedback.template(2, "20260211-101500", "2026-02-11T10:15:00Z", ["app.log"])
         found = feedback.parse(form)
-        assert (found.is_empty, found.iteration, found.previous_iteration, found.artifacts) == (True, 2, 1, {"app.log": ""})
+        assert (found.is_empty, found.iteration, found.previous_iteration, found.artifacts) == (
+            True,
+            2,
+            1,
+            {"app.log": ""},
+        )
         assert feedback.problems(form) == ["line 1: the feedback names no issue and no requirement"]
         filled = form.replace("## Critical Issues\n", "## Critical Issues\n- [ ] **ISS-001**: Broken\n")
         assert list(feedback.parse(filled).issues) == ["ISS-001"]
 
     def test_faults_of_the_front_matter(self) -> None:
-        assert feedback.problems(SHORT.replace("iteration: 2", "iteration: two")) == ["line 2: `iteration` must be a whole number"]
+        assert feedback.problems(SHORT.replace("iteration: 2", "iteration: two")) == [
+            "line 2: `iteration` must be a whole number"
+        ]
         assert feedback.problems(SHORT.replace("iteration: 2", "iteration: [2"))[0].startswith("line ")
 
     def test_the_hash_tells_changes_and_not_line_ends(self) -> None:
@@ -225,7 +242,7 @@ class TestReviews:
         ("text", "assessment"),
         [
             ("## Overall Assessment\n✅ Complete\n", Assessment.COMPLETE),
-            ("## Overall Assessment\n\n**⚠️ Gaps Identified**: two are not complete\n", None),
+            ("## Overall Assessment\n\n**⚠️ Gaps Identified**: two are not complete\n", Assessment.GAPS),
             ("## Overall Assessment\n\n**⚠️ Gaps Identified**\nNot complete.\n", Assessment.GAPS),
             ("## Overall Assessment: \n❌ Incomplete", Assessment.INCOMPLETE),
             ("## Overall Assessment\n✅ Complete | ⚠️ Gaps Identified | ❌ Incomplete\n", None),
@@ -258,12 +275,17 @@ class TestReviews:
 
 class TestPlans:
     def test_sections(self) -> None:
-        text = "# Plan — Iteration 1\n## Goal\nMake it.\n## Success Criteria\n- [ ] SC-1: it works\n- [ ] [Measurable]\n## Target Files\n| File | Role |\n|--|--|\n| `a.py` | x |\n- b.py - new\n"
+        text = (
+            "# Plan — Iteration 1\n## Goal\nMake it.\n## Success Criteria\n- [ ] SC-1: it works\n- [ ] [Measurable]\n"
+            "## Target Files\n| File | Role |\n|--|--|\n| `a.py` | x |\n- b.py - new\n"
+        )
         assert plan.parse(text) == plan.Plan("Make it.", ("SC-1: it works",), ("a.py", "b.py"))
         assert plan.problems(text) == []
 
     def test_lines(self) -> None:
-        text = "Goal: Make it\nwork\nSuccess Criteria: it works; it is fast\nTarget Files: a.py, `b.py`\nContext: none\n"
+        text = (
+            "Goal: Make it\nwork\nSuccess Criteria: it works; it is fast\nTarget Files: a.py, `b.py`\nContext: none\n"
+        )
         assert plan.parse(text) == plan.Plan("Make it\nwork", ("it works", "it is fast"), ("a.py", "b.py"))
         assert plan.parse("Goal:\n- one\nSuccess Criteria:\n- a\n- b\n").criteria == ("a", "b")
 
@@ -273,7 +295,14 @@ class TestPlans:
         assert plan.problems("words") == ["line 1: the plan has no goal", "line 1: the plan has no success criteria"]
 
     def test_a_delta(self) -> None:
-        text = plan.delta(2, "plan.iteration-1.md", "2026-02-11T10:15:00Z", summary=["2 critical"], added=["docs\nand more"], rationale="# So")
+        text = plan.delta(
+            2,
+            "plan.iteration-1.md",
+            "2026-02-11T10:15:00Z",
+            summary=["2 critical"],
+            added=["docs\nand more"],
+            rationale="# So",
+        )
         assert "previous_plan: plan.iteration-1.md\n" in text
         assert "## Feedback Summary\n- 2 critical\n" in text
         assert "### Removed\n- None\n\n### Added\n- docs and more\n" in text
@@ -323,7 +352,12 @@ max_critique_cycles: null
 - something: else
 """
         assert instructions.parse(text) == Guardrails(
-            max_cycles=5, max_executors=2, max_questioners=4, rework_attempts=1, severity_threshold="major", task_wip_minutes=120
+            max_cycles=5,
+            max_executors=2,
+            max_questioners=4,
+            rework_attempts=1,
+            severity_threshold="major",
+            task_wip_minutes=120,
         )
         assert instructions.parse(f"---\nplanning:\n  max_cycles: 1\n---\n{text}").max_cycles == 1
 

@@ -12,12 +12,12 @@ def speaking(subject: Subject, command: str, **facts: object) -> Subject:
     """An agent that is told of by its command; facts are what is other than with its own stream."""
     name = command.split()[0]
     own = {"called": f"acp-{name.removesuffix('-acp')}", "asked": ("--agent-acp", command), "raw": None, "cannot": {}}
-    return replace(subject, **{**own, **facts})
+    return replace(subject, **{**own, "idle_minutes": 0.5, **facts})
 
 
 SUBJECTS = [
     speaking(gemini.SUBJECT, "gemini --acp", sign_in=("Gemini API key",), cost=None),
-    speaking(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False, idle_minutes=0.5),
+    speaking(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
     speaking(
         copilot.SUBJECT,
         "copilot --acp --allow-all-tools",

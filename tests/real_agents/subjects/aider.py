@@ -24,7 +24,7 @@ SUBJECT = Subject(
     limit_of_plan=False,
     limit_lasts=72,  # its tries take 64 seconds
     failing_seconds=240,
-    idle_minutes=0.5,
+    idle_minutes=1,
     in_words=True,
     cannot={
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",

@@ -5,9 +5,13 @@ from pathlib import Path
 from install import PythonPackage
 from subject import KEY, Environment, Subject
 
+PACKAGE = PythonPackage(
+    "mini", "mini-swe-agent", "2.4.6", beside=("mcp==2.3.0", "litellm==1.106.2"), version_by="--help"
+)
+
 
 def furnish(home: Path, url: str, tries: int | None) -> Environment:
-    own = {} if tries is None else {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": str(tries)}
+    own = {} if tries is None else _few(home, tries)
     return {
         "OPENAI_API_BASE": f"{url}/v1",
         "OPENAI_API_KEY": KEY,
@@ -17,16 +21,23 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
     }
 
 
+def _few(home: Path, tries: int) -> Environment:
+    """Its own tries, and one each of the client that it uses, whose settings come last in its file."""
+    [usual] = PACKAGE.place.glob("venv/lib/*/site-packages/minisweagent/config/mini.yaml")
+    settings = home / "mini.yaml"
+    settings.write_text(f"{usual.read_text()}    max_retries: 0\n")
+    return {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": str(tries), "MSWEA_MINI_CONFIG_PATH": str(settings)}
+
+
 SUBJECT = Subject(
-    PythonPackage("mini", "mini-swe-agent", "2.4.6", beside=("mcp==2.3.0", "litellm==1.106.2"), version_by="--help"),
+    PACKAGE,
     furnish,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("mini-extra config setup",),
     cost=0.00525,
     limit_of_plan=False,
-    limit_lasts=65,  # the client that it uses waits out what ends within a minute
-    idle_minutes=0.5,
+    idle_minutes=1,
     resumes=False,
     ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
 )

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.errors import StateError
-from ralph.documents.session.issues import Issue, issues_in
+from ralph.documents.session.issues import Issue, issues_in, says_nothing
 from ralph.documents.session.markdown import BOM, Page, bare, bullets, one_line, row, rows
-from ralph.documents.session.yaml_lines import front_matter, front_values, lines_of, number_of, text_of
+from ralph.documents.session.values import number_of, text_of
+from ralph.documents.session.yaml_lines import front_matter, front_values, lines_of, told
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ def parse(text: str) -> Feedback:
     front = front_values(page)
     artifacts = page.section("artifacts index", "artifacts")
     table = [(bare(one[0]), one[1]) for one in rows(artifacts.lines if artifacts else ())[1:] if len(one) > 1]
-    free = "" if any(section.level == 2 for section in page.sections) else "\n".join(page.prose[page.body :]).strip()
+    issues, requirements = issues_in(page), _requirements(page)
     return Feedback(
         iteration=number_of(front.get("iteration")),
         timestamp=text_of(front.get("timestamp")),
         previous_iteration=number_of(front.get("previous_iteration")),
-        issues=issues_in(page),
-        requirements=_requirements(page),
+        issues=issues,
+        requirements=requirements,
         artifacts={file: about for file, about in table if file},
-        notes="\n".join(line for line in free.split("\n") if not line.startswith("# ")).strip(),
+        notes="" if issues or requirements else _words(page),
     )
 
 
@@ -58,7 +59,7 @@ def problems(text: str) -> list[str]:
             if front.has(key) and number_of(front.get(key)) is None:
                 found.append(f"line {front.line(key)}: `{key}` must be a whole number")
     except StateError as error:
-        found.append(f"{error.where.lstrip(', ') or 'line 1'}: {error.what}")
+        found.append(told(error))
     if parse(text).is_empty:
         found.append("line 1: the feedback names no issue and no requirement")
     return found
@@ -97,11 +98,18 @@ _FORM = """
 """
 
 
+def _words(page: Page) -> str:
+    """What a page says beside headings and tables."""
+    heads = {section.start for section in page.sections}
+    lines = (line for index, line in enumerate(page.prose) if index not in heads and not line.startswith("|"))
+    return "\n".join(line for line in lines if not says_nothing(line)).strip()
+
+
 def _requirements(page: Page) -> tuple[str, ...]:
     found = []
     for section in page.sections:
         if section.name.startswith("req-"):
             found.append(one_line(section.title))
         elif "requirements" in section.name and section.level == 2:
-            found += [one_line(bullet.text) for bullet in bullets(section.own) if bullet.text]
+            found += [one_line(bullet.text) for bullet in bullets(section.own) if not says_nothing(bullet.text)]
     return tuple(found)

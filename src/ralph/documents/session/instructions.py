@@ -1,13 +1,14 @@
 """`<session>.instructions.md`: the limits that a person or the planner set for a session, in front matter or as bullets."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ralph.core.errors import StateError
 from ralph.documents.session.markdown import Page
-from ralph.documents.session.yaml_lines import front_matter, number_of, text_of, words_of
+from ralph.documents.session.values import Reader, choice, count, text_of, words_of
+from ralph.documents.session.yaml_lines import front_matter, told
 
 _BULLET = re.compile(r"\s*[-*+]\s+[*_`]*([A-Za-z][\w.]*)[*_`]*\s*:[*_`]*\s*(.*?)(?:\s+#.*)?")
 _WORD = re.compile(r"[a-z][a-z0-9-]*")
@@ -35,19 +36,9 @@ class Guardrails:
     """How often a review may send the session back by itself."""
 
 
-def _count(least: int) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        number = number_of(value)
-        if number is None or number < least:
-            raise ValueError(f"a whole number from {least}")
-        return number
-
-    return read
-
-
-def _minutes(value: Any) -> Any:
+def _minutes(value: Any) -> float:
     try:
-        minutes = float(text_of(value).removesuffix("minutes").removesuffix("min"))
+        minutes = float(re.sub(r"\s*min(?:ute)?s?$", "", text_of(value)))
     except ValueError:
         minutes = 0
     if not 0 < minutes < 1e6:
@@ -55,35 +46,25 @@ def _minutes(value: Any) -> Any:
     return minutes
 
 
-def _choice(*words: str) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        word = text_of(value).strip("\"'`").casefold()
-        if word not in words:
-            raise ValueError(f"one of {', '.join(words)}")
-        return word
-
-    return read
-
-
-def _names(value: Any) -> Any:
+def _names(value: Any) -> tuple[str, ...]:
     names = words_of(value)
     if not names or not all(_WORD.fullmatch(name) for name in names):
         raise ValueError("a list of words in small letters")
     return names
 
 
-_KEYS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "planning.max_cycles": ("max_cycles", _count(0)),
+_KEYS: Mapping[str, tuple[str, Reader]] = {
+    "planning.max_cycles": ("max_cycles", count(0)),
     "planning.categories": ("categories", _names),
-    "retries.max_subagent_retries": ("max_retries", _count(0)),
+    "retries.max_subagent_retries": ("max_retries", count(0)),
     "timeouts.task_wip_minutes": ("task_wip_minutes", _minutes),
-    "concurrency.max_parallel_executors": ("max_executors", _count(1)),
-    "concurrency.max_parallel_reviewers": ("max_reviewers", _count(1)),
-    "concurrency.max_parallel_questioners": ("max_questioners", _count(1)),
-    "rework.max_attempts": ("rework_attempts", _count(1)),
-    "knowledge.approval": ("approval", _choice("auto", "signal", "skip")),
-    "session_review.issue_severity_threshold": ("severity_threshold", _choice("any", "major", "critical")),
-    "session_review.max_critique_cycles": ("max_critique_cycles", _count(0)),
+    "concurrency.max_parallel_executors": ("max_executors", count(1)),
+    "concurrency.max_parallel_reviewers": ("max_reviewers", count(1)),
+    "concurrency.max_parallel_questioners": ("max_questioners", count(1)),
+    "rework.max_attempts": ("rework_attempts", count(1)),
+    "knowledge.approval": ("approval", choice(("auto", "signal", "skip"))),
+    "session_review.issue_severity_threshold": ("severity_threshold", choice(("any", "major", "critical"))),
+    "session_review.max_critique_cycles": ("max_critique_cycles", count(0)),
 }
 _PATHS = {key.rpartition(".")[2]: key for key in _KEYS} | {key: key for key in _KEYS}
 
@@ -101,7 +82,7 @@ def problems(text: str) -> list[str]:
     try:
         return _read(text, "")[1]
     except StateError as error:
-        return [f"{error.where.lstrip(', ') or 'line 1'}: {error.what}"]
+        return [told(error)]
 
 
 def _read(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
@@ -122,10 +103,10 @@ def _settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
     """The line, path and value of every setting; those that count come last."""
     page = Page(text)
     front = front_matter(page, where)
-    told = [path for path in _PATHS if front.has(path)]
+    set_there = [path for path in _PATHS if front.has(path)]
     for number, line in enumerate(page.prose, 1):
         match = _BULLET.fullmatch(line)
-        if match and match[1] in _PATHS and not any(_PATHS[path] == _PATHS[match[1]] for path in told):
+        if match and match[1] in _PATHS and not any(_PATHS[path] == _PATHS[match[1]] for path in set_there):
             yield number, _PATHS[match[1]], match[2].strip("*`\"' ")
-    for path in told:
+    for path in set_there:
         yield front.line(path), _PATHS[path], front.get(path)

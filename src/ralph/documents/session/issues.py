@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ralph.documents.session.markdown import Bullet, Page, Section, bare, bullets, fields, one_line
+from ralph.documents.session.values import first_of
 
 _ID = re.compile(r"\W*((?:ISS|Q)(?:-[A-Za-z]{1,4})?-\d{1,6})\b\W*(.*)", re.DOTALL)
 _LIST = re.compile(r".*\b(?:critical|major|minor|quality|issues?|gaps?)\b.*")
 _NO_LIST = re.compile(
-    r".*\b(?:requirements?|positive|artifacts?|summary|recommendations?|actions?|validation|context)\b.*"
+    r".*\b(?:requirements?|positive|artifacts?|assessment|summary|recommendations?|actions?|validation|context)\b.*"
 )
 _NONE = re.compile(
     r"\W*(?:(?:none|n/a|nothing|no (?:\w+ )?(?:issues?|gaps?))(?: (?:found|identified|known))?)?\W*", re.IGNORECASE
@@ -28,13 +29,13 @@ class Severity(StrEnum):
     @classmethod
     def read(cls, text: str) -> "Severity | None":
         """The severity in any of the words in use."""
-        return next((severity for words, severity in _WORDS if words.search(text)), None)
+        return first_of(text, _WORDS)
 
 
 _WORDS = (
-    (re.compile(r"\b(?:critical|blocker|blocking|p0)\b", re.IGNORECASE), Severity.CRITICAL),
-    (re.compile(r"\b(?:major|high|medium|quality|gaps?|p1|p2)\b", re.IGNORECASE), Severity.MAJOR),
-    (re.compile(r"\b(?:minor|low|trivial|cosmetic|p3)\b", re.IGNORECASE), Severity.MINOR),
+    (r"\b(?:critical|blocker|blocking|p0)\b", Severity.CRITICAL),
+    (r"\b(?:major|high|medium|quality|gaps?|p1|p2)\b", Severity.MAJOR),
+    (r"\b(?:minor|low|trivial|cosmetic|p3)\b", Severity.MINOR),
 )
 _LETTERS = {"C": Severity.CRITICAL, "M": Severity.MAJOR, "m": Severity.MINOR}
 
@@ -67,11 +68,16 @@ def issues_in(page: Page) -> dict[str, Issue]:
 _REST = ("title", "severity", "suggested_fix", "evidence", "resolved")
 
 
+def says_nothing(text: str) -> bool:
+    """Whether a text is none, such as `N/A`, or what a form had in its place."""
+    return bool(_NONE.fullmatch(text) or _UNFILLED.fullmatch(text))
+
+
 def _of_heading(section: Section, match: re.Match[str]) -> Issue:
-    said = fields(section.own)
-    title = match[2] or said.get("description", "") or next((line for line in section.own if line.strip()), "")
-    resolved = said.get("status", "").casefold().startswith(("resolved", "fixed", "closed"))
-    return _issue(match[1], title, section, said, resolved)
+    told = fields(section.own)
+    title = match[2] or told.get("description", "") or next((line for line in section.own if line.strip()), "")
+    resolved = told.get("status", "").casefold().startswith(("resolved", "fixed", "closed"))
+    return _issue(match[1], title, section, told, resolved)
 
 
 def _of_list(section: Section) -> Iterator[Issue]:
@@ -79,7 +85,7 @@ def _of_list(section: Section) -> Iterator[Issue]:
     if not any(_LIST.fullmatch(name) for name in section.path[1:] or section.path):
         return
     for bullet in bullets(section.own):
-        if not _NONE.fullmatch(bullet.text) and not _UNFILLED.fullmatch(bullet.text):
+        if not says_nothing(bullet.text):
             yield _of_bullet(section, bullet)
 
 
@@ -89,11 +95,11 @@ def _of_bullet(section: Section, bullet: Bullet) -> Issue:
     return _issue(id, title, section, fields(bullet.inner), bool(bullet.checked))
 
 
-def _issue(id: str, title: str, section: Section, said: dict[str, str], resolved: bool) -> Issue:
+def _issue(id: str, title: str, section: Section, told: dict[str, str], resolved: bool) -> Issue:
     letter = id.split("-")[1] if id.count("-") == 2 else ""
     nearest = (Severity.read(name) for name in reversed(section.path))
     severity = (
-        Severity.read(said.get("severity", "")) or _LETTERS.get(letter) or next(filter(None, nearest), Severity.MAJOR)
+        Severity.read(told.get("severity", "")) or _LETTERS.get(letter) or next(filter(None, nearest), Severity.MAJOR)
     )
-    fix = said.get("suggested fix") or said.get("remediation") or said.get("fix") or ""
-    return Issue(id, one_line(bare(title)), severity, fix, said.get("evidence", ""), resolved)
+    fix = told.get("suggested fix") or told.get("remediation") or told.get("fix") or ""
+    return Issue(id, one_line(bare(title)), severity, fix, told.get("evidence", ""), resolved)

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from ralph.documents.session import timestamps
 from ralph.documents.session.markdown import Page, Section
-from ralph.documents.session.yaml_lines import front_values, number_of, text_of, with_front_matter, words_of
+from ralph.documents.session.values import number_of, text_of, words_of
+from ralph.documents.session.yaml_lines import front_values, with_front_matter
 
 CATEGORIES = ("tutorials", "how-to", "reference", "explanation")
 _CATEGORY = re.compile(r"(tutorial|how-?to|reference|explanation)s?(?:-guides?)?")

@@ -3,13 +3,25 @@
 `version` counts the changes of the file. Unknown keys, comments and the order of lines survive.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
 
 from ralph.core.errors import StateError
-from ralph.documents.session import timestamps
-from ralph.documents.session.yaml_lines import CORRECT, Exactly, YamlLines, lines_of, number_of, text_of, words_of
+from ralph.documents.session.values import (
+    Reader,
+    choice,
+    count,
+    flag,
+    mapping,
+    moment,
+    optional,
+    read_all,
+    text_of,
+    word,
+    words_of,
+)
+from ralph.documents.session.yaml_lines import CORRECT, Exactly, YamlLines, told
 
 T = TypeVar("T", "Metadata", "IterationMetadata")
 SCHEMA = "ralph-v2"
@@ -22,11 +34,16 @@ STATES = (
     "REVIEWING_BATCH",
     "SESSION_REVIEW",
     "SESSION_CRITIQUE_REPLAN",
+    "SESSION_CRITIQUE_REPLAN",
     "KNOWLEDGE_EXTRACTION",
     "KNOWLEDGE_APPROVAL",
     "COMPLETE",
 )
-_STATE_WORDS = {"ITERATION_REVIEW": "SESSION_REVIEW", "CURATE": "KNOWLEDGE_APPROVAL"}
+_STATE_WORDS = {
+    "ITERATION_REVIEW": "SESSION_REVIEW",
+    "ITERATION_CRITIQUE_REPLAN": "SESSION_CRITIQUE_REPLAN",
+    "CURATE": "KNOWLEDGE_APPROVAL",
+}
 """What later releases call the same states."""
 STATUSES = ("in_progress", "completed", "awaiting_feedback", "blocked", "aborted")
 
@@ -87,7 +104,7 @@ def render(metadata: Metadata, old: str = "") -> str:
 
 def problems(text: str) -> list[str]:
     """What is wrong with the metadata of a session, a sentence each."""
-    return _problems(text, Metadata, _SESSION)
+    return _problems(text, _SESSION)
 
 
 def parse_iteration(text: str, where: str = "iterations/N/metadata.yaml") -> IterationMetadata:
@@ -102,116 +119,49 @@ def render_iteration(metadata: IterationMetadata, old: str = "") -> str:
 
 def iteration_problems(text: str) -> list[str]:
     """What is wrong with the metadata of an iteration, a sentence each."""
-    return _problems(text, IterationMetadata, _ITERATION)
+    return _problems(text, _ITERATION)
 
 
 def readable(text: str) -> dict[str, Any]:
     """The values of a session's metadata that can be read, by field, whatever is wrong with the others."""
     try:
-        lines = YamlLines(text, "")
+        return read_all(YamlLines(text, ""), _SESSION)[0]
     except StateError:
         return {}
-    return {name: value for name, value in _values(lines, _SESSION).items() if not isinstance(value, _Fault)}
 
 
-class _Fault(str):
-    """What is expected in the place of a value."""
-
-
-def _text(value: Any) -> Any:
-    return _Fault("a word") if isinstance(value, dict | list) or not text_of(value) else text_of(value)
-
-
-def _optional(value: Any) -> Any:
-    return _Fault("a word") if isinstance(value, dict | list) else text_of(value)
-
-
-def _moment(value: Any) -> Any:
-    return text_of(value) if timestamps.parse(text_of(value)) else _Fault("a moment, such as 2026-02-10T16:39:00+07:00")
-
-
-def _any_moment(value: Any) -> Any:
-    return _moment(value) if text_of(value) else ""
-
-
-def _count(least: int) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        number = number_of(value)
-        return _Fault(f"a whole number from {least}") if number is None or number < least else number
-
-    return read
-
-
-def _wave(value: Any) -> Any:
-    return None if text_of(value) in ("", "null", "none") else _count(0)(value)
-
-
-def _flag(value: Any) -> Any:
-    known = {"true": True, "false": False, "yes": True, "no": False, "": False}
-    return known.get(text_of(value).lower(), _Fault("true or false"))
-
-
-def _state(value: Any) -> Any:
-    word = text_of(value).upper()
-    word = _STATE_WORDS.get(word, word)
-    return word if word in STATES else _Fault(f"one of {', '.join(STATES)}")
-
-
-def _any_state(value: Any) -> Any:
-    return _state(value) if text_of(value) else ""
-
-
-def _status(value: Any) -> Any:
-    word = text_of(value).lower() or "in_progress"
-    return word if word in STATUSES else _Fault(f"one of {', '.join(STATUSES)}")
-
-
-def _texts(value: Any) -> Any:
-    """A mapping to text; a list has no more to say than its keys."""
-    if isinstance(value, list):
-        return {text_of(key): "" for key in value}
-    return {key: text_of(one) for key, one in value.items()} if isinstance(value, dict) else _nothing(value)
-
-
-def _lists(value: Any) -> Any:
-    return {key: words_of(one) for key, one in value.items()} if isinstance(value, dict) else _nothing(value)
-
-
-def _nothing(value: Any) -> Any:
-    return {} if value is None else _Fault("a mapping")
-
-
-_Keys = Mapping[str, tuple[str, Callable[[Any], Any]]]
+_Keys = Mapping[str, tuple[str, Reader]]
+_STATE = choice(STATES, _STATE_WORDS)
 _SESSION: _Keys = {
-    "version": ("version", _count(0)),
-    "session_id": ("session_id", _text),
-    "created_at": ("created_at", _moment),
-    "updated_at": ("updated_at", _moment),
-    "status": ("status", _status),
-    "iteration": ("iteration", _count(1)),
-    "state": ("orchestrator.state", _state),
-    "previous_state": ("orchestrator.previous_state", _any_state),
-    "current_wave": ("orchestrator.current_wave", _wave),
-    "paused": ("orchestrator.paused", _flag),
-    "total": ("tasks.total", _count(0)),
-    "completed": ("tasks.completed", _count(0)),
-    "failed": ("tasks.failed", _count(0)),
-    "pending": ("tasks.pending", _count(0)),
-    "cancelled": ("tasks.cancelled", _count(0)),
-    "replaced": ("tasks.replaced", _lists),
-    "processed": ("feedback.processed", _texts),
-    "critique_cycle": ("session_review.cycle", _count(0)),
-    "request": ("request", _optional),
+    "version": ("version", count(0)),
+    "session_id": ("session_id", word),
+    "created_at": ("created_at", moment),
+    "updated_at": ("updated_at", moment),
+    "status": ("status", optional(choice(STATUSES), "in_progress")),
+    "iteration": ("iteration", count(1)),
+    "state": ("orchestrator.state", _STATE),
+    "previous_state": ("orchestrator.previous_state", optional(_STATE, "")),
+    "current_wave": ("orchestrator.current_wave", optional(count(0), None)),
+    "paused": ("orchestrator.paused", optional(flag, False)),
+    "total": ("tasks.total", count(0)),
+    "completed": ("tasks.completed", count(0)),
+    "failed": ("tasks.failed", count(0)),
+    "pending": ("tasks.pending", count(0)),
+    "cancelled": ("tasks.cancelled", count(0)),
+    "replaced": ("tasks.replaced", optional(mapping(words_of), {})),
+    "processed": ("feedback.processed", optional(mapping(text_of), {})),
+    "critique_cycle": ("session_review.cycle", count(0)),
+    "request": ("request", optional(word, "")),
 }
 _ITERATION: _Keys = {
-    "version": ("version", _count(0)),
-    "iteration": ("iteration", _count(1)),
-    "started_at": ("started_at", _moment),
-    "planning_complete": ("planning_complete", _flag),
-    "planning_completed_at": ("planning_completed_at", _any_moment),
-    "completed_at": ("completed_at", _any_moment),
-    "tasks_defined": ("tasks_defined", _count(0)),
-    "planning_tasks": ("planning_tasks", _texts),
+    "version": ("version", count(0)),
+    "iteration": ("iteration", count(1)),
+    "started_at": ("started_at", moment),
+    "planning_complete": ("planning_complete", optional(flag, False)),
+    "planning_completed_at": ("planning_completed_at", optional(moment, "")),
+    "completed_at": ("completed_at", optional(moment, "")),
+    "tasks_defined": ("tasks_defined", count(0)),
+    "planning_tasks": ("planning_tasks", optional(mapping(text_of), {})),
 }
 _REQUIRED = frozenset(
     {"version", "session_id", "created_at", "updated_at", "iteration", "started_at", "state"}
@@ -221,67 +171,55 @@ _ALWAYS = _REQUIRED | {"status", "current_wave", "cancelled", "planning_complete
 _ALWAYS |= {"planning_completed_at", "completed_at"}
 
 
-def _values(lines: YamlLines, keys: _Keys) -> dict[str, Any]:
-    return {name: read(lines.get(path)) for name, (path, read) in keys.items() if lines.has(path)}
-
-
-def _faults(lines: YamlLines, kind: type[Any], keys: _Keys) -> list[str]:
-    found = []
-    if lines.has("schema") and lines.get("schema") != SCHEMA and kind is Metadata:
-        schema = text_of(lines.get("schema"))[:40]
-        found.append(f"line {lines.line('schema')}: `schema` is {schema}; this Ralph reads {SCHEMA}")
-    values = _values(lines, keys)
-    for name, (path, _) in keys.items():
-        if name not in values and name in _REQUIRED:
-            found.append(f"line {lines.line(path.partition('.')[0])}: the key `{path}` is missing")
-        elif isinstance(value := values.get(name), _Fault):
-            got = text_of(lines.get(path))[:80]
-            found.append(f"line {lines.line(path)}: `{path}` must be {value}, and is {got or 'empty'}")
-    return found
-
-
-def _problems(text: str, kind: type[Any], keys: _Keys) -> list[str]:
+def _problems(text: str, keys: _Keys) -> list[str]:
     try:
-        return _faults(YamlLines(text, ""), kind, keys)
+        lines = YamlLines(text, "")
     except StateError as error:
-        return [f"{error.where.lstrip(', ') or 'line 1'}: {error.what}"]
+        return [told(error)]
+    values, faults = read_all(lines, keys)
+    found = []
+    if keys is _SESSION and lines.has("schema") and lines.get("schema") != SCHEMA:
+        found.append(
+            f"line {lines.line('schema')}: `schema` is {text_of(lines.get('schema'))[:40]}; this Ralph reads {SCHEMA}"
+        )
+    for name, (path, _) in keys.items():
+        if name in faults:
+            found.append(faults[name])
+        elif name in _REQUIRED and name not in values:
+            found.append(f"line {lines.line(path.partition('.')[0])}: the key `{path}` is missing")
+    return found
 
 
 def _parse(text: str, where: str, kind: type[T], keys: _Keys) -> T:
     lines = YamlLines(text, where)
-    if faults := _faults(lines, kind, keys):
+    if faults := _problems(text, keys):
         raise StateError("\n".join(faults), where=where, todo=CORRECT)
-    return kind(**_values(lines, keys))
+    return kind(**read_all(lines, keys)[0])
 
 
 def _render(metadata: Any, old: str, keys: _Keys, head: Mapping[str, Any]) -> str:
     lines = YamlLines(old, "metadata.yaml")
-    before = _values(lines, keys)
+    before = read_all(lines, keys)[0]
     changes: dict[str, Any] = {}
     for one in fields(metadata):
         path, value = keys[one.name][0], getattr(metadata, one.name)
         if one.name in before:
-            if not isinstance(before[one.name], _Fault) and before[one.name] == value:
-                continue
-        elif one.name not in (_REQUIRED if lines.data else _ALWAYS) and value == _default(one):
-            continue
-        changes[path] = _written(one.name, value, before.get(one.name))
+            is_kept = before[one.name] == value
+        else:
+            default = one.default_factory() if one.default_factory is not MISSING else one.default
+            is_kept = (
+                not lines.has(path) and one.name not in (_REQUIRED if lines.data else _ALWAYS) and value == default
+            )
+        if not is_kept:
+            changes[path] = _written(value, before.get(one.name))
     if lines.data:
         return lines.edited(changes)
-    nested: dict[str, Any] = dict(head)
-    for path in (path for path, _ in keys.values() if path in changes):
-        section, _, key = path.rpartition(".")
-        (nested.setdefault(section, {}) if section else nested)[key] = changes[path]
-    return old + ("\n" if old and not old.endswith("\n") else "") + lines_of(nested)
+    return lines.edited({**head, **{path: changes[path] for path, _ in keys.values() if path in changes}})
 
 
-def _written(name: str, value: Any, before: Any) -> Any:
+def _written(value: Any, before: Any) -> Any:
     """A value as the file has it: what is empty is null, and a mapping that lost keys takes the place of the old one."""
     if isinstance(value, Mapping):
         plain = {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
         return plain if isinstance(before, dict) and before.keys() <= plain.keys() else Exactly(plain)
-    return None if value == "" and name != "request" else value
-
-
-def _default(one: Any) -> Any:
-    return one.default if one.default is not MISSING else one.default_factory()
+    return None if value == "" else value

@@ -100,7 +100,7 @@ class Progress:
         title = title.lstrip("# ")
         section = self._section(title)
         if section is None:
-            lines = [f"## {title}", *(_line(*item) for item in items)]
+            lines = [f"## {title}", *([_line(*item) for item in items] or [PLACEHOLDER])]
             before = self._section("Iterations")
             return Progress(self._page.inserted(before.start, lines) if before else self._page.appended(lines))
         progress, fresh = self, []
@@ -127,10 +127,6 @@ class Progress:
             last = index if self._page.lines[index].strip().startswith("|") else last
         lines = [new] if last > section.start else [*_TABLE, new]
         return Progress(self._page.replaced(last + 1, last + 1, lines))
-
-    def of_section(self, title: str) -> list[Item]:
-        """The items whose last line is in that section, in the order of their lines."""
-        return [item for item in self._items.values() if name_of(item.section) == name_of(title.lstrip("# "))]
 
     @cached_property
     def _page(self) -> Page:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ralph.documents.session.markdown import Page, Section, bare, fields
-from ralph.documents.session.yaml_lines import front_values, number_of, text_of
+from ralph.documents.session.values import first_of, number_of, text_of
+from ralph.documents.session.yaml_lines import front_values
 
 SKIPPED = "Cycle skipped due to max_cycles"
 _ID = re.compile(r"\bQ(?:-[A-Za-z]{1,8})?-\d{1,6}\b")
@@ -113,6 +114,5 @@ def _status(text: str) -> str:
 
 
 def _one_of(words: tuple[str, ...], text: str) -> str:
-    """The word that a field holds; none where it holds several, as forms that nobody filled in do."""
-    found = [word for word in words if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
-    return found[0] if len(found) == 1 else ""
+    """The word that a field holds; none in a form that nobody filled in."""
+    return first_of(text, [(rf"\b{word}\b", word) for word in words]) or ""

@@ -68,8 +68,9 @@ def inferred_state(progress: Progress, *, reviewed: bool, retryable: Collection[
         return "BATCHING"
     if not reviewed:
         return "SESSION_REVIEW"
-    if any(step.startswith("plan-knowledge-") for step in steps):
-        return "KNOWLEDGE_EXTRACTION"
+    for prefix, state in (("plan-critique-", "SESSION_CRITIQUE_REPLAN"), ("plan-knowledge-", "KNOWLEDGE_EXTRACTION")):
+        if any(step.startswith(prefix) for step in steps):
+            return state
     return "COMPLETE"
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ralph.documents.session.markdown import Page, Section, contained
-from ralph.documents.session.yaml_lines import front_values, lines_of, number_of, text_of
+from ralph.documents.session.values import first_of, number_of, text_of
+from ralph.documents.session.yaml_lines import front_values, lines_of
 
 PART_1 = "## PART 1: IMPLEMENTATION REPORT"
 PART_2 = "## PART 2: REVIEW REPORT"
@@ -18,10 +19,8 @@ _STATUS = re.compile(
     r"\s*(?:[-*+]\s+)?(?:\*\*|__)(?:status|verdict)(?::(?:\*\*|__)|(?:\*\*|__)\s*:)(.*)", re.IGNORECASE
 )
 _EMPTY = re.compile(r"[\s-]*(?:\*?\(to be appended[^)]*\)\*?)?[\s-]*(?:\[leave[^\]]*\])?[\s-]*", re.IGNORECASE)
-_GOOD = re.compile(r"\b(?:qualified|pass(?:ed|_with_notes)?)\b", re.IGNORECASE)
-_BAD = re.compile(
-    r"\b(?:fail(?:ed)?|rejected|unqualified|disqualified|not[ _-](?:qualified|pass(?:ed)?))\b", re.IGNORECASE
-)
+_GOOD = r"(?<!not )(?<!not-)\b(?:qualified|pass(?:ed|_with_notes)?)\b"
+_BAD = r"\b(?:fail(?:ed)?|rejected|unqualified|disqualified|not[ _-](?:qualified|pass(?:ed)?))\b"
 
 
 class Verdict(StrEnum):
@@ -32,10 +31,8 @@ class Verdict(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> "Verdict | None":
-        """The verdict in any of the words in use; None where there is none, or more than one."""
-        bad = bool(_BAD.search(text))
-        good = bool(_GOOD.search(_BAD.sub("", text)))
-        return None if good == bad else cls.QUALIFIED if good else cls.FAILED
+        """The verdict in any of the words in use; None where there is none."""
+        return first_of(text, ((_GOOD, cls.QUALIFIED), (_BAD, cls.FAILED)))
 
 
 @dataclass(frozen=True)
@@ -79,13 +76,13 @@ def parse(text: str, where: str = "") -> Report:
     attempt = (
         number_of(front.get("attempt")) or (int(numbered[1]) if numbered else None) or attempt_of(where, task) or 1
     )
-    last, said, verdict = _part(page, "2"), "", None
+    last, part2, verdict = _part(page, "2"), "", None
     if last and not _EMPTY.fullmatch(last.text):
-        said = last.text
+        part2 = last.text
         for line in page.prose[last.start + 1 : last.end]:
             if match := _STATUS.fullmatch(line):
-                verdict = Verdict.read(match[1])
-    return Report(task, number_of(front.get("iteration")) or 1, attempt, _first_part(page), said, verdict)
+                verdict = Verdict.read(match[1]) or verdict
+    return Report(task, number_of(front.get("iteration")) or 1, attempt, _first_part(page), part2, verdict)
 
 
 def compose(task: str, iteration: int, attempt: int, created_at: str, body: str) -> str:
@@ -96,20 +93,21 @@ def compose(task: str, iteration: int, attempt: int, created_at: str, body: str)
     page = Page(body)
     front = {"task_id": task, "iteration": iteration, "attempt": attempt, "created_at": created_at}
     title = f"# Task Report: {task} [Attempt {attempt}]"
-    said = contained(_first_part(page)) or "The executor left no report."
-    return f"---\n{lines_of(front)}---\n\n{title}\n\n{PART_1}\n\n{said}\n\n---\n{PART_2}\n{STUB}\n"
+    part1 = contained(_first_part(page)) or "The executor left no report."
+    return f"---\n{lines_of(front)}---\n\n{title}\n\n{PART_1}\n\n{part1}\n\n---\n{PART_2}\n{STUB}\n"
 
 
 def with_review(text: str, part2: str) -> str:
     """The report with a review in the place of the stub, or after all that there is."""
     review = Page(part2)
     own = _part(review, "2")
-    said = contained(own.text if own else "\n".join(review.lines[review.body :])).split("\n")
+    words = contained(own.text if own else "\n".join(review.lines[review.body :])).split("\n")
     page = Page(text)
     last = _part(page, "2")
     if last and _EMPTY.fullmatch(last.text):
-        return page.replaced(last.start, last.end, [PART_2, "", *said])
-    return page.appended([*([page.open_fence] if page.open_fence else []), "---", PART_2, "", *said])
+        return page.replaced(last.start, last.end, [PART_2, "", *words])
+    before = [word for word in (page.open_fence, "---" if text.strip() else "") if word]
+    return page.appended([*before, PART_2, "", *words])
 
 
 def minimal(task: str, iteration: int, attempt: int, created_at: str, reason: str) -> str:

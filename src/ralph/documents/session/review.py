@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from ralph.documents.session.issues import Issue, Severity, issues_in
 from ralph.documents.session.markdown import Page, fields
-from ralph.documents.session.yaml_lines import front_values, number_of, text_of
+from ralph.documents.session.values import first_of, number_of, text_of
+from ralph.documents.session.yaml_lines import front_values
 
 
 class Assessment(StrEnum):
@@ -19,15 +20,14 @@ class Assessment(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> "Assessment | None":
-        """The assessment in any of the words in use; None where there is none, or more than one."""
-        found = {one for words, one in _WORDS if words.search(text)}
-        return found.pop() if len(found) == 1 else None
+        """The assessment in any of the words in use; None where there is none."""
+        return first_of(text, _WORDS)
 
 
 _WORDS = (
-    (re.compile(r"(?<!not )(?<!in)\b(?:complete|stable)\b", re.IGNORECASE), Assessment.COMPLETE),
-    (re.compile(r"\b(?:gaps? identified|needs feedback|follow-up suggested)\b", re.IGNORECASE), Assessment.GAPS),
-    (re.compile(r"\b(?:incomplete|not complete|needs rework)\b", re.IGNORECASE), Assessment.INCOMPLETE),
+    (r"(?<!not )\b(?:complete|stable)\b", Assessment.COMPLETE),
+    (r"\b(?:gaps? identified|needs feedback|follow-up suggested)\b", Assessment.GAPS),
+    (r"\b(?:incomplete|not complete|needs rework)\b", Assessment.INCOMPLETE),
 )
 _THRESHOLDS = {
     "any": tuple(Severity),
@@ -60,8 +60,8 @@ def parse(text: str) -> Review:
             assessment = Assessment.read(line)
             break
     if not assessment:
-        said = fields(page.prose)
-        assessment = Assessment.read(said.get("overall assessment") or said.get("assessment") or "")
+        listed = fields(page.prose)
+        assessment = Assessment.read(listed.get("overall assessment") or listed.get("assessment") or "")
     return Review(assessment, number_of(front.get("iteration")) or _iteration(page), issues_in(page))
 
 

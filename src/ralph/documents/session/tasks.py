@@ -6,7 +6,8 @@ from typing import Any
 
 from ralph.core.errors import StateError
 from ralph.documents.session.markdown import Page, bare, bullets, contained, fields, name_of, one_line
-from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, lines_of, number_of, text_of
+from ralph.documents.session.values import number_of, text_of
+from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, lines_of, told
 
 TYPES = ("Sequential", "Parallelizable")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -16,6 +17,8 @@ _NONE = re.compile(r"(?:none|n/?a|nothing|-|\[\s*\]|\[to be .*\]|tbd)?\.?", re.I
 _LIKE_ID = re.compile(r"\b(?:task|plan)-[\w.-]*\w")
 _DEPENDENCY = re.compile(r"\s*(?:[-*+]\s+)?[*_`]*(depends[_ ]on|inherited[_ ]by)[*_`]*\s*:[*_`]*\s*(.*)", re.IGNORECASE)
 _PATH = re.compile(r"`([^`]+)`|(\S+(?: \S+)*?)(?=\s+(?:[-—–(:]|#)|:?\s*$|:\s)")
+
+_SEVERAL = re.compile(r"`?[\w./-]+`?(?:\s*,\s*`?[\w./-]+`?)+")
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def parse(text: str, where: str = "") -> TaskFile:
         iteration=number_of(front.get("iteration")) or 1,
         type=TYPES[1] if kind.startswith("parallel") else TYPES[0],
         title=one_line(bare(page.says("title").split("\n")[0]) or text_of(front.get("title")) or heading_title),
-        files=_unique(_path(bullet.text) for bullet in bullets(files.lines if files else ())),
+        files=_unique(path for bullet in bullets(files.lines if files else ()) for path in _paths(bullet.text)),
         objective=page.says("objective", "description"),
         grounded_in=_unique(_REFERENCE.findall(page.says("grounded in", "grounding"))),
         criteria=tuple(
@@ -106,7 +109,7 @@ def problems(text: str) -> list[str]:
         task = parse(text, "")
         front = front_matter(page, "")
     except StateError as error:
-        return [f"{error.where.lstrip(', ') if 'line' in error.where else 'line 1'}: {error.what}"]
+        return [told(error)]
     found = []
     if not page.body:
         found.append("line 1: the front matter with `id`, `iteration` and `type` is missing")
@@ -184,12 +187,11 @@ def _ids(text: str) -> list[str]:
     return found
 
 
-def _path(text: str) -> str:
-    """The file that a bullet names, without what is said of it."""
-    if _NONE.fullmatch(text):
-        return ""
-    match = _PATH.match(text)
-    return (match[1] or match[2]).strip().removeprefix("./") if match else ""
+def _paths(text: str) -> list[str]:
+    """The files that a bullet names, without what is said of them."""
+    parts = text.split(",") if _SEVERAL.fullmatch(text) else [text]
+    found = (_PATH.match(part.strip()) for part in parts if not _NONE.fullmatch(part.strip()))
+    return [(match[1] or match[2]).strip().removeprefix("./") for match in found if match]
 
 
 def _indented(text: str) -> str:

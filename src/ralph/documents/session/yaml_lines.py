@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -23,7 +24,7 @@ CORRECT = "correct the file by hand, or let `ralph session repair` rebuild it"
 _TOKEN = r"-?[\w.+/][\w./+-]*(?::[\w./+-]+)*"
 _PLAIN = rf"{_TOKEN}(?: (?:{_TOKEN}))*"
 _PAIR = re.compile(
-    rf"( *)([\w][\w.-]*):(?: +({_PLAIN}|\"[^\"\\\x00-\x1f]*\"|'[^'\x00-\x1f]*'|\[(?: *{_TOKEN}(?: *, *{_TOKEN})*)? *\]))?"
+    rf"( *)([\w][\w.-]*):(?: +({_PLAIN}|\"[^\"\\\x00-\x1f]*\"|'[^'\x00-\x1f]*'|\[(?: *{_TOKEN}(?: *, *{_TOKEN})*)? *\]|\|-))?"
     r"(?: *| +#[\x20-\x7e]*)",
     re.ASCII,
 )
@@ -132,6 +133,12 @@ class YamlLines:
             yield after, after, lines_of(fresh, " " * node.column)
 
 
+def told(error: StateError) -> str:
+    """An error as one of a list of problems: a sentence that begins with its line."""
+    _, _, line = error.where.rpartition("line ")
+    return f"line {line if line.isdigit() else 1}: {error.what}"
+
+
 def front_matter(page: Page, where: str) -> YamlLines:
     """The front matter of a page; empty where it has none, a StateError where it is not readable."""
     return YamlLines(page.front, where, page.front_start + 1)
@@ -150,24 +157,6 @@ def with_front_matter(text: str, where: str, values: Mapping[str, Any]) -> str:
     page = Page(text)
     front = front_matter(page, where).edited(values)
     return page.with_front(front) if page.body else page.replaced(0, 0, ["---", *front.split("\n")[:-1], "---", ""])
-
-
-def text_of(value: object) -> str:
-    """A value as text: null is none, and a word that YAML takes for something else is what was written."""
-    return "" if value is None else value.strip() if isinstance(value, str) else flow(value)
-
-
-def number_of(value: object) -> int | None:
-    """A value as a whole number, quoted or not; None for what is none."""
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit() and len(value) < 20:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def words_of(value: object) -> tuple[str, ...]:
-    """A list of words, or the words of a text between commas."""
-    parts = value if isinstance(value, list) else text_of(value).strip("[]").split(",")
-    return tuple(word for part in parts if (word := text_of(part).strip("\"'` ")))
 
 
 def lines_of(data: Mapping[str, Any], indent: str = "") -> str:
@@ -212,15 +201,16 @@ def _merged(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
 
 
 def _quick(text: str) -> _Node | None:
-    """Reads mappings of plain lines, and gives up on everything else."""
+    """Reads mappings of plain lines and literal blocks, and gives up on everything else."""
     root = last = _Node({}, 0, 0, 1)
-    stack, is_open, at = [root], False, 0
-    for number, line in enumerate(text.split("\n"), 1):
-        start, at = at, at + len(line) + 1
-        line = line.removesuffix("\r")
-        if not line.strip(" ") or (line.lstrip(" ").startswith("#") and line.isprintable()):
+    stack, is_open, below = [root], False, 0
+    raw_lines = text.split("\n")
+    starts = [0, *accumulate(len(line) + 1 for line in raw_lines)]
+    lines = [line.removesuffix("\r") for line in raw_lines]
+    for index, line in enumerate(lines):
+        if index < below or not line.strip(" ") or (line.lstrip(" ").startswith("#") and line.isprintable()):
             continue
-        match = _PAIR.fullmatch(line)
+        match = _PAIR.fullmatch(line) if line.isprintable() else None
         if match is None:
             return None
         indent, key, raw = len(match[1]), match[2], match[3]
@@ -231,9 +221,14 @@ def _quick(text: str) -> _Node | None:
             stack.pop()
         if stack[-1].column != indent or len(stack) > DEEPEST:
             return None
-        start, is_open = start + (match.end(2) + 1 if raw is None else match.start(3)), raw is None
+        start, is_open = starts[index] + (match.end(2) + 1 if raw is None else match.start(3)), raw is None
+        last = _Node(None, start, start + len(raw or ""), index + 1)
         try:
-            last = _Node(None if raw is None else _scalar(raw), start, start + len(raw or ""), number)
+            if raw == "|-":
+                last.value, below = _literal(lines, index, indent)
+                last.end = starts[below - 1] + len(lines[below - 1].rstrip())
+            elif raw is not None:
+                last.value = _scalar(raw)
         except ValueError:
             return None
         stack[-1].pairs[key] = last
@@ -241,6 +236,24 @@ def _quick(text: str) -> _Node | None:
             node.end = last.end
     _settle(root)
     return root
+
+
+def _literal(lines: list[str], index: int, indent: int) -> tuple[str, int]:
+    """The text below a line that says `|-`, and where it ends; a ValueError where it is not written plainly."""
+    end = index + 1
+    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
+        end += 1
+    block = lines[index + 1 : end]
+    while block and not block[-1]:
+        block.pop()
+    width = _indent(block[0]) if block else 0
+    if not width or any(not line.isprintable() or line.isspace() or (line and _indent(line) < width) for line in block):
+        raise ValueError("|-")
+    return "\n".join(line[width:] for line in block), index + 1 + len(block)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _settle(node: _Node) -> None:
