@@ -47,7 +47,7 @@ from ralph.pool.lander import Lander, branch_now, fast_forwarded
 from ralph.pool.local import LocalTurns
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.slots import Slots, usual_place
-from ralph.pool.workspaces import Checks, Workspaces, furniture_of, room_for
+from ralph.pool.workspaces import Checks, Workspaces, fenced, furniture_of, room_for
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
@@ -279,7 +279,8 @@ def build_kernel(
     ledger = Ledger.of(record.limits, records)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
-    environment = dict(os.environ)
+    own = worktree.create(root, run.id) if record.workspace != "." else None
+    environment = fenced(os.environ, own) if own else dict(os.environ)
     secrets = secrets_in(environment)
     turns = LocalTurns(
         run.path,
@@ -294,7 +295,6 @@ def build_kernel(
         secrets,
     )
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
-    own = worktree.create(root, run.id) if record.workspace != "." else None
     furniture = furniture_of(own, record.trees) if own else ()
     snapshots = Snapshots.open(root, workspace, run.id, run.path, but=furniture) if record.snapshots else None
     _refuse_lost_base(run, records, snapshots)
@@ -328,10 +328,16 @@ def build_kernel(
 def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     kinds = {label: spec.kind for label, spec in record.crew.everyone.items()}
     limits = record.slots if record.branch else replace(record.slots, run=1)
-    slots = Slots(
-        run.id, run.path / "lock", limits, usual_place(), kinds, lambda: room_for(root, record.trees.most_bytes)
-    )
-    slots.leave()
+
+    def room() -> str:
+        return room_for(root, record.trees.most_bytes)
+
+    slots = Slots(run.id, run.path / "lock", limits, usual_place(), kinds, room)
+    try:
+        slots.leave()
+    except (RalphError, OSError):
+        # Where the user's own directories cannot be written, the limits hold for this run alone.
+        slots = replace(slots, place=run.path / "slots.json")
     return slots
 
 

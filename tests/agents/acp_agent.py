@@ -6,6 +6,7 @@
     turn        what it does when it is prompted: a list of {"update": ...}, {"ask": [method, params]}, {"print": text},
                 {"complain": text}, {"orphan": seconds}, {"hang": 1}, {"exit": code}
     result      its answer to the prompt
+    deaf        whether it listens no more once a conversation has begun
 
 What it is told is noted in the file that ACP_LOG names, one message a line.
 """
@@ -62,6 +63,8 @@ def answer(heard):
         if isinstance(given, list):
             given = given.pop(0)
         reply(key, given)
+        if PLAY.get("deaf"):
+            time.sleep(60)
 
 
 def greet(key):

@@ -170,7 +170,7 @@ class TestTurn:
             ("text", "All done."),
             ("text", "Really."),
             ("usage", None),
-            ("result", "Really."),
+            ("result", "All done.\nReally."),
         ]
 
     def test_the_agent_is_greeted_in_the_workspace_and_prompted(self, nursery: Nursery) -> None:
@@ -577,6 +577,13 @@ class TestEnding:
         os.kill(pid, signal.SIGTERM)
         assert nursery.finish().code == 143
         assert processes(nursery) == []
+
+    def test_nor_is_one_waited_for_that_takes_in_nothing(self, nursery: Nursery) -> None:
+        pid = nursery.start(*words({"deaf": 1}), prompt="word " * 100_000)
+        eventually(lambda: "session/new" in nursery.log())
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGTERM)
+        assert nursery.finish().code == 143
 
     def test_nothing_is_left_of_a_turn_that_went_well(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [{"orphan": 60}, text("Done.")]})

@@ -143,4 +143,6 @@ def test_events_of_nobody() -> None:
 def test_sign_in(tmp_path: Path) -> None:
     assert signed_in(Aider(), {}, "", tmp_path) is False
     assert signed_in(Aider(), {"ANTHROPIC_API_KEY": "sk"}, "", tmp_path) is True
+    (tmp_path / ".aider.conf.yml").touch()
+    assert signed_in(Aider(), {}, "", tmp_path) is None
     assert signed_in(Aider(), {}, ".aider/oauth-keys.env", tmp_path) is True

@@ -95,7 +95,7 @@ def test_a_run_an_agent_and_the_machine_have_their_limits(run: Callable[..., Slo
 def test_room_is_asked_for_last_and_holds_nobody_else_up(run: Callable[..., Slots]) -> None:
     a, b = run("a"), run("b")
     a.room = lambda: "the disk is full"
-    assert not a.take("1", "x")
+    assert not a.take("1", "x", makes_tree=True)
     assert a.full == "the disk is full"
     assert [b.take(str(number), "x") for number in range(5)] == [True] * 4 + [False]
 
@@ -106,7 +106,7 @@ def test_a_free_slot_goes_to_who_has_the_fewest_then_to_who_waits_longest(run: C
     assert not b.take("1", "x")
     assert not c.take("1", "x")
     a.release("0")
-    assert not a.take("4", "x"), "it has three, and others have none"
+    assert not a.take("4", "x", makes_tree=True), "it has three, and others have none"
     assert a.full == "run b waits longer and has fewer"
     assert not c.take("1", "x")
     assert c.full == "run b waits longer and has fewer"

@@ -10,6 +10,7 @@ An agent that reads through us all the same is answered, within the workspace. T
 
 import argparse
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import signal
@@ -56,7 +57,8 @@ async def converse(asked: Asked, prompt: str, output: "Output") -> int:
         stopped, halted = asyncio.create_task(signals.get()), asyncio.create_task(turn.halted.wait())
         await asyncio.wait({work, stopped, halted}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            await turn.cancel()
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(turn.cancel(), CANCELLING)
             await asyncio.wait({work}, timeout=CANCELLING)
             work.cancel()
         await asyncio.wait({work})

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ralph.agents.lines import (
-    TEXT_CHARS,
     Data,
     Meter,
     brief,
@@ -17,11 +16,11 @@ from ralph.agents.lines import (
     money,
     number,
     objects,
-    prose,
     said,
     tool_text,
     word,
 )
+from ralph.agents.speech import Speech
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 
@@ -66,16 +65,15 @@ class Teller:
     """Whether what comes is the past of a conversation that is gone on with."""
     heard: int = 0
     """How many updates came."""
-    last_words: str = ""
+    speech: Speech = field(default_factory=Speech)
     meter: Meter = field(default_factory=Meter)
     whole_cost: bool = False
     """Whether what it tells first of money is that of the whole conversation, and its earlier part is not known here."""
     earlier: float = 0.0
     """US dollars that the conversation cost before this turn, where it told them."""
     tools: dict[str, Tool] = field(default_factory=dict)
-    pieces: list[str] = field(default_factory=list)
     message: str = ""
-    """The message that the pieces are of."""
+    """The message that it is in."""
     complaints: tuple[str, ...] = ()
     """How words of the agent itself begin that tell of an error."""
     complaint: str = ""
@@ -100,10 +98,8 @@ class Teller:
 
     def flush(self) -> None:
         """Tell what it has said so far."""
-        text, self.pieces = prose("".join(self.pieces)), []
-        if text:
-            self.last_words = text
-            self.tell(AgentEvent(Kind.TEXT, text))
+        for event in self.speech.end():
+            self.tell(event)
 
     def tool(self, call: Data) -> Tool:
         """The use of a tool, with what is newly known of it."""
@@ -120,6 +116,7 @@ class Teller:
         if not tool.told:
             tool.told = True
             self.flush()
+            self.speech.last_words = ""
             self.tell(AgentEvent(Kind.TOOL, tool.text))
 
     def may(self, tool: Tool) -> bool:
@@ -140,12 +137,13 @@ class Teller:
     def _chunk(self, update: Data) -> None:
         text, message = said(update.get("content")), word(update, "messageId")
         complains = text.startswith(self.complaints)
-        if message != self.message or complains or sum(map(len, self.pieces)) > TEXT_CHARS:
+        if message != self.message or complains:
             self.flush()
         if text.strip():
             self.complaint = text if complains else ""
         self.message = message
-        self.pieces.append(text)
+        for event in self.speech.hear(text):
+            self.tell(event)
         if used := inner(update, "_meta", "usage"):
             spoken, _, heard = _tokens(used)
             before = self.meter.told

@@ -87,11 +87,13 @@ class AcpTurn:
         about = await self._begin()
         model = await self._settle(about)
         content = [{"type": "text", "text": prompt}]
-        result = await self._ask("session/prompt", sessionId=self.session, prompt=content)
-        self.teller.flush()
+        try:
+            result = await self._ask("session/prompt", sessionId=self.session, prompt=content)
+        finally:
+            self.teller.flush()
         self.teller.total(result, model)
         self._refuse_failure(word(result, "stopReason"))
-        self.tell(well_done(self.teller.last_words))
+        self.tell(well_done(self.teller.speech.last_words))
 
     async def cancel(self) -> None:
         """Ask it to leave off."""

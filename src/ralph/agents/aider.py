@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ralph.agents import litellm
 from ralph.agents.adapter import Adapter, Prices
@@ -80,6 +81,13 @@ class Aider(Adapter):
     def reader(self, call: Call, before: Usage) -> "AiderReader":
         """Who reads a turn. A conversation has the name of the turn that began it, whose directory has its history."""
         return AiderReader(self.prices, call.model, call.session or call.prompt.parent.resolve().name)
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """A key; those that its settings may hold are not looked at."""
+        told, settings = super().sign_in(environment, home), home / ".aider.conf.yml"
+        if told[0] is False and settings.is_file():
+            return None, f"set up in {settings}: the key that it needs is not looked at"
+        return told
 
 
 @dataclass

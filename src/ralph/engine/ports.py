@@ -118,8 +118,8 @@ class Slots(Protocol):
         """Why there was no slot the last time, in words."""
         ...
 
-    def take(self, key: str, agent: str, *, anyway: bool) -> bool:
-        """Take a slot for the turn of some work; `anyway` where it runs already."""
+    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
+        """Take a slot for the turn of some work, and room for its worktree; `anyway` where it runs already."""
         ...
 
     def release(self, key: str) -> None:

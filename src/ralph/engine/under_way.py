@@ -154,7 +154,8 @@ class UnderWay:
         if self.world.slots is None:
             return True
         agent = pending.open.agent if pending.open else self._pick(request, pending)
-        if self.world.slots.take(request.key, agent, anyway=pending.open is not None):
+        works = bool(request.workspace) and not request.brings_in and not request.reads_only
+        if self.world.slots.take(request.key, agent, anyway=pending.open is not None, makes_tree=works):
             self._said_full = False
             return True
         if not self._running and not self._said_full:

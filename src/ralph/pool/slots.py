@@ -77,24 +77,28 @@ class Slots:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The names of agents by their labels: limits are by name."""
     room: Callable[[], str] = lambda: ""
-    """Why there is no room for another turn, whatever the slots; empty where there is."""
+    """Why there is no room for another worktree; empty where there is."""
     full: str = ""
     """Why there was no slot the last time."""
 
-    def take(self, key: str, agent: str, *, anyway: bool = False) -> bool:
-        """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` where it runs already."""
+    def take(self, key: str, agent: str, *, anyway: bool = False, makes_tree: bool = False) -> bool:
+        """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` where it runs already.
+
+        A turn that makes a worktree needs room for it as well.
+        """
         kind = self.kinds.get(agent, agent)
         with self._table() as (table, write):
             mine = [use for use in table.uses if use.run == self.run]
             if any(use.key == key for use in mine):
                 return True
-            self.full = "" if anyway else self._why_not(table, mine, kind)
+            room = self.room() if makes_tree and not anyway else ""
+            self.full = "" if anyway else self._why_not(table, mine, kind) or room
             others = [wait for wait in table.waits if wait.run != self.run]
             if self.full:
                 before = next((wait for wait in table.waits if wait.run == self.run), None)
                 now = time.time()
                 own = Wait(self.run, kind, before.since if before else now, now)
-                write(Table(table.uses, (*others, own) if self._could_use_more(mine) else tuple(others)))
+                write(Table(table.uses, (*others, own) if self._could_use_more(mine, room) else tuple(others)))
                 return False
             write(Table((*table.uses, Use(self.run, key, kind, str(self.run_lock))), tuple(others)))
             return True
@@ -115,9 +119,9 @@ class Slots:
                 )
             )
 
-    def _could_use_more(self, mine: list[Use]) -> bool:
+    def _could_use_more(self, mine: list[Use], room: str) -> bool:
         """Whether we wait for a slot, and not for our own turns or for room: nobody else has to stand back then."""
-        return len(mine) < self.limits.run and not self.room()
+        return len(mine) < self.limits.run and not room
 
     def _why_not(self, table: Table, mine: list[Use], kind: str) -> str:
         limits = self.limits
@@ -132,7 +136,7 @@ class Slots:
             return f"all {machine} slots of this machine are in use, by {', '.join(runs[:5])}"
         if ahead := self._ahead(table, len(mine), kind):
             return f"run {ahead} waits longer and has fewer"
-        return self.room()
+        return ""
 
     def _ahead(self, table: Table, mine: int, kind: str) -> str:
         """A run that gets the free slot before us: it waits, it could use the slot, and has fewer or waits longer."""

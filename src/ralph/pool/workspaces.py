@@ -232,7 +232,7 @@ class Workspaces:
 
     def _runner(self, tree: Worktree) -> CheckRunner:
         """Who runs checks in a worktree."""
-        return replace(self.runner, workspace=tree.workspace, environment=_fenced(self.runner.environment, tree))
+        return replace(self.runner, workspace=tree.workspace, environment=fenced(self.runner.environment, tree))
 
     async def furnish(self, tree: Worktree, runner: CheckRunner) -> None:
         """Make a worktree ready in which nothing was run yet."""
@@ -269,7 +269,7 @@ class Workspaces:
         if snapshots.latest() is None:
             snapshots.begin(noted.base)
         verifier = replace(self.verifier, runner=self._runner(tree), snapshots=snapshots, last=None, flaky=set())
-        desk, environment = Desk(tree.workspace, self.turns.hidden), _fenced(self.turns.environment, tree)
+        desk, environment = Desk(tree.workspace, self.turns.hidden), fenced(self.turns.environment, tree)
         turns = replace(self.turns, workspace=tree.workspace, desk=desk, environment=environment)
         return Site(tree, turns, verifier, noted)
 
@@ -443,7 +443,7 @@ def _copy(source: Path, target: Path, aside: Path) -> None:
     half.rename(target)
 
 
-def _fenced(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
+def fenced(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
     """An environment in which git never looks for a repository above a worktree: the user's is there."""
     fences = [environment.get("GIT_CEILING_DIRECTORIES", ""), str(tree.path.parent)]
     return {**environment, "GIT_CEILING_DIRECTORIES": os.pathsep.join(filter(None, fences))}

@@ -39,7 +39,7 @@ def headings(text: str) -> list[tuple[int, int]]:
 
 
 class TestSections:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     @given(texts.map(lambda text: "begin\n" + text))
     def test_headings_are_where_a_parser_of_all_of_markdown_finds_them(self, text: str) -> None:
         assert [(one.start, one.level) for one in Page(text).sections] == headings(text)
@@ -96,7 +96,7 @@ class TestChanges:
         assert Page("").appended(["a"]) == "a\n"
         assert Page("a\n").inserted(1, ["b"]) == "a\n\nb\n"
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=150, deadline=None)
     @given(texts | st.text(max_size=40))
     def test_what_is_contained_does_not_break_out_of_its_section(self, text: str) -> None:
         page = Page(f"## Before\n{contained(text)}\n\n## After\n")

@@ -130,7 +130,7 @@ class TestSessions:
         assert problems("a: [")[0].startswith("line ")
         assert problems("") == problems("# nothing\n") != []
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=25, deadline=None)
     @given(metadatas, metadatas)
     def test_any_metadata_comes_back_from_a_new_file_and_from_a_changed_one(self, one: Metadata, two: Metadata) -> None:
         text = render(one)
@@ -142,7 +142,7 @@ class TestSessions:
         assert parse(changed) == two
         assert "finalized_by: hook.stop" in changed and "# where" in changed
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(st.lists(st.sampled_from([*SEED.split("\n"), "tasks: 1", "- a", "version: {a: 1}", "x: ["])).map("\n".join))
     def test_no_text_is_too_odd(self, text: str) -> None:
         assert isinstance(readable(text), dict)

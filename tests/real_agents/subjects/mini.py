@@ -37,6 +37,7 @@ SUBJECT = Subject(
     sign_in=("mini-extra config setup",),
     cost=0.00525,
     limit_of_plan=False,
+    limit_lasts=20,  # it takes its time to end, on a machine that has much to do
     idle_minutes=1,
     resumes=False,
     ending="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",

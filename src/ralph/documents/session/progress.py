@@ -162,7 +162,6 @@ class Progress:
 
 
 _TABLE = (row("Iteration", "Status", "Tasks", "Feedbacks"), "|-----------|--------|-------|-----------|")
-LEGEND = ("## Legend", *(f"- `[{marker}]` {meaning}" for marker, meaning in MEANING.items()))
 
 
 def planning_title(iteration: int) -> str:
@@ -180,7 +179,8 @@ def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
     lines = [
         "# Progress",
         "",
-        *LEGEND,
+        "## Legend",
+        *map(_meaning, Marker),
         "",
         f"## {planning_title(iteration)}",
         *(_line(step, Marker.TODO, "") for step in planning),
@@ -203,15 +203,11 @@ def annotation(attempt: int, iteration: int, word: str, at: str = "") -> str:
 def problems(text: str) -> list[str]:
     """What is wrong with the file, a sentence each."""
     page = Page(text)
-    names = {section.name for section in page.sections}
-    found = []
-    if not any(section.level == 1 and section.name.startswith("progress") for section in page.sections):
-        found.append("line 1: the heading `# Progress` is missing")
-    legend = page.section("legend")
-    missing = [f"[{marker}]" for marker in Marker if legend is None or f"[{marker}]" not in legend.text]
-    if missing:
-        found.append(f"line {legend.start + 1 if legend else 1}: the section `## Legend` lacks {', '.join(missing)}")
-    titles = {match[1] for name in names if (match := _TITLE.fullmatch(name))}
+    found = [] if _is_headed(page) else ["line 1: the heading `# Progress` is missing"]
+    if missing := _not_in_legend(page):
+        legend, words = page.section("legend"), ", ".join(f"[{marker}]" for marker in missing)
+        found.append(f"line {legend.start + 1 if legend else 1}: the section `## Legend` lacks {words}")
+    titles = {match[1] for section in page.sections if (match := _TITLE.fullmatch(section.name))}
     for kind in ("planning", "implementation"):
         if kind not in titles:
             found.append(f"line 1: the section `## {kind.title()} Progress (Iteration N)` is missing")
@@ -219,6 +215,44 @@ def problems(text: str) -> list[str]:
         if read(word) is None:
             found.append(f"line {index + 1}: {id} has the marker [{word}], which is none")
     return found
+
+
+def mended(text: str) -> tuple[Progress, list[str]]:
+    """The file with a heading, a whole legend and no marker that is none, and what was done to it."""
+    done = []
+    for index, id, _, word in _lines(Page(text)):
+        if read(word) is None:
+            page = Page(text)
+            text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
+            done.append(f"the marker of {id} was none, and counts as not started")
+    page = Page(text)
+    if missing := _not_in_legend(page):
+        legend = page.section("legend")
+        if legend:
+            end = legend.start + 1 + len("\n".join(legend.lines).rstrip().split("\n"))
+            text = page.replaced(end, end, [_meaning(marker) for marker in missing])
+        else:
+            lines = ["## Legend", *map(_meaning, Marker)]
+            text = page.inserted(next((one.start for one in page.sections if one.level == 2), len(page.lines)), lines)
+        done.append("the legend was completed")
+    page = Page(text)
+    if not _is_headed(page):
+        text = page.inserted(page.body, ["# Progress"])
+        done.append("the heading was put in")
+    return Progress(text), done
+
+
+def _is_headed(page: Page) -> bool:
+    return any(section.level == 1 and section.name.startswith("progress") for section in page.sections)
+
+
+def _not_in_legend(page: Page) -> list[Marker]:
+    text = page.says("legend")
+    return [marker for marker in Marker if f"[{marker}]" not in text]
+
+
+def _meaning(marker: Marker) -> str:
+    return f"- `[{marker}]` {MEANING[marker]}"
 
 
 def _lines(page: Page) -> Iterator[tuple[int, str, Item, str]]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from ralph.core.errors import StateError
 from ralph.documents.session import feedback, metadata, plan, reports, review, tasks, timestamps
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.markdown import Page
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.progress import (
-    LEGEND,
     Progress,
     implementation_title,
+    mended,
     new_progress,
     planning_title,
     problems,
@@ -84,59 +83,27 @@ def counts(progress: Progress) -> dict[str, int]:
 
 def _progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
     """The markers with everything that must be there: legend, sections, and a line for every task that has a file."""
-    text, done = files.get(layout.progress(iteration), ""), []
+    text = files.get(layout.progress(iteration), "")
+    is_new = not text.strip()
     steps = PLANNING if iteration == 1 else REPLANNING
+    progress, done = (new_progress(iteration, steps), ["written anew"]) if is_new else mended(text)
     ids = layout.tasks_in(files, iteration)
-    planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
-    if not text.strip():
-        progress = new_progress(iteration, steps)
-        done.append("progress.md: written anew")
-    else:
-        progress, done = _with_head(Progress(text))
-    title = planning_title(iteration)
-    if not text.strip() or not any(
-        item.iteration == iteration and item.is_planning for item in progress.items.values()
-    ):
-        begun = bool(files.get(layout.plan(iteration), "").strip()) and iteration == 1
-        markers = [Marker.DONE if planned or (begun and step == "plan-init") else Marker.TODO for step in steps]
-        progress = progress.with_section(
-            title, zip(steps, markers, ["recovered" if m is Marker.DONE else "" for m in markers], strict=True)
-        )
-        done.append(f"progress.md: the planning steps of iteration {iteration} were put in")
+    if is_new or not any(item.iteration == iteration and item.is_planning for item in progress.items.values()):
+        planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
+        begun = ("plan-init",) if files.get(layout.plan(iteration), "").strip() else ()
+        lines = [
+            (one, Marker.DONE, "recovered") if planned or one in begun else (one, Marker.TODO, "") for one in steps
+        ]
+        progress = progress.with_section(planning_title(iteration), lines)
+        done.append(f"the planning steps of iteration {iteration} were put in")
     if missing := [id for id in ids if id not in progress.items]:
         lines = [(id, *_recovered(layout, files, iteration, id)) for id in missing]
         progress = progress.with_section(implementation_title(iteration), lines)
-        done.append(f"progress.md: lines for {', '.join(missing)} were put in")
-    if any("Implementation" in problem for problem in problems(progress.text)):
+        done.append(f"lines for {', '.join(missing)} were put in")
+    elif any("Implementation" in problem for problem in problems(progress.text)):
         progress = progress.with_section(implementation_title(iteration), ())
-        done.append("progress.md: the section of the tasks was put in")
-    return progress, done
-
-
-def _with_head(progress: Progress) -> tuple[Progress, list[str]]:
-    """The markers with a heading and a legend, and no marker that is none."""
-    done = []
-    faults = problems(progress.text)
-    page = Page(progress.text)
-    if any("## Legend" in fault for fault in faults):
-        legend = page.section("legend")
-        text = (
-            page.replaced(legend.start, legend.end, [*LEGEND, ""])
-            if legend
-            else page.inserted(next((one.start for one in page.sections if one.level == 2), len(page.lines)), LEGEND)
-        )
-        progress = Progress(text)
-        done.append("progress.md: the legend was put in")
-    if any("# Progress" in fault and "##" not in fault for fault in faults):
-        page = Page(progress.text)
-        progress = Progress(page.inserted(page.body, ["# Progress"]))
-        done.append("progress.md: the heading was put in")
-    for fault in faults:
-        if fault.endswith("which is none"):
-            id = fault.split(": ")[1].split(" ")[0]
-            progress = progress.with_item(id, progress.items[id].marker, progress.items[id].note)
-            done.append(f"progress.md: the marker of {id} was none, and counts as not started")
-    return progress, done
+        done.append("the section of the tasks was put in")
+    return progress, [f"progress.md: {one}" for one in done]
 
 
 def _recovered(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
