@@ -299,8 +299,17 @@ class TestPermission:
         play = {"turn": turn, "result": {"stopReason": "cancelled"}}
         told = played(nursery, play, "--without-tool", "sub-agents")
         assert (told.code, told.end["failure"]) == (1, "agent")
-        assert "Task" in told.end["text"] and "did not ask" in told.end["text"]
+        assert told.end["text"] == "it used a tool that it may not use: Task"
         assert told.asked("session/cancel") == [{"sessionId": "s-1"}]
+
+    def test_so_does_one_whose_name_is_only_told_when_it_was_used(self, nursery: Nursery) -> None:
+        used = call(kind="tool_call_update", status="completed", _meta={"toolName": "run_shell_command"})
+        told = played(nursery, {"turn": [permission(ALLOW), used]}, "--without-tool", "run_shell_command")
+        assert (told.code, told.end["text"]) == (1, "it used a tool that it may not use: execute: make")
+
+    def test_one_that_was_refused_was_not_used_whatever_is_told_of_it(self, nursery: Nursery) -> None:
+        turn = [permission(REJECT), call(kind="tool_call_update", status="completed"), text("Done.")]
+        assert played(nursery, {"turn": turn}, "--without-tool", "execute").code == 0
 
     def test_a_request_that_nobody_knows_is_refused(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [{"ask": ["terminal/create", {"command": "ls"}]}, text("Done.")]})

@@ -13,9 +13,9 @@ DESIGNED = {
     4: {"stuck"},
     5: {"unverifiable"},
     6: {"agent-unavailable"},
-    7: {"awaiting-guidance", "paused"},
+    7: {"awaiting-guidance", "awaiting-feedback", "awaiting-approval", "paused"},
     8: {"aborted"},
-    9: {"failed"},
+    9: {"failed", "blocked"},
     10: {"locked"},
     143: {"interrupted"},
 }

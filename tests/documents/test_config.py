@@ -19,7 +19,8 @@ def known_keys() -> list[tuple[str, ...]]:
     keys: list[tuple[str, ...]] = []
     for name, field in Config.model_fields.items():
         keys.append((name,))
-        keys += [(name, inner) for inner in getattr(field.annotation, "model_fields", {})]
+        inside = getattr(field.annotation, "model_fields", {})
+        keys += [(name, one.alias or inner) for inner, one in inside.items()]
     return keys
 
 

@@ -463,6 +463,7 @@ class Story:
         return tree, merges.split(), refs, found["trees"], notes, git(self.root, "status", "--porcelain")
 
 
+@pytest.mark.slow
 def test_the_end_is_the_same_wherever_an_engine_is_killed(
     repo: Path, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

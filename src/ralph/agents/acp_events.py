@@ -39,8 +39,8 @@ class Tool:
     """What it may be called by whoever forbids it, in lower case."""
     given: Mapping[str, Any] = field(default_factory=dict)
     told: bool = False
-    asked: bool = False
-    """Whether the agent asked before it used it."""
+    denied: bool = False
+    """Whether the agent asked before it used it, and was refused."""
 
     @property
     def text(self) -> str:
@@ -79,7 +79,7 @@ class Teller:
     complaint: str = ""
     """The last thing it said, where it is one of these."""
     trespass: str = ""
-    """The forbidden tool that was used without asking."""
+    """The forbidden tool that was used."""
 
     def update(self, update: Data) -> None:
         """One update of the session."""
@@ -158,7 +158,7 @@ class Teller:
         if status in ("completed", "failed"):
             self.tools.pop(word(update, "toolCallId"), None)
             self.tell(AgentEvent(Kind.TOOL_RESULT, brief(_output(update)), is_error=status == "failed"))
-            if status == "completed" and not tool.asked and not self.may(tool):
+            if status == "completed" and not tool.denied and not self.may(tool):
                 self.trespass = tool.text
         else:
             self.tell(None)

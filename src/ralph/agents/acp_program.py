@@ -18,8 +18,8 @@ from ralph.core.stream import Failure
 LONGEST_LINE = 50_000_000
 """Bytes of one message: whole files come in some."""
 STDERR_KEPT = 8000
-LEAVING, ENDING = 2.0, 1.5
-"""Seconds that it has to go by itself when it is told that nothing more comes, and after it was asked to."""
+LEAVING, ENDING, DYING = 2.0, 1.5, 5.0
+"""Seconds that it has to go by itself when it is told that nothing more comes, after it was asked to, and to be killed."""
 
 
 class Trouble(Exception):
@@ -101,13 +101,13 @@ class AgentProgram:
         await self.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), LEAVING)
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            deadline = time.monotonic() + ENDING
+        for number, patience in ((signal.SIGTERM, ENDING), (signal.SIGKILL, DYING)):
+            deadline = time.monotonic() + patience
             signal_all(number)
             while descendants(os.getpid()) and time.monotonic() < deadline:
                 await asyncio.sleep(0.02)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(self._process.wait(), self._listening), ENDING)
+            await asyncio.wait_for(asyncio.gather(self._process.wait(), self._listening), DYING)
 
     async def _listen(self) -> None:
         """Hand on what it says to people, and keep the end of it."""

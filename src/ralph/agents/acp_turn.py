@@ -209,7 +209,7 @@ class AcpTurn:
     def _refuse_failure(self, reason: str) -> None:
         """Only a turn that the agent has ended by itself, and not with an error in words, has gone well."""
         if self.teller.trespass:
-            raise Trouble(f"it used a tool that it may not use, and did not ask: {self.teller.trespass}", Failure.AGENT)
+            raise Trouble(f"it used a tool that it may not use: {self.teller.trespass}", Failure.AGENT)
         if reason != "end_turn":
             raise Trouble(STOPPED.get(reason) or f"it stopped: {brief(reason) or 'it does not say why'}", Failure.AGENT)
         if self.teller.complaint:
@@ -271,13 +271,13 @@ class AcpTurn:
     def _permission(self, asked: Data) -> Data:
         """Whatever it wants, once, but for what is forbidden."""
         tool = self.teller.tool(inner(asked, "toolCall"))
-        tool.asked = True
         self.teller.use(tool)
         may = self.teller.may(tool)
         wanted = ("allow_once", "allow_always") if may else ("reject_once", "reject_always")
         options = {word(one, "kind"): word(one, "optionId") for one in reversed(objects(asked, "options"))}
         choice = next((options[kind] for kind in wanted if kind in options), "")
         if not may or not choice:
+            tool.denied = True
             self.tell(AgentEvent(Kind.DENIED, tool.text))
         return {"outcome": {"outcome": "selected", "optionId": choice} if choice else {"outcome": "cancelled"}}
 

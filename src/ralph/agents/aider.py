@@ -1,6 +1,7 @@
 """Aider: how it is started and what it prints. Measured with 0.86.2."""
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,9 +58,10 @@ class Aider(Adapter):
     credentials = ("oauth-keys.env",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """One message from a file, everything confirmed, no commits of its own and no files of its own in the tree.
+        """One message from a file, everything confirmed, and no commits. Its history is beside the prompt.
 
-        The answer that Ralph may ask for is named, as it edits no other file that Git ignores.
+        The answer that Ralph may ask for is named, as it edits no other file that Git ignores. Only its map of the
+        repository has a cache in the tree.
         """
         here = call.prompt.parent
         history = here.parent / call.session / _HISTORY if call.session else here / _HISTORY
@@ -102,7 +104,7 @@ class AiderReader:
     """Whether its model was asked, and no event has told of an answer."""
     counted: bool = False
     """Whether the answer is over: after it come its tokens, in words."""
-    lines: list[str] = field(default_factory=list)
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
     """What was printed since: the answer, or why there is none."""
     trouble: str = ""
     """Why the last answer came to nothing."""
@@ -120,12 +122,13 @@ class AiderReader:
             case "launched" if self.session:
                 yield AgentEvent(Kind.SESSION, session=brief(self.session))
             case "message_send_starting":
-                self.asking, self.counted, self.lines, self.trouble = True, False, [], ""
+                self.asking, self.counted, self.trouble = True, False, ""
+                self.lines.clear()
             case "message_send":
                 self.asking = False
                 yield from self._answer(about)
             case "message_send_exception":
-                self.lines = [word(about, "exception")]
+                self.lines.append(word(about, "exception"))
             case "exit":
                 yield from self._end(word(about, "reason"))
 
@@ -133,11 +136,11 @@ class AiderReader:
         """Text counts as an answer once it is counted; what is tried again was an error."""
         if self.asking and _RETRY.fullmatch(text):
             yield AgentEvent(Kind.RETRY, brief(f"{text} {self._said()}"))
-            self.lines = []
+            self.lines.clear()
         elif self.asking and _COUNTED.match(text):
             self.counted = True
         elif self.asking and not self.counted:
-            self.lines = [*self.lines, text][-_MOST_LINES:]
+            self.lines.append(text)
         elif text.startswith(_EDITED):
             yield AgentEvent(Kind.TOOL, tool_text("edit", {"path": text.removeprefix(_EDITED)}))
         elif _TOO_LONG.match(text):

@@ -121,6 +121,17 @@ class TestSessions:
             and "repair" in error.value.todo
         )
 
+    def test_values_of_another_kind_are_faults(self) -> None:
+        text = (
+            render(ONE)
+            .replace("|-\n  Make it\n  work", "[a]")
+            .replace("  cancelled: 0", "  cancelled: 0\n  replaced: 7")
+        )
+        assert problems(text) == [
+            "line 17: `tasks.replaced` must be a mapping, and is 7",
+            "line 21: `request` must be a word, and is [a]",
+        ]
+
     def test_another_schema_is_refused_by_name(self) -> None:
         assert problems("schema: ralph-v3\n" + SEED) == ["line 1: `schema` is ralph-v3; this Ralph reads ralph-v2"]
 

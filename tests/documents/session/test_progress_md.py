@@ -139,6 +139,10 @@ class TestChanging:
         assert "\n* [ ] **plan-init**\r\n" in new.text
         assert "\n  - [P] `task-critique-1-2` (Attempt 2, Iteration 1, review-pending)\r\n" in new.text
 
+    def test_a_line_without_a_note_has_none(self) -> None:
+        new = Progress("## Tasks\n- [x] task-1 (a) (b)\n").with_item("task-1", Marker.TODO)
+        assert (new.text, Progress(new.text).items) == ("## Tasks\n- [ ] task-1\n", new.items)
+
     def test_tasks_take_the_place_of_the_placeholder(self) -> None:
         title = "## Implementation Progress (Iteration 1)"
         one = Progress(NEW).with_section(

@@ -117,6 +117,9 @@ class TestRepair:
         )
         found = repair(LAYOUT, files, AT)
         assert found.progress.text == good.replace("\n", "\r\n")
+        noted = good.replace("- `[F]` Failed\n- `[C]` Cancelled\n", "My own words.\n")
+        mended = repair(LAYOUT, files | {LAYOUT.progress(1): noted}, AT).progress.text
+        assert "My own words.\n- `[F]` Failed\n- `[C]` Cancelled\n\n## Planning" in mended
 
     def test_a_lost_metadata_is_rebuilt(self) -> None:
         files = session()

@@ -372,6 +372,10 @@ max_critique_cycles: null
         assert instructions.problems(text) == faults
         with pytest.raises(StateError, match="must be one of auto"):
             instructions.parse(text, "x.instructions.md")
+        assert instructions.problems("- task_wip_minutes: soon\n- categories: [A B]\n") == [
+            "line 1: `timeouts.task_wip_minutes` must be a number of minutes, and is soon",
+            "line 2: `planning.categories` must be a list of words in small letters, and is [A B]",
+        ]
         assert instructions.problems("---\na: [\n---\n")[0].startswith("line ")
 
 

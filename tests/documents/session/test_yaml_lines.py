@@ -161,6 +161,10 @@ class TestChanging:
     def test_json_stays_json(self) -> None:
         assert YamlLines('{"a": {"b": 1}}\n', "x").edited({"a.b": 2, "a.c": "3"}) == '{"a": {"b": 2, c: "3"}}\n'
 
+    def test_what_cannot_be_changed_in_place_is_written_anew_with_all_that_was_there(self) -> None:
+        text = "# gone\na: {b: 1,}\nbig: 0x1F\n"
+        assert YamlLines(text, "x").edited({"a.c": 2}) == "a:\n  b: 1\n  c: 2\nbig: 31\n"
+
     def test_a_mapping_can_take_the_place_of_another(self) -> None:
         text = "a:\n  b: 1 # one\n  c: 2\nd: 3\n"
         assert YamlLines(text, "x").edited({"a": {"b": 5}}) == text.replace("1", "5", 1)
