@@ -208,7 +208,9 @@ def test_an_answer_is_mended_in_the_same_conversation(bench: Place, agent: str) 
     assert (second["result"]["answer"]["summary"], iterations(bench)) == ("said hello", 1)
     subject = SUBJECTS[agent]
     assert first["result"].get("session") == second["result"].get("session")
-    assert (TASK in bench.model.requests[-1].said) is subject.resumes, "the repair itself does not say what the task was"
+    assert (TASK in bench.model.requests[-1].said) is subject.resumes, (
+        "the repair itself does not say what the task was"
+    )
     total = receipt(bench)["total"]
     used = subject.used(5, turns=2)
     assert (total["input_tokens"], total["output_tokens"]) == used, "what a conversation used is counted once"

@@ -107,7 +107,9 @@ class SlotSettings(_Section):
 
     run: int = Field(default=3, ge=1, description="turns of one run")
     machine: int | None = Field(
-        default=None, ge=1, description="turns of all your runs on this machine; by default 8, or two for each processor"
+        default=None,
+        ge=1,
+        description="turns of all your runs on this machine; by default 8, or two for each processor",
     )
     agents: dict[str, int] = Field(default={}, description="turns of an agent in all runs, by its name")
 
