@@ -1,9 +1,11 @@
 """Bringing the work of a run to the user when it has succeeded, and saying where it is when it has not."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ralph.core.errors import RalphError
 from ralph.core.events import Landed
 from ralph.documents.run_record import RunRecord
 from ralph.git import landing, worktree
@@ -26,6 +28,9 @@ class Lander:
     async def land(self, *, succeeded: bool) -> Landed | None:
         """Land what is on the branch of the run as the user wants it; what did not succeed stays there."""
         await self.queue.finish()
+        if succeeded:
+            with contextlib.suppress(RalphError):
+                await asyncio.to_thread(self.queue.workspaces.tidy)
         return await asyncio.to_thread(self._land, succeeded)
 
     def _land(self, succeeded: bool) -> Landed | None:

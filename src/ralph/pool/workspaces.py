@@ -224,6 +224,15 @@ class Workspaces:
         stems = (file.stem for file in (self.turns.run_dir / "workspaces").glob("*.json"))
         return [stem.replace(".", "/") for stem in stems if stem != _OWN]
 
+    def tidy(self) -> None:
+        """Remove the worktrees in which nobody has worked: that for merges, and those of people who only looked."""
+        for tree in worktree.found(self.root):
+            if tree.run == self.record.id and tree.name.startswith(LOOK):
+                self.close(tree.name)
+            elif tree.run == self.record.id and tree.name == "merge":
+                worktree.remove(tree)
+                self._scratch = None
+
     async def scratch(self, onto: str) -> tuple[Worktree, CheckRunner]:
         """The worktree in which merges are tried, made where it is not yet, and who runs checks in it."""
         if self._scratch is None:
