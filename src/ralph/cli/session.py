@@ -324,11 +324,14 @@ def _open(project: Project, request: str) -> Iterator[RunDir]:
 
 
 def _chosen(project: Project, session: str | None) -> RunDir:
-    """The session that is meant: the named one, or the latest."""
+    """The session that is meant: the named one, or the latest that is open, or the latest."""
     if session:
         return project.run(session)
-    if found := _sessions(project):
-        return found[-1]
+    found = _sessions(project)
+    if found:
+        outcomes = {run.id: run.outcome() for run in found}
+        is_open = [run for run in found if (outcome := outcomes[run.id]) is None or outcome.resumable]
+        return [*found, *is_open][-1]
     raise UsageError("there is no session here", where=str(project.root), todo='begin one: ralph session new "..."')
 
 
