@@ -71,6 +71,8 @@ class Subject:
     """So long it is silent at most while it starts, on a machine that has much to do."""
     tokens: str = "all"
     """Of which answers the receipt tells the tokens: of `all`, of the `last` of every turn, or of `none`."""
+    loses: int = 0
+    """Of so many answers it may forget the tokens where a stream was cut before."""
     resumes: bool = True
     """Whether it goes on with a conversation; else each turn is a new one."""
     in_words: bool = False

@@ -156,8 +156,9 @@ def test_a_stream_that_is_cut_costs_no_iteration(bench: Place, agent: str) -> No
     done = loop(bench, agent)
     assert done.code == 0, done.said
     assert (bench.ends()[-1], iterations(bench)) == ("finished", 1)
-    total = receipt(bench)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) == SUBJECTS[agent].used(3)
+    total, subject = receipt(bench)["total"], SUBJECTS[agent]
+    possible = [subject.used(3 - lost) for lost in range(subject.loses + 1)]
+    assert (total["input_tokens"], total["output_tokens"]) in possible
 
 
 def test_an_agent_that_hangs_is_ended_and_tried_again(bench: Place, agent: str) -> None:
