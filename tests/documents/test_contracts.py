@@ -97,6 +97,9 @@ class TestHostileAnswers:
         for error in errors:
             error.encode()
 
+    def test_a_summary_of_nothing_that_can_be_shown_is_no_summary(self) -> None:
+        assert validate(CONTRACT, r'{"summary": "\u001f\u0000"}')[0] is None
+
     @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
     def test_numbers_beyond_all_bounds_do_not_stop_the_engine(self, number: str) -> None:
         answer, errors = validate(CONTRACT, f'{{"summary": "x", "more": {number}}}')

@@ -48,13 +48,12 @@ def schema(contract: str) -> str:
 def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:
-        data = json.loads(text)
-        answer = CONTRACTS[contract].model_validate(data).model_dump()
+        answer = CONTRACTS[contract].model_validate(_clean(json.loads(text))).model_dump()
     except ValidationError as error:
         return None, tuple(_sentence(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:
         return None, (f"result.json is not valid JSON: {error}",)
-    return {key: _clean(value) for key, value in answer.items()}, ()
+    return answer, ()
 
 
 def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
@@ -65,7 +64,14 @@ def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) 
 
 def _clean(value: Any) -> Any:
     """Text as every file and terminal can hold it: no half characters, no control characters."""
-    return clean_text(value) if isinstance(value, str) else value
+    match value:
+        case str():
+            return clean_text(value)
+        case list():
+            return [_clean(item) for item in value]
+        case dict():
+            return {key: _clean(item) for key, item in value.items()}
+    return value
 
 
 def _sentence(fault: Any) -> str:
