@@ -58,8 +58,8 @@ from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed, OnStuck
-from ralph.workflows.session.prompting import Roles
 from ralph.workflows.session.rules import Session
+from ralph.workflows.session.state import Roles
 
 
 class SystemClock:
@@ -150,7 +150,9 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
     """The rules of a session."""
     home = root / SESSIONS / record.id
     paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
-    texts = {name: prompts.load_role(name, root) for name in ROLES}
+    found = {name: prompts.load_role(name, root) for name in ROLES}
+    texts = {name: text for name, (text, _) in found.items()}
+    foreign = frozenset(name for name, (_, is_foreign) in found.items() if is_foreign)
     return Session(
         record.id,
         record.task,
@@ -158,7 +160,7 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
         Layout.of(record.id, paths),
         record.checks,
         lambda text: commands_in(text, record.check_seconds, root),
-        Roles(texts, prompts.load("resolver", root), record.session.skills),
+        Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
         record.session.by_waves,
     )
 

@@ -25,7 +25,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.workflows.loop.report import cost, duration
-from ralph.workflows.session.scheduling import blocked_by, counts, wave_list
+from ralph.workflows.session.closing import counts
 from ralph.workflows.session.state import SessionState, State, Status, Step
 
 
@@ -89,7 +89,7 @@ def shown(state: SessionState) -> list[str]:
     ]
     for name in (item.id for item in state.progress.items.values() if item.id.startswith("plan-")):
         lines.append(f"  {MARKS[state.marker(name).value]} {name}")
-    for number, names in enumerate(wave_list(state.tasks), 1):
+    for number, names in enumerate(state.board.waves, 1):
         lines.append(f"Wave {number}")
         lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(state, name)}" for name in names]
     return [*lines, "", f"Next:   {next_action(state)}"]
@@ -98,9 +98,9 @@ def shown(state: SessionState) -> list[str]:
 def _about(state: SessionState, name: str) -> str:
     flow, task = state.of(name), state.tasks[name]
     facts = [task.title or task.objective[:60]]
-    facts += [f"attempt {flow.attempt}"] if flow.attempt else []
+    facts += [f"attempt {state.attempt(name)}"] if state.attempt(name) else []
     facts += [flow.step.value] if flow.step is not Step.REST else []
-    if by := blocked_by(state, name):
+    if by := state.board.blocked.get(name):
         facts.append(f"blocked by {by}")
     if flow.branch:
         facts.append(f"its work is on {flow.branch}")
@@ -126,8 +126,8 @@ def contract(state: SessionState) -> dict[str, Any]:
 def next_action(state: SessionState) -> str:
     """What happens next, or what a person should do."""
     run = state.metadata.session_id
-    if state.flow.outcome:
-        return f"blocked: {state.flow.outcome}"
+    if state.flow.stop:
+        return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
     if state.state is not State.COMPLETE:
         return f"`ralph session resume {run}` goes on ({state.state.value})"
     if state.metadata.status == Status.COMPLETED:

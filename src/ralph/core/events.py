@@ -223,3 +223,5 @@ class Changes(Generic[S]):
     """New content by path, relative to the root; written together or not at all."""
     aside: Aside = field(default_factory=Aside)
     """What goes along with them for others to read."""
+    notices: tuple[str, ...] = ()
+    """What a person should know of."""

@@ -64,6 +64,12 @@ class TurnRequest:
     """How often it is tried again after it failed; None for the whole ladder."""
     hands_over: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
+    lends: Mapping[str, str] = field(default_factory=dict)
+    """Directories of the project whose files are laid into the inbox, by name there."""
+    drafts: Mapping[str, str] = field(default_factory=dict)
+    """Documents to lay into the outbox, for it to work on."""
+    takes: tuple[tuple[str, str], ...] = ()
+    """Which drafts it may change or add to, as patterns, and as what they are handed over."""
 
 
 CHECKED = "the checks before any turn"
@@ -117,6 +123,8 @@ class TurnResult:
     denied: tuple[str, ...] = ()
     """What the agent was not allowed to do."""
     change: Change | None = None
+    left: tuple[str, ...] = ()
+    """Drafts that it changed and that were not its own: they are not taken."""
     papers: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
 

@@ -45,6 +45,12 @@ def schema(contract: str) -> str:
     return json.dumps(CONTRACTS[contract].model_json_schema(), indent=2) + "\n"
 
 
+def example(contract: str) -> str:
+    """An answer that fulfils a contract, in one line."""
+    found = CONTRACTS[contract].model_json_schema().get("examples") or [{}]
+    return json.dumps(found[0])
+
+
 def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:

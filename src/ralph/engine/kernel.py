@@ -248,6 +248,8 @@ class Kernel(Generic[S]):
         record = self.world.store.commit(now, entry, changes.documents, changes.aside)
         self.state = changes.state
         self._note(record)
+        for notice in changes.notices:
+            self._journal(Notice(notice))
 
     def _journal(self, entry: Entry) -> None:
         self._note(self.world.store.commit(self.world.clock.now(), entry, {}))

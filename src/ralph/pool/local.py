@@ -21,13 +21,13 @@ from ralph.core.turns import Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill
+from ralph.pool import papers
 from ralph.pool.desk import Desk
 from ralph.pool.push_guard import push_guard
 from ralph.pool.stream import Account, Tail
-from ralph.store.files import read_limited, storage, to_bytes, to_text
+from ralph.store.files import read_limited, storage, to_bytes
 
 _ANSWER_LIMIT = 1024 * 1024
-_PAPER_LIMIT, _MOST_PAPERS = 1024 * 1024, 500
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _ENDS = {
     "idle": TurnEnd.IDLE,
@@ -72,8 +72,8 @@ class LocalTurns:
             ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
         account = tail.finish() if ended.printed("stdout") else tail.account
         self.desk.file(directory)
-        papers = _papers(directory / "outbox", turn.request.hands_over)
-        answer, errors = self._answer(turn, directory, account.text, papers)
+        handed, left = papers.handed_over(directory / "outbox", turn.request)
+        answer, errors = self._answer(turn, directory, account.text, handed)
         end = _end(agent, ended, account, _end_of(directory / "stderr"))
         return TurnResult(
             end,
@@ -90,7 +90,8 @@ class LocalTurns:
             ended.survivors,
             account.session,
             tuple(account.denied),
-            papers=papers,
+            left=left,
+            papers=handed,
         )
 
     async def stop(self, turn: Turn, reason: str) -> None:
@@ -124,9 +125,8 @@ class LocalTurns:
             directory.mkdir(parents=True, exist_ok=True)
             form = {"result.schema.json": contracts.schema(request.contract)} if request.contract else {}
             self.desk.lay({**request.inbox, **form}, directory)
-            for name, text in self._to_mend(turn).items():
-                (self.desk.outbox / name).parent.mkdir(parents=True, exist_ok=True)
-                (self.desk.outbox / name).write_bytes(to_bytes(text))
+            papers.lend(self.root, self.desk.inbox, request.lends)
+            papers.lay(self.desk.outbox, {**request.drafts, **self._to_mend(turn)})
             (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
             about = {
                 "schema": 1,
@@ -148,7 +148,8 @@ class LocalTurns:
         """The documents of the turn whose answer is to be mended: they lie in the outbox again."""
         if not turn.mends:
             return {}
-        return _papers(self._directory(replace(turn, number=turn.mends)) / "outbox", turn.request.hands_over)
+        before = self._directory(replace(turn, number=turn.mends)) / "outbox"
+        return papers.read(before, (*turn.request.hands_over, *turn.request.drafts))
 
     def _prompt(self, turn: Turn) -> str:
         goes_on = turn.session and self.agents[turn.agent].abilities.resume
@@ -209,12 +210,12 @@ class LocalTurns:
         return f"{how}: {detail}" if detail else how
 
     def _answer(
-        self, turn: Turn, directory: Path, text: str, papers: Mapping[str, str]
+        self, turn: Turn, directory: Path, text: str, handed: Mapping[str, str]
     ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
         """The answer and what is wrong with it, or with the documents that go with it."""
         answer, errors = self._result(turn, directory, text)
         if answer is not None and not errors:
-            errors = contracts.faults(turn.request.contract, answer, papers)
+            errors = contracts.faults(turn.request.contract, answer, handed)
         return answer, errors
 
     def _result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
@@ -259,18 +260,6 @@ def _end(agent: Agent, ended: Exit, account: Account, stderr: str) -> TurnEnd:
 def _told(error: str, end: TurnEnd, agent: Agent) -> str:
     """The error, with what a person can do where only a person can."""
     return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
-
-
-def _papers(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
-    """The documents in the outbox that are asked for, as text; links and what is too large are passed over."""
-    found = {}
-    for path in sorted({path for pattern in patterns for path in outbox.glob(pattern)})[:_MOST_PAPERS]:
-        if path.is_file() and path.resolve().is_relative_to(outbox.resolve()):
-            try:
-                found[path.relative_to(outbox).as_posix()] = to_text(read_limited(path, _PAPER_LIMIT))
-            except (StateError, OSError):
-                continue
-    return found
 
 
 def _life_of(directory: Path) -> tuple[float, float]:

@@ -13,8 +13,12 @@ Papers = Mapping[str, str]
 _TEXT = 4000
 
 
+def _form(**example: Any) -> ConfigDict:
+    return ConfigDict(extra="ignore", strict=True, json_schema_extra={"examples": [example]})
+
+
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = _form()
 
     summary: str = Field(default="", max_length=_TEXT, description="what you did or found, in a few sentences")
     blockers: list[str] = Field(default=[], description="what keeps you from it, where you are blocked or failed")
@@ -23,12 +27,18 @@ class _Answer(BaseModel):
 class PlanningAnswer(_Answer):
     """What a planner or a questioner hands back."""
 
+    model_config = _form(status="completed", summary="the plan has four goals")
+
     status: Literal["completed", "blocked", "paused"] = Field(description="whether you did what your MODE says")
     critical_findings: list[str] = Field(default=[], description="what the plan does not know yet and should")
 
 
 class ExecutorAnswer(_Answer):
     """What an executor hands back. It informs; the engine's own checks and the review decide."""
+
+    model_config = _form(
+        status="completed", success_criteria_met=True, files_modified=["src/cli.py"], summary="added --verbose"
+    )
 
     status: Literal["completed", "failed", "blocked", "paused"] = Field(description="what came of the task")
     success_criteria_met: bool = Field(description="whether every success criterion holds")
@@ -40,6 +50,8 @@ class ExecutorAnswer(_Answer):
 class ReviewerAnswer(_Answer):
     """What the reviewer of a task hands back."""
 
+    model_config = _form(verdict="Failed", feedback="`--verbose` is not in --help")
+
     status: Literal["completed", "blocked", "paused"] = Field(
         default="completed", description="whether you could judge it"
     )
@@ -49,6 +61,8 @@ class ReviewerAnswer(_Answer):
 
 class SessionReviewAnswer(_Answer):
     """What the reviewer of the whole hands back."""
+
+    model_config = _form(assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"])
 
     status: Literal["completed", "blocked", "paused"] = Field(
         default="completed", description="whether you could judge it"

@@ -1,17 +1,23 @@
 """What each role of a session is asked, and what lies before it: one role, one mode, one thing to hand over."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from ralph.core.turns import TurnRequest
+from ralph.documents import contracts
 from ralph.documents.session.markers import Marker
-from ralph.workflows.session.state import SessionState
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN, task_path
+from ralph.workflows.session.state import LOOK, SessionState, Terms, workspace
 
-if TYPE_CHECKING:
-    from ralph.workflows.session.rules import Session
-
-INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
+INBOX, OUTBOX, DRAFTS = ".ralph/turn/inbox", ".ralph/turn/outbox", "session"
+_PAPERS = (
+    f"Everything you need of the session is in `{INBOX}`; its own directory is the engine's, and nothing that you write"
+    " there is taken."
+)
+_COPY = (
+    "SESSION_PATH is a copy of the session for this turn. What is yours in it is taken from there when you are done; the"
+    f" engine alone decides about markers and metadata. What else you may need is in `{INBOX}`."
+)
 _MODES = {
     "plan-init": ("planner", "INITIALIZE", ("plan.md", "instructions.md")),
     "plan-brainstorm": ("questioner", "brainstorm", ("questions/*.md",)),
@@ -23,253 +29,217 @@ _MODES = {
     "plan-rebreakdown": ("planner", "REBREAKDOWN", ("tasks/*.md",)),
 }
 """Who does a step of planning, in which mode, and what they hand over."""
-FEEDBACK_DRIVEN = "feedback-driven"
 
 
 @dataclass(frozen=True)
-class Roles:
-    """The texts of the roles, by name, with a section for each mode; and what else prompts name."""
+class _Ask:
+    """One turn that a session asks for."""
 
-    texts: Mapping[str, str]
-    resolver: str
-    skills: tuple[str, ...] = ()
-    """Directories with skills that agents may use."""
-
-    def section(self, role: str, mode: str) -> str:
-        """What a role is told in a mode: what holds in all of them, and what in this one."""
-        head, *sections = self.texts[role].split("\n## ")
-        own = next((text for text in sections if text.partition("\n")[0].strip() == mode), "")
-        return (
-            f"{_without_front_matter(head).strip()}\n\n## {own.strip()}" if own else _without_front_matter(head).strip()
-        )
+    key: str
+    role: str
+    mode: str
+    contract: str
+    papers: tuple[str, ...]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    inbox: Mapping[str, str] = field(default_factory=dict)
+    task: str = ""
+    """The task in whose workspace it acts; else it only looks at what was merged."""
+    place: str = LOOK
 
 
-def planning(session: "Session", state: SessionState, step: str) -> TurnRequest:
-    """The turn of a step of planning."""
+def planning(terms: Terms, state: SessionState, step: str, category: str = "", place: str = LOOK) -> TurnRequest:
+    """The turn of a step of planning; of a category, where that is asked about."""
     role, mode, papers = _MODES[step]
-    number, flow = state.metadata.iteration, state.flow
-    keys = {"MODE": mode, "ITERATION": str(number)}
-    inbox = _common(session, state)
-    tail = ""
-    if role == "questioner":
-        again = step in ("plan-rebrainstorm", "plan-reresearch")
-        category = FEEDBACK_DRIVEN if again else state.guardrails.categories[flow.category]
-        keys |= {"CYCLE": str(flow.cycle), "CATEGORY": "ALL" if step == "plan-research" else category}
-        names = [FEEDBACK_DRIVEN] if again else list(state.guardrails.categories)
-        asked = {one: state.texts.get(session.layout.questions(number, one), "") for one in names}
-        inbox |= {f"questions/{one}.md": text for one, text in asked.items() if text}
-        tail = f".{flow.cycle}.{flow.category}"
-    if step == "plan-init":
-        keys["USER_REQUEST"] = "the file request.md in the inbox"
-    if number > 1:
-        inbox |= _feedback(session, state)
-        keys["FEEDBACK_PATHS"] = f"{INBOX}/feedbacks/"
-    if step == "plan-update":
-        keys["PLAN_SNAPSHOT"] = session.layout.snapshot(number - 1).rpartition("/")[2]
-    if step in ("plan-breakdown", "plan-rebreakdown"):
-        inbox |= {f"tasks/{name}.md": state.texts[path] for name, path in _task_paths(session, state).items()}
-        inbox |= {f"questions/{path.rpartition('/')[2]}": state.texts[path] for path in _questions(session, state)}
+    number, cycle = state.metadata.iteration, str(state.flow.cycle)
+    keys, inbox, tail = {}, {}, ""
+    match step:
+        case "plan-init":
+            keys = {"USER_REQUEST": "the file request.md in the inbox"}
+        case "plan-brainstorm":
+            papers, tail = (f"questions/{category}.md",), f".{cycle}.{category}"
+            keys, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(terms, state, (category,))
+        case "plan-research":
+            tail = f".{cycle}."
+            keys = {"CYCLE": cycle, "CATEGORY": "ALL"}
+            inbox = _questions(terms, state, state.guardrails.categories)
+        case "plan-rebrainstorm" | "plan-reresearch":
+            keys = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
+            inbox = _questions(terms, state, (FEEDBACK_DRIVEN,))
+        case "plan-update":
+            keys = {"PLAN_SNAPSHOT": terms.layout.snapshot(number - 1).rpartition("/")[2]}
+            inbox = _questions(terms, state, (FEEDBACK_DRIVEN,))
+        case _:
+            inbox = _tasks(terms, state) | _questions(terms, state, (*state.guardrails.categories, FEEDBACK_DRIVEN))
     if step == "plan-rebreakdown":
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
-        keys["FAILED_TASKS"] = ", ".join(failed) or "none"
-        inbox |= {f"reports/{name}.md": text for name in failed if (text := session.latest_report(state, name))}
-    return _request(
-        session, state, f"plan:{step}@{number}{tail}", role, mode, keys, inbox, papers, f"session.{role}.{mode}"
-    )
+        keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
+        inbox |= _reports(terms, state, failed)
+    key = f"plan:{step}@{number}{tail}"
+    return _request(terms, state, _Ask(key, role, mode, f"session.{role}.{mode}", papers, keys, inbox, place=place))
 
 
-def execute(session: "Session", state: SessionState, task: str) -> TurnRequest:
+def execute(terms: Terms, state: SessionState, task: str) -> TurnRequest:
     """The turn of an executor."""
-    flow, number = state.of(task), state.metadata.iteration
-    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt), "ITERATION": str(number)}
-    inbox = {**_common(session, state), "task.md": state.texts[_task_paths(session, state)[task]]}
-    inbox |= {
-        f"inherited/{one}-report.md": text
-        for one in state.tasks[task].depends_on
-        if (text := session.latest_report(state, one))
-    }
-    if number > 1:
-        inbox |= _feedback(session, state)
-        keys["FEEDBACK_CONTEXT"] = f"{INBOX}/feedbacks/"
+    flow = state.of(task)
+    inbox = {"task.md": state.texts[task_path(terms, state, task)]}
+    inherited = ((one, terms.report(state, one)) for one in state.tasks[task].depends_on)
+    inbox |= {f"inherited/{one}-report.md": text for one, text in inherited if text}
     if flow.why:
         inbox["why-it-failed.md"] = flow.why + "\n"
-    if flow.attempt > 1 and (text := session.latest_report(state, task)):
+    if flow.attempt > 1 and (text := terms.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
-    criteria = session.criteria(state.tasks[task])
-    if criteria:
+    if criteria := terms.criteria(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
-    return _request(
-        session,
-        state,
-        f"execute:{task}-{flow.attempt}",
-        "executor",
-        "",
-        keys,
-        inbox,
-        ("report.md",),
-        "session.executor",
-        task=task,
-    )
+    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
+    key = f"execute:{task}-{flow.attempt}"
+    ask = _Ask(key, "executor", "", "session.executor", ("report.md",), keys, inbox, task)
+    return _request(terms, state, ask)
 
 
-def review(session: "Session", state: SessionState, task: str) -> TurnRequest:
+def review(terms: Terms, state: SessionState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
-    flow, number = state.of(task), state.metadata.iteration
-    report = session.layout.report(number, task, flow.attempt)
-    keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md", "ITERATION": str(number)}
-    inbox = {
-        **_common(session, state),
-        "task.md": state.texts[_task_paths(session, state)[task]],
-        "report.md": state.texts.get(report, ""),
-    }
-    if flow.checked:
-        inbox["checks.md"] = f"What the engine itself saw:\n\n{flow.checked}\n"
-    if number > 1:
-        inbox |= _feedback(session, state)
+    flow = state.of(task)
+    inbox = {"task.md": state.texts[task_path(terms, state, task)]}
+    inbox |= {"report.md": terms.report(state, task, flow.attempt), **_seen(flow.checked)}
+    keys = {"TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
     key = f"review:{task}-{flow.attempt}"
-    return _request(
-        *(session, state, key, "reviewer", "TASK_REVIEW", keys, inbox, ("review.md",), "session.reviewer"), task=task
-    )
+    ask = _Ask(key, "reviewer", "TASK_REVIEW", "session.reviewer", ("review.md",), keys, inbox, task)
+    return _request(terms, state, ask)
 
 
-def session_review(session: "Session", state: SessionState) -> TurnRequest:
+def session_review(terms: Terms, state: SessionState) -> TurnRequest:
     """The turn of the reviewer of the whole."""
-    number = state.metadata.iteration
-    keys = {"MODE": "SESSION_REVIEW", "ITERATION": str(number)}
-    inbox = {**_common(session, state), "progress.md": state.progress.text}
-    inbox |= {f"reports/{name}.md": text for name in state.tasks if (text := session.latest_report(state, name))}
-    if state.flow.checked:
-        inbox["checks.md"] = f"What the engine itself saw:\n\n{state.flow.checked}\n"
-    key = f"review:session-{number}.{state.metadata.critique_cycle}"
-    return _request(*(session, state, key, "reviewer", "SESSION_REVIEW", keys, inbox, ("review.md",), "session.review"))
+    inbox = {"progress.md": state.progress.text, **_reports(terms, state, state.tasks), **_seen(state.flow.checked)}
+    key = f"review:session-{state.metadata.iteration}.{state.metadata.critique_cycle}"
+    ask = _Ask(key, "reviewer", "SESSION_REVIEW", "session.review", ("review.md",), {}, inbox)
+    return _request(terms, state, ask)
 
 
-def criticise(session: "Session", state: SessionState) -> TurnRequest:
+def criticise(terms: Terms, state: SessionState) -> TurnRequest:
     """The turn of a planner who makes tasks of what a review found missing."""
-    number, cycle = state.metadata.iteration, state.metadata.critique_cycle
-    keys = {"MODE": "CRITIQUE_BREAKDOWN", "ITERATION": str(number), "CRITIQUE_CYCLE": str(cycle)}
-    inbox = {**_common(session, state), "review.md": state.texts.get(session.layout.review(number), "")}
-    inbox |= {f"tasks/{name}.md": state.texts[path] for name, path in _task_paths(session, state).items()}
-    if state.flow.checked:
-        inbox["checks.md"] = f"What the engine itself saw:\n\n{state.flow.checked}\n"
-    return _request(
-        *(session, state, f"critique:{number}.{cycle}", "planner", "CRITIQUE_BREAKDOWN", keys, inbox),
-        *(("tasks/*.md",), "session.planner.CRITIQUE_BREAKDOWN"),
-    )
+    number, cycle, mode = state.metadata.iteration, state.metadata.critique_cycle, "CRITIQUE_BREAKDOWN"
+    inbox = {"review.md": state.texts.get(terms.layout.review(number), ""), **_seen(state.flow.checked)}
+    inbox |= _tasks(terms, state)
+    keys, contract = {"CRITIQUE_CYCLE": str(cycle)}, f"session.planner.{mode}"
+    ask = _Ask(f"critique:{number}.{cycle}", "planner", mode, contract, ("tasks/*.md",), keys, inbox)
+    return _request(terms, state, ask)
 
 
-def extract(session: "Session", state: SessionState) -> TurnRequest:
+def extract(terms: Terms, state: SessionState) -> TurnRequest:
     """The turn of a librarian."""
     number = state.metadata.iteration
-    keys = {"MODE": "EXTRACT", "ITERATION": str(number)}
-    inbox = {**_common(session, state), "review.md": state.texts.get(session.layout.review(number), "")}
-    inbox |= {f"reports/{name}.md": text for name in state.tasks if (text := session.latest_report(state, name))}
-    return _request(
-        *(session, state, f"extract:{number}", "librarian", "EXTRACT", keys, inbox),
-        *(("knowledge/*/*.md",), "session.librarian.EXTRACT"),
-    )
+    inbox = {"review.md": state.texts.get(terms.layout.review(number), ""), **_reports(terms, state, state.tasks)}
+    for category, name in terms.layout.knowledge_in(state.texts, number):
+        inbox[f"knowledge/{category}/{name}"] = state.texts[terms.layout.knowledge(number, category, name)]
+    papers, contract = ("knowledge/*/*.md",), "session.librarian.EXTRACT"
+    return _request(terms, state, _Ask(f"extract:{number}", "librarian", "EXTRACT", contract, papers, {}, inbox))
 
 
-def split(session: "Session", state: SessionState, task: str) -> TurnRequest:
+def split(terms: Terms, state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who splits a task that was too large."""
-    flow = state.of(task)
-    keys = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
-    inbox = {f"tasks/{name}.md": state.texts[path] for name, path in _task_paths(session, state).items()}
-    inbox = {**_common(session, state), **inbox}
-    if text := session.latest_report(state, task):
-        inbox["report.md"] = text
-    key = f"split:{task}-{flow.attempt}"
-    return _request(
-        *(
-            session,
-            state,
-            key,
-            "planner",
-            "REBREAKDOWN_TASK",
-            keys,
-            inbox,
-            ("tasks/*.md",),
-            "session.planner.REBREAKDOWN_TASK",
-        ),
-    )
+    flow, mode = state.of(task), "REBREAKDOWN_TASK"
+    keys = {"TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
+    inbox = {**_tasks(terms, state), "report.md": terms.report(state, task)}
+    key, contract = f"split:{task}-{flow.attempt}", f"session.planner.{mode}"
+    return _request(terms, state, _Ask(key, "planner", mode, contract, ("tasks/*.md",), keys, inbox))
 
 
-def _request(
-    session: "Session",
-    state: SessionState,
-    key: str,
-    role: str,
-    mode: str,
-    keys: Mapping[str, str],
-    inbox: Mapping[str, str],
-    papers: tuple[str, ...],
-    contract: str,
-    task: str = "",
-) -> TurnRequest:
-    from ralph.workflows.session.rules import LOOK, workspace
-
-    head = {"SESSION_PATH": f".ralph-sessions/{session.id}/", **keys}
+def _request(terms: Terms, state: SessionState, ask: _Ask) -> TurnRequest:
+    """The turn, with what everybody gets: the request, the plan, the instructions, and what a person said."""
+    number, layout = state.metadata.iteration, terms.layout
+    inbox = {
+        "request.md": state.metadata.request + "\n",
+        "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
+        "instructions.md": state.texts.get(layout.instructions, ""),
+        **ask.inbox,
+    }
+    foreign = ask.role in terms.roles.foreign
+    path = f"{OUTBOX}/{DRAFTS}/" if foreign else f"{layout.root}/"
+    head = {"SESSION_PATH": path} | ({"MODE": ask.mode} if ask.mode else {}) | {**ask.keys, "ITERATION": str(number)}
+    batches = [one for one in sorted(state.metadata.processed) if layout.feedback(number, one) in state.texts]
+    if batches:
+        inbox |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
+        head |= dict.fromkeys(_FEEDBACK.get(ask.role, ()), f"{INBOX}/feedbacks/")
+    if terms.roles.skills:
+        head["SKILLS_DIR"] = ", ".join(terms.roles.skills)
+        inbox["skills.md"] = "".join(f"- {place}\n" for place in terms.roles.skills)
     block = "\n".join(f"{name}: {value}" for name, value in head.items())
-    skills = "".join(f"- {place}\n" for place in session.roles.skills)
-    handed = "\n".join(f"- `{OUTBOX}/{paper}`" for paper in papers)
+    handed = "" if foreign else "\n".join(f"- `{OUTBOX}/{paper}`" for paper in ask.papers) + "\n"
     prompt = (
-        f"{block}\n\n{session.roles.section(role, mode)}\n\n"
-        f"# What lies before you\nEverything you need of the session is in `{INBOX}`;"
-        " its own directory is the engine's, and nothing that you write there is taken.\n"
-        + (f"Skills that you may use:\n{skills}" if skills else "")
-        + f"\n# What to hand over\n{handed}\n- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says\n"
+        f"{block}\n\n{terms.roles.section(ask.role, ask.mode)}\n\n"
+        f"# What lies before you\n{_COPY if foreign else _PAPERS}\n\n"
+        f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
+        f"  `{contracts.example(ask.contract)}`\n"
     )
     return TurnRequest(
-        key,
-        role,
+        ask.key,
+        ask.role,
         prompt,
-        contract=contract,
+        contract=ask.contract,
         answer_required=True,
-        task=task,
-        workspace=workspace(state, task) if task else LOOK,
-        reads_only=role != "executor",
-        wall=state.guardrails.task_wip_minutes * 60 if task else None,
+        task=ask.task,
+        workspace=workspace(state, ask.task) if ask.task else ask.place,
+        reads_only=ask.role != "executor",
+        wall=state.guardrails.task_wip_minutes * 60 if ask.task else None,
         retries=state.guardrails.max_retries,
-        inbox=inbox,
-        hands_over=papers,
+        inbox={name: text for name, text in inbox.items() if text.strip()},
+        lends={f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches},
+        hands_over=ask.papers,
+        drafts=_drafts(terms, state) if foreign else {},
+        takes=_takes(terms, state, ask) if foreign else (),
     )
 
 
-def _common(session: "Session", state: SessionState) -> dict[str, str]:
-    """What everybody gets: the request, the plan, and the instructions of the session."""
-    number = state.metadata.iteration
-    found = {
-        "request.md": state.metadata.request + "\n",
-        "plan.md": state.texts.get(session.layout.plan(number), ""),
-        "instructions.md": state.texts.get(session.layout.instructions, ""),
-    }
-    return {name: text for name, text in found.items() if text.strip()}
+def _drafts(terms: Terms, state: SessionState) -> dict[str, str]:
+    """A copy of the session, for those who know nothing but its files."""
+    home = f"{terms.layout.root}/"
+    return {f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in state.texts.items() if path.startswith(home)}
 
 
-def _feedback(session: "Session", state: SessionState) -> dict[str, str]:
-    number = state.metadata.iteration
-    batches = session.layout.batches_in(state.texts, number)
-    return {f"feedbacks/{batch}/feedbacks.md": state.texts[session.layout.feedback(number, batch)] for batch in batches}
+def _takes(terms: Terms, state: SessionState, ask: _Ask) -> tuple[tuple[str, str], ...]:
+    """What of the copy is a role's own, and as which paper it is handed over."""
+    number, layout = state.metadata.iteration, terms.layout
+    flow = state.of(ask.task)
+    places = {
+        "planner": {
+            layout.plan(number): "plan.md",
+            f"{layout.tasks(number)}/*.md": "tasks/",
+            layout.delta(number): "delta.md",
+        },
+        "questioner": {
+            layout.questions(number, "x").replace("x.md", "*.md"): "questions/",
+            layout.questions(number, FEEDBACK_DRIVEN): "questions/",
+        },
+        "executor": {layout.report(number, ask.task or "task", flow.attempt): "report.md"},
+        "reviewer": {
+            layout.report(number, ask.task or "task", flow.attempt) if ask.task else layout.review(number): "review.md"
+        },
+        "librarian": {f"{layout.review(number).rpartition('/')[0]}/knowledge/*/*.md": "knowledge/"},
+    }[ask.role]
+    return tuple((f"{DRAFTS}/{path.removeprefix(layout.root + '/')}", name) for path, name in places.items())
 
 
-def _task_paths(session: "Session", state: SessionState) -> dict[str, str]:
-    """The file of each task: the newest, where an iteration has its own."""
-    found: dict[str, str] = {}
-    for name in state.tasks:
-        for number in range(1, state.metadata.iteration + 1):
-            if (path := session.layout.task(number, name)) in state.texts:
-                found[name] = path
-    return found
+_FEEDBACK = {
+    "questioner": ("FEEDBACK_PATHS",),
+    "planner": ("FEEDBACK_SOURCES",),
+    "executor": ("FEEDBACK_CONTEXT",),
+    "reviewer": ("FEEDBACK_CONTEXT",),
+}
+"""What the roles know feedback as."""
 
 
-def _questions(session: "Session", state: SessionState) -> list[str]:
-    names = (*state.guardrails.categories, FEEDBACK_DRIVEN)
-    paths = [session.layout.questions(state.metadata.iteration, name) for name in names]
-    return [path for path in paths if path in state.texts]
+def _seen(checked: str) -> dict[str, str]:
+    return {"checks.md": f"What the engine itself saw:\n\n{checked}\n"} if checked else {}
 
 
-def _without_front_matter(text: str) -> str:
-    if not text.startswith("---\n"):
-        return text
-    _, _, rest = text[4:].partition("\n---\n")
-    return rest
+def _tasks(terms: Terms, state: SessionState) -> dict[str, str]:
+    return {f"tasks/{name}.md": state.texts[task_path(terms, state, name)] for name in state.tasks}
+
+
+def _reports(terms: Terms, state: SessionState, names: Mapping[str, object] | list[str]) -> dict[str, str]:
+    return {f"reports/{name}.md": text for name in names if (text := terms.report(state, name))}
+
+
+def _questions(terms: Terms, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
+    paths = {name: terms.layout.questions(state.metadata.iteration, name) for name in names}
+    return {f"questions/{name}.md": state.texts[path] for name, path in paths.items() if path in state.texts}

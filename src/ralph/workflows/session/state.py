@@ -1,19 +1,22 @@
 """The state of a session: its documents, and what the engine keeps beside them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from ralph.core.checks import Check
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.documents.session.instructions import Guardrails
+from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker, legal
 from ralph.documents.session.metadata import IterationMetadata, Metadata
 from ralph.documents.session.progress import Progress
 from ralph.documents.session.tasks import TaskFile
 from ralph.workflows.merging import Queue
+from ralph.workflows.session.board import Board, Condition
 
 
 class State(StrEnum):
@@ -56,11 +59,13 @@ class Step(StrEnum):
 
 PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
 REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
+LOOK = "look/1"
+"""The workspace of those who only look: it follows the branch of the run."""
 
 
 @dataclass(frozen=True)
 class TaskFlow:
-    """What the engine knows of a task beside its marker."""
+    """What the engine knows of a task beside its marker; nothing is kept of one that is done."""
 
     step: Step = Step.REST
     attempt: int = 0
@@ -72,9 +77,10 @@ class TaskFlow:
     """Why the last attempt came to nothing."""
     checked: str = ""
     """What the engine's own checks of its criteria gave, for the reviewer."""
-    started: float = 0.0
     branch: str = ""
     """Where its work was left, if it could not be merged."""
+    held: bool = False
+    """Whether its work waits until the run is taken up again."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +91,8 @@ class Flow:
     queue: Queue = field(default_factory=Queue)
     cycle: int = 1
     """The cycle of questions and answers."""
-    category: int = 0
-    """Which of the categories is asked about."""
+    asked: tuple[str, ...] = ()
+    """The categories that were asked about in it."""
     baseline: bool = False
     """Whether the checks of the session were run before it began."""
     held: tuple[str, ...] = ()
@@ -97,9 +103,26 @@ class Flow:
     """Whether they passed."""
     approved: bool = False
     """Whether a person said that what was learned is kept."""
-    outcome: str = ""
-    """Why the session cannot go on, where it cannot."""
+    stop: str = ""
+    """Why the session could not go on, where it could not."""
+    paused: bool = False
+    """Whether that is a pause."""
+    rested: bool = False
+    """Whether the run has ended since: a resume tries again."""
     schema: int = 1
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing else may begin."""
+        return bool(self.stop) and not self.rested
+
+
+@dataclass
+class Memo:
+    """A board that was followed up to the state with this stamp; for any other state it is made anew."""
+
+    board: Board | None = None
+    stamp: object = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +137,14 @@ class SessionState:
     """The text of every document of the session, by path."""
     guardrails: Guardrails
     flow: Flow = field(default_factory=Flow)
+    written: Mapping[str, str] = field(default_factory=dict)
+    """The documents that changed since the last commit."""
+    notices: tuple[str, ...] = ()
+    """What a person should know of since then."""
+    touched: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The tasks that changed since the board was last looked at."""
+    stamp: object = field(default=None, compare=False, repr=False)
+    memo: Memo = field(default_factory=Memo, compare=False, repr=False)
 
     @property
     def state(self) -> State:
@@ -127,19 +158,70 @@ class SessionState:
 
     def of(self, task: str) -> TaskFlow:
         """What the engine knows of a task."""
-        return self.flow.tasks.get(task, TaskFlow())
+        return self.flow.tasks.get(task, _AT_REST)
+
+    def attempt(self, task: str) -> int:
+        """The last attempt at a task, by what the engine knows and by its line."""
+        item = self.progress.items.get(task)
+        return max(self.of(task).attempt, (item.attempt or 0) if item else 0)
+
+    def condition(self, task: str) -> Condition:
+        """What a task is to the others."""
+        marker = self.marker(task)
+        if self.metadata.replaced.get(task):
+            return Condition.SPLIT
+        if marker is Marker.DONE:
+            return Condition.DONE
+        if marker in (Marker.WIP, Marker.PENDING) or self.of(task).step is not Step.REST:
+            return Condition.ACTIVE
+        dead = marker is Marker.CANCELLED or (marker is Marker.FAILED and not self.retryable(task))
+        return Condition.DEAD if dead else Condition.WAITS
+
+    def retryable(self, task: str) -> bool:
+        """Whether a task that failed is tried again by itself."""
+        flow = self.of(task)
+        return task in self.tasks and not flow.branch and flow.tries < self.guardrails.rework_attempts
+
+    def followed(self) -> "SessionState":
+        """The same with a board that is up to date."""
+        board = self.memo.board if self.memo.stamp is self.stamp and self.stamp else None
+        if board and board.tasks is self.tasks:
+            if not self.touched:
+                return self
+            if not all(board.put(name, self.marker(name), self.condition(name)) for name in self.touched):
+                board = None
+        if not board or board.tasks is not self.tasks:
+            board = Board(self.tasks, self.metadata.replaced)
+            for name in self.tasks:
+                board.put(name, self.marker(name), self.condition(name))
+        self.memo.board, self.memo.stamp = board, object()
+        return replace(self, stamp=self.memo.stamp, touched=frozenset())
+
+    @property
+    def board(self) -> Board:
+        """Where every task stands; an error where they cannot be put in order."""
+        if self.memo.board and self.memo.stamp is self.stamp and not self.touched:
+            return self.memo.board
+        found = self.followed().memo.board
+        assert found is not None
+        return found
 
     def marked(self, task: str, marker: Marker, note: str = "") -> "SessionState":
         """The state with another marker; an edge that is not legal cannot be written."""
         old = self.marker(task)
         if old is not marker and not legal(old, marker):
             raise StateError(f"{task} cannot go from [{old}] to [{marker}]", where="progress.md")
-        return replace(self, progress=self.progress.with_item(task, marker, note))
+        return replace(self, progress=self.progress.with_item(task, marker, note), touched=self.touched | {task})
 
     def with_task(self, task: str, **changes: Any) -> "SessionState":
         """The state with other facts about a task."""
         tasks = {**self.flow.tasks, task: replace(self.of(task), **changes)}
-        return replace(self, flow=replace(self.flow, tasks=tasks))
+        return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
+
+    def without_flow(self, task: str) -> "SessionState":
+        """The state of which the engine keeps nothing about a task."""
+        tasks = {name: flow for name, flow in self.flow.tasks.items() if name != task}
+        return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
 
     def with_flow(self, **changes: Any) -> "SessionState":
         """The state with other facts of the engine's."""
@@ -149,11 +231,85 @@ class SessionState:
         """The state with other metadata."""
         return replace(self, metadata=replace(self.metadata, **changes))
 
+    def with_texts(self, texts: Mapping[str, str]) -> "SessionState":
+        """The state with other documents, which are to be written."""
+        new = {path: text for path, text in texts.items() if self.texts.get(path) != text}
+        if not new:
+            return self
+        return replace(self, texts={**self.texts, **new}, written={**self.written, **new})
+
+    def noting(self, notice: str) -> "SessionState":
+        """The state with something to tell a person."""
+        return replace(self, notices=(*self.notices, notice))
+
+    def stopped(self, why: str, *, paused: bool = False) -> "SessionState":
+        """The state that goes no further: what is under way ends, nothing else begins."""
+        return self.with_flow(stop=why, paused=paused, rested=False)
+
     def to(self, state: State) -> "SessionState":
         """The same in another state."""
         return (
             self if self.state is state else self.with_metadata(state=state.value, previous_state=self.metadata.state)
         )
+
+
+_AT_REST = TaskFlow()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The texts of the roles, by name, with a section for each mode; and what else prompts name."""
+
+    texts: Mapping[str, str]
+    resolver: str
+    skills: tuple[str, ...] = ()
+    """Directories with skills that agents may use."""
+    foreign: frozenset[str] = frozenset()
+    """Roles whose text somebody else wrote, for agents that edit the files of a session themselves."""
+
+    def section(self, role: str, mode: str) -> str:
+        """What a role is told in a mode: what holds in all of them, and what in this one."""
+        text = _without_front_matter(self.texts[role]).strip()
+        if role in self.foreign:
+            return text
+        head, *sections = text.split("\n## ")
+        own = next((part for part in sections if part.partition("\n")[0].strip() == mode), "")
+        return f"{head.strip()}\n\n## {own.strip()}" if own else head.strip()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a session was begun with."""
+
+    id: str
+    request: str
+    created_at: float
+    layout: Layout
+    checks: tuple[Check, ...]
+    """What must pass before it is complete."""
+    compiled: Callable[[str], tuple[Check, ...]]
+    """The checks that a criterion of a task compiles to; none where it is for a reviewer to judge."""
+    roles: Roles
+    by_waves: bool = False
+
+    @property
+    def flow_path(self) -> str:
+        """Where the engine keeps its own facts."""
+        return f".ralph/runs/{self.id}/flow.json"
+
+    def criteria(self, task: TaskFile) -> tuple[Check, ...]:
+        """The checks that the criteria of a task compile to."""
+        return tuple(dict.fromkeys(check for criterion in task.criteria for check in self.compiled(criterion)))
+
+    def report(self, state: SessionState, task: str, attempt: int = 0) -> str:
+        """The report of an attempt at a task, the last one where none is named; empty where there is none."""
+        number = attempt or state.attempt(task)
+        return state.texts.get(self.layout.report(state.metadata.iteration, task, number), "") if number else ""
+
+
+def workspace(state: SessionState, task: str) -> str:
+    """Where a task is worked on in its attempt; a dot in its id would not do in the name of a branch."""
+    return f"{task.replace('.', '_')}/{max(1, state.of(task).attempt)}"
 
 
 def flow_json(flow: Flow) -> str:
@@ -169,3 +325,10 @@ def read_flow(text: str, where: str) -> Flow:
         raise StateError(
             f"not readable as JSON ({error})", where=where, todo="restore the file, or `ralph session repair`"
         ) from error
+
+
+def _without_front_matter(text: str) -> str:
+    if not text.startswith("---\n"):
+        return text
+    _, _, rest = text[4:].partition("\n---\n")
+    return rest

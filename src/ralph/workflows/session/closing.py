@@ -1,0 +1,175 @@
+"""How an iteration ends: the review of the whole, what was learned, and the feedback that begins the next."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ralph.core.events import Decision, Do, Promote, Stop
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
+from ralph.core.turns import TurnResult
+from ralph.documents.session import feedback, knowledge, progress, review
+from ralph.documents.session.markers import Marker
+from ralph.documents.session.metadata import IterationMetadata
+from ralph.documents.session.timestamps import render as stamp
+from ralph.workflows.session.planning import broken_down, task_path
+from ralph.workflows.session.state import REPLANNING, SessionState, State, Status, Step, Terms
+
+
+def judged(terms: Terms, state: SessionState, result: TurnResult, now: float) -> SessionState:
+    """After the review of the whole: complete only where every task is, and the checks of the session pass."""
+    answer, text = result.answer or {}, result.papers.get("review.md") or str(result.answer)
+    state = state.with_texts({terms.layout.review(state.metadata.iteration): text})
+    threshold = state.guardrails.severity_threshold
+    good = answer.get("assessment") == "Complete"
+    good = good or (threshold != "any" and not review.parse(text).active(threshold))
+    all_in = all(state.marker(name) in (Marker.DONE, Marker.CANCELLED) for name in state.tasks)
+    complete = good and all_in and (state.flow.passed or not terms.checks)
+    cycle = state.metadata.critique_cycle
+    if not complete and all_in and cycle < state.guardrails.max_critique_cycles:
+        # Nothing failed, and yet it is not what was asked for: it is sent back by itself before a person is asked.
+        return state.with_metadata(critique_cycle=cycle + 1).to(State.CRITIQUE)
+    return _ended(terms, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
+
+
+def criticised(terms: Terms, state: SessionState, result: TurnResult | None, now: float) -> SessionState:
+    """After the gaps of a review were made tasks: on with them; where none could be made, a person has to say."""
+    if result is None or not result.papers:
+        return _ended(terms, state, Status.AWAITING_FEEDBACK, now)
+    cycle = state.metadata.critique_cycle
+    step = f"plan-critique-{cycle}"
+    title = f"Critique Planning Progress (Iteration {state.metadata.iteration}, Cycle {cycle})"
+    state = replace(state, progress=state.progress.with_section(title, [(step, Marker.TODO, "")]))
+    return broken_down(terms, state, step, result, now).to(State.BATCHING)
+
+
+def extracted(terms: Terms, state: SessionState, result: TurnResult, now: float) -> SessionState:
+    """After a librarian: what was learned waits for approval; where nothing was, the session is over."""
+    number, texts = state.metadata.iteration, {}
+    for name, text in result.papers.items():
+        _, category, file = name.split("/")
+        if category in knowledge.CATEGORIES:
+            facts = {"category": category, "source_session": terms.id, "source_iteration": number}
+            text = knowledge.with_values(text, name, {**facts, "staged_at": stamp(now)})
+            texts[terms.layout.knowledge(number, category, file)] = text
+    state = state.with_texts(texts)
+    return state.to(State.KNOWLEDGE_APPROVAL if staged(terms, state) else State.COMPLETE)
+
+
+def staged(terms: Terms, state: SessionState) -> dict[str, str]:
+    """What was learned in this iteration, by where it is to be kept."""
+    number, layout = state.metadata.iteration, terms.layout
+    found = layout.knowledge_in(state.texts, number)
+    return {layout.promoted(*one): state.texts[layout.knowledge(number, *one)] for one in found}
+
+
+def approval(terms: Terms, state: SessionState) -> Decision:
+    """Keep what was learned, or ask whether to."""
+    number, found = state.metadata.iteration, staged(terms, state)
+    if state.guardrails.approval == "signal" and not state.flow.approved:
+        how = f"`ralph session approve {terms.id}` keeps them, `skip` does not"
+        return Stop(Outcome.AWAITING_APPROVAL, f"{len(found)} things were learned; {how}")
+    message = f"docs: what session {terms.id} learned in iteration {number}"
+    return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, found),))
+
+
+def heard(state: SessionState, signal: Signal) -> SessionState:
+    """A person said whether what was learned is kept."""
+    if signal.type is SignalType.APPROVE:
+        return state.with_flow(approved=True)
+    return state.to(State.COMPLETE) if signal.type is SignalType.SKIP else state
+
+
+def over(terms: Terms, state: SessionState) -> Stop:
+    """Why the run ends where the iteration is over."""
+    if state.metadata.status == Status.ABORTED:
+        return Stop(Outcome.ABORTED, "the session was aborted")
+    if state.metadata.status == Status.COMPLETED:
+        return Stop(Outcome.SUCCESS, f"the session is complete: {counts(state)['completed']} tasks")
+    failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
+    blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
+    told = [f"failed: {', '.join(failed)}"] if failed else []
+    told += [f"blocked: {', '.join(blocked)}"] if blocked else []
+    told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
+    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(told) or "the review found gaps")
+
+
+def aborted(state: SessionState, now: float) -> SessionState:
+    """The checklist of an abort, all at once; no file is taken back."""
+    for name in state.tasks:
+        if state.marker(name) in (Marker.WIP, Marker.PENDING):
+            state = state.marked(name, Marker.FAILED, f"failed: {stamp(now)}, Aborted by signal")
+            state = state.with_task(name, step=Step.REST)
+    own = replace(state.iteration, completed_at=stamp(now))
+    return replace(state, iteration=own).with_metadata(status=Status.ABORTED.value).to(State.COMPLETE)
+
+
+def with_late_feedback(terms: Terms, state: SessionState) -> SessionState:
+    """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on."""
+    late = new_feedback(terms, state, state.metadata.iteration)
+    return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
+
+
+def new_feedback(terms: Terms, state: SessionState, number: int = 0) -> dict[str, str]:
+    """The batches for an iteration, the next by default, that were not taken in, with the hashes of what they say."""
+    layout, known, number = terms.layout, state.metadata.processed, number or state.metadata.iteration + 1
+    found = layout.batches_in(state.texts, number)
+    hashes = {batch: feedback.content_hash(state.texts[layout.feedback(number, batch)]) for batch in found}
+    return {batch: one for batch, one in hashes.items() if known.get(batch) != one}
+
+
+def replanning(terms: Terms, state: SessionState, batches: Mapping[str, str], now: float) -> SessionState:
+    """A person gave feedback: the next iteration begins with planning."""
+    number = state.metadata.iteration + 1
+    if state.state is State.KNOWLEDGE_APPROVAL:
+        state = _carried(terms, state, number)
+    steps = [(name, Marker.TODO, "") for name in REPLANNING]
+    listed = progress.new_progress(number, REPLANNING) if terms.layout.nested else state.progress
+    listed = listed.with_section(progress.planning_title(number), steps)
+    listed = listed.with_section(progress.implementation_title(number), _left(terms, state))
+    listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
+    if terms.layout.nested:
+        own = {terms.layout.task(number, name): state.texts[task_path(terms, state, name)] for name in state.tasks}
+        state = state.with_texts(own)
+    state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), stamp=None)
+    processed = {**state.metadata.processed, **batches}
+    state = state.with_metadata(
+        iteration=number, status=Status.IN_PROGRESS.value, processed=processed, critique_cycle=0
+    )
+    return state.with_flow(cycle=1, asked=(), checked="", passed=False).to(State.REPLANNING)
+
+
+def counts(state: SessionState) -> dict[str, int]:
+    """How many tasks there are, by what came of them."""
+    markers = state.board.markers
+    done, failed, gone = (markers[one] for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
+    total = len(state.tasks)
+    left = total - done - failed - gone
+    return {"total": total, "completed": done, "failed": failed, "pending": left, "cancelled": gone}
+
+
+def _ended(terms: Terms, state: SessionState, status: Status, now: float) -> SessionState:
+    """The iteration is over: its row says how, and what was learned is written down."""
+    number, done = state.metadata.iteration, counts(state)
+    word = "Complete" if status is Status.COMPLETED else "Awaiting feedback"
+    batches = ", ".join(terms.layout.batches_in(state.texts, number)) or "N/A"
+    listed = state.progress.with_iteration_row(number, word, f"{done['completed']}/{done['total']}", batches)
+    own = replace(state.iteration, completed_at=stamp(now))
+    state = replace(state, iteration=own, progress=listed).with_metadata(status=status.value)
+    return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
+
+
+def _left(terms: Terms, state: SessionState) -> list[tuple[str, Marker, str]]:
+    """What goes over into an iteration that has its own list: every task as it stands."""
+    if not terms.layout.nested:
+        return []
+    items = state.progress.items
+    return [(name, items[name].marker, items[name].note) for name in state.tasks if name in items]
+
+
+def _carried(terms: Terms, state: SessionState, number: int) -> SessionState:
+    """What was learned and nobody decided about goes over into the next iteration."""
+    layout, before, texts = terms.layout, state.metadata.iteration, {}
+    for category, name in layout.knowledge_in(state.texts, before):
+        text = state.texts[layout.knowledge(before, category, name)]
+        texts[layout.knowledge(number, category, name)] = knowledge.with_values(text, name, {"carried_from": before})
+    return state.with_texts(texts)

@@ -1,0 +1,81 @@
+"""What others did to the documents: what a person may change is taken in, what is the engine's is put back."""
+
+from dataclasses import replace
+
+from ralph.core.errors import RalphError
+from ralph.documents.session import progress
+from ralph.documents.session.markers import Marker
+from ralph.workflows.merging import Queue
+from ralph.workflows.session.planning import guardrails_of
+from ralph.workflows.session.state import SessionState, Step, Terms
+
+_WITH = {
+    Marker.WIP: (Step.EXECUTE, Step.SPLIT),
+    Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE),
+}
+"""The steps that go with a marker; with any other a task is at rest."""
+MISSING = "Task definition missing"
+
+
+def edited(terms: Terms, state: SessionState, path: str, content: str) -> SessionState:
+    """A document was changed beside a run that is under way."""
+    if state.texts.get(path) == content:
+        return state
+    if _is_the_engines(terms, state, path):
+        if path not in state.texts:
+            return state.noting(f"{path} is not taken in while the session is under way")
+        back = replace(state, written={**state.written, path: state.texts[path]})
+        return back.noting(f"{path} was changed while the session is under way; it was put back")
+    state = replace(state, texts={**state.texts, path: content})
+    if path != terms.layout.instructions:
+        return state
+    try:
+        return replace(state, guardrails=guardrails_of(terms, state.texts), stamp=None)
+    except RalphError as error:
+        return state.noting(f"the instructions are not taken: {error.what}")
+
+
+def taken_up(terms: Terms, state: SessionState) -> SessionState:
+    """The state with what the engine knows in line with the markers: a person may have changed them meanwhile."""
+    number = state.metadata.iteration
+    listed = state.progress.items
+    if missing := [(name, Marker.TODO, "") for name in state.tasks if name not in listed]:
+        state = replace(state, progress=state.progress.with_section(progress.implementation_title(number), missing))
+    for item in [one for one in listed.values() if not one.is_planning and one.id not in state.tasks]:
+        if item.marker in (Marker.TODO, Marker.WIP, Marker.PENDING):
+            state = state.marked(item.id, Marker.FAILED, MISSING)
+    for name in [*state.flow.tasks, *(name for name in state.tasks if name not in state.flow.tasks)]:
+        state = _in_line(terms, state, name)
+    merging = {name for name, flow in state.flow.tasks.items() if flow.step is Step.MERGE}
+    queue = state.flow.queue
+    if any(one.task not in merging for one in queue.waiting):
+        waiting = tuple(one for one in queue.waiting if one.task in merging)
+        state = state.with_flow(queue=Queue(waiting, queue.most_resolves))
+    waiting_for = {one.task for one in state.flow.queue.waiting}
+    for name in merging - waiting_for:
+        state = state.with_task(name, step=Step.REVIEW)
+    return state
+
+
+def _in_line(terms: Terms, state: SessionState, name: str) -> SessionState:
+    marker, flow = state.marker(name), state.of(name)
+    steps = _WITH.get(marker, (Step.REST,))
+    if marker is Marker.DONE:
+        return state.without_flow(name) if name in state.flow.tasks else state
+    if flow.step in steps:
+        return state
+    attempt = max(1, state.attempt(name)) if marker in _WITH else flow.attempt
+    step, reported = steps[0], bool(terms.report(state, name, attempt)) if attempt else False
+    if marker is Marker.WIP and reported:
+        state = state.marked(name, Marker.PENDING, progress.annotation(attempt, state.metadata.iteration, "recovered"))
+        marker = Marker.PENDING
+    if marker is Marker.PENDING:
+        step = Step.CHECK if terms.criteria(state.tasks[name]) else Step.REVIEW
+    return state.with_task(name, step=step, attempt=attempt, tries=max(1, flow.tries) if attempt else 0)
+
+
+def _is_the_engines(terms: Terms, state: SessionState, path: str) -> bool:
+    """Whether only the engine writes a document while the run is under way: then nobody can cheat with it."""
+    layout, number = terms.layout, state.metadata.iteration
+    own = (layout.metadata, layout.progress(number), layout.iteration_metadata(number))
+    return path in own or path.startswith((f"{layout.tasks(number)}/", f"{layout.reports(number)}/"))
