@@ -301,6 +301,46 @@ def bench_session() -> None:
     mean = statistics.mean(ratios)
     what = f"makespan of 20 pipelined sessions against their lower bounds (worst {max(ratios):.3f})"
     row(what, f"{mean:.3f}", "1", mean, 1.05)
+    few, many = (per_task(count) for count in (1000, 10_000))
+    row(
+        "rules of a session of 10,000 tasks, per task, against one of 1,000",
+        f"{many:.2f} ms",
+        f"{few:.2f} ms",
+        many / few,
+        2.0,
+    )
+
+
+def per_task(count: int) -> float:
+    """Milliseconds of the processor that the rules take for each task of a session, from its plan to its end."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflows"))
+    from test_session_rules import TASK, Driver, session
+
+    class Large(Driver):
+        """Whatever is asked for is done at once, and goes well."""
+
+        def content(self, work):
+            if "TASK_BREAKDOWN" not in work.prompt:
+                return super().content(work)
+            papers = {}
+            for number in range(1, count + 1):
+                needed = f"task-{number - 7}, task-{number // 2}" if number > 14 else ""
+                text = TASK.format(id=f"task-{number}", type="Parallelizable", file=f"{number}.py", needed=needed)
+                papers[f"tasks/task-{number}.md"] = text
+            return {"status": "completed"}, papers
+
+        def take(self, event) -> None:
+            self.state = self.rules.accept(self.state, event, 0.0).state
+
+        def look(self, works) -> None:
+            """Nothing: that would take longer than the rules."""
+
+    driver = Large(session(), Certain())
+    driver.state = replace(driver.state, guardrails=replace(driver.state.guardrails, max_cycles=1))
+    began = time.process_time()
+    driver.run(most=count * 6 + 100)
+    assert len(driver.state.tasks) == count
+    return (time.process_time() - began) / count * 1000
 
 
 def makespan(seed: int) -> float:

@@ -28,8 +28,6 @@ from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord, TreeSettings
-from ralph.documents.session.layout import HOME as SESSIONS
-from ralph.documents.session.layout import Layout
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Observer, Workflow
@@ -48,18 +46,16 @@ from ralph.pool.local import LocalTurns
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.slots import Slots, usual_place
 from ralph.pool.workspaces import Checks, Workspaces, fenced, furniture_of, room_for
+from ralph.sessions import mend, session_workflow, watched
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
-from ralph.verify.criterion import commands_in
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import BASELINE, Rules, Verifier
 from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed, OnStuck
-from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles
 
 
 class SystemClock:
@@ -143,41 +139,11 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
     return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
 
 
-ROLES = ("planner", "questioner", "executor", "reviewer", "librarian")
-
-
-def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
-    """The rules of a session."""
-    home = root / SESSIONS / record.id
-    paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
-    found = {name: prompts.load_role(name, root) for name in ROLES}
-    texts = {name: text for name, (text, _) in found.items()}
-    foreign = frozenset(name for name, (_, is_foreign) in found.items() if is_foreign)
-    return Session(
-        record.id,
-        record.task,
-        record.created_at,
-        Layout.of(record.id, paths),
-        record.checks,
-        lambda text: commands_in(text, record.check_seconds, root),
-        Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
-        record.session.by_waves,
-    )
-
-
 WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {
     "loop": loop_workflow,
     "session": session_workflow,
 }
 """The rules of a run, by the name of its workflow."""
-
-
-def watched(record: RunRecord) -> tuple[str, ...]:
-    """The files that people may put beside the documents of a run, as patterns."""
-    if record.workflow != "session":
-        return ()
-    home = f"{SESSIONS}/{record.id}"
-    return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
 
 
 @dataclass
@@ -278,6 +244,8 @@ def build_kernel(
     root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
     documents.watched = watched(record)
+    if record.workflow == "session":
+        notices = (*notices, *mend(root, record, time.time()))
     ledger = Ledger.of(record.limits, records)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)

@@ -58,6 +58,17 @@ FILES = {"task-1": "a.txt", "task-2": "b.txt", "task-3": "c.txt", "task-4": "d.t
 NEEDS = {"task-3": "task-1, task-2", "task-4": "task-3"}
 
 
+def edits_the_session(session: pathlib.Path, task: str) -> None:
+    """An executor as others define it: it knows nothing but the files of the session, and marks its own work as done."""
+    pathlib.Path(FILES[task]).write_text(f"{task}\n")
+    report = session / "reports" / f"{task}-report.md"
+    report.parent.mkdir(exist_ok=True)
+    report.write_text(f"# Task Report: {task}\n\n## PART 1: IMPLEMENTATION REPORT\n### Summary of Changes\nBy hand.\n")
+    progress = session / "progress.md"
+    progress.write_text(progress.read_text().replace(f"[/] {task} ", f"[x] {task} "))
+    print("```json\n" + json.dumps({"status": "completed", "success_criteria_met": True}) + "\n```")
+
+
 def main() -> None:
     prompt = sys.stdin.read()
     keys = dict(re.findall(r"^([A-Z_]+): (.*)$", prompt.split("\n\n")[0], re.MULTILINE))
@@ -70,6 +81,12 @@ def main() -> None:
         (out / name).write_text(text)
 
     answer = {"status": "completed", "summary": f"{role} {mode}"}
+    if mode in script.get("blocked", []):
+        put("result.json", json.dumps({"status": "blocked", "blockers": ["there is no database"]}))
+        return
+    if keys["SESSION_PATH"].startswith(".ralph/turn/"):
+        edits_the_session(pathlib.Path(keys["SESSION_PATH"]), task)
+        return
     if mode in ("INITIALIZE", "UPDATE"):
         put("plan.md", PLAN.format(goal="Three files"))
         if text := script.get("instructions"):
@@ -77,6 +94,8 @@ def main() -> None:
         if mode == "UPDATE":
             put("delta.md", "# Delta\n\n## Feedback Summary\nOne issue.\n")
     elif role == "questioner":
+        if mode == "feedback-analysis" and (logs := list(pathlib.Path(os.environ["RALPH_INBOX"]).rglob("*.log"))):
+            answer["critical_findings"] = [logs[0].read_text()]
         name = {"ALL": "technical"}.get(keys["CATEGORY"], keys["CATEGORY"])
         put(
             f"questions/{name}.md",

@@ -74,6 +74,8 @@ def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Pr
     assert list((home(project) / "iterations" / "2" / "feedbacks").glob("*/app.log"))
     told = shown(project)
     assert (told["iteration"], told["tasks_summary"]["completed"]) == (2, 5)
+    [analysed] = [e for e in project.journal("turn.ended") if e["key"].startswith("plan:plan-rebrainstorm")]
+    assert analysed["result"]["answer"]["critical_findings"] == ["boom\n"], "what is attached is in the inbox"
     text = (home(project) / "progress.md").read_text()
     assert all(f"plan-{step} (completed" in text for step in ("rebrainstorm", "reresearch", "update", "rebreakdown"))
 
@@ -93,6 +95,40 @@ def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  #
     assert done.code == 0, done.said
     keys = [entry["key"] for entry in project.journal("turn.started")]
     assert len(keys) == len(set(keys)), "no turn was started twice"
+    assert shown(project)["tasks_summary"]["completed"] == 4
+
+
+def test_what_a_role_could_not_do_is_tried_again_by_a_resume(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", blocked=["TASK_BREAKDOWN"], instructions=QUICK.format(""))
+    assert (done.code, "there is no database" in done.out) == (9, True), done.said
+    assert shown(project)["status"] == "blocked"
+    assert "there is no database" in shown(project)["next_action"]
+    (project.home / "script.json").write_text("{}")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+
+
+def test_an_executor_of_others_edits_a_copy_of_the_session(project: Project) -> None:  # noqa: F811
+    place = project.root / ".ralph" / "roles" / "Ralph-v2-Executor.agent.md"
+    place.parent.mkdir(parents=True)
+    place.write_text("---\nname: Ralph-v2-Executor\n---\n# Executor\nEdit the files in SESSION_PATH.\n")
+    done = begin(project, "--land", "branch", instructions=QUICK.format(""), rejected=["task-1"])
+    assert done.code == 0, done.said
+    report = (home(project) / "reports" / "task-1-report.md").read_text()
+    assert "By hand." in report and "**Status**: Failed" in report, "a reviewer decides, not the marker in the copy"
+    assert "not its own, and not taken: session/progress.md" in done.out
+
+
+def test_a_session_that_was_spoilt_while_it_was_stopped_is_mended_and_goes_on(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", blocked=["SESSION_REVIEW"], instructions=QUICK.format(""))
+    assert done.code == 9, done.said
+    (project.home / "script.json").write_text("{}")
+    (home(project) / "metadata.yaml").write_text("version: [broken\n")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert "note: metadata.yaml: rebuilt from the files" in done.out
+    [kept] = home(project).glob("metadata.yaml.*.bak")
+    assert kept.read_text() == "version: [broken\n"
     assert shown(project)["tasks_summary"]["completed"] == 4
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,18 +20,16 @@ from ralph.core.limits import Limits
 from ralph.core.signals import SignalType
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
-from ralph.documents.session import repair as repairing
 from ralph.documents.session.layout import HOME as SESSIONS
 from ralph.documents.session.timestamps import render
-from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
+from ralph.sessions import mend, session_texts, session_workflow
+from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
-from ralph.wiring import Ground, create_run, session_workflow, watched
+from ralph.wiring import Ground, create_run
+from ralph.workflows.loop.report import duration
 from ralph.workflows.session.state import SessionState, State
-
-SKILLS = ("~/.copilot/skills", ".claude/skills")
-"""Where agents keep their skills, unless the settings say otherwise."""
 
 
 @click.group("session")
@@ -113,7 +112,7 @@ def new(
         land=land or config.land or "ff",
         slots=slot_limits(config.slots, positive("--parallel", parallel, None)),
         trees=tree_settings(config.workspace),
-        session=SessionSettings(waves, tuple(_skills(project.root))),
+        session=SessionSettings(waves or config.session.waves, tuple(_skills(project.root, config.session.skills))),
     )
     ask_consent(project, config, crew, yes=yes)
     run, notices = create_run(project, record, Ground.BRANCH, plain_id=True)
@@ -145,11 +144,12 @@ def listing(as_json: bool) -> int:
 def show(session: str | None, as_json: bool) -> int:
     """A session at a glance: its state, its waves with their markers, and what happens next."""
     project = here()
-    state = _state(project, _chosen(project, session))
+    run = _chosen(project, session)
+    state, spent = _state(project, run), run.last_words()["spent"]
     if as_json:
-        say_json(command="session show", **contract(state))
+        say_json(command="session show", **contract(state), spent=spent)
     else:
-        click.echo("\n".join(shown(state)))
+        click.echo("\n".join(shown(session_workflow(run.record(), project.root), state, _money(spent))))
     return 0
 
 
@@ -246,25 +246,18 @@ def repair(session: str, as_json: bool) -> int:
     run = _chosen(project, session)
     if run.alive:
         raise UsageError(f"session {run.id} is under way", todo="pause it first")
-    layout = session_workflow(run.record(), project.root).layout
-    now = time.time()
-    repaired = repairing.repair(layout, _texts(project, run), render(now))
-    texts = {
-        layout.progress(repaired.metadata.iteration): repaired.progress.text,
-        layout.metadata: repaired.metadata_text,
-    }
-    for path, text in texts.items():
-        place = project.root / path
-        if place.exists() and to_text(read_limited(place)) != text:
-            shutil.copy2(place, place.with_name(f"{place.name}.{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}.bak"))
-        if repaired.done:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(place, to_bytes(text))
+    done = mend(project.root, run.record(), time.time())
     if as_json:
-        say_json(command="session repair", session_id=run.id, done=repaired.done)
+        say_json(command="session repair", session_id=run.id, done=done)
     else:
-        click.echo("\n".join(repaired.done) or "Nothing was wrong.")
+        click.echo("\n".join(done) or "Nothing was wrong.")
     return 0
+
+
+def _money(spent: dict[str, Any]) -> str:
+    cost = spent.get("cost")
+    facts = [f"{spent.get('turns', 0)} turns", duration(float(spent.get("active_seconds") or 0))]
+    return ", ".join([*facts, f"${cost:.4f}"] if cost else facts) if spent.get("turns") else ""
 
 
 def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
@@ -304,8 +297,9 @@ def _batch(
     return 0
 
 
-def _skills(root: Path) -> Iterator[str]:
-    for name in SKILLS:
+def _skills(root: Path, names: tuple[str, ...]) -> Iterator[str]:
+    """The directories with skills that there are."""
+    for name in names:
         place = Path(os.path.expanduser(name)) if name.startswith("~") else root / name
         if place.is_dir():
             yield str(place)
@@ -337,12 +331,4 @@ def _chosen(project: Project, session: str | None) -> RunDir:
 
 def _state(project: Project, run: RunDir) -> SessionState:
     """A session as its documents tell of it now."""
-    return session_workflow(run.record(), project.root).load(_texts(project, run))
-
-
-def _texts(project: Project, run: RunDir) -> dict[str, str]:
-    """The documents of a session, by path."""
-    record = run.record()
-    own = (f".ralph/runs/{run.id}/flow.json", f".ralph/runs/{run.id}/queue.json")
-    paths = sorted({path for pattern in (*watched(record), *own) for path in project.root.glob(pattern)})
-    return {path.relative_to(project.root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
+    return session_workflow(run.record(), project.root).load(session_texts(project.root, run.record()))

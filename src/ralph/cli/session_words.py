@@ -24,9 +24,10 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.documents.session import reports
 from ralph.workflows.loop.report import cost, duration
 from ralph.workflows.session.closing import counts
-from ralph.workflows.session.state import SessionState, State, Status, Step
+from ralph.workflows.session.state import SessionState, State, Status, Step, Terms
 
 
 @dataclass
@@ -78,8 +79,8 @@ class SessionTeller:
 MARKS = {" ": "[ ]", "/": "[/]", "P": "[P]", "x": "[x]", "F": "[F]", "C": "[C]"}
 
 
-def shown(state: SessionState) -> list[str]:
-    """A session at a glance: where it is, its waves with their markers, and what happens next."""
+def shown(terms: Terms, state: SessionState, spent: str = "") -> list[str]:
+    """A session at a glance: where it is, its waves with their markers, what it cost, and what happens next."""
     data = state.metadata
     lines = [
         f"Session {data.session_id}  {data.state}  {data.status}  iteration {data.iteration}",
@@ -91,15 +92,19 @@ def shown(state: SessionState) -> list[str]:
         lines.append(f"  {MARKS[state.marker(name).value]} {name}")
     for number, names in enumerate(state.board.waves, 1):
         lines.append(f"Wave {number}")
-        lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(state, name)}" for name in names]
-    return [*lines, "", f"Next:   {next_action(state)}"]
+        lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(terms, state, name)}" for name in names]
+    if gone := [item for item in state.progress.items.values() if not item.is_planning and item.id not in state.tasks]:
+        lines += ["Without a file", *(f"  {MARKS[item.marker.value]} {item.id}  {item.note}" for item in gone)]
+    return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(state)}"]
 
 
-def _about(state: SessionState, name: str) -> str:
+def _about(terms: Terms, state: SessionState, name: str) -> str:
     flow, task = state.of(name), state.tasks[name]
     facts = [task.title or task.objective[:60]]
     facts += [f"attempt {state.attempt(name)}"] if state.attempt(name) else []
     facts += [flow.step.value] if flow.step is not Step.REST else []
+    if verdict := reports.parse(terms.report(state, name)).verdict:
+        facts.append(verdict.value)
     if by := state.board.blocked.get(name):
         facts.append(f"blocked by {by}")
     if flow.branch:

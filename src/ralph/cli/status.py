@@ -75,7 +75,8 @@ def _line(row: dict[str, Any]) -> str:
     if "problem" in row:
         return f"{row['run']}  unreadable: {row['problem']}"
     spent = row["spent"]
-    iterations = f"{spent.get('iterations', 0)}/{row['max_iterations'] or '∞'}"
+    counted = f"{spent.get('iterations', 0)}/{row['max_iterations'] or '∞'}"
+    iterations = counted if row["workflow"] == "loop" else row["workflow"]
     money = spent.get("cost")
     cost = f"${money:.4f}" if isinstance(money, float) and money else "-"
     tail = row["doing"] or row["reason"]

@@ -78,6 +78,15 @@ class LoopSettings(_Section):
     recall: bool = Field(default=True, description="whether prompts tell what loops before this one learned")
 
 
+class SessionSettings(_Section):
+    """How sessions go, unless their instructions say otherwise."""
+
+    waves: bool = Field(default=False, description="whether a wave of tasks is finished before the next begins")
+    skills: tuple[str, ...] = Field(
+        default=("~/.copilot/skills", ".claude/skills"), description="directories with skills that agents are told of"
+    )
+
+
 class WorkspaceSettings(_Section):
     """How worktrees are furnished."""
 
@@ -147,6 +156,7 @@ class Config(_Section):
     limits: LimitSettings = LimitSettings()
     turn: TurnSettings = TurnSettings()
     loop: LoopSettings = LoopSettings()
+    session: SessionSettings = SessionSettings()
     check_timeout: float = Field(default=600, gt=0, description="seconds after which a check is ended")
     snapshots: bool = Field(default=True, description="whether the tree is recorded after every turn")
     push: bool = Field(default=False, description="whether agents may push to remote repositories")

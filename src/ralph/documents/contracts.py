@@ -45,6 +45,7 @@ def schema(contract: str) -> str:
     return json.dumps(CONTRACTS[contract].model_json_schema(), indent=2) + "\n"
 
 
+@cache
 def example(contract: str) -> str:
     """An answer that fulfils a contract, in one line."""
     found = CONTRACTS[contract].model_json_schema().get("examples") or [{}]

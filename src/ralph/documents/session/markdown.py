@@ -72,6 +72,11 @@ class Page:
         self.front, self.front_start, self.body = self._front_matter()
         self._open = ""
 
+    @property
+    def raw(self) -> list[str]:
+        """The lines as they are, with what ends them, and with what the text begins with."""
+        return [self._bom + self._raw[0], *self._raw[1:]] if self._bom and self._raw else self._raw
+
     def section(self, *names: str) -> Section | None:
         """The last section of one of these names that says something, else the last of them."""
         found = [section for section in self.sections if section.name in names]

@@ -83,14 +83,19 @@ class Progress:
                 f"there is no line for {id}", where="progress.md", todo="add it to the section of its iteration"
             )
         index, item = self._lines[id], self._items[id]
-        match = _LINE.fullmatch(self._page.lines[index])
+        old = self._raw[index]
+        bare = old.rstrip("\r\n")
+        match = _LINE.fullmatch(bare)
         assert match is not None
         clean, words = _note(note), _split(match[5])[0]
         while not clean and (fewer := _split(words)[0]) != words:
             words = fewer
         line = f"{match[1]}[{marker}]{match[3]}{id}{words}" + (f" ({clean})" if clean else "")
-        changed = Progress(self._page.replaced(index, index + 1, [line]))
+        raw = [*self._raw]
+        raw[index] = line + old[len(bare) :]
+        changed = Progress("".join(raw))
         # The lines stay where they are: what was found in them need not be looked for again.
+        changed.__dict__["_raw"] = raw
         changed.__dict__["_lines"] = self._lines
         changed.__dict__["_items"] = {**self._items, id: Item(id, marker, clean, item.section)}
         return changed
@@ -131,6 +136,11 @@ class Progress:
     @cached_property
     def _page(self) -> Page:
         return Page(self.text)
+
+    @cached_property
+    def _raw(self) -> list[str]:
+        """The lines as they are, with what ends them."""
+        return self._page.raw
 
     @cached_property
     def _lines(self) -> dict[str, int]:

@@ -1,0 +1,320 @@
+"""Single cases of the rules of sessions: what blocks, what is put back, what is kept."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_session_rules import ID, NOW, PLAN, TASK, Driver, session
+
+from ralph.core.checks import Check
+from ralph.core.events import Do, DocumentEdited, RunEnded, Stop, TurnEnded
+from ralph.core.limits import Limits, Spent
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.documents.session import reports
+from ralph.documents.session.markers import Marker
+from ralph.workflows.session.rules import Session
+from ralph.workflows.session.state import SessionState, State, Step
+
+TASKS = {
+    f"tasks/task-{n}.md": TASK.format(id=f"task-{n}", type="Parallelizable", file=f"{n}.py", needed=needed)
+    for n, needed in ((1, ""), (2, ""), (3, "task-1"))
+}
+
+
+class Steady(Driver):
+    """Does what is asked for, one after the other, and well, unless a case says otherwise."""
+
+    def __init__(self, rules: Session, **says: dict[str, Any]) -> None:
+        super().__init__(rules, random.Random(0))
+        self.says = says
+        self.asked: list[TurnRequest] = []
+
+    def until(self, state: State) -> "Steady":
+        for _ in range(200):
+            if self.state.state is state:
+                return self
+            self.next()
+        raise AssertionError(f"it does not come to {state}")
+
+    def next(self, role: str = "") -> None:
+        decision = self.rules.decide(self.state, self.now)
+        assert isinstance(decision, Do), decision
+        work = next(one for one in decision.work if not role or getattr(one, "role", "") == role)
+        self.take(self.answer(work))
+
+    def verdict(self, checks: tuple[Check, ...]) -> Any:
+        self.chance = _Low()
+        return super().verdict(checks)
+
+    def turn(self, work: TurnRequest) -> TurnResult:
+        self.asked.append(work)
+        self.chance = _Low()
+        result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1)
+        if said := self.says.get(work.key.replace(":", "_").replace("-", "_").replace("@", "_").replace(".", "_")):
+            return replace(result, **said)
+        if "TASK_BREAKDOWN" in work.prompt.split("\n\n")[0]:
+            return replace(result, answer={"status": "completed"}, papers=TASKS)
+        if work.role == "executor":
+            done = {"status": "completed", "success_criteria_met": True}
+            return replace(result, answer=done, papers={"report.md": "### R\n"})
+        if work.contract == "session.reviewer":
+            return replace(result, answer={"status": "completed", "verdict": "Qualified"})
+        if work.contract == "session.review":
+            return replace(result, answer={"status": "completed", "assessment": "Complete"}, papers={"review.md": "x"})
+        answer, papers = self.content(work)
+        return replace(result, answer=answer, papers=papers)
+
+    def ended(self, outcome: Outcome) -> None:
+        self.take(RunEnded(outcome, "", Spent(), Limits()))
+
+
+class _Low(random.Random):
+    def random(self) -> float:
+        return 0.5
+
+    def choice(self, options: Any) -> Any:
+        return options[0]
+
+
+def stop_of(driver: Driver) -> Stop:
+    decision = driver.rules.decide(driver.state, driver.now)
+    assert isinstance(decision, Stop), decision
+    return decision
+
+
+def test_a_session_runs_to_its_end() -> None:
+    driver = Steady(session()).until(State.COMPLETE)
+    assert stop_of(driver).outcome is Outcome.SUCCESS
+    assert driver.state.iteration.planning_tasks == dict.fromkeys(
+        ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown"), "completed"
+    )
+    assert not driver.state.flow.tasks, "nothing is kept of what is done"
+
+
+@pytest.mark.parametrize(("status", "outcome"), [("blocked", Outcome.BLOCKED), ("paused", Outcome.PAUSED)])
+def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcome: Outcome) -> None:
+    answer = {"status": status, "blockers": ["no database"]}
+    driver = Steady(session(), plan_plan_init_1={"answer": answer})
+    driver.next()
+    stop = stop_of(driver)
+    assert (stop.outcome, "no database" in stop.reason) == (outcome, True)
+    driver.ended(outcome)
+    assert driver.state.metadata.status == ("blocked" if status == "blocked" else "in_progress")
+    driver.state = driver.rules.load(driver.documents)
+    driver.says = {}
+    driver.until(State.COMPLETE)
+    assert driver.state.metadata.status == "completed"
+
+
+def test_others_finish_where_one_pauses() -> None:
+    driver = Steady(session(), execute_task_1_1={"answer": {"status": "paused", "blockers": ["told to stop"]}})
+    driver.until(State.EXECUTING_BATCH)
+    driver.next("executor")
+    assert driver.state.of("task-1").held
+    while isinstance(driver.rules.decide(driver.state, driver.now), Do):
+        driver.next()
+    assert driver.state.marker("task-2") is Marker.DONE
+    assert driver.state.marker("task-1") is Marker.WIP
+    assert stop_of(driver).outcome is Outcome.PAUSED
+    driver.ended(Outcome.PAUSED)
+    driver.says = {}
+    driver.until(State.COMPLETE)
+    assert driver.state.attempt("task-1") == 1, "a pause is no attempt"
+
+
+def test_questions_of_several_categories_are_asked_at_once_each_in_a_tree_of_its_own() -> None:
+    driver = Steady(session()).until(State.PLANNING)
+    decision = driver.rules.decide(driver.state, NOW)
+    assert isinstance(decision, Do)
+    places = [work.workspace for work in decision.work if isinstance(work, TurnRequest)]
+    assert places == ["look/1", "look/2", "look/3"]
+    assert [work.key.rpartition(".")[2] for work in decision.work] == ["technical", "requirements", "constraints"]
+    driver.take(driver.answer(decision.work[1]))
+    decision = driver.rules.decide(driver.state, NOW)
+    assert isinstance(decision, Do)
+    assert [work.key.rpartition(".")[2] for work in decision.work] == ["technical", "constraints", "risks"]
+
+
+def test_without_cycles_there_are_no_questions() -> None:
+    papers = {"plan.md": PLAN, "instructions.md": "---\nplanning: {max_cycles: 0}\n---\n"}
+    driver = Steady(session(), plan_plan_init_1={"answer": {"status": "completed"}, "papers": papers})
+    driver.until(State.COMPLETE)
+    assert not [one for one in driver.asked if one.role == "questioner"]
+    assert driver.state.marker("plan-brainstorm") is Marker.CANCELLED
+
+
+def test_earlier_questions_are_never_lost() -> None:
+    first = "## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: Unanswered\n"
+    second = first.replace("001", "002").replace("Unanswered", "Answered")
+    key = "plan_plan_brainstorm_1_1_technical"
+    said = {"answer": {"status": "completed"}, "papers": {"questions/technical.md": first}}
+    again = {"answer": {"status": "completed"}, "papers": {"questions/technical.md": second}}
+    driver = Steady(session(), **{key: said, "plan_plan_research_1_1_": again})
+    driver.until(State.EXECUTING_BATCH)
+    text = driver.documents[driver.rules.layout.questions(1, "technical")]
+    assert "Q-TECH-001" in text and "Q-TECH-002" in text
+
+
+def feedback(driver: Driver, number: int, stamp: str = "20261116-100000") -> None:
+    path = driver.rules.layout.feedback(number, stamp)
+    driver.documents[path] = "# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: no\n"
+    driver.take(DocumentEdited(path, driver.documents[path]))
+
+
+def test_feedback_about_the_iteration_under_way_reaches_its_roles_and_begins_no_other() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    feedback(driver, 1)
+    driver.next("executor")
+    request = driver.asked[-1]
+    assert "feedbacks/20261116-100000/feedbacks.md" in request.inbox
+    assert request.lends == {
+        "feedbacks/20261116-100000": f".ralph-sessions/{ID}/iterations/1/feedbacks/20261116-100000"
+    }
+    assert "FEEDBACK_CONTEXT: .ralph/turn/inbox/feedbacks/" in request.prompt
+    driver.until(State.COMPLETE)
+    assert driver.state.metadata.iteration == 1
+
+
+def failing(driver: Steady, task: str) -> None:
+    for attempt in (1, 2, 3):
+        driver.says[f"execute_{task.replace('-', '_')}_{attempt}"] = {
+            "answer": {"status": "failed", "success_criteria_met": False, "blockers": ["too hard"]}
+        }
+
+
+def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:
+    driver = Steady(session())
+    failing(driver, "task-2")
+    driver.until(State.COMPLETE)
+    stop = stop_of(driver)
+    assert (stop.outcome, stop.reason) == (Outcome.AWAITING_FEEDBACK, "failed: task-2")
+    feedback(driver, 2)
+    new = TASKS["tasks/task-2.md"].replace("make it", "make less of it")
+    changed = {"tasks/task-2.md": new, "tasks/task-1.md": TASKS["tasks/task-1.md"].replace("make it", "no")}
+    driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "papers": changed}}
+    driver.until(State.COMPLETE)
+    layout = driver.rules.layout
+    assert driver.documents[layout.old_task(2, "task-2")] == TASKS["tasks/task-2.md"]
+    assert driver.documents[layout.task(2, "task-2")] == new
+    assert driver.documents[layout.task(2, "task-1")] == TASKS["tasks/task-1.md"], (
+        "what is done stays as it was defined"
+    )
+    assert driver.state.attempt("task-2") == 4
+    assert layout.report(2, "task-2", 4) in driver.documents
+
+
+def test_what_stands_on_a_dead_task_is_blocked_and_named() -> None:
+    driver = Steady(session())
+    failing(driver, "task-1")
+    driver.until(State.COMPLETE)
+    assert stop_of(driver).reason == "failed: task-1; blocked: task-3 (by task-1)"
+
+
+@pytest.mark.parametrize(("threshold", "outcome"), [("any", Outcome.AWAITING_FEEDBACK), ("critical", Outcome.SUCCESS)])
+def test_gaps_below_the_threshold_do_not_count(threshold: str, outcome: Outcome) -> None:
+    limits = f"---\nsession_review: {{issue_severity_threshold: {threshold}, max_critique_cycles: 0}}\n---\n"
+    review = "# Session Review\n\n## Overall Assessment\nGaps Identified\n"
+    driver = Steady(
+        session(),
+        plan_plan_init_1={"answer": {"status": "completed"}, "papers": {"plan.md": PLAN, "instructions.md": limits}},
+        review_session_1_0={
+            "answer": {"status": "completed", "assessment": "Gaps Identified"},
+            "papers": {"review.md": review},
+        },
+    )
+    driver.until(State.COMPLETE)
+    assert stop_of(driver).outcome is outcome
+
+
+def test_what_nobody_decided_about_goes_over_into_the_next_iteration() -> None:
+    limits = "---\nknowledge: {approval: signal}\n---\n"
+    learned = {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"}
+    driver = Steady(
+        session(),
+        plan_plan_init_1={"answer": {"status": "completed"}, "papers": {"plan.md": PLAN, "instructions.md": limits}},
+        extract_1={"answer": {"status": "completed"}, "papers": learned},
+    )
+    driver.until(State.KNOWLEDGE_APPROVAL)
+    assert stop_of(driver).outcome is Outcome.AWAITING_APPROVAL
+    feedback(driver, 2)
+    assert driver.state.state is State.REPLANNING
+    assert "carried_from: 1" in driver.documents[driver.rules.layout.knowledge(2, "how-to", "x.md")]
+
+
+def test_documents_of_the_engine_are_put_back_and_said() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    layout = driver.rules.layout
+    for path in (layout.progress(1), layout.metadata, layout.task(1, "task-1")):
+        before = driver.documents[path]
+        changes = driver.rules.accept(driver.state, DocumentEdited(path, "# mine now\n"), driver.now)
+        driver.state = changes.state
+        assert changes.notices and path in changes.notices[0]
+        if path != layout.metadata:
+            assert changes.documents[path] == before
+    driver.until(State.COMPLETE)
+
+
+def test_instructions_that_cannot_be_read_are_said_and_the_old_ones_hold() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    bad = "---\nconcurrency: {max_parallel_executors: many}\n---\n"
+    changes = driver.rules.accept(driver.state, DocumentEdited(driver.rules.layout.instructions, bad), driver.now)
+    assert changes.state.guardrails == driver.state.guardrails
+    assert "max_parallel_executors" in changes.notices[0]
+
+
+def loaded(driver: Driver, **texts: str) -> SessionState:
+    return driver.rules.load({**driver.documents, **texts})
+
+
+def test_markers_that_a_person_changed_while_it_was_stopped_count() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    path = driver.rules.layout.progress(1)
+    lines = driver.documents[path].split("\n")
+    text = "\n".join("- [C] task-1" if "] task-1 " in line else line for line in lines)
+    state = loaded(driver, **{path: text})
+    assert state.of("task-1").step is Step.REST
+    assert state.board.blocked == {"task-3": "task-1"}
+
+
+def test_what_the_engine_forgot_is_taken_from_markers_and_reports() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    del driver.documents[driver.rules.flow_path]
+    state = loaded(driver)
+    assert (state.of("task-1").step, state.of("task-1").attempt) == (Step.EXECUTE, 1)
+    report = reports.compose("task-1", 1, 1, "2026-11-16T07:00:00Z", "### R\nDone.\n")
+    state = loaded(driver, **{driver.rules.layout.report(1, "task-1", 1): report})
+    assert (state.marker("task-1"), state.of("task-1").step) == (Marker.PENDING, Step.CHECK)
+
+
+def test_a_task_without_a_file_has_failed_and_says_so() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    state = loaded(driver)
+    assert state.marker("task-2") is Marker.FAILED
+    assert "Task definition missing" in state.progress.text
+
+
+def test_roles_of_others_get_a_copy_of_the_session_and_own_their_part_of_it() -> None:
+    rules = session()
+    rules = replace(rules, roles=replace(rules.roles, foreign=frozenset({"executor", "planner"})))
+    driver = Steady(rules).until(State.EXECUTING_BATCH)
+    driver.next("executor")
+    request = driver.asked[-1]
+    assert "SESSION_PATH: .ralph/turn/outbox/session/" in request.prompt
+    assert request.drafts["session/tasks/task-1.md"] == TASKS["tasks/task-1.md"]
+    assert request.takes == (("session/reports/task-1-report.md", "report.md"),)
+    planner = driver.asked[0]
+    assert ("session/tasks/*.md", "tasks/") in planner.takes
+
+
+def test_the_same_turn_twice_changes_nothing() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    decision = driver.rules.decide(driver.state, NOW)
+    assert isinstance(decision, Do)
+    event = driver.answer(decision.work[0])
+    assert isinstance(event, TurnEnded)
+    driver.take(event)
+    once = driver.state
+    assert driver.rules.accept(once, replace(event, key="execute:task-99-1"), NOW).state.progress == once.progress
