@@ -1,0 +1,188 @@
+"""`tasks.jsonl`: the queue that agents share, one task a line; of two lines with the same id the last one holds."""
+
+from ralph.documents.agent.quick_json import dumps, loads
+
+OPEN, IN_PROGRESS, CLOSED, FAILED = STATUSES = ("open", "in_progress", "closed", "failed")
+PRIORITIES = range(1, 6)
+
+
+class Task:
+    """One task; what Ralph does not know in its line stays there."""
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: dict[str, object]) -> None:
+        self.row = row
+
+    def __repr__(self) -> str:
+        return f"Task({self.row})"
+
+    def _text(self, name: str) -> str:
+        value = self.row.get(name)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def id(self) -> str:
+        """`task-<seconds>-<four hex digits>`."""
+        return self._text("id")
+
+    @property
+    def title(self) -> str:
+        """What it is, in a line."""
+        return self._text("title")
+
+    @property
+    def description(self) -> str:
+        """What has to hold when it is done."""
+        return self._text("description")
+
+    @property
+    def key(self) -> str:
+        """A name that whoever made it can find it by again; empty where it has none."""
+        return self._text("key")
+
+    @property
+    def status(self) -> str:
+        """One of `STATUSES`; others are of later versions, and neither ready nor over."""
+        return self._text("status")
+
+    @property
+    def priority(self) -> int:
+        """From 1, the first, to 5."""
+        value = self.row.get("priority")
+        return value if isinstance(value, int) else 3
+
+    @property
+    def blocked_by(self) -> tuple[str, ...]:
+        """The ids or keys of the tasks that have to be closed before it."""
+        value = self.row.get("blocked_by")
+        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+    @property
+    def run(self) -> str:
+        """The run that it belongs to; empty where it was made outside of one."""
+        return self._text("loop_id")
+
+    @property
+    def created(self) -> str:
+        """When it was made."""
+        return self._text("created")
+
+    @property
+    def closed(self) -> str:
+        """When it was closed, or failed; empty while it is neither."""
+        return self._text("closed")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody has to do anything about it any more."""
+        return self.status in (CLOSED, FAILED)
+
+    def become(self, status: str, at: str) -> None:
+        """Change its status."""
+        self.row["status"] = status
+        if status == IN_PROGRESS:
+            self.row.setdefault("started", at)
+        if status in (CLOSED, FAILED):
+            self.row["closed"] = at
+        else:
+            self.row.pop("closed", None)
+
+
+class Tasks:
+    """All tasks of a project, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Task] = {}
+        self.broken: list[tuple[int, str, str]] = []
+        """The lines that are no task: number, what is wrong, and the line."""
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Tasks":
+        """The tasks in a file; a line that is broken stops nothing."""
+        tasks = cls()
+        for number, line in enumerate(data.decode(errors="replace").split("\n"), 1):
+            if line.strip():
+                try:
+                    task = _read(line)
+                except ValueError as error:
+                    tasks.broken.append((number, str(error), line))
+                else:
+                    tasks.by_id[task.id] = task
+        return tasks
+
+    def render(self) -> bytes:
+        """The file: one line for each task; broken lines are not in it."""
+        return "".join(dumps(task.row) + "\n" for task in self.by_id.values()).encode(errors="replace")
+
+    @property
+    def all(self) -> list[Task]:
+        """Every task."""
+        return list(self.by_id.values())
+
+    def find(self, name: str, run: str = "") -> Task | None:
+        """The task with that id, or else with that key: in that run, or else in the latest one that has it."""
+        if name in self.by_id:
+            return self.by_id[name]
+        named = [task for task in self.by_id.values() if task.key == name]
+        return next((task for task in named if task.run == run), named[-1] if named else None)
+
+    def keyed(self, key: str, run: str) -> Task | None:
+        """The task that has that key in that run: the work of earlier runs is not taken for it."""
+        return next((task for task in self.by_id.values() if task.key == key and task.run == run), None)
+
+    def waits_for(self, task: Task) -> tuple[str, ...]:
+        """Those of its blockers that are not closed, or not known."""
+        found = {name: self.find(name, task.run) for name in task.blocked_by}
+        return tuple(name for name, other in found.items() if other is None or other.status != CLOSED)
+
+    def ready(self, run: str = "") -> list[Task]:
+        """What can be started now: open, nothing before it, the most urgent first; of one run, or of all."""
+        found = [task for task in self.by_id.values() if task.status == OPEN and (not run or task.run == run)]
+        return sorted((task for task in found if not self.waits_for(task)), key=lambda task: task.priority)
+
+    def unfinished(self, run: str = "") -> list[Task]:
+        """What is neither closed nor failed; of one run, or of all."""
+        return [task for task in self.by_id.values() if not task.is_over and (not run or task.run == run)]
+
+    def circle(self, task: Task) -> list[str]:
+        """The way through its blockers that leads back to it; none where there is no such way."""
+        ways, seen = [[task.id]], set()
+        while ways:
+            way = ways.pop()
+            for name in self.by_id[way[-1]].blocked_by:
+                other = self.find(name, task.run)
+                if other is task:
+                    return [*way, task.id]
+                if other and other.id not in seen:
+                    seen.add(other.id)
+                    ways.append([*way, other.id])
+        return []
+
+
+def _read(line: str) -> Task:
+    row = loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("it is not an object")
+    task = Task(row)
+    if not task.id or not task.status:
+        raise ValueError("it has no id or no status")
+    return task
+
+
+def new_row(
+    id: str, title: str, at: str, *, description: str, key: str, priority: int, blocked_by: list[str], run: str
+) -> dict[str, object]:
+    """The line of a new task; what is empty is left out."""
+    row = {
+        "id": id,
+        "title": title,
+        "description": description,
+        "key": key,
+        "status": OPEN,
+        "priority": priority,
+        "blocked_by": blocked_by,
+        "loop_id": run,
+        "created": at,
+    }
+    return {name: value for name, value in row.items() if value or name == "blocked_by"}
