@@ -1,6 +1,18 @@
-"""`python -m ralph`, and the `ralph` command."""
+"""`python -m ralph`, and the `ralph` command: what agents call by the hundred starts without the rest."""
 
-from ralph.cli.main import main
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    if sys.argv[1:2] in (["emit"], ["tools"]):
+        from ralph.tools.main import run
+
+        sys.exit(run(sys.argv[1:]))
+    from ralph.cli.main import main as cli
+
+    cli()
+
 
 if __name__ == "__main__":
     main()

@@ -41,7 +41,7 @@ class Event:
 
 def line(topic: str, payload: object, ts: str, **more: object) -> bytes:
     """An event as a line."""
-    return (dumps({"topic": topic, "payload": payload, "ts": ts, **more}) + "\n").encode(errors="replace")
+    return (dumps({"topic": topic, "payload": payload, "ts": ts, **more}) + "\n").encode(errors="backslashreplace")
 
 
 def parse(data: bytes) -> tuple[list[Event], list[tuple[int, str, str]], int]:

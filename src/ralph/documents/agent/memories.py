@@ -18,7 +18,7 @@ class Memory:
     def row(self) -> dict[str, object]:
         """It for programs."""
         tags = list(self.tags)
-        return {"id": self.id, "type": self.kind, "content": self.content, "tags": tags, "created": self.created}
+        return {"id": self.id, "memory_type": self.kind, "content": self.content, "tags": tags, "created": self.created}
 
     def render(self) -> str:
         """It as it stands in the file."""
@@ -68,7 +68,7 @@ def within(memories: list[Memory], budget: int) -> list[Memory]:
         budget * CHARACTERS_PER_TOKEN - len("# Memories\n") - sum(len(f"\n## {name}\n") for name in SECTIONS.values())
     )
     chosen = set()
-    for memory in sorted(memories, key=_age, reverse=True):
+    for memory in sorted(memories, key=age, reverse=True):
         room -= len(memory.render()) + 1
         if room >= 0:
             chosen.add(memory.id)
@@ -91,7 +91,7 @@ def search(memories: list[Memory], query: str) -> list[Memory]:
             times = 3 * (word in tags) + spoken.count(word) + 0.5 * (word in text or any(word in tag for tag in tags))
             score += times / (times + 1) * len(texts) / having[word] if times else 0.0
         if score:
-            found.append((score + len(texts) * (query.strip().lower() in text), _age(memory), memory))
+            found.append((score + len(texts) * (query.strip().lower() in text), age(memory), memory))
     return [memory for _, _, memory in sorted(found, key=lambda entry: entry[:2], reverse=True)]
 
 
@@ -99,7 +99,8 @@ def _words(text: str) -> list[str]:
     return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
 
 
-def _age(memory: Memory) -> tuple[str, str]:
+def age(memory: Memory) -> tuple[str, str]:
+    """What puts the older before the newer."""
     return memory.created, memory.id
 
 

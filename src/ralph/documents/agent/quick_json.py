@@ -54,17 +54,16 @@ def _too_deep(value: object, room: int) -> bool:
 
 
 def dumps(value: object, indent: int | None = None, _level: int = 1) -> str:
-    """A value as JSON, on one line or indented."""
+    """A value as JSON: on one line, as tight as other tools for these files write it, or indented."""
     match value:
         case None | True | False:
             return {None: "null", True: "true", False: "false"}[value]
         case str():
             return encode_basestring(value)
         case dict():
-            inside = [
-                f"{encode_basestring(str(key))}: {dumps(item, indent, _level + 1)}" for key, item in value.items()
-            ]
-            return _framed("{}", inside, indent, _level)
+            colon = ":" if indent is None else ": "
+            pairs = [(encode_basestring(str(key)), dumps(item, indent, _level + 1)) for key, item in value.items()]
+            return _framed("{}", [key + colon + item for key, item in pairs], indent, _level)
         case list() | tuple():
             return _framed("[]", [dumps(item, indent, _level + 1) for item in value], indent, _level)
         case int() | float():
@@ -75,6 +74,6 @@ def dumps(value: object, indent: int | None = None, _level: int = 1) -> str:
 
 def _framed(frame: str, inside: list[str], indent: int | None, level: int) -> str:
     if indent is None or not inside:
-        return frame[0] + ", ".join(inside) + frame[1]
+        return frame[0] + ",".join(inside) + frame[1]
     margin = "\n" + " " * indent * level
     return frame[0] + margin + f",{margin}".join(inside) + "\n" + " " * indent * (level - 1) + frame[1]

@@ -101,7 +101,7 @@ class Tasks:
     def parse(cls, data: bytes) -> "Tasks":
         """The tasks in a file; a line that is broken stops nothing."""
         tasks = cls()
-        for number, line in enumerate(data.decode(errors="replace").split("\n"), 1):
+        for number, line in enumerate(data.decode(errors="surrogateescape").split("\n"), 1):
             if line.strip():
                 try:
                     task = _read(line)
@@ -113,7 +113,7 @@ class Tasks:
 
     def render(self) -> bytes:
         """The file: one line for each task; broken lines are not in it."""
-        return "".join(dumps(task.row) + "\n" for task in self.by_id.values()).encode(errors="replace")
+        return "".join(dumps(task.row) + "\n" for task in self.by_id.values()).encode(errors="backslashreplace")
 
     @property
     def all(self) -> list[Task]:

@@ -1,0 +1,61 @@
+"""`ralph emit`: publish an event."""
+
+import os
+
+from ralph.documents.agent import events
+from ralph.documents.agent.quick_json import loads
+from ralph.tools import place
+from ralph.tools.arguments import Command, Option, Refused, say
+
+
+def _emit(given: dict[str, str]) -> int:
+    topic, payload = given["topic"], given.get("payload", "")
+    if fault := events.fault_of_topic(topic):
+        raise Refused(fault, "give the topic of the event first, then its payload in quotes")
+    if len(payload.encode(errors="replace")) > events.PAYLOAD_LIMIT:
+        what = f"the payload is longer than {events.PAYLOAD_LIMIT // 1024} KiB"
+        raise Refused(what, "write it into a file of the project, and give the path of that")
+    value: object = payload
+    if "json" in given:
+        try:
+            value = loads(payload)
+        except ValueError as error:
+            todo = "put it in single quotes, or leave --json out to send it as text"
+            raise Refused(f"the payload is not JSON: {error}", todo) from None
+    place.append(_file(given), events.line(topic, value, given.get("ts") or place.now()))
+    return say(f"Event emitted: {topic}")
+
+
+def _file(given: dict[str, str]) -> str:
+    """The turn's own file, that of the run which is under way, or the one that is named."""
+    if given.get("file"):
+        return given["file"]
+    if own := os.environ.get("RALPH_EVENTS_FILE"):
+        return own
+    root = place.root(given)
+    marker = os.path.join(root, ".ralph", "current-events")
+    name = place.read(marker).decode(errors="replace").strip()
+    if not name:
+        raise Refused("no run is under way here that an event could go to", "start one, or give --file", where=marker)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.commonpath([path, os.path.realpath(root)]) != os.path.realpath(root):
+        raise Refused(f"it names a file outside of the project: {name}", "remove it", where=marker)
+    return path
+
+
+COMMAND = Command(
+    "emit",
+    "Publish an event; the run routes it when the turn has ended. A PAYLOAD of - is read from standard input.",
+    _emit,
+    ("TOPIC", "[PAYLOAD]"),
+    (
+        Option("json", "The payload is JSON: check it, and keep it as such.", short="j"),
+        Option("ts", "When it happened (now).", value="TIME"),
+        Option("file", "The file that it is added to (the turn's own, or the one that is current).", value="PATH"),
+    ),
+)
+
+
+def run(words: list[str]) -> int:
+    """Do what `ralph emit WORDS...` says."""
+    return COMMAND.run("ralph", words)

@@ -1,0 +1,35 @@
+"""`ralph tools interact`: words to the people who look on."""
+
+import os
+
+from ralph.documents.agent.quick_json import dumps
+from ralph.tools import place
+from ralph.tools.arguments import Command, Refused, run_group, say
+
+ABOUT = "Words to the people who look on; nobody has to be there."
+FEED = "progress.jsonl"
+LONGEST = 2000
+
+
+def _progress(given: dict[str, str]) -> int:
+    message = given["message"].strip()
+    if not message or len(message) > LONGEST:
+        raise Refused(f"a message has 1 to {LONGEST} characters", "say in a sentence or two how far you are")
+    run = place.run_id(given)
+    runs = os.path.join(place.root(given), ".ralph", "runs")
+    directory = os.path.join(runs, run)
+    if not run or os.path.dirname(directory) != runs or not os.path.isdir(directory):
+        raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
+    turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
+    role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
+    line = {"at": place.now(), "turn": int(turn) if turn.isdigit() else None, "role": role, "message": message}
+    place.append(os.path.join(directory, FEED), (dumps(line) + "\n").encode(errors="backslashreplace"))
+    return say("Sent.")
+
+
+COMMANDS = (Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE",)),)
+
+
+def run(words: list[str]) -> int:
+    """Do what `ralph tools interact WORDS...` says."""
+    return run_group("ralph tools interact", ABOUT, COMMANDS, words)

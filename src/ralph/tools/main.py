@@ -1,0 +1,57 @@
+"""`ralph emit` and `ralph tools ...`: which module does it, and what becomes of errors."""
+
+import errno
+import os
+import sys
+
+from ralph.tools.arguments import Refused, group_help, say, unknown
+
+ABOUT = "What agents call while they work. People may call it too."
+TOOLS = {
+    "task": "The queue of work that the agents of a project share.",
+    "memory": "What agents learned, for those that come after them.",
+    "decision": "What was decided without being sure, and how to take it back.",
+    "interact": "Words to the people who look on.",
+}
+"""Every tool: its module in this package, and its line in the help."""
+
+
+def run(words: list[str]) -> int:
+    """Do what `ralph WORDS...` says; what cannot be done is said in a sentence."""
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except Refused as error:
+        return _fail(error.what, error.where, error.todo, error.code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+        what, where = f"cannot do it: {error.strerror or error}", str(error.filename or "")
+        return _fail(what, where, "make that place usable, then try again", 7 if full else 2)
+
+
+def _run(words: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+    if words[0] == "emit":
+        from ralph.tools import emit
+
+        return emit.run(words[1:])
+    if len(words) < 2 or words[1] in ("--help", "-h"):
+        return say(group_help("ralph tools", ABOUT, list(TOOLS.items())))
+    if words[1] not in TOOLS:
+        raise unknown("ralph tools", words[1], list(TOOLS))
+    module = __import__(f"ralph.tools.{words[1]}", fromlist=["run"])
+    code: int = module.run(words[2:])
+    return code
+
+
+def _fail(what: str, where: str, todo: str, code: int) -> int:
+    lines = [f"ralph: {what}", f"  where: {where}" if where else "", f"  next:  {todo}" if todo else ""]
+    print("\n".join(line for line in lines if line), file=sys.stderr)
+    return code
