@@ -44,14 +44,17 @@ def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
 
 
 def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
-    """The journal's lines; when following, those to come as well, until the run has ended."""
-    path, offset = run.path / "journal.jsonl", 0
+    """The lines of the journal and of the feed; when following, those to come as well, until the run has ended."""
+    read = {run.path / "journal.jsonl": 0, run.path / "progress.jsonl": 0}
     while True:
         ending = follow and not run.alive
-        if path.exists():
-            for behind, line in read_raw(path, offset):
-                offset = behind
-                yield line
+        lines: list[dict[str, Any]] = []
+        for path, offset in read.items():
+            if path.exists():
+                for behind, line in read_raw(path, offset):
+                    read[path] = behind
+                    lines.append(line)
+        yield from sorted(lines, key=lambda line: str(line.get("at", ""))[:23])
         if not follow or ending:
             return
         time.sleep(0.1)
@@ -60,6 +63,9 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
 def _print(line: dict[str, Any], teller: Tells) -> None:
     try:
         at = moment(line["at"])
+        if line["type"] == "turn.progress":
+            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) says: {line['message']}")
+            return
         record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         click.echo(f"?         a line that is not Ralph's: {str(line)[:120]}")

@@ -20,6 +20,7 @@ COMMANDS = {
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
     "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),
     "abort": ("ralph.cli.abort", "End a run for good; files stay as they are, or go back with --revert."),
+    "events": ("ralph.cli.events", "Show what agents published in a run, or follow it."),
     "report": ("ralph.cli.report", "Show the completion report of a run."),
     "cost": ("ralph.cli.cost", "Print what a run cost: by turn, role and agent."),
     "diff": ("ralph.cli.diff", "Show what a run changed."),
@@ -31,6 +32,8 @@ COMMANDS = {
     "land": ("ralph.cli.land", "Bring the work of a run onto your branch, with its checks."),
     "worktrees": ("ralph.cli.worktrees", "List the worktrees of runs, and remove those that are merged."),
     "clean": ("ralph.cli.clean", "Remove old runs."),
+    "emit": ("ralph.cli.emit", "Publish an event (for agents)."),
+    "tools": ("ralph.cli.tools", "Tasks, memories, decisions and progress (for agents)."),
     "acp-bridge": ("ralph.cli.acp_bridge", "Have one turn with an agent that speaks the Agent Client Protocol."),
 }
 """Every subcommand: the module that has it as `command`, and its line in the help."""

@@ -6,6 +6,7 @@ import click
 
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
+from ralph.store.lines import last_lines
 from ralph.store.runs import RunDir
 
 
@@ -55,16 +56,17 @@ def describe(run: RunDir) -> dict[str, Any]:
         "max_iterations": record.limits.iterations,
         "spent": words["spent"],
         "reason": str(ended.get("reason", "")) if ended else "",
-        "doing": _doing(words) if alive else "",
+        "doing": _doing(run, words) if alive else "",
         "at": words["at"],
     }
 
 
-def _doing(words: dict[str, Any]) -> str:
+def _doing(run: RunDir, words: dict[str, Any]) -> str:
     last = words["last"]
     match last.get("type"):
         case "turn.started":
-            return f"turn {last.get('turn')} ({last.get('role')})"
+            said = [line for line in last_lines(run.path / "progress.jsonl") if line.get("turn") == last.get("turn")]
+            return f"turn {last.get('turn')} ({last.get('role')})" + (f": {said[-1]['message']}" if said else "")
         case "checks.started":
             return "checking " + " AND ".join(map(str, last.get("checks", [])))
         case _:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill
 from ralph.pool import papers
 from ralph.pool.desk import Desk
+from ralph.pool.launcher import launcher
 from ralph.pool.push_guard import push_guard
 from ralph.pool.stream import Account, Tail
 from ralph.store.files import read_limited, storage, to_bytes
@@ -179,13 +179,11 @@ class LocalTurns:
         )
 
     def _environment(self, turn: Turn) -> dict[str, str]:
-        ralph = Path(sys.argv[0]).resolve()
-        beside = Path(sys.executable).with_name("ralph")
-        program = beside if beside.exists() else ralph
+        program = launcher(self.run_dir)
         path = self.environment.get("PATH", os.defpath)
         return {
             **self.environment,
-            "PATH": f"{path}{os.pathsep}{program.parent}",
+            "PATH": f"{program.parent}{os.pathsep}{path}",
             "RALPH_BIN": str(program),
             "RALPH_RUN": self.record.id,
             TURN_MARK: self._mark(turn),

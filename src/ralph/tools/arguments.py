@@ -145,7 +145,8 @@ class Command:
 def run_group(before: str, about: str, commands: "Sequence[Command]", words: list[str]) -> int:
     """Run the command that the first word names."""
     if not words or words[0] in ("--help", "-h"):
-        return say(group_help(before, about, [(command.short, command.about) for command in commands]))
+        rows = listing([(command.short, command.about) for command in commands])
+        return say(f"Usage: {before} COMMAND ...\n\n  {about}\n\nCommands:\n{rows}")
     for command in commands:
         if command.name == words[0]:
             return command.run(before, words[1:])
@@ -159,11 +160,6 @@ def unknown(before: str, word: str, known: list[str]) -> Refused:
     near = difflib.get_close_matches(word, known, 1)
     todo = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
     return Refused(f"{before} has no command {word!r}", f"{todo} (`{before} --help`)")
-
-
-def group_help(before: str, about: str, rows: list[tuple[str, str]]) -> str:
-    """What `--help` prints for several commands."""
-    return f"Usage: {before} COMMAND ...\n\n  {about}\n\nCommands:\n{listing(rows)}"
 
 
 def listing(rows: list[tuple[str, str]]) -> str:

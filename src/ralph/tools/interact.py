@@ -22,7 +22,8 @@ def _progress(given: dict[str, str]) -> int:
         raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
     turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
     role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
-    line = {"at": place.now(), "turn": int(turn) if turn.isdigit() else None, "role": role, "message": message}
+    told = {"turn": int(turn) if turn.isdigit() else None, "role": role, "message": message}
+    line = {"at": place.now(), "type": "turn.progress", **told}
     place.append(os.path.join(directory, FEED), (dumps(line) + "\n").encode(errors="backslashreplace"))
     return say("Sent.")
 

@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 
-from ralph.tools.arguments import Refused, group_help, say, unknown
+from ralph.tools.arguments import Command, Refused, listing, say, unknown
 
 ABOUT = "What agents call while they work. People may call it too."
 TOOLS = {
@@ -43,12 +43,29 @@ def _run(words: list[str]) -> int:
 
         return emit.run(words[1:])
     if len(words) < 2 or words[1] in ("--help", "-h"):
-        return say(group_help("ralph tools", ABOUT, list(TOOLS.items())))
+        return say(help_text())
     if words[1] not in TOOLS:
         raise unknown("ralph tools", words[1], list(TOOLS))
-    module = __import__(f"ralph.tools.{words[1]}", fromlist=["run"])
-    code: int = module.run(words[2:])
+    code: int = _module(words[1]).run(words[2:])  # type: ignore[attr-defined]
     return code
+
+
+def _module(name: str) -> object:
+    return __import__(f"ralph.tools.{name}", fromlist=["run"])
+
+
+def commands(tool: str) -> "tuple[Command, ...]":
+    """The commands of a tool; none where it is one command itself."""
+    return getattr(_module(tool), "COMMANDS", ())
+
+
+def help_text() -> str:
+    """What `ralph tools --help` prints: every command, for who has to know them all."""
+    parts = [f"Usage: ralph tools TOOL COMMAND ...\n\n  {ABOUT}"]
+    for tool, about in TOOLS.items():
+        rows = [(f"{tool} {command.short}", command.about) for command in commands(tool)]
+        parts.append(f"{about}\n{listing(rows or [(tool, about)])}")
+    return "\n\n".join(parts)
 
 
 def _fail(what: str, where: str, todo: str, code: int) -> int:
