@@ -1,0 +1,149 @@
+"""Many processes at the same files: no change is lost, no line is torn, and whoever is killed leaves whole files behind."""
+
+import fcntl
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ralph.documents.agent import decisions, events, memories
+from ralph.documents.agent.tasks import CLOSED, Tasks
+
+WRITERS = 16
+MANY_CALLS = """
+import sys
+sys.path[:0] = {path!r}
+from ralph.tools.main import run
+sys.stdin.readline()
+for number in range({times}):
+    for words in {words!r}:
+        code = run([word.replace("WRITER", sys.argv[1]).replace("NUMBER", str(number)) for word in words])
+        if code:
+            sys.exit(code)
+"""
+"""A process that waits for a line, and then calls the tools again and again."""
+
+
+def writer(root: Path, name: str, words: list[list[str]], times: int) -> "subprocess.Popen[str]":
+    code = MANY_CALLS.format(path=sys.path, times=times, words=words)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RALPH_")}
+    environment = {**kept, "RALPH_RUN": "r", "RALPH_EVENTS_FILE": str(root / "events.jsonl")}
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", code, name],
+        cwd=root,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / ".ralph").mkdir()
+    return tmp_path
+
+
+def test_sixteen_writers_lose_nothing(root: Path) -> None:
+    more = ["--alternatives", "a", "--reasoning", "b", "--reversibility", "c"]
+    words = [
+        ["tools", "task", "ensure", "own", "--key", "WRITER:NUMBER", "--format", "quiet"],
+        ["tools", "task", "ensure", "of all", "--key", "shared:NUMBER", "--format", "quiet"],
+        ["tools", "task", "close", "WRITER:NUMBER"],
+        ["tools", "memory", "add", "memory WRITER:NUMBER"],
+        ["tools", "decision", "add", "decision WRITER:NUMBER", "-c", "60", *more],
+        ["emit", "from.WRITER", "NUMBER" + "x" * 5000],
+    ]
+    times = 5
+    writers = [writer(root, f"w{number}", words, times) for number in range(WRITERS)]
+    for one in writers:
+        assert one.stdin
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    for one in writers:
+        _, err = one.communicate(timeout=120)
+        assert one.returncode == 0, err
+        assert err == ""
+    wanted = {f"w{number}:{time}" for number in range(WRITERS) for time in range(times)}
+    tasks = Tasks.parse((root / ".ralph/agent/tasks.jsonl").read_bytes())
+    assert not tasks.broken
+    assert {task.key for task in tasks.all if task.status == CLOSED} == wanted
+    assert sorted(task.key for task in tasks.unfinished("r")) == [f"shared:{number}" for number in range(times)]
+    stored = memories.parse((root / ".ralph/agent/memories.md").read_text())
+    assert {memory.content for memory in stored} == {f"memory {name}" for name in wanted}
+    assert len({memory.id for memory in stored}) == len(wanted)
+    decided = decisions.parse((root / ".ralph/agent/decisions.md").read_text())
+    assert [decision.number for decision in decided] == list(range(1, len(wanted) + 1))
+    found, broken, _ = events.parse((root / "events.jsonl").read_bytes())
+    assert (len(found), broken) == (len(wanted), [])
+    for number in range(WRITERS):
+        own = [event.text for event in found if event.topic == f"from.w{number}"]
+        assert [text.rstrip("x") for text in own] == [str(time) for time in range(times)]
+
+
+def test_a_writer_that_is_killed_leaves_whole_files_and_what_it_said_holds(root: Path) -> None:
+    words = [
+        ["tools", "task", "ensure", "t" * 3000, "--key", "WRITER:NUMBER", "--format", "json"],
+        ["tools", "memory", "add", "m" * 3000, "--format", "quiet"],
+        ["emit", "topic", "e" * 5000],
+    ]
+    chance, said = random.Random(7), []
+    for round in range(12):
+        one = writer(root, f"w{round}", words, 1000)
+        assert one.stdin
+        assert one.stdout
+        one.stdin.write("go\n")
+        one.stdin.flush()
+        said.append(one.stdout.readline())
+        time.sleep(chance.uniform(0, 0.03))
+        os.kill(one.pid, signal.SIGKILL)
+        said += one.communicate()[0].split("\n")[:-1]
+        tasks = Tasks.parse((root / ".ralph/agent/tasks.jsonl").read_bytes())
+        assert not tasks.broken
+        assert {json.loads(line)["id"] for line in said if line.startswith("{")} <= set(tasks.by_id)
+        text = (root / ".ralph/agent/memories.md").read_text() if (root / ".ralph/agent/memories.md").exists() else ""
+        stored = memories.parse(text)
+        assert all(memory.content == "m" * 3000 for memory in stored)
+        assert {line for line in said if line.startswith("mem-")} <= {memory.id for memory in stored}
+    assert len(tasks.all) >= 12
+    found, broken, _ = (
+        events.parse((root / "events.jsonl").read_bytes()) if (root / "events.jsonl").exists() else ([], [], 0)
+    )
+    assert not broken
+    assert all(event.text == "e" * 5000 for event in found)
+
+
+def test_a_lock_dies_with_its_holder(root: Path) -> None:
+    (root / ".ralph/agent").mkdir()
+    code = (
+        "import fcntl, sys\nfile = open(sys.argv[1], 'w')\nfcntl.flock(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\nsys.stdin.read()"
+    )
+    lock = root / ".ralph/agent/tasks.jsonl.lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-S", "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout
+    assert holder.stdout.readline() == "held\n"
+    with lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    waiting = writer(root, "w", [["tools", "task", "add", "after the kill"]], 1)
+    assert waiting.stdin
+    waiting.stdin.write("go\n")
+    waiting.stdin.flush()
+    time.sleep(0.2)
+    assert waiting.poll() is None
+    holder.kill()
+    holder.communicate()
+    waiting.communicate(timeout=30)
+    assert waiting.returncode == 0
+    assert [task.title for task in Tasks.parse((root / ".ralph/agent/tasks.jsonl").read_bytes()).all] == [
+        "after the kill"
+    ]
