@@ -120,6 +120,44 @@ def test_a_writer_that_is_killed_leaves_whole_files_and_what_it_said_holds(root:
     assert all(event.text == "e" * 5000 for event in found)
 
 
+KILLED_AT = """
+import os, sys
+sys.path[:0] = {path!r}
+from ralph.tools.main import run
+left = [{calls}]
+def counted(call):
+    def counting(*args, **kwargs):
+        result = call(*args, **kwargs)
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), 9)
+        return result
+    return counting
+for name in ("open", "ftruncate", "pwrite", "fsync", "rename", "close"):
+    setattr(os, name, counted(getattr(os, name)))
+sys.exit(run(["tools", "task", "add", "new"]))
+"""
+"""A process that is killed after so many calls that touch the disk."""
+
+
+def test_killed_after_any_call_the_old_or_the_new_file_is_there(root: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RALPH_")}
+    file, made, code = root / ".ralph/agent/tasks.jsonl", 1, -9
+    assert writer(root, "w", [["tools", "task", "add", "old"]], 1).communicate("go\n")[1] == ""
+    for calls in range(30):
+        script = KILLED_AT.format(path=sys.path, calls=calls)
+        code = subprocess.run([sys.executable, "-S", "-c", script], cwd=root, env=kept, capture_output=True).returncode
+        tasks = Tasks.parse(file.read_bytes())
+        assert not tasks.broken
+        assert made <= len(tasks.all) <= made + 1, calls
+        made = len(tasks.all)
+        if code == 0:
+            break
+    assert code == 0, "it was killed every time"
+    assert made > 2
+    assert {path.name for path in file.parent.iterdir()} == {"tasks.jsonl", "tasks.jsonl.lock"}
+
+
 def test_a_lock_dies_with_its_holder(root: Path) -> None:
     (root / ".ralph/agent").mkdir()
     code = (
