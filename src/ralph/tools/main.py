@@ -37,7 +37,8 @@ def run(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if words[0] == "emit":
         from ralph.tools import emit
 

@@ -1,0 +1,92 @@
+"""The tools in the hands of agents: called in real turns, seen from outside."""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_loop import Project, eventually, make_project
+
+CODE_ASSIST = """
+set -e
+id=$(ralph tools task ensure "Add --verbose, with tests" --key code-assist:verbose:step-01:flag \\
+    --description "AC: it prints more" --format quiet)
+ralph tools task ready > ready.txt
+"$RALPH_BIN" emit tasks.ready "task_id: $id task_key: code-assist:verbose:step-01:flag"
+"$RALPH_BIN" tools task show "$id" --format json > task.json
+"$RALPH_BIN" tools task start "$id"
+"$RALPH_BIN" tools memory search verbose
+"$RALPH_BIN" tools interact progress "the flag is parsed"
+"$RALPH_BIN" tools memory add "uv needs a lock file" -t fix --tags uv
+"$RALPH_BIN" tools decision add "Use -v" -c 70 --alternatives "-V" --reasoning "usual" --reversibility "one line"
+"$RALPH_BIN" emit review.ready "{\\"task_id\\": \\"$id\\"}" --json
+"$RALPH_BIN" tools task reopen "$id"
+"$RALPH_BIN" tools task close "$id"
+touch done.txt
+"""
+"""Every call that the instructions of a code-assist preset make, in their order."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield from make_project(tmp_path)
+
+
+@pytest.mark.parametrize("where", [(), ("--worktree",)], ids=["here", "worktree"])
+def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, where: tuple[str, ...]) -> None:
+    done = project.work(CODE_ASSIST, *where)
+    assert done.code == 0, done.said
+    agent, run = project.root / ".ralph" / "agent", project.run.name
+    [task] = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
+    assert (task["status"], task["loop_id"]) == ("closed", run)
+    assert "> uv needs a lock file" in (agent / "memories.md").read_text()
+    assert "## DEC-001: Use -v" in (agent / "decisions.md").read_text()
+    assert "turn 1 (implementer) says: the flag is parsed" in project.ralph("logs").out
+    listed = [json.loads(line) for line in project.ralph("events", "--json").out.splitlines()]
+    assert [event["topic"] for event in listed] == ["tasks.ready", "review.ready"]
+    assert listed[1]["payload"] == {"task_id": task["id"]}
+    assert project.ralph("events", "--topic", "*.ready", "--last", "1", "--run", run).out.split()[1] == "review.ready"
+    assert project.ralph("events", "--topic", "build.*").out == ""
+    assert project.ralph("tools", "task", "list", "--all", "--format", "quiet").out.strip() == task["id"]
+    assert project.git("status", "--porcelain", "--", ".ralph") == ""
+
+
+def test_another_ralph_on_the_path_is_not_taken_for_this_one(project: Project) -> None:
+    other = project.home / "bin" / "ralph"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 9\n")
+    other.chmod(other.stat().st_mode | stat.S_IXUSR)
+    path = f"{other.parent}:/usr/bin:/bin"
+    done = project.work("ralph tools task add x > added.txt; ralph --version >> added.txt; touch done.txt", PATH=path)
+    assert done.code == 0, done.said
+    added = (project.root / "added.txt").read_text()
+    assert "Created task" in added
+    assert "ralph, version" in added
+
+
+def test_progress_is_seen_while_the_turn_goes_on(project: Project) -> None:
+    script = 'ralph tools interact progress "nearly there"; while [ ! -f go ]; do sleep 0.05; done; touch done.txt'
+    process = project.start(*project.working(script))
+    eventually(lambda: "nearly there" in project.ralph("status").out)
+    followed = project.start("logs", "-f")
+    (project.root / "go").touch()
+    assert process.wait(60) == 0
+    out, _ = followed.communicate(timeout=60)
+    assert out.count("says: nearly there") == 1
+    assert "nearly there" not in project.ralph("status").out
+
+
+def test_events_can_be_followed(project: Project) -> None:
+    script = "ralph emit first.one; ralph emit second.one; touch done.txt"
+    process = project.start(*project.working(script))
+    eventually(lambda: project.journal("turn.started"))
+    followed = project.start("events", "--follow", "--topic", "second.*", "--json")
+    assert process.wait(60) == 0
+    out, err = followed.communicate(timeout=60)
+    assert [json.loads(line)["topic"] for line in out.splitlines()] == ["second.one"], err
+
+
+def test_events_of_no_run_are_an_error_that_helps(project: Project) -> None:
+    done = project.ralph("events")
+    assert (done.code, "there is no run yet" in done.err) == (2, True)
