@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,prompt,memory,parallel,worktree,session
+python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pathlib import Path
 PYTHON = sys.executable
 RALPH = [str(Path(PYTHON).with_name("ralph"))]
 ENVIRONMENT = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)  # where Ralph is installed, its modules are compiled
 
 AGENT = "#!/bin/sh\ncat > /dev/null\nread n < count\necho $((n + 1)) > count\n"
 CHECK = '#!/bin/sh\nread n < count\n[ "$n" -ge "$MOST" ]\n'
@@ -50,7 +51,7 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,prompt,memory,parallel,worktree,session")
+    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
@@ -58,6 +59,8 @@ def main() -> None:
     print(f"{'what':<66}{'ours':>12}{'against':>12}{'ratio':>8}{'at most':>9}", flush=True)
     if "start" in wanted:
         bench_start()
+    if "tools" in wanted:
+        bench_tools()
     if "prompt" in wanted:
         bench_prompt()
     if "loop" in wanted:
@@ -150,14 +153,56 @@ def bench_start() -> None:
             "ralph --help": [*RALPH, "--help"],
             "ralph status": [*RALPH, "status"],
         }
-        times: dict[str, list[float]] = {name: [] for name in cases}
-        for _ in range(21):
-            for name, command in cases.items():
-                times[name].append(timed(command, place))
+        against_python(cases, place, 8.0)
+
+
+def bench_tools() -> None:
+    """What agents call hundreds of times in a run, as a turn finds it, against the interpreter itself."""
+    from ralph.pool.launcher import launcher
+
+    with project(git=False, most=1) as place:
+        (place / ".ralph").mkdir()
+        ralph, events = str(launcher(place)), ["--file", "events.jsonl"]
+        for number in range(100):
+            timed([ralph, "tools", "task", "add", f"task {number}", "--description", "what has to hold " * 20], place)
+        timed([ralph, "tools", "memory", "add", "the cache has to be cleared"], place)
+        cases = {
+            "python -c pass": [PYTHON, "-c", "pass"],
+            "ralph emit": [ralph, "emit", "review.ready", "task_id: 1", *events],
+            "ralph tools task ready (100 tasks)": [ralph, "tools", "task", "ready"],
+            "ralph tools memory search": [ralph, "tools", "memory", "search", "cache"],
+        }
+        against_python(cases, place, 1.5)
+        cases = {
+            "python that replaces a file": [PYTHON, "-c", REPLACE, ".ralph/agent/tasks.jsonl"],
+            "ralph tools task add (100 tasks)": [ralph, "tools", "task", "add", "a task"],
+        }
+        against_python(cases, place, 1.5)
+
+
+REPLACE = """
+import os, sys
+data = open(sys.argv[1], "rb").read()
+file = open("new", "wb")
+file.write(data)
+file.flush()
+os.fsync(file.fileno())
+os.rename("new", "copy")
+"""
+"""The least that changes a file so that it is whole at every instant, also after a power cut."""
+
+
+def against_python(cases: dict[str, list[str]], place: Path, bound: float) -> None:
+    """Rows for commands, against the first of them; all in turn, so that a busy moment hits every one."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(31):
+        for name, command in cases.items():
+            times[name].append(timed(command, place))
     middle = {name: statistics.median(values) * 1000 for name, values in times.items()}
-    base = middle.pop("python -c pass")
-    for name, value in middle.items():
-        row(f"{name} against python -c pass", f"{value:.0f} ms", f"{base:.0f} ms", value / base, 8.0)
+    first, *others = cases
+    for name in others:
+        ratio = middle[name] / middle[first]
+        row(f"{name} against {first}", f"{middle[name]:.0f} ms", f"{middle[first]:.0f} ms", ratio, bound)
 
 
 def bench_prompt() -> None:

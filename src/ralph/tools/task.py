@@ -74,7 +74,7 @@ def _blocked(tasks: Tasks, task: Task, given: dict[str, str]) -> Task:
         if not tasks.find(name, task.run):
             raise Refused(f"there is no task {name} to be blocked by", "make that one first, then name its id or key")
     if names:
-        task.row["blocked_by"] = names
+        task.change(blocked_by=names)
     if circle := tasks.circle(task):
         raise Refused(f"these tasks would wait for each other: {' -> '.join(circle)}", "leave one of them out")
     return task
@@ -93,8 +93,8 @@ def _ensure(given: dict[str, str]) -> int:
         verb[0] = "Reused" if task else "Ensured"
         if not task:
             return _blocked(tasks, _new(tasks, given, run), given)
-        given_now = {name: given[name] for name in ("title", "description") if given.get(name, "").strip()}
-        task.row.update(given_now, **({"priority": int(given["priority"])} if "priority" in given else {}))
+        new: dict[str, object] = {name: given[name] for name in ("title", "description") if given.get(name, "").strip()}
+        task.change(**new, **({"priority": int(given["priority"])} if "priority" in given else {}))
         return _blocked(tasks, task, given)
 
     task = _change(given, ensure)

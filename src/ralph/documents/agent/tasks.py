@@ -9,10 +9,13 @@ PRIORITIES = range(1, 6)
 class Task:
     """One task; what Ralph does not know in its line stays there."""
 
-    __slots__ = ("row",)
+    __slots__ = ("line", "row")
 
-    def __init__(self, row: dict[str, object]) -> None:
+    def __init__(self, row: dict[str, object], line: str = "") -> None:
         self.row = row
+        """What it says; it is changed through `change`."""
+        self.line = line
+        """Its line in the file; empty where that has to be written anew."""
 
     def __repr__(self) -> str:
         return f"Task({self.row})"
@@ -80,13 +83,18 @@ class Task:
 
     def become(self, status: str, at: str) -> None:
         """Change its status."""
-        self.row["status"] = status
-        if status == IN_PROGRESS:
-            self.row.setdefault("started", at)
-        if status in (CLOSED, FAILED):
-            self.row["closed"] = at
+        self.change(status=status)
+        if status == IN_PROGRESS and not self._text("started"):
+            self.change(started=at)
+        if self.is_over:
+            self.change(closed=at)
         else:
             self.row.pop("closed", None)
+
+    def change(self, **fields: object) -> None:
+        """Say something else of it."""
+        self.row.update(fields)
+        self.line = ""
 
 
 class Tasks:
@@ -113,7 +121,8 @@ class Tasks:
 
     def render(self) -> bytes:
         """The file: one line for each task; broken lines are not in it."""
-        return "".join(dumps(task.row) + "\n" for task in self.by_id.values()).encode(errors="backslashreplace")
+        lines = [task.line or dumps(task.row) for task in self.by_id.values()]
+        return "".join(line + "\n" for line in lines).encode(errors="backslashreplace")
 
     @property
     def all(self) -> list[Task]:
@@ -164,7 +173,7 @@ def _read(line: str) -> Task:
     row = loads(line)
     if not isinstance(row, dict):
         raise ValueError("it is not an object")
-    task = Task(row)
+    task = Task(row, line)
     if not task.id or not task.status:
         raise ValueError("it has no id or no status")
     return task
