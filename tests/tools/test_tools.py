@@ -208,6 +208,11 @@ class TestMemories:
         assert len(turn.memory("search", "cache", "--all", "--format", "quiet").split()) == 13
         assert "among 13" in turn.memory("search", "zebra")
 
+    def test_what_is_shown_leaves_the_terminal_alone(self, turn: Shell) -> None:
+        turn.memory("add", "red \x1b[31m\x07 \x9b bell")
+        turn.task("add", "\x1b[2J gone")
+        assert not {"\x1b", "\x07", "\x9b"} & set(turn.memory("list") + turn.memory("prime") + turn.task("list"))
+
     def test_a_link_stays_a_link(self, turn: Shell, tmp_path: Path) -> None:
         turn.agent.mkdir()
         (tmp_path / "elsewhere.md").write_text("# Memories\n")
@@ -232,7 +237,7 @@ class TestDecisionsAndProgress:
         assert turn("tools", "interact", "progress", "Half of\nthe tests pass") == "Sent.\n"
         line = json.loads((turn.root / ".ralph" / "runs" / RUN / "progress.jsonl").read_text())
         assert (line["turn"], line["role"], line["message"]) == (3, "builder", "Half of\nthe tests pass")
-        for other in ("", "no-such-run", "../runs", f"../{RUN}", f"{RUN}/.."):
+        for other in ("", ".", "..", "no-such-run", "../runs", f"../{RUN}", f"{RUN}/.."):
             monkeypatch.setenv("RALPH_RUN", other)
             assert "there is no run" in turn.refuses("tools", "interact", "progress", "x")
 
@@ -262,8 +267,8 @@ class TestEmit:
         assert len(self.lines(shell.root / "named.jsonl")) == 1
 
     def test_any_text_arrives_as_it_was_given(self, turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        words = ['"quotes"\\n\n\ttab', "😀 ü \u2028", os.fsdecode(b"\xff"), "-x"]
-        for word in words[:3]:
+        words = ['"quotes"\\n\n\ttab', "😀 ü \u2028", os.fsdecode(b"\xff"), "- one\n- two=2", "-x"]
+        for word in words[:4]:
             turn("emit", "t", word)
         turn("emit", "t", "--", "-x")
         monkeypatch.setattr("sys.stdin", io.StringIO("from\na heredoc\n"))

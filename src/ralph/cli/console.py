@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ralph.core.errors import UsageError
+from ralph.core.stream import clean_text
 from ralph.store.runs import Project
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
@@ -36,6 +37,11 @@ def here() -> Project:
 def say_json(**data: Any) -> None:
     """One versioned JSON object on standard output."""
     click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))
+
+
+def one_line(said: object) -> str:
+    """What an agent said, on one line and without what would move about in a terminal."""
+    return " ".join(clean_text(str(said)).split())
 
 
 def clock_time(at: float) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ralph.cli.console import here, json_option
+from ralph.cli.console import here, json_option, one_line
 from ralph.core.errors import UsageError
 from ralph.documents.agent.events import Event, matches, parse
 from ralph.documents.agent.quick_json import dumps
@@ -70,4 +70,4 @@ def _files(project: Project, run: RunDir) -> list[Path]:
 
 def _line(event: Event) -> str:
     source = event.row.get("hat") or event.row.get("source") or ""
-    return f"{event.ts[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{' '.join(event.text.split())}"
+    return f"{event.ts[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{one_line(event.text)}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import clock_time, here, json_option
+from ralph.cli.console import clock_time, here, json_option, one_line
 from ralph.cli.engine import teller_for
 from ralph.cli.view import Tells
 from ralph.core.codec import from_plain
@@ -64,7 +64,7 @@ def _print(line: dict[str, Any], teller: Tells) -> None:
     try:
         at = moment(line["at"])
         if line["type"] == "turn.progress":
-            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) says: {line['message']}")
+            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) says: {one_line(line['message'])}")
             return
         record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):

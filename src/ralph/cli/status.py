@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, one_line, say_json
 from ralph.core.errors import RalphError
 from ralph.store.lines import last_lines
 from ralph.store.runs import RunDir
@@ -66,7 +66,9 @@ def _doing(run: RunDir, words: dict[str, Any]) -> str:
     match last.get("type"):
         case "turn.started":
             said = [line for line in last_lines(run.path / "progress.jsonl") if line.get("turn") == last.get("turn")]
-            return f"turn {last.get('turn')} ({last.get('role')})" + (f": {said[-1]['message']}" if said else "")
+            return f"turn {last.get('turn')} ({last.get('role')})" + (
+                f": {one_line(said[-1].get('message'))}" if said else ""
+            )
         case "checks.started":
             return "checking " + " AND ".join(map(str, last.get("checks", [])))
         case _:

@@ -108,7 +108,7 @@ class Command:
         for word in rest:
             if word == "--":
                 loose += rest
-            elif word == "-" or not word.startswith("-"):
+            elif word == "-" or not word.startswith("-") or len(word.partition("=")[0].split()) > 1:
                 loose.append(word)
             else:
                 option, value = self._option(word)
@@ -171,9 +171,12 @@ def listing(rows: list[tuple[str, str]]) -> str:
     )
 
 
+_CONTROL = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)))
+
+
 def say(text: str) -> int:
-    """Print, and be done."""
-    print(text)
+    """Print, without what would move about in a terminal, and be done."""
+    print(text.translate(_CONTROL))
     return 0
 
 

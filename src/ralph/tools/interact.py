@@ -18,7 +18,7 @@ def _progress(given: dict[str, str]) -> int:
     run = place.run_id(given)
     runs = os.path.join(place.root(given), ".ralph", "runs")
     directory = os.path.join(runs, run)
-    if not run or os.path.dirname(directory) != runs or not os.path.isdir(directory):
+    if not run or run.startswith(".") or os.path.dirname(directory) != runs or not os.path.isdir(directory):
         raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
     turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
     role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")

@@ -177,6 +177,10 @@ class TestMemories:
         assert "by: hand" in text
         assert "Some words that a person wrote." in text
 
+    def test_a_heading_may_be_written_otherwise(self) -> None:
+        text = memories.added("## FIXES \n", Memory("mem-1-0000", "fix", "a", (), "2026-11-16"))
+        assert text.lower().count("## fixes") == 1
+
     def test_a_section_that_is_not_there_is_made(self) -> None:
         text = memories.added("# Memories\n", Memory("mem-1-0000", "context", "a", (), "2026-11-16"))
         assert [memory.kind for memory in memories.parse(text)] == ["context"]
@@ -207,6 +211,8 @@ class TestMemories:
         assert 0 < len(chosen) < 20
         assert len(memories.markdown(chosen)) <= 200 * 4
         assert memories.within(all_of_them, 0) == all_of_them
+        large = Memory("mem-99-0000", "fix", "x" * 5000, (), "2026-12-01")
+        assert memories.within([large, *all_of_them], 200) == chosen
 
     def test_search_finds_words_in_any_order_and_ranks_them(self) -> None:
         stored = [

@@ -34,11 +34,10 @@ def parse(text: str) -> list[Memory]:
 def added(text: str, memory: Memory) -> str:
     """The file with one memory more: the newest is the first of its section."""
     text = text if text.strip() else EMPTY
-    heading = f"## {SECTIONS[memory.kind]}"
     lines = text.rstrip("\n").split("\n")
-    place = next((number for number, line in enumerate(lines, 1) if line.rstrip() == heading), None)
+    place = next((number for number, line in enumerate(lines, 1) if _kind(line) == memory.kind), None)
     if place is None:
-        return "\n".join([*lines, "", heading, "", memory.render()])
+        return "\n".join([*lines, "", f"## {SECTIONS[memory.kind]}", "", memory.render()])
     return "\n".join([*lines[:place], "", memory.render().rstrip("\n"), *lines[place:], ""])
 
 
@@ -69,11 +68,10 @@ def within(memories: list[Memory], budget: int) -> list[Memory]:
     )
     chosen = set()
     for memory in sorted(memories, key=age, reverse=True):
-        room -= len(memory.render()) + 1
-        if room >= 0:
+        size = len(memory.render()) + 1
+        if size <= room:
             chosen.add(memory.id)
-        else:
-            break
+            room -= size
     return [memory for memory in memories if memory.id in chosen]
 
 
@@ -111,7 +109,7 @@ def _blocks(lines: list[str]) -> list[tuple[Memory, int, int]]:
     while number < len(lines):
         line = lines[number].rstrip()
         if line.startswith("## "):
-            kind = KINDS.get(line[3:].strip().lower(), "context")
+            kind = _kind(line) or "context"
         if line.startswith("### mem-"):
             end = number + 1
             while end < len(lines) and not lines[end].startswith(("#", "<!--")):
@@ -127,6 +125,11 @@ def _blocks(lines: list[str]) -> list[tuple[Memory, int, int]]:
             number = end - 1
         number += 1
     return found
+
+
+def _kind(heading: str) -> str | None:
+    """The kind of memories that a heading is over."""
+    return KINDS.get(heading[3:].strip().lower()) if heading.startswith("## ") else None
 
 
 def _about(comment: str) -> tuple[tuple[str, ...], str]:
