@@ -115,7 +115,8 @@ class TestTasks:
     def test_blockers_by_id_or_key(self, turn: Shell) -> None:
         first = turn.task("ensure", "first", "--key", "one", "--format", "quiet").strip()
         turn.task("ensure", "second", "--key", "two", "--blocked-by", f"one, {first}")
-        assert "Blocked by: two" in turn.task("add", "third", "--blocked-by", "two")
+        assert turn.show("two")["blocked_by"] == [first]
+        assert f"Blocked by: {turn.show('two')['id']}" in turn.task("add", "third", "--blocked-by", "two")
         assert turn.task("ready", "--format", "quiet").split() == [first]
         turn.task("close", "one")
         assert turn.show("two")["id"] in turn.task("ready")
@@ -359,6 +360,20 @@ class TestWords:
                 flags = [flag for option in command.options for flag in (option.name, option.short) if flag]
                 assert len(flags) == len(set(flags)), command.name
                 assert all(isinstance(option, arguments.Option) for option in command.options)
+
+
+class TestSecrets:
+    def test_secrets_of_the_environment_are_not_written_down(
+        self, turn: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("SOME_API_KEY", "sk-0123456789")
+        turn.task("add", "use sk-0123456789 for it", "-d=sk-0123456789")
+        turn.memory("add", "the key is sk-0123456789")
+        turn("emit", "a.b", '{"key": "sk-0123456789"}', "-j")
+        turn("tools", "interact", "progress", "with sk-0123456789")
+        for path in [path for path in turn.root.rglob("*") if path.is_file()]:
+            assert b"sk-0123456789" not in path.read_bytes(), path
+        assert "use [redacted] for it" in turn.task("list")
 
 
 class TestPlaces:

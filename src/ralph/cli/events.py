@@ -69,5 +69,5 @@ def _files(project: Project, run: RunDir) -> list[Path]:
 
 
 def _line(event: Event) -> str:
-    source = event.row.get("hat") or event.row.get("source") or ""
-    return f"{event.ts[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{one_line(event.text)}"
+    source = one_line(event.row.get("hat") or event.row.get("source") or "")
+    return f"{one_line(event.ts)[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{one_line(event.text)}"

@@ -4,23 +4,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|AUTH)", re.IGNORECASE)
-_PLACES = re.compile(r"(FILE|PATH|SOCK|DIR|HOME)$", re.IGNORECASE)
-_SHORTEST = 8
-_ORDINARY = frozenset(("false", "production", "development", "default", "disabled", "enabled"))
-"""Short and ordinary values occur in any text; replacing them would only garble it."""
+from ralph.core.secrets import MASK, secret_values
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values that must not be written anywhere: those of variables with telling names, also as JSON has them."""
-    values = {
-        value
-        for name, value in environment.items()
-        if _NAMES.search(name)
-        and not _PLACES.search(name)
-        and len(value) >= _SHORTEST
-        and value.lower() not in _ORDINARY
-    }
+    values = secret_values(environment)
     escaped = {json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)}
     return tuple(sorted(values | escaped, key=len, reverse=True))
 
@@ -28,7 +17,7 @@ def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
 class Redactor:
     """Replaces secrets in text and, chunk by chunk, in streams."""
 
-    MASK = b"[redacted]"
+    MASK = MASK.encode()
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted((s.encode(errors="surrogateescape") for s in secrets if s), key=len, reverse=True)

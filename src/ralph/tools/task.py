@@ -69,12 +69,14 @@ def _new(tasks: Tasks, given: dict[str, str], run: str) -> Task:
 
 def _blocked(tasks: Tasks, task: Task, given: dict[str, str]) -> Task:
     """A task with the blockers that were given; those that can never be closed are refused."""
-    names = [name.strip() for name in given.get("blocked-by", "").split(",") if name.strip()]
-    for name in names:
-        if not tasks.find(name, task.run):
+    ids = []
+    for name in (part.strip() for part in given.get("blocked-by", "").split(",") if part.strip()):
+        blocker = tasks.find(name, task.run)
+        if not blocker:
             raise Refused(f"there is no task {name} to be blocked by", "make that one first, then name its id or key")
-    if names:
-        task.change(blocked_by=names)
+        ids.append(blocker.id)
+    if ids:
+        task.change(blocked_by=list(dict.fromkeys(ids)))
     if circle := tasks.circle(task):
         raise Refused(f"these tasks would wait for each other: {' -> '.join(circle)}", "leave one of them out")
     return task
