@@ -66,7 +66,7 @@ FORMAT = formats("table", "json", "quiet")
 
 
 class Command:
-    """One command: the words that it takes, those in brackets if given, its options, and what it does."""
+    """One command: the words that it takes, those in brackets if given, those with dots many, its options, and what it does."""
 
     def __init__(
         self,
@@ -139,10 +139,13 @@ class Command:
     def _words(self, loose: list[str]) -> dict[str, str]:
         needed = [word for word in self.words if not word.startswith("[")]
         if len(loose) < len(needed):
-            raise Refused(f"{needed[len(loose)]} is missing", "give it, in quotes if it has spaces")
+            raise Refused(f"{needed[len(loose)].strip('.')} is missing", "give it, in quotes if it has spaces")
+        if self.words and "..." in self.words[-1]:
+            last = len(self.words) - 1
+            loose = [*loose[:last], *([" ".join(loose[last:])] if loose[last:] else [])]
         if len(loose) > len(self.words):
-            raise Refused(f"there is no place for {loose[len(self.words)]!r}", "put text with spaces in quotes")
-        names = [word.strip("[]").lower() for word in self.words]
+            raise Refused(f"there is no place for {loose[len(self.words)]!r}", "leave it out")
+        names = [word.strip("[].").lower() for word in self.words]
         return {name: _from_input() if word == "-" else word for name, word in zip(names, loose, strict=False)}
 
 

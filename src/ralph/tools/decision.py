@@ -45,7 +45,7 @@ COMMANDS = (
         "add",
         "Record a decision, under the next number.",
         _add,
-        ("DECISION",),
+        ("DECISION...",),
         (
             Option(
                 "confidence", "How sure, from 0 to 100.", short="c", value="0-100", numbers=range(101), required=True

@@ -12,8 +12,8 @@ def _emit(given: dict[str, str]) -> int:
     topic, payload = given["topic"], given.get("payload", "")
     if fault := events.fault_of_topic(topic):
         raise Refused(fault, "give the topic of the event first, then its payload in quotes")
-    if len(payload.encode(errors="replace")) > events.PAYLOAD_LIMIT:
-        what = f"the payload is longer than {events.PAYLOAD_LIMIT // 1024} KiB"
+    if len(payload) > events.PAYLOAD_LIMIT:
+        what = f"the payload is longer than {events.PAYLOAD_LIMIT} characters"
         raise Refused(what, "write it into a file of the project, and give the path of that")
     value: object = payload
     if "json" in given:
@@ -47,7 +47,7 @@ COMMAND = Command(
     "emit",
     "Publish an event; the run routes it when the turn has ended. A PAYLOAD of - is read from standard input.",
     _emit,
-    ("TOPIC", "[PAYLOAD]"),
+    ("TOPIC", "[PAYLOAD...]"),
     (
         Option("json", "The payload is JSON: check it, and keep it as such.", short="j"),
         Option("ts", "When it happened (now).", value="TIME"),

@@ -28,7 +28,7 @@ def _progress(given: dict[str, str]) -> int:
     return say("Sent.")
 
 
-COMMANDS = (Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE",)),)
+COMMANDS = (Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE...",)),)
 
 
 def run(words: list[str]) -> int:

@@ -139,7 +139,7 @@ COMMANDS = (
         "add",
         "Remember something. A CONTENT of - is read from standard input.",
         _add,
-        ("CONTENT",),
+        ("CONTENT...",),
         (
             Option("type", "What kind of thing it is.", short="t", choices=tuple(SECTIONS), default="pattern"),
             Option("tags", "Words to find it by.", value="TAG,TAG"),
@@ -157,7 +157,7 @@ COMMANDS = (
         "search",
         "The memories that have these words, the best first.",
         _search,
-        ("[QUERY]",),
+        ("[QUERY...]",),
         (_KIND, _TAGS, Option("all", f"More than the {MOST_FOUND} best."), _FORMAT),
     ),
     Command("show", "One memory.", _show, ("ID",), (_FORMAT,)),

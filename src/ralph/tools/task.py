@@ -189,12 +189,12 @@ _DETAILS = (
     FORMAT,
 )
 COMMANDS = (
-    Command("add", "Make a task.", _add, ("TITLE",), _DETAILS),
+    Command("add", "Make a task.", _add, ("TITLE...",), _DETAILS),
     Command(
         "ensure",
         "Make a task, or take the one that this run has under the same key; its status stays.",
         _ensure,
-        ("[TITLE]",),
+        ("[TITLE...]",),
         (Option("key", "A stable name, e.g. feature:step-01:parse.", value="KEY", required=True), *_DETAILS),
     ),
     Command(

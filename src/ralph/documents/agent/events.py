@@ -2,7 +2,8 @@
 
 from ralph.documents.agent.quick_json import dumps, loads
 
-PAYLOAD_LIMIT = 64 * 1024
+PAYLOAD_LIMIT = 16_000
+"""Characters of a payload: what is longer belongs into a file."""
 TOPIC_LIMIT = 200
 
 
