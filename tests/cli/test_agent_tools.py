@@ -23,6 +23,9 @@ ralph tools task ready > ready.txt
 "$RALPH_BIN" emit review.ready "{\\"task_id\\": \\"$id\\"}" --json
 "$RALPH_BIN" tools task reopen "$id"
 "$RALPH_BIN" tools task close "$id"
+grep -q "$id" .ralph/agent/tasks.jsonl
+printf '\\n## DEC-001: by hand\\n' >> .ralph/agent/decisions.md
+"$RALPH_BIN" tools decision add "Use -q" -c 70 --alternatives "-Q" --reasoning "usual" --reversibility "one line"
 touch done.txt
 """
 """Every call that the instructions of a code-assist preset make, in their order."""
@@ -41,7 +44,10 @@ def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, 
     [task] = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
     assert (task["status"], task["loop_id"]) == ("closed", run)
     assert "> uv needs a lock file" in (agent / "memories.md").read_text()
-    assert "## DEC-001: Use -v" in (agent / "decisions.md").read_text()
+    decided = json.loads(project.ralph("tools", "decision", "list", "--format", "json").out)
+    assert [(one["id"], one["decision"]) for one in decided] == [
+        *(("DEC-001", "Use -v"), ("DEC-002", "by hand"), ("DEC-003", "Use -q")),
+    ]
     assert "turn 1 (implementer) says: the flag is parsed" in project.ralph("logs").out
     listed = [json.loads(line) for line in project.ralph("events", "--json").out.splitlines()]
     assert [event["topic"] for event in listed] == ["tasks.ready", "review.ready"]
@@ -50,6 +56,11 @@ def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, 
     assert project.ralph("events", "--topic", "build.*").out == ""
     assert project.ralph("tools", "task", "list", "--all", "--format", "quiet").out.strip() == task["id"]
     assert project.git("status", "--porcelain", "--", ".ralph") == ""
+    project.ralph("land", run)
+    project.ralph("worktrees", "--prune")
+    project.ralph("clean", run)
+    assert not list((project.root / ".ralph").glob("worktrees/*"))
+    assert {path.name for path in agent.iterdir()} >= {"tasks.jsonl", "memories.md", "decisions.md"}
 
 
 def test_another_ralph_on_the_path_is_not_taken_for_this_one(project: Project) -> None:

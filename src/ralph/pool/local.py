@@ -125,6 +125,7 @@ class LocalTurns:
             directory.mkdir(parents=True, exist_ok=True)
             form = {"result.schema.json": contracts.schema(request.contract)} if request.contract else {}
             self.desk.lay({**request.inbox, **form}, directory)
+            self._share()
             papers.lend(self.root, self.desk.inbox, request.lends)
             papers.lay(self.desk.outbox, {**request.drafts, **self._to_mend(turn)})
             (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
@@ -143,6 +144,14 @@ class LocalTurns:
                 "idle": self.record.turn_limits.idle,
             }
             (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
+
+    def _share(self) -> None:
+        """In a worktree, a link to what the agents of the project share: they read and write it by its usual path."""
+        place, shared = self.workspace / ".ralph" / "agent", self.root / ".ralph" / "agent"
+        if not os.path.lexists(place):
+            shared.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(place):
+            place.symlink_to(shared)
 
     def _to_mend(self, turn: Turn) -> dict[str, str]:
         """The documents of the turn whose answer is to be mended: they lie in the outbox again."""

@@ -52,6 +52,7 @@ def _run(words: list[str]) -> int:
 
 
 def _module(name: str) -> object:
+    """By hand, because importlib is not imported yet."""
     return __import__(f"ralph.tools.{name}", fromlist=["run"])
 
 

@@ -259,26 +259,16 @@ class TestDecisions:
         }
         assert decisions.parse(decisions.added("", "x", {})[0])[0].id == "DEC-001"
 
-    def test_two_worktrees_meet_and_no_number_is_there_twice(self) -> None:
-        ours = decisions.added(BY_HAND, "ours", {"confidence": "60"})[0]
-        theirs, _ = decisions.added(BY_HAND, "theirs", {"confidence": "60"})
-        theirs, _ = decisions.added(theirs, "and more", {"reasoning": "because of DEC-003 and DEC-001"})
-        both = decisions.merged(ours, theirs)
-        found = decisions.parse(both)
-        assert [decision.title for decision in found] == [
-            "Use SQLite",
-            "Keep the old flag",
-            "ours",
-            "theirs",
-            "and more",
-        ]
-        assert len({decision.number for decision in found}) == 5
-        assert found[4].fields["reasoning"] == f"because of {found[3].id} and DEC-001"
-        assert decisions.merged(both, theirs.replace("DEC-003", found[3].id)) == both
-
-    def test_what_is_there_already_is_not_taken_twice(self) -> None:
-        assert decisions.parse(decisions.merged(BY_HAND, BY_HAND))[-1].number == 2
-        assert decisions.merged("", BY_HAND).strip() == BY_HAND.strip().removeprefix("# Decisions").strip()
+    def test_where_agents_meet_no_number_is_there_twice(self) -> None:
+        text = BY_HAND + "\n## DEC-002: another\n- Reasoning: DEC-002 replaces DEC-001\n\n## DEC-009: far\n"
+        found = decisions.parse(decisions.settled(text))
+        assert [decision.id for decision in found] == ["DEC-001", "DEC-002", "DEC-010", "DEC-009"]
+        assert found[2].fields["reasoning"] == "DEC-010 replaces DEC-001"
+        new, decision = decisions.added(text, "next", {})
+        assert decision.id == "DEC-011"
+        assert decisions.settled(new) == new
+        assert decisions.settled(BY_HAND) == BY_HAND
+        assert decisions.settled("") == ""
 
 
 class TestEvents:

@@ -36,28 +36,27 @@ def parse(text: str) -> list[Decision]:
 
 def added(text: str, title: str, fields: dict[str, str]) -> tuple[str, Decision]:
     """The file with one decision more, under the next number."""
-    highest = max((decision.number for decision in parse(text)), default=0)
-    decision = Decision(highest + 1, title, fields)
+    text = settled(text)
+    decision = Decision(_highest(_entries(text)[1]) + 1, title, fields)
     return f"{(text if text.strip() else TITLE).rstrip()}\n\n{decision.render()}", decision
 
 
-def merged(ours: str, theirs: str) -> str:
-    """Our file with what is new in theirs behind it: numbers that are taken become the next ones, wherever they are spoken of."""
-    head, mine = _entries(ours)
-    known = {_body(entry) for entry in mine}
-    new = [entry for entry in _entries(theirs)[1] if _body(entry) not in known]
-    taken = {_read(entry).number for entry in mine}
-    highest = max(taken | {_read(entry).number for entry in new}, default=0)
-    renamed: dict[int, int] = {}
-    for entry in new:
-        number = _read(entry).number
-        if number in taken:
+def settled(text: str) -> str:
+    """The file with every number once: where two agents took the same one by hand, the later entry gets the next."""
+    head, entries = _entries(text)
+    taken: set[int] = set()
+    highest = _highest(entries)
+    for place, entry in enumerate(entries):
+        decision = _read(entry)
+        if decision.number in taken:
             highest += 1
-            renamed[number] = highest
-        taken.add(number)
-    moved = [_renumbered(entry, renamed) for entry in new]
-    parts = [part for part in (head.rstrip(), *(entry.rstrip() for entry in [*mine, *moved])) if part]
-    return "\n\n".join(parts) + "\n" if parts else ours
+            entries[place] = entry.replace(f"{_MARK}{_digits(entry)}", f"{_MARK}{highest:03d}")
+        taken.add(decision.number)
+    return "".join([head, *entries]).removesuffix("\n")
+
+
+def _highest(entries: list[str]) -> int:
+    return max((_read(entry).number for entry in entries), default=0)
 
 
 def _entries(text: str) -> tuple[str, list[str]]:
@@ -90,23 +89,6 @@ def _digits(heading: str) -> str:
 
 def _number(heading: str) -> int:
     return int(_digits(heading)[:9] or 0)
-
-
-def _body(entry: str) -> str:
-    """An entry without its number: the same decision in two files is one decision."""
-    heading, _, rest = entry.partition("\n")
-    return heading.replace(f"{_MARK}{_digits(heading)}", "", 1).strip("# ") + "\n" + rest.strip()
-
-
-def _renumbered(entry: str, renamed: dict[int, int]) -> str:
-    """An entry with all the numbers that it speaks of as they are now."""
-    first, *parts = entry.split(_MARK)
-    told = [first]
-    for part in parts:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        number = int(digits[:9] or 0)
-        told.append(f"{renamed[number]:03d}{part[len(digits) :]}" if number in renamed else part)
-    return _MARK.join(told)
 
 
 def _folded(text: str) -> str:

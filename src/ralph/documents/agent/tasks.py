@@ -130,11 +130,11 @@ class Tasks:
         return list(self.by_id.values())
 
     def find(self, name: str, run: str = "") -> Task | None:
-        """The task with that id, or else with that key: in that run, or else in the latest one that has it."""
+        """The task with that id, or else with that key: in that run, or outside of any in the latest one that has it."""
         if name in self.by_id:
             return self.by_id[name]
         named = [task for task in self.by_id.values() if task.key == name]
-        return next((task for task in named if task.run == run), named[-1] if named else None)
+        return next((task for task in named if task.run == run), named[-1] if named and not run else None)
 
     def keyed(self, key: str, run: str) -> Task | None:
         """The task that has that key in that run: the work of earlier runs is not taken for it."""
