@@ -27,6 +27,8 @@ from ralph.pool.push_guard import push_guard
 from ralph.pool.stream import Account, Tail
 from ralph.store.files import read_limited, storage, to_bytes
 
+SHARED = ".ralph/agent"
+"""Where the files are that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _ENDS = {
@@ -147,7 +149,7 @@ class LocalTurns:
 
     def _share(self) -> None:
         """In a worktree, a link to what the agents of the project share: they read and write it by its usual path."""
-        place, shared = self.workspace / ".ralph" / "agent", self.root / ".ralph" / "agent"
+        place, shared = self.workspace / SHARED, self.root / SHARED
         if not os.path.lexists(place):
             shared.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(place):

@@ -28,7 +28,7 @@ from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.pool.desk import Desk
-from ralph.pool.local import LocalTurns
+from ralph.pool.local import SHARED, LocalTurns
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
@@ -422,7 +422,8 @@ class Checks:
 def furniture_of(tree: Worktree, trees: TreeSettings) -> tuple[str, ...]:
     """What is copied or linked into a worktree, by its paths from the top of it."""
     place = tree.workspace.relative_to(tree.path)
-    return tuple((place / name).as_posix() for name in (*trees.copy, *trees.share))
+    linked = (SHARED,) if (tree.workspace / SHARED).is_symlink() else ()
+    return tuple((place / name).as_posix() for name in (*trees.copy, *trees.share, *linked))
 
 
 def room_for(root: Path, most: int | None) -> str:
