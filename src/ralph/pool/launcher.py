@@ -13,7 +13,9 @@ def launcher(run_dir: Path) -> Path:
     path = run_dir / "bin" / "ralph"
     source = str(Path(ralph.__file__).parents[1])
     code = f"import sys; sys.path.append({source!r}); from ralph.__main__ import main; main()"
-    text = to_bytes(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", "-c", code])} "$@"\n')
+    # Agents call it often, so its modules are kept compiled, whatever the project wants for its own.
+    start = f'unset PYTHONDONTWRITEBYTECODE\nexec {shlex.join([sys.executable, "-P", "-c", code])} "$@"'
+    text = to_bytes(f"#!/bin/sh\n{start}\n")
     with storage(path):
         if not path.is_file() or path.read_bytes() != text:
             path.parent.mkdir(exist_ok=True)
