@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ralph.verify.guards.assertions import Assertion, is_literal
 from ralph.verify.guards.claims import Claim, Kind, condition, kind_of, named
+from ralph.verify.guards.lexer import Token
 from ralph.verify.guards.syntax import (
     Block,
     Pairs,
@@ -32,7 +33,7 @@ _ARITHMETIC = re.compile(r"^(\d+(?:\.\d+)?) ([-+*]) (\d+(?:\.\d+)?)$")
 _DRIVEN = re.compile(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
 
 
-def assertions_in(tokens: Tokens, lines: Sequence[int], pairs: Pairs, body: int) -> tuple[Assertion, ...]:
+def assertions_in(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[Assertion, ...]:
     """The claims of a function, in order."""
     if not any(map(_HINT.search, {*tokens})):
         return ()
@@ -51,7 +52,7 @@ def assertions_in(tokens: Tokens, lines: Sequence[int], pairs: Pairs, body: int)
                 scalars[name] = value
             done += 1
         text = " ".join(finder.tokens[index : statement_end(finder.tokens, pairs, index)])[:200]
-        found.append((index, _placed(claim, lines[index], text, names, scalars)))
+        found.append((index, _placed(claim, tokens[index].line, text, names, scalars)))
     return tuple(_in_branches(finder, found)) if found else ()
 
 

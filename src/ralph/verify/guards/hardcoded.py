@@ -157,7 +157,7 @@ def _answers(unit: Unit) -> Iterator[Answer]:
         is_asked = given and all(inputs) and all(len(part) == 2 for part in parts)
         if is_asked and body.startswith("return ") and _is_value(body[7:]):
             each = given if {"or", "||"}.intersection(block.head) else [" , ".join(given)]
-            yield from (Answer(one, body[7:], unit.lines[block.index]) for one in each)
+            yield from (Answer(one, body[7:], unit.tokens[block.index].line) for one in each)
     found: list[tuple[int, str, str, bool]] = []
     for pattern, order in ((_CASE, (1, 2, 3, 4)), (_TERNARY, (1, 2, 4, 3)), (_PUT, (1, 2, 1, 2))):
         for match in pattern.finditer(unit.text):

@@ -88,7 +88,7 @@ class Book:
                 continue
             given = " ".join(resolved(unit.tokens[index + 2 : unit.pairs[index + 1]], names))
             for claim in self.claims(helper, depth - 1):
-                yield replace(claim, sides=(given, *claim.sides), line=unit.lines[index], via=helper.name)
+                yield replace(claim, sides=(given, *claim.sides), line=unit.tokens[index].line, via=helper.name)
 
 
 class Ledger:

@@ -7,8 +7,8 @@ interpreter's, or broken ones, are judged too. A token is a plain string; its fi
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 _DOUBLE, _SINGLE = r'"(?:\\[\s\S]|[^"\\\n])*"?', r"'(?:\\[\s\S]|[^'\\\n])*'?"
 _TICKS = r"`(?:\\[\s\S]|[^`\\])*`?"
@@ -58,66 +58,47 @@ _GOES_ON = re.compile(r"[.)\],;:?=&|+*/%<>^]|->?$|else$|catch$|finally$|in$|inst
 _ENDS = re.compile(r'[\w$")\]}]|\+\+|--')
 
 
-@dataclass(frozen=True)
-class Code:
-    """The tokens of a text with the line of each, and its comments."""
+class Token(str):
+    """A token, with the line and the column where it stands."""
 
-    tokens: list[str]
-    lines: list[int]
-    comments: list[tuple[int, str]]
+    __slots__ = ("column", "line")
+    line: int
+    column: int
 
-
-def lex(text: str, language: str) -> Code:
-    """Read a text; what is no valid program gives tokens all the same."""
-    comments: list[tuple[int, str]] = []
-    raw, lines, indents = _raw(text.replace("\r\n", "\n"), language, comments)
-    if language == "python":
-        return Code(*_indented(raw, lines, indents, comments), comments)
-    return Code(*_braced(raw, lines, by_lines=language in ("js", "go")), comments)
+    def __new__(cls, text: str, line: int, column: int = 0) -> "Token":
+        token = super().__new__(cls, text)
+        token.line, token.column = line, column
+        return token
 
 
-def _raw(text: str, language: str, comments: list[tuple[int, str]]) -> tuple[list[str], list[int], dict[int, int]]:
-    """Tokens with their lines, line ends among them, and the columns of tokens that begin a line."""
-    tokens: list[str] = []
-    lines: list[int] = []
-    columns: dict[int, int] = {0: 0}
-    line, fresh = 1, True
+Comments = list[tuple[int, str]]
+
+
+def lex(text: str, language: str) -> tuple[list[Token], Comments]:
+    """The tokens of a text, and its comments with their lines; what is no valid program gives tokens all the same."""
+    comments: Comments = []
+    raw = _raw(text.replace("\r\n", "\n"), language, comments)
+    tokens = _indented(raw, comments) if language == "python" else _braced(raw, by_lines=language in ("js", "go"))
+    # A comma before a closing bracket is layout.
+    kept = [token for token, after in pairwise(tokens) if token != "," or after not in _CLOSERS]
+    return kept + tokens[-1:], comments
+
+
+def _raw(text: str, language: str, comments: Comments) -> Iterator[Token]:
+    """Tokens, line ends among them."""
+    line = 1
     for found in _GRAMMARS[language].finditer(text):
         kind, token = found.lastindex, found[0]
-        if kind == 1:
-            tokens.append("\n")
-            lines.append(line)
-            line, fresh = line + 1, True
-            continue
+        column = found.start() - text.rfind("\n", 0, found.start()) - 1
         if kind == 2:
             comments.append((line, token))
-            line += token.count("\n")
-            continue
-        if fresh:
-            columns[len(tokens)] = found.start() - text.rfind("\n", 0, found.start()) - 1
-            fresh = False
-        if kind == 3:
-            plain = _unquoted(token)
+        elif kind == 3:
             inserted = _WORDS.findall(" ".join(_INSERTED.findall(token))) if token[0] in "`fF" else None
-            more = [plain, "%", "(", *inserted, ")"] if inserted else [plain]
-            tokens += more
-            lines += [line] * len(more)
-            line += token.count("\n")
-            continue
-        if token in _CLOSERS:
-            _drop_comma(tokens, lines)
-        tokens.append(token)
-        lines.append(line)
-    return tokens, lines, columns
-
-
-def _drop_comma(tokens: list[str], lines: list[int]) -> None:
-    """A comma before a closing bracket is layout."""
-    at = len(tokens) - 1
-    while at >= 0 and tokens[at] == "\n":
-        at -= 1
-    if at >= 0 and tokens[at] == ",":
-        del tokens[at], lines[at]
+            yield Token(_unquoted(token), line, column)
+            yield from (Token(more, line) for more in ("%", "(", *inserted, ")")) if inserted else ()
+        else:
+            yield Token(token, line, column)
+        line += token.count("\n")
 
 
 def _unquoted(token: str) -> str:
@@ -129,31 +110,25 @@ def _unquoted(token: str) -> str:
     return f'"{body}"'
 
 
-def _braced(raw: list[str], raw_lines: list[int], *, by_lines: bool) -> tuple[list[str], list[int]]:
-    tokens: list[str] = []
-    lines: list[int] = []
-    brackets: list[str] = ["{"]
-    last, new_line = ";", False
-    for token, line in zip(raw, raw_lines, strict=True):
+def _braced(raw: Iterable[Token], *, by_lines: bool) -> list[Token]:
+    tokens: list[Token] = []
+    brackets = ["{"]
+    new_line = False
+    for token in raw:
         if token == "\n":
             new_line = by_lines
             continue
-        if new_line and brackets[-1] == "{" and _ended(last, token):
-            tokens.append(";")
-            lines.append(line - 1)
+        if new_line and tokens and brackets[-1] == "{" and _ended(tokens[-1], token):
+            tokens.append(Token(";", token.line - 1))
         new_line = False
         if token in _OPENERS:
             brackets.append(token)
         elif token in _CLOSERS:
-            if len(brackets) > 1:
-                brackets.pop()
-            if token == "}" and tokens and tokens[-1] == ";":
+            brackets[1:] = brackets[1:-1]
+            if token == "}" and tokens[-1:] == [";"]:
                 tokens.pop()
-                lines.pop()
-        last = token
         tokens.append(token)
-        lines.append(line)
-    return tokens, lines
+    return tokens
 
 
 def _ended(last: str, token: str) -> bool:
@@ -162,84 +137,65 @@ def _ended(last: str, token: str) -> bool:
     return bool(_ENDS.match(last)) and last not in _UNFINISHED and not _GOES_ON.match(token)
 
 
-def _indented(
-    raw: list[str], raw_lines: list[int], columns: dict[int, int], comments: list[tuple[int, str]]
-) -> tuple[list[str], list[int]]:
+def _indented(raw: Iterable[Token], comments: Comments) -> list[Token]:
     """Python's logical lines with their blocks in braces; a string by itself documents, as a comment does."""
-    tokens: list[str] = []
-    lines: list[int] = []
+    tokens: list[Token] = []
     indents = [0]
     awaited = False
 
     def close() -> None:
-        while tokens and tokens[-1] == ";":
+        while tokens[-1:] == [";"]:
             tokens.pop()
-            lines.pop()
-        tokens.append("}")
-        lines.append(lines[-1] if lines else 1)
+        tokens.append(Token("}", tokens[-1].line if tokens else 1))
 
-    for start, stop in _logical_lines(raw):
-        first, at, column = raw[start], raw_lines[start], columns.get(start, 0)
-        if stop - start == 1 and first[0] == '"':
-            comments.append((at, first))
+    for logical in _logical_lines(raw):
+        first = logical[0]
+        if len(logical) == 1 and first[0] == '"':
+            comments.append((first.line, first))
             continue
-        if awaited and column > indents[-1]:
-            indents.append(column)
+        if awaited and first.column > indents[-1]:
+            indents.append(first.column)
         elif awaited:
             close()
-        while len(indents) > 1 and column < indents[-1]:
+        while len(indents) > 1 and first.column < indents[-1]:
             indents.pop()
             close()
-        logical, where = raw[start:stop], raw_lines[start:stop]
-        if "\n" in logical:
-            where = [line for token, line in zip(logical, where, strict=True) if token != "\n"]
-            logical = [token for token in logical if token != "\n"]
         colon = _block_colon(logical) if first in _BLOCKS else None
         awaited = colon == len(logical) - 1
-        if colon is not None:
-            logical[colon] = "{"
         tokens += logical
-        lines += where
         if colon is None:
-            tokens.append(";")
-            lines.append(where[-1])
-        elif not awaited:
-            close()
+            tokens.append(Token(";", logical[-1].line))
+        else:
+            at = len(tokens) - len(logical) + colon
+            tokens[at] = Token("{", tokens[at].line)
+            if not awaited:
+                close()
     for _ in range(len(indents) - 1 + awaited):
         close()
-    return tokens, lines
+    return tokens
 
 
-def _logical_lines(raw: list[str]) -> Iterator[tuple[int, int]]:
-    """Where lines begin and end that brackets hold together."""
-    depth, start = 0, -1
-    for index, token in enumerate(raw):
-        if token == "\n":
-            if start >= 0 and depth <= 0:
-                yield start, index
-                start, depth = -1, 0
-            continue
-        if start < 0:
-            start = index
-        if token in _OPENERS:
-            depth += 1
-        elif token in _CLOSERS:
-            depth -= 1
-    if start >= 0:
-        yield start, len(raw)
+def _logical_lines(raw: Iterable[Token]) -> Iterator[list[Token]]:
+    """Lines that brackets hold together."""
+    depth, line = 0, list[Token]()
+    for token in raw:
+        if token != "\n":
+            line.append(token)
+            depth += (token in _OPENERS) - (token in _CLOSERS)
+        elif line and depth <= 0:
+            yield line
+            depth, line = 0, []
+    if line:
+        yield line
 
 
-def _block_colon(tokens: list[str]) -> int | None:
+def _block_colon(tokens: Sequence[str]) -> int | None:
     """Where the header of a compound statement ends."""
     depth = lambdas = 0
     for index, token in enumerate(tokens):
-        if token in _OPENERS:
-            depth += 1
-        elif token in _CLOSERS:
-            depth -= 1
-        elif token == "lambda":
-            lambdas += 1
-        elif token == ":" and depth == 0:
+        depth += (token in _OPENERS) - (token in _CLOSERS)
+        lambdas += token == "lambda" and depth == 0
+        if token == ":" and depth == 0:
             if not lambdas:
                 return index
             lambdas -= 1

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ralph.verify.guards.changes import is_collected, is_test_path, language_of
-from ralph.verify.guards.lexer import Code, is_word, lex, partners, words
+from ralph.verify.guards.lexer import is_word, lex, partners, words
 from ralph.verify.guards.syntax import bindings
 from ralph.verify.guards.units import Source, Unit
 
@@ -30,7 +30,7 @@ _TEST_HANDLE = re.compile(r"\btesting \. (T|TB|B|F)\b")
 def read(path: str, text: str) -> Source | None:
     """The units of a file; None for a language that the guards do not know."""
     language = language_of(path)
-    return _Reader(path, language, lex(text, language)).read(text) if language else None
+    return _Reader(path, language, text).read() if language else None
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class _Span:
 
 
 class _Reader:
-    def __init__(self, path: str, language: str, code: Code) -> None:
-        self.path, self.language, self.code, self.tokens = (path, language, code, code.tokens)
-        self.pairs = partners(code.tokens)
+    def __init__(self, path: str, language: str, text: str) -> None:
+        self.path, self.language, self.text = path, language, text
+        self.tokens, self.comments = lex(text, language)
+        self.pairs = partners(self.tokens)
+        self.in_tests, self.is_collected = is_test_path(path), is_collected(path)
         self.scopes: list[tuple[str, int, bool]] = []
         self.constants: dict[str, str] = {}
 
-    def read(self, text: str) -> Source:
+    def read(self) -> Source:
         units: list[Unit] = []
         outside: list[int] = []
         index = start = 0
@@ -74,39 +76,28 @@ class _Reader:
                 start = start if decorates else stop
             index = stop
         self.constants.update(self._numbers({*outside}))
-        rest = self._made("", "", outside, 0, is_test=False, within=is_test_path(self.path))
-        return Source(self.path, tuple(units), rest, tuple(self.code.comments), text)
+        tokens = tuple(self.tokens[at] for at in outside)
+        rest = Unit(self.path, "", "", tokens, 0, False, self.is_collected, self.in_tests, self.constants)
+        return Source(self.path, tuple(units), rest, tuple(self.comments), self.text)
 
     def _numbers(self, outside: set[int]) -> dict[str, str]:
         """The numbers of a test file that have a name, which is given but once."""
-        bound = bindings(self.tokens) if is_test_path(self.path) else []
+        bound = bindings(self.tokens) if self.in_tests else []
         times = Counter(name for _, name, _ in bound)
         single = ((name, value[0]) for at, name, value in bound if at in outside and times[name] == len(value) == 1)
         return {name: value for name, value in single if value[0].isdigit()}
 
     def _unit(self, start: int, span: _Span) -> Unit:
-        indices = range(start, min(span.end + 1, len(self.tokens)))
         names = [name for name, _, _ in self.scopes]
-        in_tests = is_test_path(self.path)
-        shape = _TESTS.get(self.language)
-        looks = shape is not None and shape.search(" ".join(self.tokens[start : span.body])) is not None
-        is_test = span.is_case or (looks and (in_tests or self.language == "rust"))
-        helps = self.language == "go" and _TEST_HANDLE.search(" ".join(self.tokens[start : span.body])) is not None
-        within = in_tests or is_test or helps or "tests" in names or "test" in names
+        tokens, head = tuple(self.tokens[start : span.end + 1]), " ".join(self.tokens[start : span.body])
+        looks = self.language in _TESTS and bool(_TESTS[self.language].search(head))
+        is_test = span.is_case or (looks and (self.in_tests or self.language == "rust"))
+        helps = self.language == "go" and bool(_TEST_HANDLE.search(head))
+        within = self.in_tests or is_test or helps or bool({"tests", "test"}.intersection(names))
         scope = ".".join(filter(None, (*names, span.receiver)))
-        return self._made(scope, span.name, indices, span.body - start, is_test=is_test, within=within)
-
-    def _made(
-        self, scope: str, name: str, indices: range | list[int], body: int, *, is_test: bool, within: bool
-    ) -> Unit:
-        if isinstance(indices, range):
-            tokens, lines = (self.tokens[indices.start : indices.stop], self.code.lines[indices.start : indices.stop])
-        else:
-            tokens, lines = ([self.tokens[i] for i in indices], [self.code.lines[i] for i in indices])
-        collected = is_collected(self.path) and not any(hides for _, _, hides in self.scopes)
-        return Unit(
-            self.path, scope, name, tuple(tokens), tuple(lines), body, is_test, collected, within, self.constants
-        )
+        collected = self.is_collected and not any(hides for _, _, hides in self.scopes)
+        body = span.body - start
+        return Unit(self.path, scope, span.name, tokens, body, is_test, collected, within, self.constants)
 
     def _hides(self, name: str, start: int, body: int) -> bool:
         """Whether a class keeps its tests from pytest by its name."""
@@ -171,8 +162,8 @@ class _Reader:
         opener = self._block(index + 1)
         if opener is None or opener - index > 60:
             return None
-        names = [token for token in self.tokens[index + 1 : opener] if is_word(token)] or [""]
-        name = " ".join(names) if self.tokens[index] == "impl" else names[0]
+        names = [token for token in self.tokens[index + 1 : opener] if is_word(token)]
+        name = " ".join(names if self.tokens[index] == "impl" else names[:1])
         return _Span(name, opener, self.pairs[opener], is_scope=True)
 
     def _called(self, index: int) -> _Span | None:

@@ -48,7 +48,7 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
             found = re.findall(r"(\w+)[ \t]*(?:=|\.set\()[ \t]*([^\n)]+)", text)
             yield from ((key, value.strip("\"' ")) for key, value in found)
         else:
-            tokens = lex(text, "js").tokens
+            tokens, _ = lex(text, "js")
             yield from _objects(tokens, partners(tokens), 0, len(tokens), "", 0)
     except (tomllib.TOMLDecodeError, YAMLError, configparser.Error, RecursionError, ValueError):
         return

@@ -102,7 +102,7 @@ def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
         body, tried = " ".join(block.body), _tried(unit, block)
         named = re.sub(r"\. Error\b", "", " ".join(block.head)).split()
         types = {token for token in named if is_word(token) and token not in ("as", "final", "const")}
-        key, line = " ".join((*block.head[:1], body)), unit.lines[block.index]
+        key, line = " ".join((*block.head[:1], body)), unit.tokens[block.index].line
         what = f"drops {' '.join(block.head) or 'any error'} without a word"
         is_wide = not types or bool(types & _BROAD) or unit.language == "js"
         if unit.in_tests and is_wide and _ASSERTS.search(tried):
@@ -162,7 +162,7 @@ def _go(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
             was_told = before is not None and len(_GO_TELLS.findall(before.text)) > len(_GO_TELLS.findall(unit.text))
             goes_on, what = body in ("continue", "break"), "goes on as if no error had come"
             is_answer = goes_on or body.startswith("return")
-            yield Swallow(f"{head} {body}", unit.lines[block.index], what, is_answer, goes_on and not was_told)
+            yield Swallow(f"{head} {body}", unit.tokens[block.index].line, what, is_answer, goes_on and not was_told)
     for match in _DROPPED.finditer(unit.text, unit.starts[max(unit.body - 1, 0)]):
         callee = match[2].partition(" (")[0]
         if re.fullmatch(r"err|\w+Err", match[2].strip()) or (before is not None and _was_heeded(callee, before)):

@@ -10,7 +10,7 @@ from itertools import accumulate
 from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import language_of
 from ralph.verify.guards.finder import assertions_in
-from ralph.verify.guards.lexer import is_word, partners, words
+from ralph.verify.guards.lexer import Token, is_word, partners, words
 
 _COMMON = words(
     "self this t assert expect it test func function def return const let var if else for in is not and or with as fn new "
@@ -27,8 +27,7 @@ class Unit:
     path: str
     scope: str
     name: str
-    tokens: tuple[str, ...]
-    lines: tuple[int, ...]
+    tokens: tuple[Token, ...]
     body: int
     """Where the body begins among the tokens; before it stand decorators and the signature."""
     is_test: bool = False
@@ -40,16 +39,16 @@ class Unit:
 
     @property
     def line(self) -> int:
-        return self.lines[0] if self.lines else 1
+        return self.tokens[0].line if self.tokens else 1
 
     @property
     def language(self) -> str:
         return language_of(self.path) or ""
 
     @cached_property
-    def said(self) -> tuple[str, ...]:
+    def said(self) -> tuple[Token, ...]:
         """The tokens with named numbers written out."""
-        return tuple(self.constants.get(token, token) for token in self.tokens) if self.constants else self.tokens
+        return tuple(Token(self.constants.get(token, token), token.line) for token in self.tokens)
 
     @cached_property
     def text(self) -> str:
@@ -75,7 +74,7 @@ class Unit:
 
     @cached_property
     def assertions(self) -> tuple[Assertion, ...]:
-        return assertions_in(self.said, self.lines, self.pairs, self.body)
+        return assertions_in(self.said, self.pairs, self.body)
 
     @cached_property
     def literals(self) -> frozenset[str]:
@@ -91,13 +90,13 @@ class Unit:
         """Where each token begins in `text`."""
         return [0, *accumulate(len(token) + 1 for token in self.tokens)]
 
-    def token_at(self, position: int) -> str:
+    def token_at(self, position: int) -> Token:
         """The token at a place in `text`."""
-        return self.tokens[bisect_right(self.starts, position) - 1]
+        return self.tokens[min(bisect_right(self.starts, position), len(self.tokens)) - 1]
 
     def line_of(self, position: int) -> int:
         """The line of a place in `text`."""
-        return self.lines[min(bisect_right(self.starts, position) - 1, len(self.lines) - 1)] if self.lines else 1
+        return self.token_at(position).line if self.tokens else 1
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def _guards(unit: Unit) -> Iterator[Guard]:
         ):
             for part in (" ".join(part) for part in split(head, "or", "||")):
                 if not _ERROR_GIVEN.fullmatch(part):
-                    yield Guard(part, error, unit.lines[block.index], text, unit)
+                    yield Guard(part, error, unit.tokens[block.index].line, text, unit)
     given = {*unit.tokens[: unit.body]}
     for index in range(unit.body, len(unit.tokens) - 1):
         token, before, after = (unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1])
@@ -130,7 +130,7 @@ def _guards(unit: Unit) -> Iterator[Guard]:
             _GUARDS.match(token) and after != "="
         ):
             text = " ".join(unit.tokens[index : statement_end(unit.tokens, unit.pairs, index)]) if begins else token
-            guard = Guard(text, token, unit.lines[index], text, unit)
+            guard = Guard(text, token, unit.tokens[index].line, text, unit)
             if token != "assert" or guard.names & given:
                 yield guard
 
