@@ -1,12 +1,11 @@
 """Test cases that were deleted, skipped, emptied or weakened."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals
-from ralph.verify.guards.changes import finding, is_test_path
+from ralph.verify.guards.changes import finding, gained, is_test_path
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.hollow import is_hollow
@@ -82,13 +81,10 @@ class _Cases:
                 yield self._found(Rule.ASSERTION_WEAKENED, new, new.line_of(match.start()), sentence)
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
-        before = Counter(mark.key for mark in marks(old)) if old else Counter[str]()
         asked_short = any("-short" in check for check in self.work.checks)
-        for mark in marks(new):
-            before[mark.key] -= 1
-            if before[mark.key] < 0:
-                is_new = old is None and not mark.hides_others
-                yield self._marked(mark, new, warn=is_new or (mark.weak and not asked_short))
+        for mark in gained(marks(old) if old else (), marks(new), lambda mark: mark.key):
+            is_new = old is None and not mark.hides_others
+            yield self._marked(mark, new, warn=is_new or (mark.weak and not asked_short))
 
     def _marked(self, mark: Mark, unit: Unit, *, warn: bool) -> Finding:
         sentence = f"{unit.name or unit.path} no longer runs in full: `{mark.label[:60]}` was added."

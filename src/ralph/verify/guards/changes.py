@@ -1,13 +1,17 @@
 """What the guards are given: files before and now, and what their paths say about them."""
 
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ralph.core.findings import Finding, Rule, Severity
 
 LARGEST = 1_000_000
 """Longer texts are data, not work: they are not judged."""
 
+_T = TypeVar("_T")
 _LANGUAGES = {
     **dict.fromkeys(("py", "pyi"), "python"),
     **dict.fromkeys(("js", "jsx", "mjs", "cjs", "ts", "tsx", "mts", "cts"), "js"),
@@ -85,3 +89,12 @@ def finding(rule: Rule, path: str, line: int, sentence: str, excerpt: str = "", 
     """A finding with its excerpt capped."""
     severity = Severity.WARNING if warn else Severity.ERROR
     return Finding(rule, path, max(line, 1), sentence, severity, " ".join(excerpt.split())[:160])
+
+
+def gained(before: Iterable[_T], now: Iterable[_T], key: Callable[[_T], object] = lambda one: one) -> Iterator[_T]:
+    """What is there now and was not before, or not as often."""
+    known = Counter(map(key, before))
+    for one in now:
+        known[key(one)] -= 1
+        if known[key(one)] < 0:
+            yield one

@@ -5,9 +5,10 @@ counts is that every kind of check is still run, on no less, and that its failur
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from ralph.verify.guards.changes import gained
 
 _KINDS = {
     "tests": r"pytest|py\.test|unittest|tox|nox|jest|vitest|mocha|ava|karma|bats|playwright|cypress|rspec|ctest|node --test|mvnw?|gradlew?|"
@@ -113,11 +114,7 @@ def _paths(arguments: list[str]) -> Iterator[str]:
 
 def eased(was: Sequence[str], now: Sequence[str]) -> Iterator[str]:
     """Lines, flags and checks by which commands ask for less than before."""
-    known = Counter(was)
-    for line in now:
-        known[line] -= 1
-        if known[line] < 0 and NEUTRAL.search(line) and _counts(line, was):
-            yield line
+    yield from (line for line in gained(was, now) if NEUTRAL.search(line) and _counts(line, was))
     yield from lost_flags("\n".join(was), "\n".join(now))
     if not any("pipefail" in line for line in now):
         yield from (line for line in now if line not in was and re.search(r"[^|]\|[^|]", line) and runs_check(line))
@@ -153,11 +150,8 @@ def lost(was: Sequence[str], now: Sequence[str]) -> Iterator[Step]:
 
 def lost_flags(was: str, now: str) -> Iterator[str]:
     """Flags that leave something out, or that no longer insist."""
-    known = Counter(_FLAGS.findall(was))
-    for flag in _FLAGS.findall(now):
-        known[flag] -= 1
-        if known[flag] < 0 and not _PRODUCTS.search(flag):
-            yield flag.strip()
+    more = gained(_FLAGS.findall(was), _FLAGS.findall(now))
+    yield from (flag.strip() for flag in more if not _PRODUCTS.search(flag))
     for flag in _DEMANDS.findall(was):
         limit = re.match(r"--cov-fail-under[= ](\d+)", flag)
         kept = re.search(r"--cov-fail-under[= ](\d+)", now) if limit else None

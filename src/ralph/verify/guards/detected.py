@@ -1,11 +1,11 @@
 """Product code that asks whether it is being tested, and code that bends the test framework."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding, is_build_file
+from ralph.verify.guards.changes import finding, gained, is_build_file
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Unit
 
@@ -34,8 +34,6 @@ _BENDS = re.compile(
     r"|\bdef assert(?:Equals?|NotEqual|AlmostEqual|True|False|Raises|In|Is\w*) \("
     r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
 )
-
-
 _CFG_TEST = re.compile(r"# \[ cfg \( test \) \]")
 _LONG = 60
 """A longer string is not the name of anything."""
@@ -45,35 +43,27 @@ _QUIET = re.compile(r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*)
 
 def detection_findings(work: Comparison) -> Iterator[Finding]:
     """Questions that the product did not ask before."""
-    known = Counter(match for unit in work.stale for _, match in _found(unit))
-    for unit in work.fresh:
-        for position, match in _found(unit):
-            known[match] -= 1
-            if known[match] < 0:
-                line = unit.line_of(position)
-                what = (
-                    "replaces a part of the test framework"
-                    if _BENDS.match(match)
-                    else "asks whether it runs under test"
-                )
-                is_config = re.search(r"config|settings", unit.path) and "ENV" in match
-                warn = bool(is_config or _QUIET.search(unit.text, position))
-                sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
-                yield finding(Rule.TEST_DETECTED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
+    was, now = ((found for unit in units for found in _found(unit)) for units in (work.stale, work.fresh))
+    for unit, position, match in gained(was, now, itemgetter(2)):
+        bends, line = _BENDS.match(match), unit.line_of(position)
+        what = "replaces a part of the test framework" if bends else "asks whether it runs under test"
+        is_config = re.search(r"config|settings", unit.path) and "ENV" in match
+        warn = bool(is_config or _QUIET.search(unit.text, position))
+        sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
+        yield finding(Rule.TEST_DETECTED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
-def _found(unit: Unit) -> Iterator[tuple[int, str]]:
+def _found(unit: Unit) -> Iterator[tuple[Unit, int, str]]:
     for match in _BENDS.finditer(unit.text):
-        yield match.start(), match[0]
+        yield unit, match.start(), match[0]
     if unit.in_tests or is_build_file(unit.path):
         return
-    for match in _ASKS.finditer(unit.text):
+    within = _CFG_TEST.finditer(unit.text, unit.starts[unit.body]) if unit.name else ()
+    for match in (*_ASKS.finditer(unit.text), *within):
         if len(unit.token_at(match.start())) < _LONG:
-            yield match.start(), match[0]
-    for match in _CFG_TEST.finditer(unit.text, unit.starts[unit.body]) if unit.name else ():
-        yield match.start(), match[0]
+            yield unit, match.start(), match[0]
     for looks in _LOOKS_AROUND.finditer(unit.text):
         around = unit.text[max(looks.start() - 150, 0) : looks.end() + 250]
         if (word := _TEST_WORD.search(around)) and not _ASKS.search(around):
-            yield looks.start(), f"{looks[0]} {word[0]}"
+            yield unit, looks.start(), f"{looks[0]} {word[0]}"
             return

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from ralph.verify.guards.assertions import Assertion, all_literals
+from ralph.verify.guards.changes import gained
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.strength import as_strong, bound_eased, is_measure, same_subject
@@ -113,7 +114,7 @@ class Ledger:
         """What only the old and what only the new version of a unit claims."""
         before, now = self.old.claims(old), self.new.claims(new)
         for key in _KEYS:
-            before, now = _without_same(before, now, key)
+            before, now = list(gained(now, before, key)), list(gained(before, now, key))
         return before, now
 
     @cached_property
@@ -124,7 +125,7 @@ class Ledger:
             examples = [all_literals(row) | {row} & {"null"} for row in rows(unit)]
             origin = self.work.origin.get(unit)
             had = self.old.claims(origin) if origin else []
-            for claim in _without_same(had, self.new.claims(unit), _KEYS[0])[1]:
+            for claim in gained(had, self.new.claims(unit), _KEYS[0]):
                 own = claim.literals or unit.literals
                 for example in examples or [own] if claim.rank else ():
                     heir = _Heir(claim, claim.literals | example, unit)
@@ -211,24 +212,6 @@ class Ledger:
                     yield Weaker(loss, claim, other)
             elif not any(helper.kind is Kind.CUSTOM for helper in now):
                 yield Weaker(Loss.REMOVED, claim)
-
-
-def _without_same(
-    before: list[Assertion], now: list[Assertion], key: Callable[[Assertion], object]
-) -> tuple[list[Assertion], list[Assertion]]:
-    """Both lists without what they share."""
-    shared = Counter(map(key, before)) & Counter(map(key, now))
-    return _rest(before, Counter(shared), key), _rest(now, shared, key)
-
-
-def _rest(claims: list[Assertion], shared: Counter[object], key: Callable[[Assertion], object]) -> list[Assertion]:
-    rest = []
-    for claim in claims:
-        if shared[key(claim)] > 0:
-            shared[key(claim)] -= 1
-        else:
-            rest.append(claim)
-    return rest
 
 
 def _relation(claim: Assertion, other: Assertion) -> int:

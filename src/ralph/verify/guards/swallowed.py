@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding
+from ralph.verify.guards.changes import finding, gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.syntax import Block, branches, handlers
@@ -69,16 +69,14 @@ class Swallow:
 
 def swallow_findings(work: Comparison) -> Iterator[Finding]:
     """Places that are new, anywhere in the change; what was only moved is old."""
-    known = Counter(place.key for unit in work.stale for place in _places(unit, None))
-    for unit in work.fresh:
-        before = work.origin.get(unit)
-        where = f"{unit.name} in {unit.path}" if unit.name else unit.path
-        for place in _places(unit, before):
-            known[place.key] -= 1
-            warn = place.in_old if before is not None else True if unit.in_tests else place.in_new
-            if known[place.key] < 0 and warn is not None:
-                excerpt = work.excerpt(unit.path, place.line)
-                yield finding(Rule.ERROR_SWALLOWED, unit.path, place.line, f"{where} {place.what}.", excerpt, warn=warn)
+    was = ((unit, place) for unit in work.stale for place in _places(unit, None))
+    now = ((unit, place) for unit in work.fresh for place in _places(unit, work.origin.get(unit)))
+    for unit, place in gained(was, now, lambda found: found[1].key):
+        warn = place.in_old if unit in work.origin else True if unit.in_tests else place.in_new
+        if warn is not None:
+            sentence = f"{f'{unit.name} in ' if unit.name else ''}{unit.path} {place.what}."
+            excerpt = work.excerpt(unit.path, place.line)
+            yield finding(Rule.ERROR_SWALLOWED, unit.path, place.line, sentence, excerpt, warn=warn)
 
 
 def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:

@@ -1,12 +1,11 @@
 """Types that gave way to `any`, by which a type checker has nothing left to say."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding, is_build_file
+from ralph.verify.guards.changes import finding, gained, is_build_file
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Unit
 
@@ -47,13 +46,10 @@ def _told(name: str) -> re.Pattern[str]:
 
 def untyped_findings(work: Comparison) -> Iterator[Finding]:
     """Files with places that are new, where there are more of them than before, all in all."""
-    was, now = (sum(len(list(_places(unit))) for unit in units) for units in (work.stale, work.fresh))
-    known = Counter(place.text for unit in work.stale for place in _places(unit))
+    was, now = ([place for unit in units for place in _places(unit)] for units in (work.stale, work.fresh))
     found: dict[str, list[_Place]] = {}
-    for place in (place for unit in work.fresh for place in _places(unit)) if now > was else ():
-        known[place.text] -= 1
-        if known[place.text] < 0:
-            found.setdefault(place.unit.path, []).append(place)
+    for place in gained(was, now, lambda place: place.text) if len(now) > len(was) else ():
+        found.setdefault(place.unit.path, []).append(place)
     for path, places in found.items():
         first = next((place for place in places if _silences(work, place)), places[0])
         line = first.unit.line_of(first.position)

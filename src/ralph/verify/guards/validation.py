@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import literals_in
-from ralph.verify.guards.changes import finding
+from ralph.verify.guards.changes import finding, gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import words
 from ralph.verify.guards.syntax import branches, split, statement_end
@@ -81,20 +81,14 @@ def _words(literal: str) -> frozenset[str]:
 def validation_findings(work: Comparison) -> Iterator[Finding]:
     """Guards that went and were taken up nowhere."""
     fresh = [unit for unit in work.fresh if not unit.in_tests]
-    known = Counter((guard.condition, guard.error) for unit in work.stale for guard in _guards(unit))
-    added = []
-    for guard in (guard for unit in fresh for guard in _guards(unit)):
-        known[guard.condition, guard.error] -= 1
-        if known[guard.condition, guard.error] < 0:
-            added.append(guard)
+    was, now = ((guard for unit in units for guard in _guards(unit)) for units in (work.stale, fresh))
+    added = list(gained(was, now, lambda guard: (guard.condition, guard.error)))
     created = [unit for unit in fresh if unit not in work.origin]
     for old, new in work.product_pairs:
         if new is None or old.tokens == new.tokens:
             continue
-        asked = Counter(guard.condition for guard in _guards(new))
-        for guard in _guards(old):
-            asked[guard.condition] -= 1
-            taken = asked[guard.condition] >= 0 or any(map(guard.resembles, added)) or _delegated(guard, new, fresh)
+        for guard in gained(_guards(new), _guards(old), lambda guard: guard.condition):
+            taken = any(map(guard.resembles, added)) or _delegated(guard, new, fresh)
             if not taken and not any(guard.is_told_by(unit.text) for unit in created):
                 sentence = f"{new.name or new.path} no longer checks `{guard.text[:100]}`."
                 line = new.line if new.name else guard.line
