@@ -14,9 +14,7 @@ from ralph.verify.guards.skips import Mark, build_tags, marks
 from ralph.verify.guards.tables import rows
 from ralph.verify.guards.units import Source, Unit, likeness, matched
 
-_MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b')  # fmt: skip
-_MOCKED_MODULE = re.compile(r'\b(?:jest|vi) \. (?:mock|doMock) \( ("[^"]+")')
-_DEFINES = r"(def|func|fn|void|it|test|fun)\b.{0,12}\b"
+_MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip
 _MANY = 3
 """More tests than this that went with their file are told in one finding."""
 
@@ -33,22 +31,19 @@ class _Cases:
 
     def findings(self) -> Iterator[Finding]:
         gone: dict[str, list[Unit]] = {}
-        for old, new in self.work.test_pairs:
+        for old, new in (*self.work.test_pairs, *self.work.helper_pairs):
             is_sure = new is not None and (old.name == new.name or likeness(old.words, new.words) >= 0.8)
-            if not is_sure and self.ledger.took_all(old):
+            if old.is_test and not is_sure and self.ledger.took_all(old):
                 continue
-            if new is None:
-                gone.setdefault(old.path, []).append(old)
-            else:
+            if new is not None:
                 yield from self._pair(old, new)
-        for old, new in self.work.helper_pairs:
-            if new is not None and old.said != new.said:
-                yield from self._marks(old, new)
-                yield from self._claims(old, new) if old.assertions else ()
-                yield from self._rows(old, new)
+            elif old.is_test:
+                gone.setdefault(old.path, []).append(old)
         for path, units in gone.items():
             yield from self._gone(path, units)
-        yield from self._fresh()
+        for unit in (unit for unit in self.work.fresh if unit.in_tests):
+            yield from self._replaced(unit)
+            yield from self._fresh(unit) if unit.name and unit not in self.work.origin else ()
         for source in self.work.new:
             if is_test_path(source.path) or any(unit.is_test for unit in source.units):
                 yield from self._outside(source, self.work.source_before(source.path))
@@ -57,28 +52,33 @@ class _Cases:
         return finding(rule, unit.path, line, sentence, self.work.excerpt(unit.path, line), warn=warn)
 
     def _pair(self, old: Unit, new: Unit) -> Iterator[Finding]:
-        if old.collected and not new.collected and not self._is_inherited(new):
+        if old.is_test and old.collected and not new.collected and not self._is_inherited(new):
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
             yield self._found(Rule.TEST_SKIPPED, new, new.line, sentence)
         if old.said != new.said:
             yield from self._marks(old, new)
             yield from self._claims(old, new)
             yield from self._rows(old, new)
-            yield from self._mocked(old, new)
 
     def _is_inherited(self, unit: Unit) -> bool:
         """Whether a class that the runner does not find is the base of others."""
         name = unit.scope.rsplit(".", 1)[-1]
         return bool(name) and sum(source.outside.tokens.count(name) for source in self.work.new) > 1
 
-    def _mocked(self, old: Unit, new: Unit) -> Iterator[Finding]:
-        """A test that replaces what it tests checks only itself."""
-        tested = _asked(old)
-        for match in _MOCKS.finditer(new.text):
-            name = next(filter(None, match.groups())).rsplit(".", 1)[-1]
-            if name in tested and match[0] not in old.text:
-                sentence = f"{new.name} replaces {name}, which it is there to test."
-                yield self._found(Rule.ASSERTION_WEAKENED, new, new.line_of(match.start()), sentence)
+    def _replaced(self, unit: Unit) -> Iterator[Finding]:
+        """A test, or what stands around the tests of a file, that replaces what is tested checks only itself."""
+        before = self.work.origin.get(unit)
+        beside = [old for old, new in self.work.test_pairs if new is not None and new.path == unit.path]
+        tests = [before] if before and unit.is_test else [] if unit.is_test else beside
+        for match in _MOCKS.finditer(unit.text):
+            names = [match[match.lastindex or 0].rsplit(".", 1)[-1]]
+            if match["module"]:
+                imported = rf"(?:import|const|let|var) ([^;]*?) (?:from|= require \() {re.escape(match['module'])}"
+                names = " ".join(re.findall(imported, unit.text)).split()
+            for name in names if before is None or match[0] not in before.text else ():
+                if any(name in _asked(old) for old in tests):
+                    sentence = f"{unit.name or unit.path} replaces {name}, which is there to be tested."
+                    yield self._found(Rule.ASSERTION_WEAKENED, unit, unit.line_of(match.start()), sentence)
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
         asked_short = any("-short" in check for check in self.work.checks)
@@ -148,82 +148,54 @@ class _Cases:
             yield finding(Rule.ASSERTION_WEAKENED, new.path, new.line, sentence, lost[0], warn=warn)
 
     def _gone(self, path: str, units: list[Unit]) -> Iterator[Finding]:
-        here = self.work.renames.get(path, path)
-        known = {text for source in self.work.old if source.path == path for _, text in source.comments}
-        now = [text for source in self.work.new if source.path == here for _, text in source.comments]
-        comments = "\n".join(text for text in now if text not in known)
         others = [unit for unit in self.work.fresh if unit.name and unit.in_tests and not unit.is_test]
         deleted = []
         for unit, twin in matched(units, others, self.work.renames):
-            if unit.name in comments and re.search(_DEFINES + re.escape(unit.name), comments):
-                sentence = f"{unit.name} in {here} was commented out."
-                yield finding(Rule.TEST_SKIPPED, here, unit.line, sentence, unit.name)
-            elif twin is not None:
+            if twin is not None:
                 sentence = f"{unit.name} became {twin.name} in {twin.path}, which the test runner does not run."
                 yield self._found(Rule.TEST_SKIPPED, twin, twin.line, sentence)
             else:
                 deleted.append(unit)
-        is_whole = here not in self.work.lines and len(deleted) > _MANY
+        is_whole = self.work.renames.get(path, path) not in self.work.lines and len(deleted) > _MANY
         for unit in deleted[:1] if is_whole else deleted:
             with_code = bool(self.work.gone & unit.words.keys()) or self.work.is_of_gone_file(path)
             rewritten = not with_code and self.ledger.rewrote(unit)
-            whole, one = (f"{path} was deleted with its {len(deleted)} tests", f"{unit.name} in {path} was deleted")
+            what = (
+                f"{path} was deleted with its {len(deleted)} tests"
+                if is_whole
+                else f"{unit.name} in {path} was deleted"
+            )
             end = "and nothing took its place"
             end = "together with code that it tested" if with_code else "for another" if rewritten else end
-            sentence = f"{whole if is_whole else one} {end}."
-            yield finding(Rule.TEST_DELETED, path, unit.line, sentence, unit.text, warn=with_code or rewritten)
+            yield finding(Rule.TEST_DELETED, path, unit.line, f"{what} {end}.", unit.text, warn=with_code or rewritten)
 
-    def _fresh(self) -> Iterator[Finding]:
+    def _fresh(self, unit: Unit) -> Iterator[Finding]:
         """New tests count too: they may hide others, or pretend to check; and what runs before tests may end them."""
-        for unit in (unit for unit in self.work.fresh if unit.in_tests and unit.name and unit not in self.work.origin):
-            if unit.is_test:
-                yield from self._marks(None, unit)
-                claims = self.ledger.new.claims(unit)
-                if claims and not any(claim.is_real for claim in claims):
-                    sentence = f"The new test {unit.name} checks only what is always true."
-                    yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
-                elif not claims and not marks(unit) and is_hollow(unit, self.ledger.new.helpers):
-                    sentence = f"The new test {unit.name} has no assertion: it passes whatever the code returns."
-                    yield self._found(Rule.TEST_EMPTIED, unit, unit.line, sentence, warn=True)
-            elif names := self._asked_beside(unit):
-                sentence = f"{unit.name} replaces {names[0]}, which the tests beside it are there to test."
-                yield self._found(Rule.ASSERTION_WEAKENED, unit, unit.line, sentence)
-            elif RUNS_BEFORE.search(f"{unit.head_text} {unit.name}"):
-                yield from (self._marked(mark, unit, warn=mark.weak) for mark in marks(unit))
-
-    def _asked_beside(self, helper: Unit) -> list[str]:
-        """What a new helper replaces, though tests in its file that were there before ask for just that."""
-        replaced = {next(filter(None, match.groups())).rsplit(".", 1)[-1] for match in _MOCKS.finditer(helper.text)}
-        olds = (old for old, new in self.work.test_pairs if new is not None and new.path == helper.path)
-        return sorted(replaced & {name for old in olds for name in _asked(old)}) if replaced else []
+        if unit.is_test:
+            yield from self._marks(None, unit)
+            claims = self.ledger.new.claims(unit)
+            if claims and not any(claim.is_real for claim in claims):
+                sentence = f"The new test {unit.name} checks only what is always true."
+                yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
+            elif not claims and not marks(unit) and is_hollow(unit, self.ledger.new.helpers):
+                sentence = f"The new test {unit.name} has no assertion: it passes whatever the code returns."
+                yield self._found(Rule.TEST_EMPTIED, unit, unit.line, sentence, warn=True)
+        elif RUNS_BEFORE.search(f"{unit.head_text} {unit.name}"):
+            yield from (self._marked(mark, unit, warn=mark.weak) for mark in marks(unit))
 
     def _outside(self, source: Source, before: Source | None) -> Iterator[Finding]:
-        """Marks on classes, groups and whole files, tables, and modules that are replaced."""
+        """Marks on classes, groups and whole files, and tables."""
         was, now = before.outside if before else None, source.outside
         yield from self._marks(was if was or source.units else now, now)
-        if before is None or was is None:
-            return
-        yield from self._rows(was, now)
-        known = {mark.label for mark in build_tags(before.comments)}
-        for mark in build_tags(source.comments):
-            if mark.label not in known:
-                yield self._marked(mark, now, warn=mark.weak)
-        for match in _MOCKED_MODULE.finditer(now.text):
-            imports = re.findall(
-                rf"(?:import|const|let|var) ([^;]*?) (?:from|= require \() {re.escape(match[1])}", now.text
-            )
-            asked = {name for unit in source.units if unit.is_test for name in _asked(unit)}
-            for name in sorted(asked & {*" ".join(imports).split()}) if match[0] not in was.text else ():
-                sentence = f"{source.path} replaces the module of {name}, which it is there to test."
-                yield self._found(Rule.ASSERTION_WEAKENED, now, now.line_of(match.start()), sentence)
+        if before is not None:
+            yield from self._rows(before.outside, now)
+            tags = gained(build_tags(before.comments), build_tags(source.comments), lambda mark: mark.label)
+            yield from (self._marked(mark, now, warn=mark.weak) for mark in tags)
 
 
 def _asked(unit: Unit) -> set[str]:
     """The functions whose results a test compares."""
-    return {
-        name
-        for claim in unit.assertions
-        if claim.kind not in (Kind.CALLED, Kind.CALLED_WITH)
-        for side in claim.sides
-        for name in re.findall(r"(\w+) \(", side)
-    }
+    sides = (
+        side for claim in unit.assertions if claim.kind not in (Kind.CALLED, Kind.CALLED_WITH) for side in claim.sides
+    )
+    return {name for side in sides for name in re.findall(r"(\w+) \(", side)}
