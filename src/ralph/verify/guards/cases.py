@@ -8,10 +8,8 @@ from ralph.verify.guards.assertions import all_literals
 from ralph.verify.guards.changes import finding, gained, is_test_path
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.hollow import is_hollow
 from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss, Weaker
-from ralph.verify.guards.skips import Mark, build_tags, marks
-from ralph.verify.guards.tables import rows
+from ralph.verify.guards.marks import Mark, build_tags, is_hollow, marks, rows
 from ralph.verify.guards.units import Source, Unit, likeness, matched
 
 _MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip

@@ -60,10 +60,13 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
 _TABLE = [(kind, re.compile(f"(?:{names})$")) for kind, names in _NAMES]
 _FALSE = re.compile(r"(is|tobe|be)?(false|falsy)$|notok$")
 _NOTHING = re.compile(r"(is|tobe|be)?(none|null|nil|undefined)$")
+_STATE = re.compile(r"(empty|nan|zero|thedocument|visible)$")
 _BROAD = words("Exception BaseException Throwable RuntimeException Error")
 _NO_TYPE = words("class new errors expected_exception")
 _CODE = words("=> -> { | lambda ;")
-_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "in": "not in", "not in": "in"}
+_NEGATED = {"==": "!=", "<": ">=", ">": "<=", "in": "not in", "instanceof": "not instanceof"}
+_NEGATED |= {negated: operator for operator, negated in _NEGATED.items()}
+_OTHERS = {"in": Kind.MEMBER, "instanceof": Kind.TYPE}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SAME = {"===": "==", "!==": "!=", "is": "==", "None": "null", "nil": "null", "undefined": "null", "True": "true", "False": "false"}  # fmt: skip
 _ERROR_NAME = re.compile(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
@@ -107,33 +110,29 @@ def kind_of(name: str) -> Kind | None:
 
 def named(name: str, operands: Sequence[Tokens], negated: bool = False) -> list[Claim]:
     """The claim of an assertion that goes by a name: `assertEqual(a, b)`, `expect(a).toBe(b)`."""
-    plain, kind = _plain(name), kind_of(name)
+    plain, kind = _plain(name), kind_of(name) or Kind.CUSTOM
     first = operands[0] if operands else ()
-    if kind is None:
-        return [Claim(Kind.CUSTOM, tuple(operands), name)]
-    if kind is Kind.BOOL and _NOTHING.match(plain):
-        return _compared(first, "!=" if negated else "==", ("null",))
-    if kind is Kind.BOOL and plain.endswith(("empty", "nan", "zero", "thedocument", "visible")):
-        return [Claim(kind, (first,), "false" if negated else "true")]
-    if kind is Kind.BOOL:
-        return condition(first, negated != bool(_FALSE.match(plain)))
-    if kind is Kind.EQUAL and plain.startswith(("contains", "consistof")):
-        return [Claim(kind, tuple(operands))]
-    if kind in (Kind.EQUAL, Kind.NOT_EQUAL) and len(operands) > 1:
-        if len(operands) > 2 and (tolerance := number_in(operands[2])) is not None:
-            return [Claim(Kind.APPROX, tuple(operands[:2]), tolerance=tolerance)]
-        counts = bool(re.search(r"len|size|count", plain))
-        subject = [*first, ".", "length"] if counts else first
-        return _compared(subject, "==" if (kind is Kind.EQUAL) != negated else "!=", operands[1])
-    if kind is Kind.EXISTS:
-        return _compared(first, "==" if negated else "!=", ("null",))
+    tolerance = _tolerance(plain, operands) if kind is Kind.APPROX else 0.0
+    detail = "not" if negated else ""
+    if kind is Kind.EXISTS or (kind is Kind.BOOL and _NOTHING.match(plain)):
+        return _compared(first, "==" if negated == (kind is Kind.EXISTS) else "!=", ("null",))
     if kind in (Kind.RAISES, Kind.FAILS, Kind.PASSES):
         return [_raising(kind, plain, operands, negated)]
-    if kind is Kind.ORDER:
+    if kind in (Kind.EQUAL, Kind.NOT_EQUAL) and len(operands) > 1 and not plain.startswith(("contains", "consistof")):
+        if len(operands) > 2 and (given := number_in(operands[2])) is not None:
+            return [Claim(Kind.APPROX, tuple(operands[:2]), tolerance=given)]
+        subject = [*first, ".", "length"] if re.search(r"len|size|count", plain) else first
+        return _compared(subject, "!=" if (kind is Kind.EQUAL) == negated else "==", operands[1])
+    if kind is Kind.BOOL:
+        if not _STATE.search(plain):
+            return condition(first, negated != bool(_FALSE.match(plain)))
+        operands, detail = (first,), "false" if negated else "true"
+    elif kind is Kind.ORDER:
         operator = ">" if re.search(r"greater|above|least|positive", plain) else "<"
-        return [Claim(kind, tuple(operands[:2]), _NEGATED[operator] if negated else operator)]
-    tolerance = _tolerance(plain, operands) if kind is Kind.APPROX else 0.0
-    return [Claim(kind, tuple(operands), "not" if negated else "", tolerance)]
+        operands, detail = operands[:2], _NEGATED[operator] if negated else operator
+    elif kind is Kind.CUSTOM:
+        detail = name
+    return [Claim(kind, tuple(operands), detail, tolerance)]
 
 
 def _raising(kind: Kind, plain: str, operands: Sequence[Tokens], negated: bool) -> Claim:
@@ -145,13 +144,12 @@ def _raising(kind: Kind, plain: str, operands: Sequence[Tokens], negated: bool) 
     calls: list[Tokens] = []
     for part in filter(None, operands):
         value = part[2:] if len(part) > 2 and part[1] == "=" else part
-        if fields := dict(re.findall(r'(name|message) : "([^"]*)"', " ".join(value))) if value[0] == "{" else None:
-            types = [fields.get("name", "Error")]
-            message = f'"{fields["message"]}"' if "message" in fields else ""
-            continue
+        fields = dict(re.findall(r'(name|message) : ("[^"]*")', " ".join(value))) if value[0] == "{" else {}
         is_call = value[-1] == ")" and part is value and value[0] != "("
         is_value = plain.startswith(("error", "equalerror", "matcherror")) and _ERROR_NAME.match(value[-1])
-        if value[0][0] == '"':
+        if fields:
+            types, message = [fields.get("name", "Error").strip('"')], fields.get("message", "")
+        elif value[0][0] == '"':
             message = "" if value[0] in ('""', '".*"', '"/.*/"') else value[0]
         elif _CODE.intersection(value) or is_call or is_value or types or len(value) > 11 or kind is Kind.FAILS:
             calls.append(part)
@@ -192,53 +190,41 @@ def condition(tokens: Tokens, negated: bool = False) -> list[Claim]:
         if len(parts) > 1:
             always = any(unwrapped(part) in (["false"] if negated else ["true"], ["1"]) for part in parts)
             return [Claim(Kind.TRIVIAL if always else Kind.ANY, (tokens,), "loosened" if always else "")]
+    if tokens[:1] in (["not"], ["!"]):
+        return condition(tokens[1:], not negated)
     depth = 0
     for index, token in enumerate(tokens):
         depth += (token in "([{") - (token in ")]}")
-        if depth == 0 and index and (token in _NEGATED or token in ("not", "instanceof")):
-            return _comparison(tokens, index, negated)
-    if tokens[:1] in (["not"], ["!"]):
-        return condition(tokens[1:], not negated)
+        if depth == 0 and index and token in _NEGATED:
+            before, after = tokens[index - 1] == "not", tokens[index + 1 : index + 2] == ["not"]
+            operator = _NEGATED[token] if negated != (before or after) else token
+            return _compared(tokens[: index - before], operator, tokens[index + 1 + after :])
     return [_predicate(tokens, negated)]
 
 
-def _comparison(tokens: list[str], index: int, negated: bool) -> list[Claim]:
-    operator, right = tokens[index], tokens[index + 1 :]
-    if operator == "not":
-        operator, right = "not in", right[1:]
-    elif operator == "==" and right[:1] == ["not"]:
-        operator, right = "!=", right[1:]
-    left = tokens[:index]
-    if left[:1] == ["not"]:
-        left, negated = left[1:], not negated
-    if operator == "instanceof":
-        return [Claim(Kind.TYPE, (left, right), "not" if negated else "")]
-    return _compared(left, _NEGATED[operator] if negated else operator, right)
-
-
 def _compared(left: Tokens, operator: str, right: Tokens) -> list[Claim]:
-    left, right = ([_SAME.get(t, t) for t in unwrapped(left)], [_SAME.get(t, t) for t in unwrapped(right)])
-    if operator in ("in", "not in"):
-        return [Claim(Kind.MEMBER, (left, right), "" if operator == "in" else "not")]
+    left, right = ([_SAME.get(t, t) for t in unwrapped(side)] for side in (left, right))
+    if kind := _OTHERS.get(operator.removeprefix("not ")):
+        return [Claim(kind, (left, right), "not" if operator[0] == "n" else "")]
     if operator not in ("==", "!="):
         if number_in(left) is not None and number_in(right) is None:
             left, right, operator = right, left, _FLIPPED[operator]
         if {"abs", "Abs", "fabs"}.intersection(left) and operator[0] == "<":
             return [Claim(Kind.APPROX, (left,), tolerance=number_in(right) or 1e-6)]
         return [Claim(Kind.ORDER, (left, right), operator)]
+    equal = operator == "=="
     for subject, value in ((left, right), (right, left)):
         if value == ["null"]:
             if subject and _ERROR_NAME.match(subject[-1]):
-                return [Claim(Kind.PASSES if operator == "==" else Kind.FAILS, (subject,))]
-            return [Claim(Kind.EQUAL if operator == "==" else Kind.EXISTS, (subject, value))]
+                return [Claim(Kind.PASSES if equal else Kind.FAILS, (subject,))]
+            return [Claim(Kind.EQUAL if equal else Kind.EXISTS, (subject, value))]
         if value in (["true"], ["false"]):
-            return condition(subject, (value == ["false"]) == (operator == "=="))
+            return condition(subject, (value == ["false"]) == equal)
         if value[:1] in (["pytest"], ["approx"]) and "(" in value:
             operands = split(value[value.index("(") + 1 : -1], ",")
             return [Claim(Kind.APPROX, (subject, operands[0]), tolerance=_tolerance("", operands))]
-    if operator == "==" and (_WILD.search(" ".join(right)) or _WILD.search(" ".join(left))):
-        return [Claim(Kind.MEMBER, (left, right))]
-    return [Claim(Kind.EQUAL if operator == "==" else Kind.NOT_EQUAL, (left, right))]
+    is_wild = equal and _WILD.search(" ".join((*left, *right)))
+    return [Claim(Kind.MEMBER if is_wild else Kind.EQUAL if equal else Kind.NOT_EQUAL, (left, right))]
 
 
 def _predicate(tokens: list[str], negated: bool) -> Claim:
@@ -253,6 +239,5 @@ def _predicate(tokens: list[str], negated: bool) -> Claim:
         if re.fullmatch(names, name):
             sides = operands if len(operands) > 1 else [side for side in (receiver, *operands) if side]
             tolerance = _tolerance(name, operands) if kind is Kind.APPROX else 0.0
-            detail = "not" if negated and kind is opposite else ""
-            return Claim(opposite if negated else kind, tuple(sides), detail, tolerance)
+            return Claim(opposite if negated else kind, tuple(sides), "not" * (negated and kind is opposite), tolerance)
     return Claim(Kind.BOOL, (tokens,), "false" if negated else "true")

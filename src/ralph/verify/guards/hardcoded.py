@@ -11,8 +11,8 @@ from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
 from ralph.verify.guards.changes import finding, is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
+from ralph.verify.guards.marks import rows
 from ralph.verify.guards.syntax import Tokens, branches, split
-from ralph.verify.guards.tables import rows
 from ralph.verify.guards.units import Unit
 
 _COMMON = frozenset(("0", "1", "2", "10", "100", "", " "))

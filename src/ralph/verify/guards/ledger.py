@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from ralph.verify.guards.assertions import Assertion, all_literals
+from ralph.verify.guards.assertions import Assertion, all_literals, as_strong, bound_eased, is_measure, same_subject
 from ralph.verify.guards.changes import gained
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.strength import as_strong, bound_eased, is_measure, same_subject
+from ralph.verify.guards.marks import rows
 from ralph.verify.guards.syntax import bindings, resolved
-from ralph.verify.guards.tables import rows
 from ralph.verify.guards.units import Unit, likeness
 
 _KEYS: tuple[Callable[[Assertion], object], ...] = (

@@ -10,9 +10,8 @@ from ralph.verify.guards.config import config_findings
 from ralph.verify.guards.detected import detection_findings
 from ralph.verify.guards.foreign import foreign_findings
 from ralph.verify.guards.hardcoded import hardcoded_findings
-from ralph.verify.guards.suppressions import suppression_findings
+from ralph.verify.guards.silenced import suppression_findings, untyped_findings
 from ralph.verify.guards.swallowed import swallow_findings
-from ralph.verify.guards.untyped import untyped_findings
 from ralph.verify.guards.validation import validation_findings
 from ralph.verify.guards.verifier import verifier_findings
 
