@@ -4,15 +4,16 @@ import re
 from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.assertions import all_literals
+from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import finding, gained, is_test_path
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss, Weaker
+from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss
 from ralph.verify.guards.marks import Mark, build_tags, is_hollow, marks, rows
 from ralph.verify.guards.units import Source, Unit, likeness, matched
 
 _MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip
+_OF_MOCKS = (Kind.CALLED, Kind.CALLED_WITH)
 _MANY = 3
 """More tests than this that went with their file are told in one finding."""
 
@@ -98,19 +99,18 @@ class _Cases:
         if stopped or (had and not left and not all(map(self.ledger.answered, had))):
             how = "checks only what is always true" if new.assertions else "has no assertion any more"
             yield self._found(Rule.TEST_EMPTIED, new, new.line, f"{new.name} in {new.path} {how}.")
-        for weaker in self.ledger.losses(old, new):
-            if left or (weaker.now is not None and weaker.now.was_real):
-                yield self._weaker(weaker, new, grew=self.ledger.grew(old, new))
+        for loss, was, now in self.ledger.losses(old, new):
+            if left or (now is not None and now.was_real):
+                yield self._weaker(loss, was, now, new, grew=self.ledger.grew(old, new))
 
-    def _weaker(self, weaker: Weaker, new: Unit, *, grew: bool) -> Finding:
-        was, now = weaker.before, weaker.now
+    def _weaker(self, loss: Loss, was: Assertion, now: Assertion | None, new: Unit, *, grew: bool) -> Finding:
         before, after = f"`{was.text[:80]}`", f"`{now.text[:80]}`" if now else "nothing"
         rule, warn = Rule.ASSERTION_WEAKENED, False
-        if weaker.loss is Loss.CHANGED:
+        if loss is Loss.CHANGED:
             warn = self.work.product_changed
             why = "" if warn else ", though no code changed that could explain it"
             sentence = f"{new.name} expects something else than before: {before} became {after}{why}."
-        elif weaker.loss is Loss.INPUT:
+        elif loss is Loss.INPUT:
             sentence, warn = f"{new.name} tries something else than {before}.", True
         elif now is not None:
             less = f"checks only for {now.kind}" if now.kind is not was.kind else f"asks for less with {after}"
@@ -121,9 +121,7 @@ class _Cases:
         else:
             sentence = f"{new.name} no longer checks {before}."
             is_heeded = was.kind is Kind.PASSES and not re.search(r"(^|[ ,;{])_ (:?=|,)", new.text)
-            replaced = was.kind in (Kind.CALLED, Kind.CALLED_WITH) and not any(
-                word in new.tokens for word in was.sides[0].split()[:1]
-            )
+            replaced = was.kind in _OF_MOCKS and not {*was.sides[0].split()[:1]} & {*new.tokens}
             warn = grew or replaced or bool(was.names & self.work.gone) or (is_heeded and self.work.product_changed)
         line = now.line if now else new.line
         return finding(rule, new.path, line, sentence, (now or was).text, warn=warn)
@@ -193,7 +191,5 @@ class _Cases:
 
 def _asked(unit: Unit) -> set[str]:
     """The functions whose results a test compares."""
-    sides = (
-        side for claim in unit.assertions if claim.kind not in (Kind.CALLED, Kind.CALLED_WITH) for side in claim.sides
-    )
+    sides = (side for claim in unit.assertions if claim.kind not in _OF_MOCKS for side in claim.sides)
     return {name for side in sides for name in re.findall(r"(\w+) \(", side)}

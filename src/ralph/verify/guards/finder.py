@@ -8,7 +8,6 @@ from ralph.verify.guards.assertions import Assertion, is_literal
 from ralph.verify.guards.claims import Claim, Kind, condition, kind_of, named
 from ralph.verify.guards.lexer import Token
 from ralph.verify.guards.syntax import (
-    Block,
     Pairs,
     Tokens,
     bindings,
@@ -30,63 +29,45 @@ _EXPECTED = re.compile(r'expected = ([\w. ]+?)(?: \. class)? [,)]|should_panic(?
 _PROPERTIES = frozenset(["true", "false", "null", "undefined", "exist", "empty", "ok", "NaN"])
 _LEAVES = re.compile(r"return (None |null |undefined |true |True |nil |Ok \( \( \) \) )?[;}]")
 _ARITHMETIC = re.compile(r"^(\d+(?:\.\d+)?) ([-+*]) (\d+(?:\.\d+)?)$")
+_SIZE = re.compile(r"\b(len|length|size|count)\b")
+_ASSERTERS = ("assert", "require", "Assert", "Assertions")
 _DRIVEN = re.compile(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
 
 
 def assertions_in(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[Assertion, ...]:
-    """The claims of a function, in order."""
+    """The claims of a function, in order; those are told that stand in a branch whose condition nobody claims."""
     if not any(map(_HINT.search, {*tokens})):
         return ()
     finder = _Finder(list(tokens), pairs, body)
-    bound = bindings(finder.tokens)
+    bound = bindings(finder.tokens)[::-1]
     names: dict[str, Tokens] = {}
-    scalars: dict[str, Tokens] = {}
-    done = 0
     found = []
     for index, position, claim in finder.claims():
-        while done < len(bound) and bound[done][0] < position:
-            _, name, value = bound[done]
+        while bound and bound[-1][0] < position:
+            _, name, value = bound.pop()
             names[name] = value
-            scalars.pop(name, None)
-            if len(value) == 1 and is_literal(value[0]):
-                scalars[name] = value
-            done += 1
-        text = " ".join(finder.tokens[index : statement_end(finder.tokens, pairs, index)])[:200]
-        found.append((index, _placed(claim, tokens[index].line, text, names, scalars)))
-    return tuple(_in_branches(finder, found)) if found else ()
-
-
-def _in_branches(finder: "_Finder", found: list[tuple[int, Assertion]]) -> Iterator[Assertion]:
-    """The claims, with those told that stand in a branch whose condition nobody claims; rows of a table choose theirs."""
-    if _DRIVEN.search(" ".join(token for token in finder.tokens if token[0] != '"')):
-        yield from (claim for _, claim in found)
-        return
-    places = list(finder.doubts())
+        text = " ".join(tokens[index : statement_end(tokens, pairs, index)])[:200]
+        found.append((index, _placed(claim, tokens[index].line, text, names)))
+    chosen_by_rows = _DRIVEN.search(" ".join(token for token in tokens if token[0] != '"'))
+    places = list(finder.doubts()) if found and not chosen_by_rows else []
     inside = [[place[2:] for place in places if place[0] < index < place[1]] for index, _ in found]
     firm = [
-        side for (_, claim), around in zip(found, inside, strict=True) if not around for side in claim.sides if side
+        side for (_, claim), doubts in zip(found, inside, strict=True) if not doubts for side in claim.sides if side
     ]
-    for (_, claim), around in zip(found, inside, strict=True):
-        doubts = [why for head, why in around if not any(side in head or head in side for side in firm)]
-        yield replace(claim, doubt=doubts[-1]) if doubts else claim
+    whys = [[why for head, why in doubts if not any(s in head or head in s for s in firm)] for doubts in inside]
+    return tuple(replace(claim, doubt=" ".join(why[-1:])) for (_, claim), why in zip(found, whys, strict=True))
 
 
-def _placed(
-    claim: Claim, line: int, text: str, names: Mapping[str, Tokens], scalars: Mapping[str, Tokens]
-) -> Assertion:
+def _placed(claim: Claim, line: int, text: str, names: Mapping[str, Tokens]) -> Assertion:
+    used = {token: names[token] for side in claim.sides for token in side if token in names}
+    scalars = {name: value for name, value in used.items() if len(value) == 1 and is_literal(value[0])}
     sides = tuple(_canonical(resolved(side, names)) for side in claim.sides)
     plain = [_canonical(resolved(side, scalars)) for side in claim.sides]
     kind, was_real = claim.kind, claim.detail == "loosened"
     same = len(sides) > 1 and sides[0] == sides[1] and (not is_literal(sides[0]) or plain[0] == plain[1])
-    if same and kind in (Kind.EQUAL, Kind.APPROX):
+    no_bound = kind is Kind.ORDER and claim.detail == ">=" and plain[-1] == "0" and _SIZE.search(sides[0])
+    if no_bound or (same and kind in (Kind.EQUAL, Kind.APPROX)):
         kind, was_real = Kind.TRIVIAL, not is_literal(sides[0])
-    elif (
-        kind is Kind.ORDER
-        and claim.detail == ">="
-        and plain[-1] == "0"
-        and re.search(r"\b(len|length|size|count)\b", sides[0])
-    ):
-        kind, was_real = Kind.TRIVIAL, True
     elif kind not in (Kind.RAISES, Kind.FAILS, Kind.CUSTOM, Kind.PASSES) and any(plain) and all(map(is_literal, plain)):
         kind = Kind.TRIVIAL
     return Assertion(kind, sides, line, text, claim.detail, claim.tolerance, was_real)
@@ -125,7 +106,8 @@ class _Finder:
                 is_tuple = following == "(" and len(parts) > 1 and len(split(whole, ",")) == 1
                 found = [Claim(Kind.TRIVIAL, (whole,), "loosened")] if is_tuple else condition(parts[0])
             elif token == "if" and (block := branch_at(self.tokens, self.pairs, index)):
-                found, position = self._opposite(block), block.opener
+                fails, position = _FAILING.search(" ".join(block.body)), block.opener
+                found = condition(split(block.head, ";")[-1], negated=True) if fails else []
             elif following == "(" and _SUBJECT.match(token):
                 found = self._chain(index)
             elif following in ("(", "!") and (token[0].isalpha() or token[0] == "_"):
@@ -157,10 +139,6 @@ class _Finder:
         inner = any({"func", "function", "def"}.intersection(head) and "testing" not in head for head in heads)
         return len(arrows) < 2 and not inner and bool(_LEAVES.match(" ".join(self.tokens[index : index + 6])))
 
-    def _opposite(self, block: Block) -> list[Claim]:
-        """`if got != want { t.Errorf(...) }` claims the opposite of its condition."""
-        return condition(split(block.head, ";")[-1], negated=True) if _FAILING.search(" ".join(block.body)) else []
-
     def _arguments(self, opener: int) -> list[Tokens]:
         inside = self.tokens[opener + 1 : self.pairs.get(opener, opener)]
         return [part for part in split(inside, ",") if part and part not in (["t"], ["s", ".", "T", "(", ")"])]
@@ -168,72 +146,55 @@ class _Finder:
     def _at(self, index: int) -> str:
         return self.tokens[index] if index < len(self.tokens) else ""
 
-    def _chain(self, index: int) -> list[Claim]:
-        """`expect(subject).not.toBe(value)` and its relatives."""
-        arguments = self._arguments(index + 1)
-        if self._at(index) == "assertThat" and len(arguments) > 1:
-            return _hamcrest(arguments[-2], arguments[-1])
-        found: list[Claim] = []
-        if thrown := _THROWN.match(self._at(index)):
-            return named("throws", [[thrown[1] or "new"], *arguments, *self._chained(index)])
-        negated = False
+    def _steps(self, index: int) -> Iterator[tuple[str, list[Tokens] | None]]:
+        """The names that follow a call, with the arguments of those that are called."""
         at = self.pairs.get(index + 1, index + 1) + 1
         while self._at(at) == ".":
-            name, opener = self._at(at + 1), at + 2
-            values = self._arguments(opener) if self._at(opener) == "(" else []
-            negated ^= name in ("not", "NotTo", "ToNot")
-            if name in ("To", "NotTo", "ToNot", "Should") and values:
-                name, values = values[0][0], split(values[0][2:-1], ",")
-            raising = kind_of(name) is Kind.RAISES and arguments
-            subject = [[*arguments[0], ";"]] if raising else arguments[:1]
-            if self._at(opener) == "(" or name in _PROPERTIES:
-                found += named(name, [*subject, *values], negated)
-            at = self.pairs.get(opener, opener) + 1 if self._at(opener) == "(" else opener
-        if "rejects" in self.tokens[index:at]:
-            found = [
-                replace(c, kind=Kind.RAISES, detail=c.detail or " ".join(c.sides[-1]))
-                for c in found
-                if c.kind is not Kind.CUSTOM
-            ]
-        known = [claim for claim in found if claim.kind is not Kind.CUSTOM]
-        return known or found or named(self._at(index), arguments)
+            is_call = self._at(at + 2) == "("
+            yield self._at(at + 1), self._arguments(at + 2) if is_call else None
+            at = self.pairs.get(at + 2, at + 2) + 1 if is_call else at + 2
 
-    def _chained(self, index: int) -> Iterator[Tokens]:
-        """The arguments of the calls that follow a call."""
-        at = self.pairs.get(index + 1, index + 1) + 1
-        while self._at(at) == "." and self._at(at + 2) == "(":
-            yield from self._arguments(at + 2)
-            at = self.pairs.get(at + 2, at + 2) + 1
+    def _chain(self, index: int) -> list[Claim]:
+        """`expect(subject).not.toBe(value)`, `Expect(subject).To(Equal(value))`, `assertThat(subject, is(value))`."""
+        name, arguments, steps = self._at(index), self._arguments(index + 1), list(self._steps(index))
+        if thrown := _THROWN.match(name):
+            chained = [value for _, values in steps for value in values or ()]
+            return named("throws", [[thrown[1] or "new"], *arguments, *chained])
+        if name == "assertThat" and len(arguments) > 1:
+            arguments, steps = arguments[-2:], [("Should", arguments[-1:])]
+        found: list[Claim] = []
+        negated = False
+        for step, values in steps:
+            negated ^= step in ("not", "NotTo", "ToNot")
+            if step in ("To", "NotTo", "ToNot", "Should") and values:
+                matcher = values[0]
+                while matcher[0] in ("is", "not") and "(" in matcher[2:-1]:
+                    negated ^= matcher[0] == "not"
+                    matcher = matcher[2:-1]
+                step, values = matcher[0], split(matcher[2:-1], ",")
+            raising = kind_of(step) is Kind.RAISES and arguments
+            subject = [[*arguments[0], ";"]] if raising else arguments[:1]
+            if values is not None or step in _PROPERTIES:
+                found += named(step, [*subject, *(values or ())], negated)
+        known = [claim for claim in found if claim.kind is not Kind.CUSTOM]
+        if any(step == "rejects" for step, _ in steps):
+            return [replace(c, kind=Kind.RAISES, detail=c.detail or " ".join(c.sides[-1])) for c in known]
+        return known or found or named(name, arguments)
 
     def _call(self, index: int) -> list[Claim]:
         name, before = self._at(index), self.tokens[index - 1]
         opener = index + 1 + (self._at(index + 1) == "!")
         if self._at(opener) not in ("(", "["):
             return []
-        base = self.tokens[index - 2] if before == "." else ""
-        is_known = name.lower().lstrip("_").startswith(("assert", "debug_assert", "prop_assert")) or base in (
-            "assert",
-            "require",
-            "Assert",
-            "Assertions",
-        )
-        if not is_known and not (
-            base in ("t", "pytest", "is") and kind_of(name) and name[0].islower() and name != "approx"
-        ):
+        base, kind, operands = self.tokens[index - 2] if before == "." else "", kind_of(name), self._arguments(opener)
+        is_known = name.lower().lstrip("_").startswith(("assert", "debug_assert", "prop_assert")) or base in _ASSERTERS
+        if not is_known and not (base in ("t", "pytest", "is") and kind and name[0].islower() and name != "approx"):
             starts = before in (";", "{", "}", ")", ".", "await", "=>", "?")
-            return [Claim(Kind.CUSTOM, tuple(self._arguments(opener)), name)] if starts and _CUSTOM.match(name) else []
-        operands = self._arguments(opener)
+            return [Claim(Kind.CUSTOM, tuple(operands), name)] if starts and _CUSTOM.match(name) else []
         closing = self.pairs.get(opener, opener)
         block = next((i for i in range(closing + 1, min(closing + 4, len(self.tokens))) if self.tokens[i] == "{"), None)
-        if block is not None and kind_of(name) is Kind.RAISES and self._at(closing + 1) in ("{", "as"):
+        if block is not None and kind is Kind.RAISES and self._at(closing + 1) in ("{", "as"):
             operands = [*operands, [*self.tokens[block + 1 : self.pairs.get(block, block)], ";"]]
-        if name.startswith("assert_") and kind_of(name) in (Kind.CALLED, Kind.CALLED_WITH):
+        if name.startswith("assert_") and kind in (Kind.CALLED, Kind.CALLED_WITH):
             operands = [[base or "mock"], *operands]
         return named(name, operands)
-
-
-def _hamcrest(subject: Tokens, matcher: Tokens) -> list[Claim]:
-    negated = matcher[0] == "not"
-    while matcher[0] in ("is", "not") and "(" in matcher[2:-1]:
-        matcher = matcher[2:-1]
-    return named(matcher[0], [subject, *split(matcher[2:-1], ",")], negated)

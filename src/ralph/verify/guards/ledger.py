@@ -40,19 +40,9 @@ RUNS_BEFORE = re.compile(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|befo
 class Loss(StrEnum):
     """What became of a claim that nobody took over."""
 
-    REMOVED = "removed"
     WEAKENED = "weakened"
     CHANGED = "changed"
     INPUT = "input"
-
-
-@dataclass(frozen=True)
-class Weaker:
-    """One claim that lost something."""
-
-    loss: Loss
-    before: Assertion
-    now: Assertion | None = None
 
 
 @dataclass(frozen=True)
@@ -109,13 +99,6 @@ class Ledger:
         self.tables = [all_literals(row) for unit in used for row in rows(unit)]
         """The rows of tables that stand outside of tests."""
 
-    def differing(self, old: Unit, new: Unit) -> tuple[list[Assertion], list[Assertion]]:
-        """What only the old and what only the new version of a unit claims."""
-        before, now = self.old.claims(old), self.new.claims(new)
-        for key in _KEYS:
-            before, now = list(gained(now, before, key)), list(gained(before, now, key))
-        return before, now
-
     @cached_property
     def _heirs(self) -> dict[str, list[_Heir]]:
         """The claims that are new, by each of their values and names."""
@@ -125,8 +108,7 @@ class Ledger:
             origin = self.work.origin.get(unit)
             had = self.old.claims(origin) if origin else []
             for claim in gained(had, self.new.claims(unit), _KEYS[0]):
-                own = claim.literals or unit.literals
-                for example in examples or [own] if claim.rank else ():
+                for example in examples or [claim.literals or unit.literals] if claim.rank else ():
                     heir = _Heir(claim, claim.literals | example, unit)
                     for key in {*heir.values, *(f"name {name}" for name in claim.names)}:
                         if len(same := found.setdefault(key, [])) < _ENOUGH:
@@ -141,12 +123,13 @@ class Ledger:
     def answered(self, claim: Assertion, successor: Unit | None = None) -> bool:
         """Whether a new claim says as much about the same thing, or on the same values."""
         wanted = claim.values - self.prepared
+        if not claim.rank:
+            return False
         if not wanted or any(wanted <= row for row in self.tables):
             named = (heir.claim for name in claim.names for heir in self._heirs.get(f"name {name}", ()))
-            if claim.rank and any(as_strong(claim, other) for other in named):
-                return True
-        if not wanted or not claim.rank:
-            return False
+            is_named = any(as_strong(claim, other) for other in named)
+            if is_named or not wanted:
+                return is_named
         telling = len(wanted) > 1 or any(len(value) > 2 and not value.isdigit() for value in wanted)
         return any(
             wanted <= heir.values
@@ -157,16 +140,11 @@ class Ledger:
 
     def tried_elsewhere(self, claim: Assertion, old: Unit) -> bool:
         """Whether a new test expects the same error of what only this claim of its test tried, and not its siblings."""
-        siblings = [
-            c for c in self.old.claims(old) if c is not claim and (c.kind, c.errors) == (claim.kind, claim.errors)
-        ]
-        own = claim.inputs.difference(*(sibling.inputs for sibling in siblings))
-        if claim.kind is not Kind.RAISES or not siblings or not own:
-            return False
-        return any(
-            own <= heir.values and as_strong(claim, heir.claim) and heir.unit not in self.work.origin
-            for heir in self._heirs.get(min(own), ())
-        )
+        alike = [one for one in self.old.claims(old) if (one.kind, one.errors) == (Kind.RAISES, claim.errors)]
+        own = claim.inputs.difference(*(one.inputs for one in alike if one is not claim))
+        heirs = self._heirs.get(min(own), ()) if claim in alike and len(alike) > 1 and own else ()
+        new = (heir for heir in heirs if heir.unit not in self.work.origin)
+        return any(own <= heir.values and as_strong(claim, heir.claim) for heir in new)
 
     def took_all(self, old: Unit) -> bool:
         """Whether a test was merged into others, split, put into a table, or was there twice."""
@@ -194,9 +172,11 @@ class Ledger:
         was, now = (sum(c.rank for c in claims) for claims in (self.old.claims(old), self.new.claims(new)))
         return self.work.product_changed and now > was
 
-    def losses(self, old: Unit, new: Unit) -> Iterator[Weaker]:
-        """What a test, or a helper, no longer claims."""
-        before, now = self.differing(old, new)
+    def losses(self, old: Unit, new: Unit) -> Iterator[tuple[Loss, Assertion, Assertion | None]]:
+        """What a test, or a helper, no longer claims, and what it claims in its place."""
+        before, now = self.old.claims(old), self.new.claims(new)
+        for key in _KEYS:
+            before, now = list(gained(now, before, key)), list(gained(before, now, key))
         known = new.literals.union(self.prepared, new.tokens, *(claim.literals for claim in now))
         for claim in before:
             uncalled = claim.kind is Kind.PASSES and claim.callee not in new.text
@@ -208,9 +188,9 @@ class Ledger:
                 if loss is not None or not claim.literals:
                     now.remove(other)
                 if loss is not None:
-                    yield Weaker(loss, claim, other)
+                    yield loss, claim, other
             elif not any(helper.kind is Kind.CUSTOM for helper in now):
-                yield Weaker(Loss.REMOVED, claim)
+                yield Loss.WEAKENED, claim, None
 
 
 def _relation(claim: Assertion, other: Assertion) -> int:
