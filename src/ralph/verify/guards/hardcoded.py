@@ -1,7 +1,7 @@
 """Product code that knows the tests' answers instead of computing them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -45,18 +45,19 @@ class Answer:
     """It stands in a table, not in a branch."""
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it has only words and small numbers, as a table of the domain might."""
-        words_only = all(_WORDLIKE.match(literal) for literal in self.asked)
-        return words_only and all(_WORDLIKE.match(v) or v in _SMALL for v in literals_in(self.value))
-
-    @property
     def asked(self) -> set[str]:
         return set(literals_in(self.given))
 
     @property
     def literals(self) -> set[str]:
         return self.asked | (set(literals_in(self.value)) - _COMMON)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has only words and small numbers, as a table of the domain might."""
+        return all(
+            _WORDLIKE.match(one) or one in _SMALL - self.asked for one in {*self.asked, *literals_in(self.value)}
+        )
 
     @property
     def is_telling(self) -> bool:
@@ -68,11 +69,8 @@ class Answer:
 class _Examples:
     """The inputs and results that tests name, or named before the run, one set of literals for each assertion and row."""
 
-    def __init__(self, work: Comparison, *, were_there: bool) -> None:
-        sources = (*work.new, *work.unchanged_tests)
-        created = {unit for unit in work.fresh if unit not in work.origin} if were_there else set()
-        units = (*(unit for source in sources for unit in source.everything), *work.stale)
-        self.units = [unit for unit in units if unit.in_tests and unit not in created]
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self.units = [unit for unit in units if unit.in_tests]
 
     @cached_property
     def sets(self) -> dict[str, list[frozenset[str]]]:
@@ -88,18 +86,16 @@ class _Examples:
     def names(self) -> frozenset[str]:
         return frozenset(word for unit in self.units for word in unit.words)
 
-    def have(self, literals: set[str]) -> bool:
-        """Whether one example names them all."""
-        rarest = max(literals, key=len, default="")
-        return bool(literals) and (
-            any(literals <= example for example in self.sets.get(rarest, ()))
-            or (len(rarest) > 7 and len(literals) == 1 and _squeezed(rarest) in self.squeezed)
-        )
-
     @cached_property
     def squeezed(self) -> frozenset[str]:
         """The longer literals, without what a normalisation would take away."""
-        return frozenset(_squeezed(literal) for literal in self.sets if len(literal) > 7)
+        return frozenset(map(_squeezed, self.sets))
+
+    def have(self, literals: set[str]) -> bool:
+        """Whether one example names them all."""
+        rarest = max(literals, key=len, default="")
+        is_alike = len(rarest) > 7 and len(literals) == 1 and _squeezed(rarest) in self.squeezed
+        return is_alike or any(literals <= example for example in self.sets.get(rarest, ()) if literals)
 
 
 def _squeezed(literal: str) -> str:
@@ -108,7 +104,9 @@ def _squeezed(literal: str) -> str:
 
 def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
     """Answers that the product has learned by heart; code that is new may be tested by what is new beside it."""
-    all_tests, old_tests = _Examples(work, were_there=False), _Examples(work, were_there=True)
+    units = [unit for source in (*work.new, *work.unchanged_tests) for unit in source.everything] + work.stale
+    created = {unit for unit in work.fresh if unit not in work.origin}
+    all_tests, old_tests = _Examples(units), _Examples(unit for unit in units if unit not in created)
     for unit in work.fresh:
         if unit.in_tests or is_test_path(unit.path) or is_build_file(unit.path):
             continue
@@ -120,14 +118,10 @@ def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
 
 
 def _looked_up(unit: Unit, before: Unit | None) -> Iterator[tuple[int, str, bool]]:
-    for match in _TEST_DATA.finditer(unit.text):
-        is_new = before is None or match[0] not in before.text
-        if is_new and _READS.search(unit.text) and "conftest" not in match[0]:
-            yield (
-                unit.line_of(match.start()),
-                f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}.",
-                False,
-            )
+    for match in _TEST_DATA.finditer(unit.text) if _READS.search(unit.text) else ():
+        if (before is None or match[0] not in before.text) and "conftest" not in match[0]:
+            sentence = f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}."
+            yield unit.line_of(match.start()), sentence, False
 
 
 def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:
@@ -140,8 +134,7 @@ def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[t
     if hits and len(hits) >= share * len(telling):
         is_added = before is not None and not known
         is_branched = is_added and len(hits) == len(answers) and not any(answer.is_entry for answer in answers)
-        is_table = all(answer.is_plain for answer in answers) and not is_branched
-        is_table = is_table and (not is_added or len(answers) > 1)
+        is_table = not is_branched and (not is_added or len(answers) > 1) and all(answer.is_plain for answer in answers)
         given, value = hits[0].given[:40], hits[0].value[:40]
         sentence = f"{unit.name or unit.path} answers {given} with {value}, as the tests expect, without computing it."
         yield hits[0].line, sentence, is_table
@@ -161,8 +154,8 @@ def _answers(unit: Unit) -> Iterator[Answer]:
     found: list[tuple[int, str, str, bool]] = []
     for pattern, order in ((_CASE, (1, 2, 3, 4)), (_TERNARY, (1, 2, 4, 3)), (_PUT, (1, 2, 1, 2))):
         for match in pattern.finditer(unit.text):
-            given_value = match[order[0]] or match[order[2]], match[order[1]] or match[order[3]]
-            found.append((match.start(), *given_value, pattern is _PUT))
+            first, second, third, fourth = (match[group] for group in order)
+            found.append((match.start(), first or third, second or fourth, pattern is _PUT))
     for opener, closing in unit.pairs.items():
         inside, start = unit.tokens[opener + 1 : closing], unit.starts[opener]
         if unit.tokens[opener] == "{" and len(inside) > 2:
