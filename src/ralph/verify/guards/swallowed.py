@@ -34,22 +34,22 @@ _ASSERTS = re.compile(r"\b(assert|expect|verify|should)")
 _FAILS = re.compile(r"(?i)\bfail \(|\b(raise|throw)\b|pytest \. fail|assert (False|false)|Assert \. fail")
 _NOTHING = r"(?:null|undefined|false|true|\[ \]|\( \{ \} \)|\"\"|\d+)"
 _ARROW = r"(?:\( (?:\w+ )?\)|\w+) =>"
-_DROPS = {
-    "drops every error": rf"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , {_ARROW} \{{ \}} \)"
-                         r"|sys \. excepthook = lambda [^;]*: None|window \. onerror = \( \) => true",
-    "drops the error of a promise": rf"\. catch \( (?:{_ARROW} \{{ \}}|function \( (?:\w+ )?\) \{{ \}}|noop|_ \. noop) \)",
-    "suppresses every error": r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)",
-    "returns in `finally`, which drops errors": r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}",
-}  # fmt: skip
-_DEFAULTS = re.compile(rf"\. catch \( {_ARROW} (?:\{{ return ?(?:{_NOTHING}|\{{ \}})? ?\}}|{_NOTHING}) \)")
+_DROPS = (
+    ("drops every error", False, rf"process \. on \( \"(?:uncaughtException|unhandledRejection)\" , {_ARROW} \{{ \}} \)"
+                                 r"|sys \. excepthook = lambda [^;]*: None|window \. onerror = \( \) => true"),
+    ("drops the error of a promise", False, rf"\. catch \( (?:{_ARROW} \{{ \}}|function \( (?:\w+ )?\) \{{ \}}|noop|_ \. noop) \)"),
+    ("suppresses every error", False, r"\bsuppress \( [^)]*\b(?:Exception|BaseException|AssertionError)\b[^)]*\)"),
+    ("returns in `finally`, which drops errors", False, r"\bfinally \{ (?:[^{}]*; )?return\b[^{}]*\}"),
+    ("answers the error of a promise with a default", True, rf"\. catch \( {_ARROW} (?:\{{ return ?(?:{_NOTHING}|\{{ \}})? ?\}}|{_NOTHING}) \)"),
+    ("drops the error of a result", False, r"\bErr \( _?\w* \) => (?:\{ \}|\( \)) ?[,;}]|if let Err \( \w+ \) = [^{]* \{ \}"),
+    ("drops the error of a result", True, r"\bErr \( _?\w* \) => (?:continue|return|break|(?:return )?(?:Ok \( [^;{}]*? \)|None|\d[\w.]*|\"[^\"]*\"|\w+ :: (?:new|default) \( \)|false|true)) ?[,;}]"
+                                          r"|let Ok \( [^)]* \) = [^;{]* else \{ (?:return|continue)(?: Ok \( [^}]* \)| None| \d+)? \}"),
+)  # fmt: skip
+"""What drops errors in one expression, and whether a new function may do so with a warning."""
 _DROPPED = re.compile(r"(?:^|[;{}] )(?:let )?(?:(\w+) , )?_ (?:: [\w <>]+ )?:?= ([^;{}]*)")
-_RUST_ARM = re.compile(
-    r"\bErr \( _?\w* \) => (?:\{ \}|\( \)|continue|return|break|(?:return )?(?:Ok \( [^;{}]*? \)|None|\d[\w.]*|\"[^\"]*\"|\w+ :: (?:new|default) \( \)|false|true)) ?[,;}]"
-    r"|if let Err \( \w+ \) = [^{]* \{ \}|let Ok \( [^)]* \) = [^;{]* else \{ (?:return|continue)(?: Ok \( [^}]* \)| None| \d+)? \}"
-)
-_RUST_EMPTY = re.compile(r"=> (\{ \}|\( \)) |= [^{]* \{ \}$")
 _RUST_HEEDS = re.compile(r"\) \?|\. (?:unwrap|expect) \(")
 _UNWRAPS = re.compile(r"\. (unwrap_or_default|unwrap_or|unwrap_or_else|ok) \(")
+_GO_SILENT = re.compile(r"|_ = \w+|return|return (.* , )?nil|continue|break")
 _GO_TELLS = re.compile(r"(?:return|Fatal\w*|Print\w*|panic|append) [^;{}]*\berr\b")
 _RECOVER = re.compile(r"(?:(\w+) := |_ = )?\brecover \( \)")
 
@@ -59,7 +59,8 @@ class Swallow:
     """One place where an error may disappear."""
 
     key: str
-    line: int
+    at: int
+    """Where, in the text of its unit."""
     what: str
     in_new: bool | None = False
     """What it is in a function that is new: an error (False), worth a warning (True), nothing (None)."""
@@ -74,23 +75,25 @@ def swallow_findings(work: Comparison) -> Iterator[Finding]:
     for unit, place in gained(was, now, lambda found: found[1].key):
         warn = place.in_old if unit in work.origin else True if unit.in_tests else place.in_new
         if warn is not None:
-            sentence = f"{f'{unit.name} in ' if unit.name else ''}{unit.path} {place.what}."
-            excerpt = work.excerpt(unit.path, place.line)
-            yield finding(Rule.ERROR_SWALLOWED, unit.path, place.line, sentence, excerpt, warn=warn)
+            sentence, line = (
+                f"{f'{unit.name} in ' if unit.name else ''}{unit.path} {place.what}.",
+                unit.line_of(place.at),
+            )
+            yield finding(Rule.ERROR_SWALLOWED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
 def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
     yield from _caught(unit, before)
-    for what, pattern in _DROPS.items():
-        for match in re.finditer(pattern, unit.text):
-            yield Swallow(match[0], unit.line_of(match.start()), what)
-    for match in _DEFAULTS.finditer(unit.text):
-        line = unit.line_of(match.start())
-        yield Swallow(match[0], line, "answers the error of a promise with a default", in_new=True)
+    for what, in_new, pattern in _DROPS:
+        yield from (Swallow(match[0], match.start(), what, in_new) for match in re.finditer(pattern, unit.text))
+    if unit.language in ("go", "rust"):
+        yield from _thrown_away(unit, before)
     if unit.language == "go":
         yield from _go(unit, before)
-    elif unit.language == "rust":
-        yield from _rust(unit, before)
+    hides = before is not None and len(_RUST_HEEDS.findall(unit.text)) < len(_RUST_HEEDS.findall(before.text))
+    for match in _UNWRAPS.finditer(unit.text) if unit.language == "rust" else ():
+        if match[1] == "unwrap_or_default" or hides:
+            yield Swallow(match[0], match.start(), "puts a default in the place of an error", True, not hides)
 
 
 def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
@@ -100,22 +103,22 @@ def _caught(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
         body, tried = " ".join(block.body), _tried(unit, block)
         named = re.sub(r"\. Error\b", "", " ".join(block.head)).split()
         types = {token for token in named if is_word(token) and token not in ("as", "final", "const")}
-        key, line = " ".join((*block.head[:1], body)), unit.tokens[block.index].line
+        key, at = " ".join((*block.head[:1], body)), unit.starts[block.index]
         what = f"drops {' '.join(block.head) or 'any error'} without a word"
         is_wide = not types or bool(types & _BROAD) or unit.language == "js"
         if unit.in_tests and is_wide and _ASSERTS.search(tried):
             if not _FAILS.search(f"{tried} {body}") and not _ASSERTS.search(body):
-                yield Swallow(key, line, what)
+                yield Swallow(key, at, what)
             continue
         answers = re.fullmatch(r"return (False|false)", body) and re.search(r"return (True|true)", tried)
         if not _is_silent(block) or answers or (unit.in_tests and _FAILS.search(tried)):
             continue
         is_empty = not any(token in ("return", "=", "yield") for token in block.body)
         if told[_errors(block)] > tell[_errors(block)] or (is_wide and (is_empty or unit.language != "js")):
-            yield Swallow(key, line, what)
+            yield Swallow(key, at, what)
         elif is_wide or (is_empty and not any(map(_ABSENT.search, types))):
             wraps = before is not None and _wraps(tried, before)
-            yield Swallow(key, line, what, in_new=True, in_old=not wraps)
+            yield Swallow(key, at, what, in_new=True, in_old=not wraps)
 
 
 def _told(unit: Unit | None) -> Counter[frozenset[str]]:
@@ -152,43 +155,29 @@ def _is_silent(block: Block) -> bool:
     return {name for call in calls for name in call if name} <= _CONSTRUCTS | made
 
 
+def _thrown_away(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
+    """`_ = f()` and `let _ = f()`; whether the function looked at the error of that call before."""
+    for match in _DROPPED.finditer(unit.text, unit.starts[max(unit.body - 1, 0)]):
+        call = re.escape(match[2].partition(" (")[0])
+        heeded = rf"\b\w*[eE]rr :?= {call} \(|(?:return|NoError \( t ,) {call} \(|{call} \([^;]*\) (?:\?|\. (?:unwrap|expect) \()"
+        was_heeded = before is not None and bool(call.strip()) and bool(re.search(heeded, before.text))
+        is_error, is_rust = bool(re.fullmatch(r"err|\w+Err", match[2].strip())), unit.language == "rust"
+        if is_rust or was_heeded or is_error:
+            in_new = None if is_rust else False
+            yield Swallow(match[0], match.start(2), "throws an error away with `_`", in_new, is_rust and not was_heeded)
+
+
 def _go(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
+    was_told = before is not None and len(_GO_TELLS.findall(before.text)) > len(_GO_TELLS.findall(unit.text))
     for block in branches(unit.tokens, unit.pairs):
         head, body = " ".join(block.head), " ".join(block.body)
-        silent = r"|_ = \w+|return|return (.* , )?nil|continue|break"
-        if re.search(r"(err|\w+Err) != nil$", head) and re.fullmatch(silent, body):
-            was_told = before is not None and len(_GO_TELLS.findall(before.text)) > len(_GO_TELLS.findall(unit.text))
+        if re.search(r"(err|\w+Err) != nil$", head) and _GO_SILENT.fullmatch(body):
             goes_on, what = body in ("continue", "break"), "goes on as if no error had come"
-            is_answer = goes_on or body.startswith("return")
-            yield Swallow(f"{head} {body}", unit.tokens[block.index].line, what, is_answer, goes_on and not was_told)
-    for match in _DROPPED.finditer(unit.text, unit.starts[max(unit.body - 1, 0)]):
-        callee = match[2].partition(" (")[0]
-        if re.fullmatch(r"err|\w+Err", match[2].strip()) or (before is not None and _was_heeded(callee, before)):
-            yield Swallow(match[0], unit.line_of(match.start(2)), "throws an error away with `_`")
+            is_answer, at = goes_on or body.startswith("return"), unit.starts[block.index]
+            yield Swallow(f"{head} {body}", at, what, is_answer, goes_on and not was_told)
     for match in _RECOVER.finditer(unit.text):
         rest = unit.text[match.end() : match.end() + 300].split("} ( )")[0]
         used = match[1] and re.search(rf"\b{match[1]}\b(?! != nil)", rest)
         told = re.match(r" (==|\))", rest) or re.search(r"\b(panic|log|Log|err =|Error|print|Fatal)\w*|= true", rest)
         if not used and not told:
-            yield Swallow(match[0], unit.line_of(match.start()), "recovers from every panic and ignores it")
-
-
-def _was_heeded(callee: str, before: Unit) -> bool:
-    """Whether the function looked at the error of that call before."""
-    call = re.escape(callee)
-    heeded = rf"\b\w*[eE]rr :?= {call} \(|(?:return|NoError \( t ,) {call} \(|{call} \([^;]*\) (?:\?|\. (?:unwrap|expect) \()"
-    return bool(callee.strip()) and bool(re.search(heeded, before.text))
-
-
-def _rust(unit: Unit, before: Unit | None) -> Iterator[Swallow]:
-    for match in _RUST_ARM.finditer(unit.text):
-        is_empty = bool(_RUST_EMPTY.search(match[0]))
-        yield Swallow(match[0], unit.line_of(match.start()), "drops the error of a result", in_new=not is_empty)
-    for match in _DROPPED.finditer(unit.text):
-        is_new = before is None or not _was_heeded(match[2].partition(" (")[0], before)
-        yield Swallow(match[0], unit.line_of(match.start()), "throws a result away with `let _`", None, is_new)
-    hides = before is not None and len(_RUST_HEEDS.findall(unit.text)) < len(_RUST_HEEDS.findall(before.text))
-    for match in _UNWRAPS.finditer(unit.text):
-        if match[1] == "unwrap_or_default" or hides:
-            line = unit.line_of(match.start())
-            yield Swallow(match[0], line, "puts a default in the place of an error", True, not hides)
+            yield Swallow(match[0], match.start(), "recovers from every panic and ignores it")
