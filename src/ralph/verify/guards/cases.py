@@ -45,7 +45,7 @@ class _Cases:
             yield from self._fresh(unit) if unit.name and unit not in self.work.origin else ()
         for source in self.work.new:
             if is_test_path(source.path) or any(unit.is_test for unit in source.units):
-                yield from self._outside(source, self.work.source_before(source.path))
+                yield from self._outside(source, self.work.before.get(source.path))
 
     def _found(self, rule: Rule, unit: Unit, line: int, sentence: str, *, warn: bool = False) -> Finding:
         return finding(rule, unit.path, line, sentence, self.work.excerpt(unit.path, line), warn=warn)
@@ -152,18 +152,14 @@ class _Cases:
                 yield self._found(Rule.TEST_SKIPPED, twin, twin.line, sentence)
             else:
                 deleted.append(unit)
-        is_whole = self.work.renames.get(path, path) not in self.work.lines and len(deleted) > _MANY
+        is_whole = self.work.renames.get(path, path) not in self.work.texts_now and len(deleted) > _MANY
         for unit in deleted[:1] if is_whole else deleted:
-            with_code = bool(self.work.gone & unit.words.keys()) or self.work.is_of_gone_file(path)
+            with_code = bool(self.work.gone & unit.words.keys())
             rewritten = not with_code and self.ledger.rewrote(unit)
-            what = (
-                f"{path} was deleted with its {len(deleted)} tests"
-                if is_whole
-                else f"{unit.name} in {path} was deleted"
-            )
-            end = "and nothing took its place"
-            end = "together with code that it tested" if with_code else "for another" if rewritten else end
-            yield finding(Rule.TEST_DELETED, path, unit.line, f"{what} {end}.", unit.text, warn=with_code or rewritten)
+            who, tests = (path, f" with its {len(deleted)} tests") if is_whole else (f"{unit.name} in {path}", "")
+            end = "for another" if rewritten else "and nothing took its place"
+            what = f"{who} was deleted{tests} {'together with code that it tested' if with_code else end}."
+            yield finding(Rule.TEST_DELETED, path, unit.line, what, unit.text, warn=with_code or rewritten)
 
     def _fresh(self, unit: Unit) -> Iterator[Finding]:
         """New tests count too: they may hide others, or pretend to check; and what runs before tests may end them."""

@@ -35,13 +35,16 @@ class Comparison:
     @cached_property
     def texts_before(self) -> dict[str, str]:
         """All that is known of the tree before, vendored code left out."""
-        texts = {change.renamed_from or change.path: change.old for change in self.files}
-        return {**self.unchanged, **_kept(texts)}
+        return self._texts((change.renamed_from or change.path, change.old) for change in self.files)
 
     @cached_property
     def texts_now(self) -> dict[str, str]:
         """All that is known of the tree now, vendored code left out."""
-        return {**self.unchanged, **_kept({change.path: change.new for change in self.files})}
+        return self._texts((change.path, change.new) for change in self.files)
+
+    def _texts(self, texts: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+        kept = {path: text for path, text in texts if text is not None and not changes.is_ignored(path)}
+        return {**self.unchanged, **kept}
 
     @cached_property
     def old(self) -> list[Source]:
@@ -56,18 +59,12 @@ class Comparison:
         return _sources((path, text) for path, text in self.unchanged.items() if is_test_path(path))
 
     @cached_property
-    def lines(self) -> dict[str, list[str]]:
-        """The text now, by lines, for excerpts."""
-        return {change.path: change.new.splitlines() for change in self.files if change.new is not None}
-
-    @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of checks that the work is judged by."""
         return frozenset(step.kind for step in steps(Tree(self.texts_now).run_by(self.checks)))
 
     def excerpt(self, path: str, line: int) -> str:
-        lines = self.lines.get(path, [])
-        return lines[line - 1] if 0 < line <= len(lines) else ""
+        return "".join(self.texts_now.get(path, "").splitlines()[max(line - 1, 0) : line])
 
     def _paired(self, belongs: Callable[[Unit], bool]) -> list[Pair]:
         old, new = ([u for s in sources for u in s.everything if belongs(u)] for sources in (self.old, self.new))
@@ -89,20 +86,16 @@ class Comparison:
         return self._paired(lambda unit: not unit.in_tests)
 
     @cached_property
-    def _old_by_path(self) -> dict[str, Source]:
-        return {self.renames.get(source.path, source.path): source for source in self.old}
-
-    def source_before(self, path: str) -> Source | None:
+    def before(self) -> dict[str, Source]:
         """What the file at a path of the new tree was."""
-        return self._old_by_path.get(path)
+        return {self.renames.get(source.path, source.path): source for source in self.old}
 
     @cached_property
     def origin(self) -> dict[Unit, Unit]:
         """The old unit of each new one that continues one."""
         pairs = (*self.test_pairs, *self.helper_pairs, *self.product_pairs)
         found = {new: old for old, new in reversed(pairs) if new is not None}
-        beside = ((source.outside, self.source_before(source.path)) for source in self.new)
-        return found | {outside: before.outside for outside, before in beside if before}
+        return found | {s.outside: self.before[s.path].outside for s in self.new if s.path in self.before}
 
     @cached_property
     def fresh(self) -> list[Unit]:
@@ -123,29 +116,10 @@ class Comparison:
         paths += [change.path for change in self.files if _OTHER_CODE.search(change.path)]
         return any(not is_test_path(path) and not changes.is_build_file(path) for path in paths)
 
-    def is_of_gone_file(self, test: str) -> bool:
-        """Whether a test file was there for a product file that is gone too, by their names: `xml.test.ts` for `xml.ts`."""
-        known = {source.path for source in self.new}
-        stems = {
-            _stem(source.path) for source in self.old if source.path not in known and not is_test_path(source.path)
-        }
-        return _stem(test) in stems
-
     @cached_property
     def gone(self) -> frozenset[str]:
         """Names that the product defined and no longer does."""
         return _defined(self.old) - _defined(self.new)
-
-
-def _stem(path: str) -> str:
-    """What a file is called, whether it holds the code or its tests."""
-    return re.sub(
-        r"^test_|[._-](test|spec)s?$|_tests?$|Tests?$|IT$", "", path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    ).lower()
-
-
-def _kept(texts: Mapping[str, str | None]) -> dict[str, str]:
-    return {path: text for path, text in texts.items() if text is not None and not changes.is_ignored(path)}
 
 
 def _defined(sources: Sequence[Source]) -> frozenset[str]:

@@ -100,7 +100,7 @@ def _name(key: str) -> str:
 
 def _reported(work: Comparison, path: str, key: str, loosened: Loosened) -> Finding:
     wanted = [_name(key)] if loosened.is_loss else [loosened.value, _name(key)]
-    lines = list(enumerate(work.lines.get(path, []), 1))
+    lines = list(enumerate(work.texts_now.get(path, "").splitlines(), 1))
     line = next((number for want in wanted for number, text in lines if want in text), 1)
     text = work.excerpt(path, line)
     is_code = re.fullmatch(r"[A-Z]+\d+|[\w/-]+", loosened.value)

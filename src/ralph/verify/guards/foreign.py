@@ -11,6 +11,7 @@ from ralph.verify.guards.comparison import Comparison
 _RECORDED = re.compile(r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$")  # fmt: skip
 _BROKEN = re.compile(r"\bNaN\b|\bundefined\b|\[object Object\]|Traceback|\b\w+(Error|Exception):")
 """What no one would want to see recorded."""
+_HOLDS_TESTS = re.compile(r"(?i)(test|spec)\w*\.(?!log|txt|md|xml|csv|out|html)\w+$")
 _CASE = re.compile(
     r"^\s*(?:@test\s|it\s+[\"']|specify\s+[\"']|test\s+[\"']|TEST(?:_F|_P)?\s*\(|def test_|func test\w|public function test\w|"
     r"(?:public )?(?:async )?(?:void|Task) \w*[Tt]est\w*\().*"
@@ -25,15 +26,12 @@ def foreign_findings(work: Comparison) -> Iterator[Finding]:
     names = {change.path.rsplit("/", 1)[-1] for change in work.files if change.old is None}
     for change in files:
         path, old, new = (change.path, (change.old or "").splitlines(), (change.new or "").splitlines())
-        if (
-            change.new is None
-            and re.search(r"(?i)(test|spec)\w*\.(?!log|txt|md|xml|csv|out|html)\w+$", path)
-            and path.rsplit("/", 1)[-1] not in names
-        ):
-            yield finding(Rule.TEST_DELETED, path, 1, f"{path} was deleted and nothing took its place.")
-        elif change.new is not None and _RECORDED.search(path):
+        if change.new is None:
+            if _HOLDS_TESTS.search(path) and path.rsplit("/", 1)[-1] not in names:
+                yield finding(Rule.TEST_DELETED, path, 1, f"{path} was deleted and nothing took its place.")
+        elif _RECORDED.search(path):
             yield from _recorded(work, change)
-        elif change.new is not None:
+        else:
             for line in (line for line in old if _CASE.match(line) and line.strip() not in kept):
                 yield finding(Rule.TEST_DELETED, path, 1, f"`{line.strip()[:80]}` in {path} is gone.", line)
             for line in (Counter(filter(_SKIP.search, new)) - Counter(filter(_SKIP.search, old))).elements():

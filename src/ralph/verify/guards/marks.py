@@ -111,16 +111,12 @@ def rows(unit: Unit) -> Counter[str]:
     found["null"] += bool(_NOTHING.search(unit.head_text))
     driven = bool(_DRIVEN.search(unit.head_text))
     for opener, closing in unit.pairs.items():
-        if closing - opener < 4:
-            continue
-        parts = _parts(unit, opener, closing)
+        parts = _parts(unit, opener, closing) if closing - opener > 3 else []
         shapes = {_shape(part) for part in parts}
         is_list = unit.tokens[opener] in "[{"
-        is_table = (len(shapes) == 1 and "" not in shapes and (is_list or "row" in shapes)) or _is_map(
-            unit, opener, closing
-        )
-        if len(parts) > 1 and (is_table or (driven and is_list and closing < unit.body)):
-            found.update(" ".join(part) for part in parts)
+        is_table = len(shapes) == 1 and "" not in shapes and (is_list or "row" in shapes)
+        is_table = is_table or (driven and is_list and closing < unit.body) or _is_map(unit, opener, closing)
+        found.update(" ".join(part) for part in parts if is_table and len(parts) > 1)
     return found
 
 

@@ -45,7 +45,7 @@ def suppression_findings(work: Comparison) -> Iterator[Finding]:
     before = {source.path: list(_suppressions(source)) for source in work.old}
     moved = Counter(place.text for places in before.values() for place in places)
     for source in work.new:
-        old = work.source_before(source.path)
+        old = work.before.get(source.path)
         known = Counter(place.what for place in before.get(old.path, ())) if old else Counter[str]()
         for place in sorted(_suppressions(source), key=lambda place: moved[place.text] == 0):
             is_moved = moved[place.text] > 0
@@ -108,13 +108,8 @@ class _Place:
         """Whether a type was told there, or could be told, before."""
         if self.unit.language != "python":
             return True
-        return (
-            "->" in before.head_text if self.kind == "result" else bool(_told(self.text.split()[0]).search(before.text))
-        )
-
-
-def _told(name: str) -> re.Pattern[str]:
-    return re.compile(rf"\b{re.escape(name)} [:=]")
+        told = re.search(rf"\b{re.escape(self.text.split()[0])} [:=]", before.text)
+        return "->" in before.head_text if self.kind == "result" else bool(told)
 
 
 def untyped_findings(work: Comparison) -> Iterator[Finding]:
@@ -134,7 +129,7 @@ def untyped_findings(work: Comparison) -> Iterator[Finding]:
 
 def _silences(work: Comparison, place: _Place) -> bool:
     """Whether a checker runs, and would have had something to say: of code that is new, Python's may be honestly `Any`."""
-    before = work.source_before(place.unit.path)
+    before = work.before.get(place.unit.path)
     was_typed = before is None or bool(_TYPED.search(before.path))
     origin = work.origin.get(place.unit)
     is_bent = place.kind == "cast" or (place.kind == "whole" and place.unit.language == "js")

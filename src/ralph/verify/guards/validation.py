@@ -23,7 +23,9 @@ _REFUSES = re.compile(
     r"|return [^;]*?(?P<go>\bErr\w+|errors \. New|fmt \. Errorf|\w*[eE]rror\w*)"
     r"|return [^;]*\b(?P<status>4\d\d|\w*(?:[Ii]nvalid|[Ff]orbidden|[Uu]nauthori[sz]ed|[Dd]enied|BadRequest)\w*)"
 )
-_UNFINISHED = re.compile(r"(?i)NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation")  # fmt: skip
+_NO_GUARD = re.compile(r"(?i:NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation)|\b(err|\w+Err) != nil|"
+                       r"\b(False and|false &&|if False|if \( false|if false)")  # fmt: skip
+"""What is not there yet, hands on an error, or never holds."""
 _CHECKS = re.compile(r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$")  # fmt: skip
 _GUARDS = re.compile(r"(require|authenticate|authori[sz]e|verify|validate|ensure)[A-Z_]\w*$")
 _DECORATES = re.compile(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)  # fmt: skip
@@ -36,7 +38,6 @@ _CONSTRAINS = re.compile(
 _SCHEMA = re.compile(r"(?i)schema|valid|BaseModel|BaseSettings|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard")  # fmt: skip
 _PREDICATE = re.compile(r"(?i)_?(is|has|can|valid|check|verify|allow|auth)")
 _ERROR_GIVEN = re.compile(r"e|err|error|\w+Err(or)?")
-_NEVER = re.compile(r"\b(False and|false &&|if False|if \( false|if false)")
 _PLAIN_ERRORS = words("Exception Error ValueError TypeError RuntimeError false stop panic IllegalArgumentException")
 _GRAMMAR = words("not is None len nil null undefined if in and or typeof self this")
 
@@ -107,22 +108,15 @@ def _guards(unit: Unit) -> Iterator[Guard]:
         if not refusal and _PREDICATE.match(unit.name) and re.fullmatch(r"return (False|false)", body):
             error = "false"
         text = f"if {' '.join(head)}: {body}"
-        if (
-            error
-            and not _UNFINISHED.search(text)
-            and not re.search(r"\b(err|\w+Err) != nil", text)
-            and not _NEVER.search(text)
-        ):
-            for part in (" ".join(part) for part in split(head, "or", "||")):
-                if not _ERROR_GIVEN.fullmatch(part):
-                    yield Guard(part, error, unit.tokens[block.index].line, text, unit)
+        for part in map(" ".join, split(head, "or", "||")) if error and not _NO_GUARD.search(text) else ():
+            if not _ERROR_GIVEN.fullmatch(part):
+                yield Guard(part, error, unit.tokens[block.index].line, text, unit)
     given = {*unit.tokens[: unit.body]}
     for index in range(unit.body, len(unit.tokens) - 1):
         token, before, after = (unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1])
         begins = index == unit.body or before in (";", "{", "}", ".", "await", "::")
-        if (begins and (token == "assert" or (_CHECKS.match(token) and after in ("(", "!")))) or (
-            _GUARDS.match(token) and after != "="
-        ):
+        asks = token == "assert" or (_CHECKS.match(token) and after in ("(", "!"))
+        if (begins and asks) or (_GUARDS.match(token) and after != "="):
             text = " ".join(unit.tokens[index : statement_end(unit.tokens, unit.pairs, index)]) if begins else token
             guard = Guard(text, token, unit.tokens[index].line, text, unit)
             if token != "assert" or guard.names & given:
@@ -154,19 +148,11 @@ def _constraints(work: Comparison, fresh: list[Unit], *, has_more: bool) -> Iter
     gone = Counter(match[0] for unit in stale for match in _CONSTRAINS.finditer(unit.text))
     gone -= Counter(match[0] for unit in fresh for match in _CONSTRAINS.finditer(unit.text))
     for unit in fresh if gone and not has_more else ():
-        before = work.origin.get(unit)
-        for match in _CONSTRAINS.finditer(before.text) if before else ():
-            field = re.findall(r"([^\W\d]\w*) [:=]", before.text[: match.start()] if before else "")
-            if (
-                gone[match[0]] > 0
-                and (not field or field[-1] in unit.tokens)
-                and before
-                and _held(before) > _held(unit)
-            ):
+        before = work.origin[unit].text if unit in work.origin else ""
+        held, holds = list(_CONSTRAINS.finditer(before)), len(_CONSTRAINS.findall(unit.text))
+        for match in held if len(held) > holds else ():
+            field = re.findall(r"([^\W\d]\w*) [:=]", before[: match.start()])
+            if gone[match[0]] > 0 and (not field or field[-1] in unit.tokens):
                 gone[match[0]] -= 1
                 sentence = f"{unit.name or unit.path} no longer constrains {field[-1] if field else 'its input'} by `{match[0]}`."
                 yield finding(Rule.VALIDATION_REMOVED, unit.path, unit.line, sentence, match[0])
-
-
-def _held(unit: Unit) -> int:
-    return len(_CONSTRAINS.findall(unit.text))
