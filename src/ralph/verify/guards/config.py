@@ -22,7 +22,6 @@ _TOOLS = re.compile(
 )
 _SHARED = re.compile(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config")
 """Files that also say other things than how to check."""
-_IGNORE_FILE = re.compile(r"(^|/)\.(eslint|stylelint|prettier|coverage|bandit|pylint)ignore$")
 _HARMLESS = re.compile(
     r"node_modules|(^|/)\.?(dist|build|vendor|venv|out|coverage|generated|__generated__|migrations|__pycache__|next|git|tox|eggs|target|htmlcov)\b|_pb2|\.d\.ts$|\.min\.|TYPE_CHECKING|NotImplementedError|abstractmethod|"
     r"__main__|assert_never|overload|pragma: no cover|\\\.\\\.\\\."
@@ -82,11 +81,6 @@ def config_findings(work: Comparison) -> Iterator[Finding]:
                 moved = any(name == _name(key) and _says(value, loosened.value) for name, value in gained)
                 if not (loosened.is_loss and moved):
                     yield _reported(work, change.path, key, loosened)
-    for change in work.files:
-        if _IGNORE_FILE.search(change.path):
-            added = set((change.new or "").split()) - set((change.old or "").split())
-            for hidden in sorted(line for line in added if line[0] != "#" and not _HARMLESS.search(line))[:1]:
-                yield finding(Rule.CHECK_DISABLED, change.path, 1, f"{change.path} now leaves out {hidden}.", hidden)
 
 
 def _says(value: str, lost: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ralph.verify.guards.claims import Kind
+from ralph.verify.guards.syntax import split
 from ralph.verify.guards.units import Unit
 
 _WAYS = {
@@ -111,7 +112,8 @@ def rows(unit: Unit) -> Counter[str]:
     found["null"] += bool(_NOTHING.search(unit.head_text))
     driven = bool(_DRIVEN.search(unit.head_text))
     for opener, closing in unit.pairs.items():
-        parts = _parts(unit, opener, closing) if closing - opener > 3 else []
+        inside = unit.tokens[opener + 1 : closing]
+        parts = [part for part in split(inside, ",", ";") if part] if len(inside) > 2 else []
         shapes = {_shape(part) for part in parts}
         is_list = unit.tokens[opener] in "[{"
         is_table = len(shapes) == 1 and "" not in shapes and (is_list or "row" in shapes)
@@ -129,17 +131,6 @@ def _is_map(unit: Unit, opener: int, closing: int) -> bool:
     is_struct = before.endswith("struct") and start == opener
     typed = re.search(r"map \[ \w+ \] [\w. \[\]*]+$|Object \. entries \($", before)
     return unit.tokens[opener] == "{" and not is_struct and (bool(typed) or after.startswith("} . items"))
-
-
-def _parts(unit: Unit, opener: int, closing: int) -> list[Sequence[str]]:
-    parts: list[Sequence[str]] = []
-    start = at = opener + 1
-    while at < closing:
-        at = unit.pairs.get(at, at) + 1
-        if at >= closing or unit.tokens[at] in (",", ";"):
-            parts.append(unit.tokens[start : min(at, closing)])
-            start = at = at + 1
-    return [part for part in parts if part]
 
 
 def _shape(part: Sequence[str]) -> str:

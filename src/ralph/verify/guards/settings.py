@@ -1,14 +1,16 @@
 """Configuration files as flat settings, whatever their format."""
 
-import configparser
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from configparser import Error as ConfigError
+from configparser import RawConfigParser
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ralph.verify.guards.lexer import lex, partners
+from ralph.verify.guards.syntax import split
 
 Settings = dict[str, list[str]]
 
@@ -17,7 +19,7 @@ _CONFIG = re.compile(
     r"(^|/)(pyproject\.toml|setup\.cfg|tox\.ini|pytest\.(ini|toml)|\.?pytest\.ini|\.coveragerc|mypy\.ini|\.mypy\.ini|\.flake8|\.?ruff\.toml|\.pylintrc|pylintrc|pyrightconfig\.json|"
     r"tsconfig[\w.-]*\.json|package\.json|\.eslintrc[\w.]*|\w+\.(config|conf)\.[cm]?[jt]s(on)?|\.nycrc(\.json)?|\.c8rc(\.json)?|"
     r"biome\.jsonc?|\.golangci\.(ya?ml|toml)|\.?codecov\.ya?ml|pom\.xml|build\.gradle(\.kts)?|Cargo\.toml|clippy\.toml|\.mocharc[\w.]*|sonar-project\.properties|"
-    r"\.pre-commit-config\.yaml|\.bandit|deno\.jsonc?|\.stylelintrc[\w.]*|tslint\.json|checkstyle\.xml)$"
+    r"\.pre-commit-config\.yaml|\.bandit|deno\.jsonc?|\.stylelintrc[\w.]*|tslint\.json|checkstyle\.xml|\.(eslint|stylelint|prettier|coverage|bandit|pylint)ignore)$"
 )
 
 
@@ -37,24 +39,25 @@ def settings_of(path: str, text: str) -> Settings:
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
     try:
         if name.endswith(".toml"):
-            yield from _nested(tomllib.loads(text), "", 0)
+            yield from _nested(tomllib.loads(text))
         elif name.endswith((".yml", ".yaml")):
-            yield from _nested(YAML(typ="safe", pure=True).load(text), "", 0)
+            yield from _nested(YAML(typ="safe", pure=True).load(text))
         elif re.search(r"\.(ini|cfg|properties)$|^\.(coveragerc|flake8|bandit|pylintrc)$|^pylintrc$", name):
             yield from _ini(text if text.lstrip().startswith("[") else f"[]\n{text}")
+        elif name.endswith("ignore"):
+            yield from (("ignore", line) for line in map(str.strip, text.splitlines()) if line and line[0] != "#")
         elif name.endswith(".xml"):
             yield from re.findall(r"<([\w.-]+)>\s*([^<]*?)\s*</\1>", text)
         elif name.endswith((".gradle", ".gradle.kts")):
             found = re.findall(r"(\w+)[ \t]*(?:=|\.set\()[ \t]*([^\n)]+)", text)
             yield from ((key, value.strip("\"' ")) for key, value in found)
         else:
-            tokens, _ = lex(text, "js")
-            yield from _objects(tokens, partners(tokens), 0, len(tokens), "", 0)
-    except (tomllib.TOMLDecodeError, YAMLError, configparser.Error, RecursionError, ValueError):
+            yield from _objects(lex(text, "js")[0])
+    except (tomllib.TOMLDecodeError, YAMLError, ConfigError, RecursionError, ValueError):
         return
 
 
-def _nested(value: object, key: str, depth: int) -> Iterator[tuple[str, str]]:
+def _nested(value: object, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     if depth > _DEEPEST or value is None:
         return
     if isinstance(value, Mapping):
@@ -69,9 +72,7 @@ def _nested(value: object, key: str, depth: int) -> Iterator[tuple[str, str]]:
 
 def _ini(text: str) -> Iterator[tuple[str, str]]:
     """Values are lists of words, those of commands whole lines."""
-    parser = configparser.RawConfigParser(
-        strict=False, allow_no_value=True, inline_comment_prefixes=("#", ";"), default_section=""
-    )
+    parser = RawConfigParser(strict=False, allow_no_value=True, inline_comment_prefixes=("#", ";"), default_section="")
     parser.optionxform = str  # type: ignore[assignment,method-assign] # keys keep their case
     parser.read_string(text)
     for section in parser.sections():
@@ -80,30 +81,19 @@ def _ini(text: str) -> Iterator[tuple[str, str]]:
             yield from ((f"{section}.{name}", item.strip()) for item in re.split(by, value or "") if item.strip())
 
 
-def _objects(
-    tokens: Sequence[str], pairs: Mapping[int, int], start: int, stop: int, key: str, depth: int
-) -> Iterator[tuple[str, str]]:
+def _objects(tokens: Sequence[str], key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
     """Object literals of JavaScript and JSON."""
-    at = start
-    while at < stop and depth < _DEEPEST:
-        token = tokens[at]
-        if token in ("{", "[", "("):
-            closing = min(pairs.get(at, stop), stop)
-            yield from _objects(tokens, pairs, at + 1, closing, key, depth + 1)
-            at = closing + 1
-        elif at + 1 < stop and tokens[at + 1] == ":" and (token[0].isalnum() or token[0] in '"_$'):
-            end = at + 2
-            while end < stop and tokens[end] not in (",", ";"):
-                end = min(pairs.get(end, end) + 1, stop)
-            name = f"{key}.{token.strip(chr(34))}".lstrip(".")
-            if tokens[at + 2 : at + 3] and tokens[at + 2] in ("{", "["):
-                yield from _objects(tokens, pairs, at + 2, end, name, depth + 1)
-            elif "=" in tokens[at + 2 : end]:
-                yield from _objects(tokens, pairs, at + 2, end, key, depth + 1)
-            else:
-                yield name, " ".join(tokens[at + 2 : end]).strip('"')
-            at = end
-        else:
-            if token[0] == '"' or token[0].isdigit():
-                yield key, token.strip('"')
-            at += 1
+    for part in split(tokens, ",", ";") if depth < _DEEPEST else ():
+        name, value, at = key, part, 0
+        if len(part) > 2 and part[1] == ":" and (part[0][0].isalnum() or part[0][0] in '"_$'):
+            name, value = f"{key}.{part[0].strip(chr(34))}".lstrip("."), part[2:]
+            if value[0] not in ("{", "[") and "=" not in value:
+                yield name, " ".join(value).strip('"')
+                continue
+        pairs = partners(value)
+        while at < len(value):
+            if at in pairs:
+                yield from _objects(value[at + 1 : pairs[at]], name, depth + 1)
+            elif value[at][0] == '"' or value[at][0].isdigit():
+                yield name, value[at].strip('"')
+            at = pairs.get(at, at) + 1

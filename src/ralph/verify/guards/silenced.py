@@ -4,7 +4,6 @@ A comment that names its rule and says why is only told; in tests, which bend ty
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -31,6 +30,7 @@ _PLAIN = re.compile(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|
 class Suppression:
     """One such place."""
 
+    path: str
     what: str
     line: int
     text: str
@@ -42,30 +42,21 @@ class Suppression:
 
 def suppression_findings(work: Comparison) -> Iterator[Finding]:
     """Places that are new; a line that was moved is not."""
-    before = {source.path: list(_suppressions(source)) for source in work.old}
-    moved = Counter(place.text for places in before.values() for place in places)
-    for source in work.new:
-        old = work.before.get(source.path)
-        known = Counter(place.what for place in before.get(old.path, ())) if old else Counter[str]()
-        for place in sorted(_suppressions(source), key=lambda place: moved[place.text] == 0):
-            is_moved = moved[place.text] > 0
-            moved[place.text] -= is_moved
-            known[place.what] -= 1
-            if not is_moved and known[place.what] < 0:
-                how = "with a reason" if place.reasoned else "without naming both a rule and a reason"
-                sentence = f"`{place.what}` turns a check off in {source.path} {how}."
-                warn = place.is_narrow and (place.reasoned or is_test_path(source.path))
-                yield finding(Rule.CHECK_DISABLED, source.path, place.line, sentence, place.text, warn=warn)
+    was = [place for path, source in work.before.items() for place in _suppressions(source, path)]
+    now = [place for source in work.new for place in _suppressions(source, source.path)]
+    gone, fresh = (gained(*pair, lambda place: place.text) for pair in ((now, was), (was, now)))
+    for place in gained(gone, fresh, lambda place: (place.path, place.what)):
+        how = "with a reason" if place.reasoned else "without naming both a rule and a reason"
+        sentence = f"`{place.what}` turns a check off in {place.path} {how}."
+        warn = place.is_narrow and (place.reasoned or is_test_path(place.path))
+        yield finding(Rule.CHECK_DISABLED, place.path, place.line, sentence, place.text, warn=warn)
 
 
-def _suppressions(source: Source) -> Iterator[Suppression]:
+def _suppressions(source: Source, path: str) -> Iterator[Suppression]:
     lines = ["", *(line.strip() for line in source.text.splitlines()), ""]
     comments = [(line, text) for line, text in source.comments if line < len(lines)]
-    said = {
-        line + 1
-        for line, text in comments
-        if not _DIRECTIVE.search(text) and len(text.split()) > 2 and lines[line][:1] in "#/*"
-    }
+    plain = (line for line, text in comments if not _DIRECTIVE.search(text) and len(text.split()) > 2)
+    said = {line + 1 for line in plain if lines[line][:1] in "#/*"}
     for line, text in comments:
         for match in _DIRECTIVE.finditer(re.sub(r"^(#|//|/\*+|\")!?", "", text)):
             what, rest = match["what"], match["rest"]
@@ -74,12 +65,12 @@ def _suppressions(source: Source) -> Iterator[Suppression]:
             is_usual = what == "@ts-expect-error" or bool("no" in what and _PLAIN.search(lines[line]))
             narrow = (named is not None or is_usual) and not _WHOLE.search(what)
             full = f"{what} {named[1]}" if named else what
-            yield Suppression(full, line, lines[line], narrow, reason or (is_usual and what[0] != "@"))
+            yield Suppression(path, full, line, lines[line], narrow, reason or (is_usual and what[0] != "@"))
     for unit in source.everything:
         for match in _ATTRIBUTE.finditer(unit.text):
             line, what = unit.line_of(match.start()), match[0].replace(" ", "")
             beside = re.search(r"(//|/\*)\s*\S+ \S+", lines[line]) or 'reason = "' in match[0] or line in said
-            yield Suppression(what, line, lines[line], not _BROAD.search(what), bool(beside))
+            yield Suppression(path, what, line, lines[line], not _BROAD.search(what), bool(beside))
 
 
 _TYPED = re.compile(r"(?<!\.d)\.([cm]?tsx?|pyi?)$")
