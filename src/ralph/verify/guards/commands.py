@@ -7,6 +7,7 @@ counts is that every kind of check is still run, on no less, and that its failur
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ralph.verify.guards.changes import gained
 
@@ -48,8 +49,6 @@ _DEMANDS = re.compile(
     r"--strict\S*|-W[= ]?error\S*|--cov-fail-under[= ]\d+|--cov[= ]\S+|--cov\b|--max-warnings[= ]\S+|--maxWarnings\S*|--doctest-modules|-race\b|--check\b|-D warnings"
 )
 _PRODUCTS = re.compile(r"node_modules|(^|/|=)\.?(dist|build|vendor|venv|out|coverage|generated|migrations|target)\b")
-
-
 _SEVERAL = 2
 """As many steps that do parts of one are taken to do the whole."""
 
@@ -105,11 +104,10 @@ def steps(lines: Sequence[str]) -> Iterator[Step]:
 
 
 def _paths(arguments: list[str]) -> Iterator[str]:
-    for before, word in zip(["", *arguments], arguments, strict=False):
-        plain = word.strip("'\"")
-        is_operand = plain[:1] not in ("", "-", "$") and "=" not in plain and (before[:1] != "-" or "/" in plain)
-        if is_operand and plain not in ("run", "check", "test", "."):
-            yield plain
+    for before, word in pairwise(["", *(word.strip("'\"") for word in arguments)]):
+        is_operand = word[:1] not in ("", "-", "$") and "=" not in word and (before[:1] != "-" or "/" in word)
+        if is_operand and word not in ("run", "check", "test", "."):
+            yield word
 
 
 def eased(was: Sequence[str], now: Sequence[str]) -> Iterator[str]:
@@ -118,7 +116,8 @@ def eased(was: Sequence[str], now: Sequence[str]) -> Iterator[str]:
     yield from lost_flags("\n".join(was), "\n".join(now))
     if not any("pipefail" in line for line in now):
         yield from (line for line in now if line not in was and re.search(r"[^|]\|[^|]", line) and runs_check(line))
-    if stops(was) and now and not stops(now):
+    stops, stop = (any(re.match(r"set -\w*e|set -o errexit", line) for line in lines) for lines in (was, now))
+    if stops and now and not stop:
         yield "set -e is gone"
 
 
@@ -131,11 +130,6 @@ def _counts(line: str, was: Sequence[str]) -> bool:
 def runs_check(line: str) -> bool:
     """Whether a line runs a check."""
     return any(step.is_known for step in steps([line]))
-
-
-def stops(lines: Sequence[str]) -> bool:
-    """Whether a script stops at the first failure."""
-    return any(re.match(r"set -\w*e|set -o errexit", line) for line in lines)
 
 
 def lost(was: Sequence[str], now: Sequence[str]) -> Iterator[Step]:
@@ -152,8 +146,7 @@ def lost_flags(was: str, now: str) -> Iterator[str]:
     """Flags that leave something out, or that no longer insist."""
     more = gained(_FLAGS.findall(was), _FLAGS.findall(now))
     yield from (flag.strip() for flag in more if not _PRODUCTS.search(flag))
-    for flag in _DEMANDS.findall(was):
-        limit = re.match(r"--cov-fail-under[= ](\d+)", flag)
-        kept = re.search(r"--cov-fail-under[= ](\d+)", now) if limit else None
-        if flag not in now and not (limit and kept and int(kept[1]) >= int(limit[1])):
+    limit = max(map(int, re.findall(r"--cov-fail-under[= ](\d+)", now)), default=-1)
+    for flag in (flag for flag in _DEMANDS.findall(was) if flag not in now):
+        if "fail-under" not in flag or limit < int(re.split("[= ]", flag)[1]):
             yield flag

@@ -1,7 +1,7 @@
 """What commands run: recipes, scripts of package.json and programs, followed to the commands within."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import normpath
 
@@ -45,24 +45,18 @@ class Tree:
                 here = _moved(command, here)
         return found
 
-    def _bodies(self, path: str, command: str, directory: str) -> Iterator[str]:
-        """What a command runs of a file."""
-        bodies: list[str] = []
-        if _RECIPES.search(path) and not self._is_shadowed(path):
-            bodies = list(filter(None, (_recipe(self.texts[path], target) for target in _targets(command))))
+    def _bodies(self, path: str, command: str, directory: str) -> list[str]:
+        """What a command runs of a file; `make` takes a GNUmakefile before any other."""
+        text, bodies, first = self.texts[path], list[str](), re.sub(r"(?<!GNU)[Mm]akefile$", "GNUmakefile", path)
+        if _RECIPES.search(path):
+            is_shadowed = first != path and first in self.texts
+            bodies = [body for target in _targets(command) if not is_shadowed and (body := _recipe(text, target))]
         elif path.endswith("package.json"):
-            scripts = settings_of(path, self.texts[path]).items()
-            bodies = ["\n".join(value) for key, value in scripts if _runs_script(key, command)]
+            bodies = ["\n".join(value) for key, value in settings_of(path, text).items() if _runs_script(key, command)]
         elif not is_test_path(path) and is_run(path, command, directory):
-            bodies = [self.texts[path] if language_of(path) is None else ""]
-        if bodies:
-            self.reached.add(path)
-        yield from bodies
-
-    def _is_shadowed(self, path: str) -> bool:
-        """Whether `make` takes another file beside it."""
-        first = re.sub(r"[Mm]akefile$", "GNUmakefile", path)
-        return "GNU" not in path and first != path and first in self.texts
+            bodies = [text if language_of(path) is None else ""]
+        self.reached.update([path] if bodies else [])
+        return bodies
 
 
 def is_recipe(path: str) -> bool:

@@ -34,10 +34,7 @@ def scan(
 ) -> list[Finding]:
     """Find work that gamed the checks."""
     files = tuple(change for change in changes if change.old != change.new or change.renamed_from)
-    work = Comparison(files, tuple(checks), {**_same(changes), **(unchanged or {})})
+    same = {change.path: change.new for change in changes if change.new is not None and change.old == change.new}
+    work = Comparison(files, tuple(checks), {**same, **(unchanged or {})})
     found = {finding: None for rule in _RULES for finding in rule(work)}
     return sorted(found, key=lambda f: (f.severity is not Severity.ERROR, f.path, f.line, f.rule))
-
-
-def _same(changes: Sequence[FileChange]) -> dict[str, str]:
-    return {change.path: change.new for change in changes if change.new is not None and change.old == change.new}
