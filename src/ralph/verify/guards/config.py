@@ -8,12 +8,12 @@ not lost.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.changes import finding, is_ignored
 from ralph.verify.guards.commands import lost_flags
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.lexer import words
 from ralph.verify.guards.settings import is_config, settings_of
 
 _TOOLS = re.compile(
@@ -31,11 +31,8 @@ _USUAL = re.compile(
     r"skipLibCheck|(overrides|mypy-).*ignore_missing_imports|line-?length"
 )
 """What is left out in many projects, for good reasons."""
-_LEVELS = (
-    dict.fromkeys(words("off 0 allow none ignore"), 0)
-    | dict.fromkeys(words("warn warning 1"), 1)
-    | dict.fromkeys(words("error deny forbid 2"), 2)
-)
+_LEVELS = {**dict.fromkeys(("false", "off", "allow", "none", "ignore"), 0.0), **dict.fromkeys(("true", "warn", "warning"), 1.0),
+           **dict.fromkeys(("error", "deny", "forbid"), 2.0)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,36 +106,24 @@ def _flags(setting: Setting) -> Iterator[Loosened]:
         yield Loosened(f"changed by `{flag}`.", flag, is_loss=flag not in now)
 
 
-def _level(setting: Setting) -> Iterator[Loosened]:
-    before = min((_LEVELS.get(value, 2) for value in setting.was), default=0 if setting.is_new_file else 1)
-    after = min((_LEVELS.get(value, 2) for value in setting.now), default=2)
-    if after < before and {*setting.now[:1], *setting.was[:1]} & _LEVELS.keys():
-        yield Loosened(f"is now {setting.now[0]!r}.", setting.now[0])
+def _measured(setting: Setting, sign: int, unset: float | None = None, *, is_asked: bool = False) -> Iterator[Loosened]:
+    """Floors must not sink (sign 1), ceilings not rise (-1), from where they are unset; what is asked for must stay."""
+    was, now = _amount(setting.was), _amount(setting.now)
+    before = unset if was is None else was
+    if now is not None and before is not None and sign * now < sign * before:
+        warn = setting.is_new_file or (sign > 0 and was is None and "overrides" in setting.key)
+        yield Loosened(
+            f"is now {setting.now[0]}, and was {setting.was[0] if setting.was else 'not set'}.", setting.now[0], warn
+        )
+    elif is_asked and was and not setting.now:
+        yield Loosened(f"no longer asks for {setting.was[0]}.", setting.was[0], is_loss=True)
 
 
-def _raised(setting: Setting) -> Iterator[Loosened]:
-    if setting.was and setting.now and _number(setting.now) > _number(setting.was):
-        yield Loosened(f"was raised from {setting.was[0]} to {setting.now[0]}.", setting.now[0])
-
-
-def _lowered(setting: Setting) -> Iterator[Loosened]:
-    was, now = setting.was, setting.now
-    if was and not now and _number(was) > 0:
-        yield Loosened(f"no longer asks for {was[0]}.", was[0], is_loss=True)
-    elif was and now and (_number(now) < _number(was) or (was[0], now[0]) == ("true", "false")):
-        yield Loosened(f"was lowered from {was[0]} to {now[0]}.", now[0])
-
-
-def _lax(setting: Setting) -> Iterator[Loosened]:
-    if setting.now[:1] == ["true"]:
-        yield Loosened("is now true.", "true", warn=setting.is_new_file)
-
-
-def _strict(setting: Setting) -> Iterator[Loosened]:
-    if setting.was[:1] == ["true"] and setting.now[:1] != ["true"]:
-        yield Loosened("is no longer true.", "true", is_loss=not setting.now)
-    elif not setting.was and setting.now[:1] == ["false"] and not setting.is_new_file:
-        yield Loosened("is now false.", "false", warn="overrides" in setting.key)
+def _amount(values: list[str]) -> float | None:
+    """The least of what the values amount to: levels, switches, numbers."""
+    numbers = ((value, re.match(r"-?\d+(\.\d+)?", value)) for value in values)
+    known = [_LEVELS.get(value, float(number[0]) if number else None) for value, number in numbers]
+    return min((amount for amount in known if amount is not None), default=None)
 
 
 def _hides(setting: Setting) -> Iterator[Loosened]:
@@ -160,13 +145,13 @@ def _covers(setting: Setting) -> Iterator[Loosened]:
 
 _FAMILIES: tuple[tuple[str, Callable[[Setting], Iterator[Loosened]]], ...] = (
     (r"(addopts|commands?|args)$", _flags),
-    (r"(^|\.)(rules|lints|report\w+|linter\.rules)\b", _level),
-    (r"^[\w-]+-threshold$|status\b.*threshold|max[-_]?(complexity|warnings|args|branches|returns|statements|locals|line[-_]?length)|line-length|cognitive", _raised),
-    (r"fail[-_]under|threshold|check-coverage|(^|\.)minimum|\.target$|(^|\.)min-?(coverage|score)|cov-fail-under", _lowered),
+    (r"(^|\.)(rules|lints|report\w+|linter\.rules)\b", partial(_measured, sign=1, unset=1)),
+    (r"^[\w-]+-threshold$|status\b.*threshold|max[-_]?(complexity|warnings|args|branches|returns|statements|locals|line[-_]?length)|line-length|cognitive", partial(_measured, sign=-1)),
+    (r"fail[-_]under|threshold|check-coverage|(^|\.)minimum|\.target$|(^|\.)min-?(coverage|score)|cov-fail-under", partial(_measured, sign=1, is_asked=True)),
     (r"(^|[._-])(ignore_missing_imports|ignore_errors|skipLibCheck|skipTests|maven\.test\.skip|skipITs|skip|testFailureIgnore|ignoreFailures|passWithNoTests|"
-     r"allow_untyped_\w+|allow_any_\w+|noCheck|suppress\w+|skip_covered_files|ignoreBuildErrors|ignoreDuringBuilds|allowUnreachableCode)$", _lax),
+     r"allow_untyped_\w+|allow_any_\w+|noCheck|suppress\w+|skip_covered_files|ignoreBuildErrors|ignoreDuringBuilds|allowUnreachableCode)$", partial(_measured, sign=-1, unset=0)),
     (r"(^|[._-])(strict\w*|alwaysStrict|disallow_\w+|check_untyped_defs|warn_\w+|no_implicit\w*|noImplicit\w+|noUnused\w+|noFallthrough\w+|noUnchecked\w+|"
-     r"exactOptional\w+|xfail_strict|fail_on_\w+|failOn\w+|enabled|branch|extra_checks|checkJs|reportUnused\w+|deny_warnings|failsOnError|all)$|^(test|lib|bin)\.(test|harness|doctest)$|autotests$", _strict),
+     r"exactOptional\w+|xfail_strict|fail_on_\w+|failOn\w+|enabled|branch|extra_checks|checkJs|reportUnused\w+|deny_warnings|failsOnError|all)$|^(test|lib|bin)\.(test|harness|doctest)$|autotests$", partial(_measured, sign=1, unset=1, is_asked=True)),
     (r"(^|[._-])(ignores?|excludes?|omit|disabled?|disable[-_]error[-_]code|skips?|norecursedirs|collect_ignore|deselect|exclusions?|exclude[-_](lines|also|rules|files|dirs|paths)|"
      r"ignore[-_]?(paths?|names|patterns)|\w*IgnorePatterns|collect_ignore_glob)$|per-file-ignores|overrides\.rules$|^test\.required-features$", _hides),
     (r"(^|[._-])(select|enable|include|testpaths|python_(files|functions|classes)|testMatch|testRegex|roots|source|source_pkgs|packages|files|"
@@ -181,8 +166,3 @@ def _loosened(setting: Setting) -> Iterator[Loosened]:
     for loosened in next(judges, lambda _: iter(()))(setting):
         if not _USUAL.search(said):
             yield loosened
-
-
-def _number(values: list[str]) -> float:
-    found = re.search(r"-?\d+(\.\d+)?", values[0])
-    return float(found[0]) if found else 0.0
