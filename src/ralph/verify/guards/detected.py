@@ -34,6 +34,9 @@ _BENDS = re.compile(
     r"|\bdef assert(?:Equals?|NotEqual|AlmostEqual|True|False|Raises|In|Is\w*) \("
     r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
 )
+_TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
+                        r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|/ "tests?" /|join \( [^)]*"tests?"')  # fmt: skip
+_READS = re.compile(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|get_?resource\w*|files)\b")
 _CFG_TEST = re.compile(r"# \[ cfg \( test \) \]")
 _LONG = 60
 """A longer string is not the name of anything."""
@@ -45,12 +48,15 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
     """Questions that the product did not ask before."""
     was, now = ((found for unit in units for found in _found(unit)) for units in (work.stale, work.fresh))
     for unit, position, match in gained(was, now, itemgetter(2)):
-        bends, line = _BENDS.match(match), unit.line_of(position)
-        what = "replaces a part of the test framework" if bends else "asks whether it runs under test"
+        rule, what, line = Rule.TEST_DETECTED, "asks whether it runs under test", unit.line_of(position)
+        if _BENDS.match(match):
+            what = "replaces a part of the test framework"
+        elif _TEST_DATA.match(match):
+            rule, what = Rule.RESULT_HARDCODED, f"reads the tests' own data, {match[:60]}"
         is_config = re.search(r"config|settings", unit.path) and "ENV" in match
         warn = bool(is_config or _QUIET.search(unit.text, position))
         sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
-        yield finding(Rule.TEST_DETECTED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
+        yield finding(rule, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
 
 
 def _found(unit: Unit) -> Iterator[tuple[Unit, int, str]]:
@@ -58,6 +64,10 @@ def _found(unit: Unit) -> Iterator[tuple[Unit, int, str]]:
         yield unit, match.start(), match[0]
     if unit.in_tests or is_build_file(unit.path):
         return
+    if _READS.search(unit.text):
+        yield from (
+            (unit, match.start(), match[0]) for match in _TEST_DATA.finditer(unit.text) if "conftest" not in match[0]
+        )
     within = _CFG_TEST.finditer(unit.text, unit.starts[unit.body]) if unit.name else ()
     for match in (*_ASKS.finditer(unit.text), *within):
         if len(unit.token_at(match.start())) < _LONG:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
@@ -29,9 +28,6 @@ _PUT = re.compile(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
 _IGNORED = words("self cls this mut ref final const readonly")
 _SELF = words("self this")
 _STUB = re.compile(r"(?i)not.?implemented|todo|unimplemented|unsupported")
-_TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
-                        r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|/ "tests?" /|join \( [^)]*"tests?"')  # fmt: skip
-_READS = re.compile(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|get_?resource\w*|files)\b")
 
 
 @dataclass(frozen=True)
@@ -112,16 +108,8 @@ def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
             continue
         before = work.origin.get(unit)
         examples = all_tests if before is not None and unit.name else old_tests
-        found = chain(_learned(unit, before, examples), _constant(unit, before, examples), _looked_up(unit, before))
-        for line, sentence, warn in found:
+        for line, sentence, warn in (*_learned(unit, before, examples), *_constant(unit, before, examples)):
             yield finding(Rule.RESULT_HARDCODED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
-
-
-def _looked_up(unit: Unit, before: Unit | None) -> Iterator[tuple[int, str, bool]]:
-    for match in _TEST_DATA.finditer(unit.text) if _READS.search(unit.text) else ():
-        if (before is None or match[0] not in before.text) and "conftest" not in match[0]:
-            sentence = f"{unit.name or unit.path} reads the tests' own data, {match[0][:60]}."
-            yield unit.line_of(match.start()), sentence, False
 
 
 def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:

@@ -76,15 +76,15 @@ class _Verifier:
     def _compared(self, command: str, before: Tree, now: Tree) -> Iterator[Finding]:
         """A command of the checks before and now."""
         asked, asks = before.run_by([command]), now.run_by([command])
-        if asked != asks:
-            is_idle = asks == [command] or all(map(_IDLE.match, asks))
-            gone = asked if is_idle else [step.text for step in lost(asked, asks)]
-            reached = before.reached | now.reached
-            files = [c for c in self.files if {c.path, c.renamed_from} & reached]
-            if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
-                yield from self._edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
-            else:
-                yield from map(_written, files)
+        is_idle = asks == [command] or all(map(_IDLE.match, asks))
+        gone = asked if is_idle else [step.text for step in lost(asked, asks)]
+        files = [c for c in self.files if {c.path, c.renamed_from} & (before.reached | now.reached)]
+        if asked == asks:
+            return
+        if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
+            yield from self._edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
+        else:
+            yield from map(_written, files)
 
     def _pipelines(self) -> Iterator[Finding]:
         """All pipelines together, for jobs move between them."""
