@@ -5,7 +5,6 @@ shows up nowhere in what is new, while the code that it protected goes on, was r
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,6 +50,8 @@ class Guard:
     line: int
     text: str
     unit: Unit
+    field: frozenset[str] | None = None
+    """For a constraint of a schema: the name of what it constrains."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -90,11 +91,13 @@ def validation_findings(work: Comparison) -> Iterator[Finding]:
             continue
         for guard in gained(_guards(new), _guards(old), lambda guard: guard.condition):
             taken = any(map(guard.resembles, added)) or _delegated(guard, new, fresh)
+            if guard.field is not None:
+                alike = any(one.field in (None, guard.field) or one.error == guard.error for one in added)
+                taken = alike or not guard.field <= {*new.tokens}
             if not taken and not any(guard.is_told_by(unit.text) for unit in created):
                 sentence = f"{new.name or new.path} no longer checks `{guard.text[:100]}`."
                 line = new.line if new.name else guard.line
                 yield finding(Rule.VALIDATION_REMOVED, new.path, line, sentence, guard.text)
-    yield from _constraints(work, fresh, has_more=bool(added))
 
 
 def _guards(unit: Unit) -> Iterator[Guard]:
@@ -111,6 +114,10 @@ def _guards(unit: Unit) -> Iterator[Guard]:
         for part in map(" ".join, split(head, "or", "||")) if error and not _NO_GUARD.search(text) else ():
             if not _ERROR_GIVEN.fullmatch(part):
                 yield Guard(part, error, unit.tokens[block.index].line, text, unit)
+    for match in _CONSTRAINS.finditer(unit.text):
+        field = re.findall(r"([^\W\d]\w*) [:=]", unit.text[: match.start()])[-1:]
+        text = " ".join((*field, match[0]))
+        yield Guard(text, match[0], unit.line_of(match.start()), text, unit, frozenset(field))
     given = {*unit.tokens[: unit.body]}
     for index in range(unit.body, len(unit.tokens) - 1):
         token, before, after = (unit.tokens[index], unit.tokens[index - 1], unit.tokens[index + 1])
@@ -140,19 +147,3 @@ def _delegated(guard: Guard, new: Unit, fresh: list[Unit]) -> bool:
     gained = {*new.tokens[: new.body]} - {*old.tokens[: old.body]}
     typed = bool(re.search(r"\b(typeof|isinstance|instanceof)\b", guard.condition)) and bool(gained - {"(", ")"})
     return typed or any(_SCHEMA.search(token) or token[0].isupper() for token in gained if token[0].isalpha())
-
-
-def _constraints(work: Comparison, fresh: list[Unit], *, has_more: bool) -> Iterator[Finding]:
-    """Constraints of schemas, where the field that they were on is still there."""
-    stale = (unit for unit in work.stale if not unit.in_tests)
-    gone = Counter(match[0] for unit in stale for match in _CONSTRAINS.finditer(unit.text))
-    gone -= Counter(match[0] for unit in fresh for match in _CONSTRAINS.finditer(unit.text))
-    for unit in fresh if gone and not has_more else ():
-        before = work.origin[unit].text if unit in work.origin else ""
-        held, holds = list(_CONSTRAINS.finditer(before)), len(_CONSTRAINS.findall(unit.text))
-        for match in held if len(held) > holds else ():
-            field = re.findall(r"([^\W\d]\w*) [:=]", before[: match.start()])
-            if gone[match[0]] > 0 and (not field or field[-1] in unit.tokens):
-                gone[match[0]] -= 1
-                sentence = f"{unit.name or unit.path} no longer constrains {field[-1] if field else 'its input'} by `{match[0]}`."
-                yield finding(Rule.VALIDATION_REMOVED, unit.path, unit.line, sentence, match[0])
