@@ -65,10 +65,12 @@ class Token(str):
     line: int
     column: int
 
-    def __new__(cls, text: str, line: int, column: int = 0) -> "Token":
-        token = super().__new__(cls, text)
-        token.line, token.column = line, column
-        return token
+
+def token_of(text: str, line: int, column: int = 0) -> Token:
+    """A text as a token."""
+    token = Token(text)
+    token.line, token.column = line, column
+    return token
 
 
 Comments = list[tuple[int, str]]
@@ -88,16 +90,17 @@ def _raw(text: str, language: str, comments: Comments) -> Iterator[Token]:
     """Tokens, line ends among them."""
     line = 1
     for found in _GRAMMARS[language].finditer(text):
-        kind, token = found.lastindex, found[0]
+        kind, token = found.lastindex or 0, found[0]
         column = found.start() - text.rfind("\n", 0, found.start()) - 1
+        if kind > 3:
+            yield token_of(token, line, column)
+            continue
         if kind == 2:
             comments.append((line, token))
-        elif kind == 3:
-            inserted = _WORDS.findall(" ".join(_INSERTED.findall(token))) if token[0] in "`fF" else None
-            yield Token(_unquoted(token), line, column)
-            yield from (Token(more, line) for more in ("%", "(", *inserted, ")")) if inserted else ()
         else:
-            yield Token(token, line, column)
+            yield token_of(token if kind == 1 else _unquoted(token), line, column)
+        inserted = _WORDS.findall(" ".join(_INSERTED.findall(token))) if kind == 3 and token[0] in "`fF" else None
+        yield from (token_of(more, line) for more in ("%", "(", *inserted, ")")) if inserted else ()
         line += token.count("\n")
 
 
@@ -119,7 +122,7 @@ def _braced(raw: Iterable[Token], *, by_lines: bool) -> list[Token]:
             new_line = by_lines
             continue
         if new_line and tokens and brackets[-1] == "{" and _ended(tokens[-1], token):
-            tokens.append(Token(";", token.line - 1))
+            tokens.append(token_of(";", token.line - 1))
         new_line = False
         if token in _OPENERS:
             brackets.append(token)
@@ -146,7 +149,7 @@ def _indented(raw: Iterable[Token], comments: Comments) -> list[Token]:
     def close() -> None:
         while tokens[-1:] == [";"]:
             tokens.pop()
-        tokens.append(Token("}", tokens[-1].line if tokens else 1))
+        tokens.append(token_of("}", tokens[-1].line if tokens else 1))
 
     for logical in _logical_lines(raw):
         first = logical[0]
@@ -164,10 +167,10 @@ def _indented(raw: Iterable[Token], comments: Comments) -> list[Token]:
         awaited = colon == len(logical) - 1
         tokens += logical
         if colon is None:
-            tokens.append(Token(";", logical[-1].line))
+            tokens.append(token_of(";", logical[-1].line))
         else:
             at = len(tokens) - len(logical) + colon
-            tokens[at] = Token("{", tokens[at].line)
+            tokens[at] = token_of("{", tokens[at].line)
             if not awaited:
                 close()
     for _ in range(len(indents) - 1 + awaited):

@@ -10,7 +10,7 @@ from itertools import accumulate
 from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import language_of
 from ralph.verify.guards.finder import assertions_in
-from ralph.verify.guards.lexer import Token, is_word, partners, words
+from ralph.verify.guards.lexer import Token, is_word, partners, token_of, words
 
 _COMMON = words(
     "self this t assert expect it test func function def return const let var if else for in is not and or with as fn new "
@@ -48,7 +48,7 @@ class Unit:
     @cached_property
     def said(self) -> tuple[Token, ...]:
         """The tokens with named numbers written out."""
-        return tuple(Token(self.constants.get(token, token), token.line) for token in self.tokens)
+        return tuple(token_of(self.constants.get(token, token), token.line) for token in self.tokens)
 
     @cached_property
     def text(self) -> str:
