@@ -51,18 +51,15 @@ class _Cases:
         return finding(rule, unit.path, line, sentence, self.work.excerpt(unit.path, line), warn=warn)
 
     def _pair(self, old: Unit, new: Unit) -> Iterator[Finding]:
-        if old.is_test and old.collected and not new.collected and not self._is_inherited(new):
+        base = new.scope.rsplit(".", 1)[-1]
+        is_inherited = base and sum(source.outside.tokens.count(base) for source in self.work.new) > 1
+        if old.is_test and old.collected and not new.collected and not is_inherited:
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
             yield self._found(Rule.TEST_SKIPPED, new, new.line, sentence)
         if old.said != new.said:
             yield from self._marks(old, new)
             yield from self._claims(old, new)
             yield from self._rows(old, new)
-
-    def _is_inherited(self, unit: Unit) -> bool:
-        """Whether a class that the runner does not find is the base of others."""
-        name = unit.scope.rsplit(".", 1)[-1]
-        return bool(name) and sum(source.outside.tokens.count(name) for source in self.work.new) > 1
 
     def _replaced(self, unit: Unit) -> Iterator[Finding]:
         """A test, or what stands around the tests of a file, that replaces what is tested checks only itself."""
@@ -106,11 +103,11 @@ class _Cases:
     def _weaker(self, loss: Loss, was: Assertion, now: Assertion | None, new: Unit, *, grew: bool) -> Finding:
         before, after = f"`{was.text[:80]}`", f"`{now.text[:80]}`" if now else "nothing"
         rule, warn = Rule.ASSERTION_WEAKENED, False
-        if loss is Loss.CHANGED:
+        if loss == "changed":
             warn = self.work.product_changed
             why = "" if warn else ", though no code changed that could explain it"
             sentence = f"{new.name} expects something else than before: {before} became {after}{why}."
-        elif loss is Loss.INPUT:
+        elif loss == "input":
             sentence, warn = f"{new.name} tries something else than {before}.", True
         elif now is not None:
             less = f"checks only for {now.kind}" if now.kind is not was.kind else f"asks for less with {after}"

@@ -8,8 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
+from typing import Literal
 
 from ralph.verify.guards.assertions import Assertion, all_literals, as_strong, bound_eased, is_measure, same_subject
 from ralph.verify.guards.changes import gained
@@ -37,12 +37,8 @@ RUNS_BEFORE = re.compile(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|befo
 """Code that the test runner calls by itself."""
 
 
-class Loss(StrEnum):
-    """What became of a claim that nobody took over."""
-
-    WEAKENED = "weakened"
-    CHANGED = "changed"
-    INPUT = "input"
+Loss = Literal["weakened", "changed", "input"]
+"""What became of a claim that nobody took over."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +186,7 @@ class Ledger:
                 if loss is not None:
                     yield loss, claim, other
             elif not any(helper.kind is Kind.CUSTOM for helper in now):
-                yield Loss.WEAKENED, claim, None
+                yield "weakened", claim, None
 
 
 def _relation(claim: Assertion, other: Assertion) -> int:
@@ -206,15 +202,15 @@ def _relation(claim: Assertion, other: Assertion) -> int:
 
 def _judged(claim: Assertion, now: Assertion, known: frozenset[str]) -> Loss | None:
     if claim.kind is now.kind is Kind.BOOL and claim.detail != now.detail:
-        return Loss.CHANGED
+        return "changed"
     if claim.kind is now.kind is Kind.RAISES and (was := claim.errors) != (errors := now.errors):
         widened = was < errors and not all(word[0] == '"' for word in errors - was)
-        return Loss.WEAKENED if errors < was or widened else None if was < errors else Loss.CHANGED
+        return "weakened" if errors < was or widened else None if was < errors else "changed"
     if not as_strong(claim, now) or bound_eased(claim, now):
-        return Loss.WEAKENED
+        return "weakened"
     if claim.kind is not now.kind or claim.literals <= now.literals or (is_measure(claim) and not is_measure(now)):
         return None
     if now.literals < claim.literals:
         less = now.kind is Kind.EQUAL and now.expected and now.expected < claim.expected and same_subject(claim, now)
-        return None if claim.literals <= known else Loss.WEAKENED if less else Loss.CHANGED
-    return Loss.INPUT if claim.expected == now.expected or not now.expected else Loss.CHANGED
+        return None if claim.literals <= known else "weakened" if less else "changed"
+    return "input" if claim.expected == now.expected or not now.expected else "changed"
