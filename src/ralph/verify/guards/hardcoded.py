@@ -51,9 +51,8 @@ class Answer:
     @property
     def is_plain(self) -> bool:
         """Whether it has only words and small numbers, as a table of the domain might."""
-        return all(
-            _WORDLIKE.match(one) or one in _SMALL - self.asked for one in {*self.asked, *literals_in(self.value)}
-        )
+        given = all(_WORDLIKE.match(literal) for literal in self.asked)
+        return given and all(_WORDLIKE.match(literal) or literal in _SMALL for literal in literals_in(self.value))
 
     @property
     def is_telling(self) -> bool:
@@ -85,7 +84,7 @@ class _Examples:
     @cached_property
     def squeezed(self) -> frozenset[str]:
         """The longer literals, without what a normalisation would take away."""
-        return frozenset(map(_squeezed, self.sets))
+        return frozenset(_squeezed(literal) for literal in self.sets if len(literal) > 7)
 
     def have(self, literals: set[str]) -> bool:
         """Whether one example names them all."""
