@@ -47,15 +47,12 @@ class _Cases:
             if is_test_path(source.path) or any(unit.is_test for unit in source.units):
                 yield from self._outside(source, self.work.before.get(source.path))
 
-    def _found(self, rule: Rule, unit: Unit, line: int, sentence: str, *, warn: bool = False) -> Finding:
-        return finding(rule, unit.path, line, sentence, self.work.excerpt(unit.path, line), warn=warn)
-
     def _pair(self, old: Unit, new: Unit) -> Iterator[Finding]:
         base = new.scope.rsplit(".", 1)[-1]
         is_inherited = base and sum(source.outside.tokens.count(base) for source in self.work.new) > 1
         if old.is_test and old.collected and not new.collected and not is_inherited:
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
-            yield self._found(Rule.TEST_SKIPPED, new, new.line, sentence)
+            yield self.work.found(Rule.TEST_SKIPPED, new.path, new.line, sentence)
         if old.said != new.said:
             yield from self._marks(old, new)
             yield from self._claims(old, new)
@@ -74,7 +71,7 @@ class _Cases:
             for name in names if before is None or match[0] not in before.text else ():
                 if any(name in _asked(old) for old in tests):
                     sentence = f"{unit.name or unit.path} replaces {name}, which is there to be tested."
-                    yield self._found(Rule.ASSERTION_WEAKENED, unit, unit.line_of(match.start()), sentence)
+                    yield self.work.found(Rule.ASSERTION_WEAKENED, unit.path, unit.line_of(match.start()), sentence)
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
         asked_short = any("-short" in check for check in self.work.checks)
@@ -86,7 +83,7 @@ class _Cases:
         sentence = f"{unit.name or unit.path} no longer runs in full: `{mark.label[:60]}` was added."
         if mark.hides_others:
             sentence = f"`{mark.label[:60]}` in {unit.path} keeps all other tests there from running."
-        return self._found(Rule.TEST_SKIPPED, unit, mark.line, sentence, warn=warn)
+        return self.work.found(Rule.TEST_SKIPPED, unit.path, mark.line, sentence, warn=warn)
 
     def _claims(self, old: Unit, new: Unit) -> Iterator[Finding]:
         had = [claim for claim in self.ledger.old.claims(old) if claim.is_real]
@@ -95,7 +92,7 @@ class _Cases:
         stopped = not had and new.is_test and bool(old.calls) and not new.calls - {"print"}
         if stopped or (had and not left and not all(map(self.ledger.answered, had))):
             how = "checks only what is always true" if new.assertions else "has no assertion any more"
-            yield self._found(Rule.TEST_EMPTIED, new, new.line, f"{new.name} in {new.path} {how}.")
+            yield self.work.found(Rule.TEST_EMPTIED, new.path, new.line, f"{new.name} in {new.path} {how}.")
         for loss, was, now in self.ledger.losses(old, new):
             if left or (now is not None and now.was_real):
                 yield self._weaker(loss, was, now, new, grew=self.ledger.grew(old, new))
@@ -146,7 +143,7 @@ class _Cases:
         for unit, twin in matched(units, others, self.work.renames):
             if twin is not None:
                 sentence = f"{unit.name} became {twin.name} in {twin.path}, which the test runner does not run."
-                yield self._found(Rule.TEST_SKIPPED, twin, twin.line, sentence)
+                yield self.work.found(Rule.TEST_SKIPPED, twin.path, twin.line, sentence)
             else:
                 deleted.append(unit)
         is_whole = self.work.renames.get(path, path) not in self.work.texts_now and len(deleted) > _MANY
@@ -165,10 +162,10 @@ class _Cases:
             claims = self.ledger.new.claims(unit)
             if claims and not any(claim.is_real for claim in claims):
                 sentence = f"The new test {unit.name} checks only what is always true."
-                yield self._found(Rule.TEST_EMPTIED, unit, claims[0].line, sentence)
+                yield self.work.found(Rule.TEST_EMPTIED, unit.path, claims[0].line, sentence)
             elif not claims and not marks(unit) and is_hollow(unit, self.ledger.new.helpers):
                 sentence = f"The new test {unit.name} has no assertion: it passes whatever the code returns."
-                yield self._found(Rule.TEST_EMPTIED, unit, unit.line, sentence, warn=True)
+                yield self.work.found(Rule.TEST_EMPTIED, unit.path, unit.line, sentence, warn=True)
         elif RUNS_BEFORE.search(f"{unit.head_text} {unit.name}"):
             yield from (self._marked(mark, unit, warn=mark.weak) for mark in marks(unit))
 

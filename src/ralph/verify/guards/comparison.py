@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ralph.core.findings import Finding, Rule
 from ralph.verify.guards import changes
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.commands import steps
@@ -63,8 +64,10 @@ class Comparison:
         """The kinds of checks that the work is judged by."""
         return frozenset(step.kind for step in steps(Tree(self.texts_now).run_by(self.checks)))
 
-    def excerpt(self, path: str, line: int) -> str:
-        return "".join(self.texts_now.get(path, "").splitlines()[max(line - 1, 0) : line])
+    def found(self, rule: Rule, path: str, line: int, sentence: str, *, warn: bool = False) -> Finding:
+        """A finding that quotes its line."""
+        text = "".join(self.texts_now.get(path, "").splitlines()[max(line - 1, 0) : line])
+        return changes.finding(rule, path, line, sentence, text, warn=warn)
 
     def _paired(self, belongs: Callable[[Unit], bool]) -> list[Pair]:
         old, new = ([u for s in sources for u in s.everything if belongs(u)] for sources in (self.old, self.new))

@@ -92,8 +92,7 @@ def _name(key: str) -> str:
 def _reported(work: Comparison, path: str, key: str, loosened: Loosened) -> Finding:
     wanted = [_name(key)] if loosened.is_loss else [loosened.value, _name(key)]
     lines = list(enumerate(work.texts_now.get(path, "").splitlines(), 1))
-    line = next((number for want in wanted for number, text in lines if want in text), 1)
-    text = work.excerpt(path, line)
+    line, text = next(((number, text) for want in wanted for number, text in lines if want in text), (1, ""))
     is_code = re.fullmatch(r"[A-Z]+\d+|[\w/-]+", loosened.value)
     reasoned = bool(is_code and re.search(r"(#|//)\s*\w+\W+\w+", text))
     sentence = f"{path}: {key} {loosened.sentence}"

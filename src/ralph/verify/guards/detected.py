@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding, gained, is_build_file
+from ralph.verify.guards.changes import gained, is_build_file
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Unit
 
@@ -56,7 +56,7 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
         is_config = re.search(r"config|settings", unit.path) and "ENV" in match
         warn = bool(is_config or _QUIET.search(unit.text, position))
         sentence = f"{unit.name or 'The code'} in {unit.path} {what}."
-        yield finding(rule, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
+        yield work.found(rule, unit.path, line, sentence, warn=warn)
 
 
 def _found(unit: Unit) -> Iterator[tuple[Unit, int, str]]:

@@ -16,7 +16,7 @@ from ralph.verify.guards.syntax import (
     handlers,
     resolved,
     split,
-    statement_end,
+    stop_at,
     unwrapped,
 )
 
@@ -43,7 +43,7 @@ def assertions_in(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[Ass
         while bound and bound[-1][0] < position:
             _, name, value = bound.pop()
             names[name] = value
-        text = " ".join(tokens[index : statement_end(tokens, pairs, index)])[:200]
+        text = " ".join(tokens[index : stop_at(tokens, pairs, index)])[:200]
         found.append((index, _placed(claim, tokens[index].line, text, names)))
     chosen_by_rows = _DRIVEN.search(" ".join(token for token in tokens if token[0] != '"'))
     places = list(finder.doubts()) if found and not chosen_by_rows else []
@@ -98,7 +98,7 @@ class _Finder:
             position = index
             if token == "assert" and following not in (".", "=", ",", ")"):
                 start = index + 1 + (following == "!")
-                whole = self.tokens[start : statement_end(self.tokens, self.pairs, start)]
+                whole = self.tokens[start : stop_at(self.tokens, self.pairs, start)]
                 parts = split(unwrapped(whole), ",")
                 is_tuple = following == "(" and len(parts) > 1 and len(split(whole, ",")) == 1
                 found = [Claim(Kind.TRIVIAL, (whole,), "loosened")] if is_tuple else condition(parts[0])

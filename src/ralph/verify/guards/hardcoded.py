@@ -7,7 +7,7 @@ from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
-from ralph.verify.guards.changes import finding, is_build_file, is_test_path
+from ralph.verify.guards.changes import is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.marks import rows
@@ -108,7 +108,7 @@ def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
         before = work.origin.get(unit)
         examples = all_tests if before is not None and unit.name else old_tests
         for line, sentence, warn in (*_learned(unit, before, examples), *_constant(unit, before, examples)):
-            yield finding(Rule.RESULT_HARDCODED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
+            yield work.found(Rule.RESULT_HARDCODED, unit.path, line, sentence, warn=warn)
 
 
 def _learned(unit: Unit, before: Unit | None, examples: _Examples) -> Iterator[tuple[int, str, bool]]:

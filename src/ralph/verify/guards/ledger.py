@@ -36,7 +36,6 @@ _AKIN = 0.25
 RUNS_BEFORE = re.compile(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|beforeEach|beforeAll|TestMain)\b")
 """Code that the test runner calls by itself."""
 
-
 Loss = Literal["weakened", "changed", "input"]
 """What became of a claim that nobody took over."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ralph.verify.guards.changes import is_collected, is_test_path, language_of
 from ralph.verify.guards.lexer import is_word, lex, partners, words
-from ralph.verify.guards.syntax import bindings
+from ralph.verify.guards.syntax import bindings, stop_at
 from ralph.verify.guards.units import Source, Unit
 
 _DEFINES = words("def func fn fun function")
@@ -138,13 +138,10 @@ class _Reader:
 
     def _block(self, index: int) -> int | None:
         """The `{` of the body of a signature that goes on at the index."""
-        while index < len(self.tokens):
-            if self.tokens[index] == "{" and self.tokens[index - 1] not in ("struct", "interface"):
-                return index
-            if self.tokens[index] in (";", "}", ")"):
-                return None
-            index = self._past(index)
-        return None
+        at = stop_at(self.tokens, self.pairs, index, ("{", ";", "}", ")"))
+        while self._at(at) == "{" and self.tokens[at - 1] in ("struct", "interface"):
+            at = stop_at(self.tokens, self.pairs, self._past(at), ("{", ";", "}", ")"))
+        return at if self._at(at) == "{" else None
 
     def _function(self, name: str, index: int, receiver: str = "") -> _Span | None:
         opener = self._block(index)
@@ -192,10 +189,7 @@ class _Reader:
             return None
         if self._at(at + 1) == "{":
             return _Span(name, at + 2, self.pairs[at + 1])
-        stop = at + 1
-        while self._at(stop) not in (";", ",", "}", ")", ""):
-            stop = self._past(stop)
-        return _Span(name, at + 1, stop - 1)
+        return _Span(name, at + 1, stop_at(self.tokens, self.pairs, at + 1, (";", ",", "}", ")")) - 1)
 
     def _method(self, index: int) -> _Span | None:
         after = self._past(index + 1)

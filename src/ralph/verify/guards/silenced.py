@@ -115,7 +115,7 @@ def untyped_findings(work: Comparison) -> Iterator[Finding]:
         others = f" and {len(places) - 1} more" if len(places) > 1 else ""
         sentence = f"`{first.text}`{others} in {path}: a type checker has nothing to say about `any`."
         warn = not _silences(work, first)
-        yield finding(Rule.CHECK_DISABLED, path, line, sentence, work.excerpt(path, line), warn=warn)
+        yield work.found(Rule.CHECK_DISABLED, path, line, sentence, warn=warn)
 
 
 def _silences(work: Comparison, place: _Place) -> bool:

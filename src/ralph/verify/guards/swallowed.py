@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
-from ralph.verify.guards.changes import finding, gained
+from ralph.verify.guards.changes import gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.syntax import Block, branches, handlers
@@ -79,7 +79,7 @@ def swallow_findings(work: Comparison) -> Iterator[Finding]:
                 f"{f'{unit.name} in ' if unit.name else ''}{unit.path} {place.what}.",
                 unit.line_of(place.at),
             )
-            yield finding(Rule.ERROR_SWALLOWED, unit.path, line, sentence, work.excerpt(unit.path, line), warn=warn)
+            yield work.found(Rule.ERROR_SWALLOWED, unit.path, line, sentence, warn=warn)
 
 
 def _places(unit: Unit, before: Unit | None) -> Iterator[Swallow]:

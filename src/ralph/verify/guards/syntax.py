@@ -1,7 +1,7 @@
 """Reading token lists: parts, branches, handlers, local names."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ralph.verify.guards.lexer import partners
@@ -46,9 +46,9 @@ def unwrapped(tokens: Tokens) -> Tokens:
     return tokens
 
 
-def statement_end(tokens: Tokens, pairs: Pairs, index: int) -> int:
-    """Where the statement that holds the index ends."""
-    while index < len(tokens) and tokens[index] not in (";", "}", ")", "]"):
+def stop_at(tokens: Tokens, pairs: Pairs, index: int, stops: Collection[str] = (";", "}", ")", "]")) -> int:
+    """Where a walk comes to a stop that steps over brackets, by default at the end of a statement."""
+    while index < len(tokens) and tokens[index] not in stops:
         index = pairs.get(index, index) + 1
     return min(index, len(tokens))
 
@@ -57,9 +57,9 @@ def branch_at(tokens: Tokens, pairs: Pairs, index: int) -> Block | None:
     """The branch of an `if` or `elif`, with braces or a single statement."""
     if index and tokens[index - 1] not in _BEGINS:
         return None
-    closing = pairs.get(index + 1, -1) if tokens[index + 1 : index + 2] and tokens[index + 1] == "(" else -1
+    closing = pairs.get(index + 1, -1) if index + 1 < len(tokens) and tokens[index + 1] == "(" else -1
     if 0 < closing < len(tokens) - 1 and tokens[closing + 1] != "{" and not _OPERATES.match(tokens[closing + 1]):
-        stop = statement_end(tokens, pairs, closing + 1)
+        stop = stop_at(tokens, pairs, closing + 1)
         return Block(index, tokens[index + 2 : closing], tokens[closing + 1 : stop], closing)
     at, declares = index + 1, False
     while at < len(tokens) and tokens[at] != "{":
@@ -82,9 +82,7 @@ def handlers(tokens: Tokens, pairs: Pairs) -> Iterator[Block]:
     for index, token in enumerate(tokens):
         if token not in ("except", "catch") or (index and tokens[index - 1] == "."):
             continue
-        at = index + 1
-        while at < len(tokens) and tokens[at] not in ("{", ";", "}"):
-            at = pairs.get(at, at) + 1
+        at = stop_at(tokens, pairs, index + 1, ("{", ";", "}"))
         if at < len(tokens) and tokens[at] == "{":
             yield Block(index, unwrapped(tokens[index + 1 : at]), tokens[at + 1 : pairs.get(at, at)], at)
 

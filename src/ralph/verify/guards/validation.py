@@ -14,7 +14,7 @@ from ralph.verify.guards.assertions import literals_in
 from ralph.verify.guards.changes import finding, gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import words
-from ralph.verify.guards.syntax import branches, split, statement_end
+from ralph.verify.guards.syntax import branches, split, stop_at
 from ralph.verify.guards.units import Unit
 
 _REFUSES = re.compile(
@@ -124,7 +124,7 @@ def _guards(unit: Unit) -> Iterator[Guard]:
         begins = index == unit.body or before in (";", "{", "}", ".", "await", "::")
         asks = token == "assert" or (_CHECKS.match(token) and after in ("(", "!"))
         if (begins and asks) or (_GUARDS.match(token) and after != "="):
-            text = " ".join(unit.tokens[index : statement_end(unit.tokens, unit.pairs, index)]) if begins else token
+            text = " ".join(unit.tokens[index : stop_at(unit.tokens, unit.pairs, index)]) if begins else token
             guard = Guard(text, token, unit.tokens[index].line, text, unit)
             if token != "assert" or guard.names & given:
                 yield guard
