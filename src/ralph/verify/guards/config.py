@@ -48,10 +48,6 @@ class Setting:
     def added(self) -> list[str]:
         return [value for value in self.now if value not in self.was]
 
-    @property
-    def lost(self) -> list[str]:
-        return [value for value in self.was if value not in self.now]
-
 
 @dataclass(frozen=True)
 class Loosened:
@@ -133,9 +129,9 @@ def _hides(setting: Setting) -> Iterator[Loosened]:
 
 def _covers(setting: Setting) -> Iterator[Loosened]:
     about_tests = re.search(r"test|python_", setting.key)
-    if setting.lost and setting.now:
+    for lost in [value for value in setting.was if value not in setting.now and setting.now][:1]:
         warn = bool(setting.added) and not about_tests
-        yield Loosened(f"no longer names {setting.lost[0]!r}.", setting.lost[0], warn=warn, is_loss=True)
+        yield Loosened(f"no longer names {lost!r}.", lost, warn=warn, is_loss=True)
     for value in setting.now if about_tests and not setting.was else ():
         is_file = "*" not in value and (".py" in value or "/" in value.strip("*/."))
         if is_file or ("python_" in setting.key and "est" not in value):

@@ -74,7 +74,7 @@ def _suppressions(source: Source, path: str) -> Iterator[Suppression]:
 
 
 _TYPED = re.compile(r"(?<!\.d)\.([cm]?tsx?|pyi?)$")
-_PLACES = {
+_ANYS = {
     "js": re.compile(
         r"(?P<cast>\bas any\b|\bas unknown as\b|(?<=[=(,:] )< any >)|\w+ [!?]? ?(?P<whole>: any)\b(?! [(:.])|[<,|] (?P<part>any) [>,|\[]"
     ),
@@ -85,52 +85,33 @@ _PLACES = {
 _CAUGHT = re.compile(r"catch \( \w+ $")
 
 
-@dataclass(frozen=True)
-class _Place:
-    """One `any`."""
-
-    unit: Unit
-    text: str
-    position: int
-    kind: str
-    """A `cast`, the `whole` type of a name, a `part` of one, or the `result` of a function."""
-
-    def replaces(self, before: Unit) -> bool:
-        """Whether a type was told there, or could be told, before."""
-        if self.unit.language != "python":
-            return True
-        told = re.search(rf"\b{re.escape(self.text.split()[0])} [:=]", before.text)
-        return "->" in before.head_text if self.kind == "result" else bool(told)
-
-
 def untyped_findings(work: Comparison) -> Iterator[Finding]:
-    """Files with places that are new, where there are more of them than before, all in all."""
-    was, now = ([place for unit in units for place in _places(unit)] for units in (work.stale, work.fresh))
-    found: dict[str, list[_Place]] = {}
-    for place in gained(was, now, lambda place: place.text) if len(now) > len(was) else ():
-        found.setdefault(place.unit.path, []).append(place)
+    """Files with an `any` that is new, where there are more of them than before, all in all."""
+    was, now = ([(unit, match) for unit in units for match in _anys(unit)] for units in (work.stale, work.fresh))
+    found: dict[str, list[tuple[Unit, re.Match[str]]]] = {}
+    for place in gained(was, now, lambda place: place[1][0]) if len(now) > len(was) else ():
+        found.setdefault(place[0].path, []).append(place)
     for path, places in found.items():
-        first = next((place for place in places if _silences(work, place)), places[0])
-        line = first.unit.line_of(first.position)
+        silent = [place for place in places if _silences(work, *place)]
+        unit, match = (silent or places)[0]
         others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        sentence = f"`{first.text}`{others} in {path}: a type checker has nothing to say about `any`."
-        warn = not _silences(work, first)
-        yield work.found(Rule.CHECK_DISABLED, path, line, sentence, warn=warn)
+        sentence = f"`{match[0]}`{others} in {path}: a type checker has nothing to say about `any`."
+        yield work.found(Rule.CHECK_DISABLED, path, unit.line_of(match.start()), sentence, warn=not silent)
 
 
-def _silences(work: Comparison, place: _Place) -> bool:
+def _silences(work: Comparison, unit: Unit, match: re.Match[str]) -> bool:
     """Whether a checker runs, and would have had something to say: of code that is new, Python's may be honestly `Any`."""
-    before = work.before.get(place.unit.path)
+    before, origin, is_js = work.before.get(unit.path), work.origin.get(unit), unit.language == "js"
     was_typed = before is None or bool(_TYPED.search(before.path))
-    origin = work.origin.get(place.unit)
-    is_bent = place.kind == "cast" or (place.kind == "whole" and place.unit.language == "js")
-    return "types" in work.kinds and was_typed and (is_bent or (origin is not None and place.replaces(origin)))
+    told = rf"\b{re.escape(match[0].split()[0])} [:=]" if match.lastgroup != "result" else "->"
+    was_told = origin is not None and (is_js or bool(re.search(told, origin.text)))
+    is_bent = match.lastgroup == "cast" or (match.lastgroup == "whole" and is_js)
+    return "types" in work.kinds and was_typed and (is_bent or was_told)
 
 
-def _places(unit: Unit) -> Iterator[_Place]:
-    pattern = _PLACES.get(unit.language)
-    if pattern is None or unit.in_tests or is_build_file(unit.path) or not _TYPED.search(unit.path):
-        return
-    for match in pattern.finditer(unit.text):
+def _anys(unit: Unit) -> Iterator[re.Match[str]]:
+    """A `cast`, the `whole` type of a name, a `part` of one, or the `result` of a function."""
+    judged = not unit.in_tests and not is_build_file(unit.path) and _TYPED.search(unit.path)
+    for match in _ANYS[unit.language].finditer(unit.text) if judged else ():
         if not _CAUGHT.search(unit.text[: match.start(match.lastgroup or 0)]):
-            yield _Place(unit, match[0], match.start(), match.lastgroup or "")
+            yield match

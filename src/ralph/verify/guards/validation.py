@@ -60,7 +60,7 @@ class Guard:
 
     @cached_property
     def messages(self) -> list[frozenset[str]]:
-        return [said for literal in literals_in(self.text) if len(literal) > 3 for said in [_words(literal)]]
+        return [_words(literal) for literal in literals_in(self.text) if len(literal) > 3]
 
     def resembles(self, other: "Guard") -> bool:
         """Whether another guard could be this one, rewritten or moved."""
