@@ -8,7 +8,7 @@ interpreter's, or broken ones, are judged too. A token is a plain string; its fi
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 _DOUBLE, _SINGLE = r'"(?:\\[\s\S]|[^"\\\n])*"?', r"'(?:\\[\s\S]|[^'\\\n])*'?"
 _TICKS = r"`(?:\\[\s\S]|[^`\\])*`?"
@@ -193,16 +193,10 @@ def _logical_lines(raw: Iterable[Token]) -> Iterator[list[Token]]:
 
 
 def _block_colon(tokens: Sequence[str]) -> int | None:
-    """Where the header of a compound statement ends."""
-    depth = lambdas = 0
-    for index, token in enumerate(tokens):
-        depth += (token in _OPENERS) - (token in _CLOSERS)
-        lambdas += token == "lambda" and depth == 0
-        if token == ":" and depth == 0:
-            if not lambdas:
-                return index
-            lambdas -= 1
-    return None
+    """Where the header of a compound statement ends: at the end of the line, else at the first colon of its own."""
+    depths = accumulate((token in _OPENERS) - (token in _CLOSERS) for token in tokens)
+    colons = [at for at, (token, depth) in enumerate(zip(tokens, depths, strict=True)) if token == ":" and depth == 0]
+    return colons[-1 if tokens[-1] == ":" else 0] if colons else None
 
 
 def partners(tokens: Sequence[str]) -> dict[int, int]:
