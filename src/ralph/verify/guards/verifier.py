@@ -2,8 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
 from ralph.verify.guards.changes import FileChange, finding, is_ignored, language_of
@@ -34,88 +32,76 @@ _SHADOW = re.compile(r"^(?:src/|lib/|tests?/)?(?:pytest|unittest|_pytest|nose|je
 
 def verifier_findings(work: Comparison) -> Iterator[Finding]:
     """All findings about what the checks run."""
-    yield from _Verifier(work).findings()
     yield from _hooks(work)
+    files = [change for change in work.files if not is_ignored(change.path) and change.old != change.new]
+    # A script that the checks named before it was there is what the task asked for.
+    created = (c for c in files if c.old is None and c.renamed_from is None and not is_recipe(c.path))
+    texts = {**{c.path: c.new or "" for c in created}, **work.texts_before}
+    reached: set[str] = set()
+    for command in work.checks if files else ():
+        before, now = Tree(texts), Tree(work.texts_now)
+        yield from _compared(command, before, now, files)
+        reached |= before.reached
+    yield from _pipelines(work, files)
+    for change in files:
+        path, old = change.renamed_from or change.path, change.old
+        if old is None and _SHADOW.search(path):
+            yield finding(Rule.VERIFIER_EDITED, path, 1, f"{path} stands in the place of a test framework.")
+        elif path in reached and old is not None:
+            yield from _code(change, old) if language_of(path) and _CHECKS.search(path) else ()
+        elif path in reached and (_SHELL.search(path) or _CHECKS.search(path)):
+            yield _written(change)
+        elif path not in reached and _SHELL.search(path):
+            yield from _script(change)
 
 
-@dataclass(frozen=True)
-class _Verifier:
-    work: Comparison
+def _compared(command: str, before: Tree, now: Tree, changes: Sequence[FileChange]) -> Iterator[Finding]:
+    """A command of the checks before and now."""
+    asked, asks = before.run_by([command]), now.run_by([command])
+    is_idle = asks == [command] or all(map(_IDLE.match, asks))
+    gone = asked if is_idle else [step.text for step in lost(asked, asks)]
+    files = [c for c in changes if {c.path, c.renamed_from} & (before.reached | now.reached)]
+    if asked == asks:
+        return
+    if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
+        yield from _edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
+    else:
+        yield from map(_written, files)
 
-    @cached_property
-    def files(self) -> list[FileChange]:
-        return [change for change in self.work.files if not is_ignored(change.path) and change.old != change.new]
 
-    @cached_property
-    def before(self) -> dict[str, str]:
-        """The tree before; a script that the checks named before it was there is what the task asked for."""
-        created = (c for c in self.files if c.old is None and c.renamed_from is None and not is_recipe(c.path))
-        return {**{c.path: c.new or "" for c in created}, **self.work.texts_before}
+def _pipelines(work: Comparison, changes: Sequence[FileChange]) -> Iterator[Finding]:
+    """All pipelines together, for jobs move between them."""
+    files = [c for c in changes if _PIPELINE.search(c.path) or _PIPELINE.search(c.renamed_from or "")]
+    was = Tree(work.texts_before).run_by([line for c in files for line in _jobs(c.old or "")])
+    now = Tree(work.texts_now).run_by([line for c in files for line in _jobs(c.new or "")])
+    gone = [*(step.text for step in lost(was, now) if step.is_known), *sorted(_events(was) - _events(now))]
+    yield from _edited([*eased(was, now), *gone], "which runs checks", files)
 
-    def findings(self) -> Iterator[Finding]:
-        if not self.files:
-            return
-        reached: set[str] = set()
-        for command in self.work.checks:
-            before, now = Tree(self.before), Tree(self.work.texts_now)
-            yield from self._compared(command, before, now)
-            reached |= before.reached
-        yield from self._pipelines()
-        for change in self.files:
-            path, old = change.renamed_from or change.path, change.old
-            if old is None and _SHADOW.search(path):
-                sentence = f"{path} stands in the place of a test framework."
-                yield finding(Rule.VERIFIER_EDITED, path, 1, sentence)
-            elif path in reached and old is not None:
-                yield from self._code(change, old) if language_of(path) and _CHECKS.search(path) else ()
-            elif path in reached and (_SHELL.search(path) or _CHECKS.search(path)):
-                yield _written(change)
-            elif path not in reached and _SHELL.search(path):
-                yield from self._script(change)
 
-    def _compared(self, command: str, before: Tree, now: Tree) -> Iterator[Finding]:
-        """A command of the checks before and now."""
-        asked, asks = before.run_by([command]), now.run_by([command])
-        is_idle = asks == [command] or all(map(_IDLE.match, asks))
-        gone = asked if is_idle else [step.text for step in lost(asked, asks)]
-        files = [c for c in self.files if {c.path, c.renamed_from} & (before.reached | now.reached)]
-        if asked == asks:
-            return
-        if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
-            yield from self._edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
-        else:
-            yield from map(_written, files)
+def _code(change: FileChange, old: str) -> Iterator[Finding]:
+    """A script of the checks that is a program: the ways in which it can fail count."""
+    text = change.new or ""
+    gone = [step.text for step in lost(lines_of(old), lines_of(text)) if step.is_known]
+    if len(_FAILS.findall(text)) < len(_FAILS.findall(old)):
+        gone += [line.strip() for line in old.splitlines() if _FAILS.search(line) and line not in text]
+    yield from _edited(gone, "which the checks run", [change])
 
-    def _pipelines(self) -> Iterator[Finding]:
-        """All pipelines together, for jobs move between them."""
-        files = [c for c in self.files if _PIPELINE.search(c.path) or _PIPELINE.search(c.renamed_from or "")]
-        was = Tree(self.work.texts_before).run_by([line for c in files for line in _jobs(c.old or "")])
-        now = Tree(self.work.texts_now).run_by([line for c in files for line in _jobs(c.new or "")])
-        gone = [*(step.text for step in lost(was, now) if step.is_known), *sorted(_events(was) - _events(now))]
-        yield from self._edited([*eased(was, now), *gone], "which runs checks", files)
 
-    def _code(self, change: FileChange, old: str) -> Iterator[Finding]:
-        """A script of the checks that is a program: the ways in which it can fail count."""
-        text = change.new or ""
-        gone = [step.text for step in lost(lines_of(old), lines_of(text)) if step.is_known]
-        if len(_FAILS.findall(text)) < len(_FAILS.findall(old)):
-            gone += [line.strip() for line in old.splitlines() if _FAILS.search(line) and line not in text]
-        yield from self._edited(gone, "which the checks run", [change])
+def _script(change: FileChange) -> Iterator[Finding]:
+    """A script of which it is not known that checks run it."""
+    was, now = lines_of(change.old or ""), lines_of(change.new or "")
+    for text in eased(was, now) if change.new is not None else ():
+        sentence = f"A failure in {change.path} no longer counts: `{text[:100]}`."
+        warn = change.old is None and not runs_check(text)
+        yield finding(Rule.ERROR_SWALLOWED, change.path, _line_of(change.new, text), sentence, text, warn=warn)
 
-    def _script(self, change: FileChange) -> Iterator[Finding]:
-        """A script of which it is not known that checks run it."""
-        was, now = lines_of(change.old or ""), lines_of(change.new or "")
-        for text in eased(was, now) if change.new is not None else ():
-            sentence = f"A failure in {change.path} no longer counts: `{text[:100]}`."
-            warn = change.old is None and not runs_check(text)
-            yield finding(Rule.ERROR_SWALLOWED, change.path, _line_of(change.new, text), sentence, text, warn=warn)
 
-    def _edited(self, texts: Sequence[str], what: str, files: Sequence[FileChange]) -> Iterator[Finding]:
-        for text in texts[:1] if files else ():
-            holds = (file for file in files if text in " ".join(f"{file.new} {file.old}".split()))
-            file = next(holds, files[0])
-            sentence = f"{file.path} asks for less than before ({what}): see `{text[:100]}`."
-            yield finding(Rule.VERIFIER_EDITED, file.path, _line_of(file.new, text), sentence, text)
+def _edited(texts: Sequence[str], what: str, files: Sequence[FileChange]) -> Iterator[Finding]:
+    for text in texts[:1] if files else ():
+        holds = (file for file in files if text in " ".join(f"{file.new} {file.old}".split()))
+        file = next(holds, files[0])
+        sentence = f"{file.path} asks for less than before ({what}): see `{text[:100]}`."
+        yield finding(Rule.VERIFIER_EDITED, file.path, _line_of(file.new, text), sentence, text)
 
 
 def _written(change: FileChange) -> Finding:
