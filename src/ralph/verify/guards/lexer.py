@@ -88,10 +88,10 @@ def lex(text: str, language: str) -> tuple[list[Token], Comments]:
 
 def _raw(text: str, language: str, comments: Comments) -> Iterator[Token]:
     """Tokens, line ends among them."""
-    line = 1
+    line, begins = 1, 0
     for found in _GRAMMARS[language].finditer(text):
         kind, token = found.lastindex or 0, found[0]
-        column = found.start() - text.rfind("\n", 0, found.start()) - 1
+        column = found.start() - begins
         if kind > 3:
             yield token_of(token, line, column)
             continue
@@ -101,7 +101,7 @@ def _raw(text: str, language: str, comments: Comments) -> Iterator[Token]:
             yield token_of(token if kind == 1 else _unquoted(token), line, column)
         inserted = _WORDS.findall(" ".join(_INSERTED.findall(token))) if kind == 3 and token[0] in "`fF" else None
         yield from (token_of(more, line) for more in ("%", "(", *inserted, ")")) if inserted else ()
-        line += token.count("\n")
+        line, begins = line + token.count("\n"), max(begins, text.rfind("\n", found.start(), found.end()) + 1)
 
 
 def _unquoted(token: str) -> str:

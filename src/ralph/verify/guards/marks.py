@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from ralph.verify.guards.claims import Kind
-from ralph.verify.guards.syntax import split
+from ralph.verify.guards.syntax import stop_at
 from ralph.verify.guards.units import Unit
 
 _WAYS = {
@@ -112,13 +112,18 @@ def rows(unit: Unit) -> Counter[str]:
     found["null"] += bool(_NOTHING.search(unit.head_text))
     driven = bool(_DRIVEN.search(unit.head_text))
     for opener, closing in unit.pairs.items():
-        inside = unit.tokens[opener + 1 : closing]
-        parts = [part for part in split(inside, ",", ";") if part] if len(inside) > 2 else []
-        shapes = {_shape(part) for part in parts}
-        is_list = unit.tokens[opener] in "[{"
+        parts = []
+        at = opener + 1 if closing - opener > 3 else closing
+        while at < closing:
+            stop = min(stop_at(unit.tokens, unit.pairs, at, (",", ";", ")", "]", "}")), closing)
+            parts += [unit.tokens[at:stop]] if stop > at else []
+            at = stop + 1
+        shapes, is_list = {_shape(part) for part in parts}, unit.tokens[opener] in "[{"
         is_table = len(shapes) == 1 and "" not in shapes and (is_list or "row" in shapes)
-        is_table = is_table or (driven and is_list and closing < unit.body) or _is_map(unit, opener, closing)
-        found.update(" ".join(part) for part in parts if is_table and len(parts) > 1)
+        if len(parts) > 1 and (
+            is_table or (driven and is_list and closing < unit.body) or _is_map(unit, opener, closing)
+        ):
+            found.update(map(" ".join, parts))
     return found
 
 

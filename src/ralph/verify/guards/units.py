@@ -48,7 +48,8 @@ class Unit:
     @cached_property
     def said(self) -> tuple[Token, ...]:
         """The tokens with named numbers written out."""
-        return tuple(token_of(self.constants.get(token, token), token.line) for token in self.tokens)
+        named = self.constants
+        return tuple(token_of(named.get(t, t), t.line) for t in self.tokens) if named else self.tokens
 
     @cached_property
     def text(self) -> str:
