@@ -60,18 +60,18 @@ class _Cases:
 
     def _replaced(self, unit: Unit) -> Iterator[Finding]:
         """A test, or what stands around the tests of a file, that replaces what is tested checks only itself."""
-        before = self.work.origin.get(unit)
-        beside = [old for old, new in self.work.test_pairs if new is not None and new.path == unit.path]
-        tests = [before] if before and unit.is_test else [] if unit.is_test else beside
-        for match in _MOCKS.finditer(unit.text):
+        before, mocks = self.work.origin.get(unit), list(_MOCKS.finditer(unit.text))
+        pairs = ((old, new) for old, new in self.work.test_pairs if new is not None) if mocks else ()
+        tests = [old for old, new in pairs if new is unit or (new.path == unit.path and not unit.is_test)]
+        asked = {name for old in tests for name in _asked(old)}
+        for match in mocks:
             names = [match[match.lastindex or 0].rsplit(".", 1)[-1]]
             if match["module"]:
                 imported = rf"(?:import|const|let|var) ([^;]*?) (?:from|= require \() {re.escape(match['module'])}"
                 names = " ".join(re.findall(imported, unit.text)).split()
-            for name in names if before is None or match[0] not in before.text else ():
-                if any(name in _asked(old) for old in tests):
-                    sentence = f"{unit.name or unit.path} replaces {name}, which is there to be tested."
-                    yield self.work.found(Rule.ASSERTION_WEAKENED, unit.path, unit.line_of(match.start()), sentence)
+            for name in asked.intersection(names) if before is None or match[0] not in before.text else ():
+                sentence = f"{unit.name or unit.path} replaces {name}, which is there to be tested."
+                yield self.work.found(Rule.ASSERTION_WEAKENED, unit.path, unit.line_of(match.start()), sentence)
 
     def _marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
         asked_short = any("-short" in check for check in self.work.checks)
