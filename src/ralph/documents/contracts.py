@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ralph.core.stream import clean_text
+from ralph.documents.classic import answers as classic
 from ralph.documents.session import answers
 
 
@@ -36,6 +37,7 @@ CONTRACTS: Mapping[str, type[BaseModel]] = {
     "loop.actor": LoopAnswer,
     "loop.reflector": ReflectorAnswer,
     **answers.CONTRACTS,
+    **classic.CONTRACTS,
 }
 
 
@@ -65,7 +67,7 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
 
 def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
     """What is wrong with an answer of the right form, or with the documents that go with it."""
-    look = answers.FAULTS.get(contract)
+    look = answers.FAULTS.get(contract) or classic.FAULTS.get(contract)
     return look(answer, papers) if look else ()
 
 

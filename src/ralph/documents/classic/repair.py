@@ -1,0 +1,80 @@
+"""Puts `progress.md` and `tasks.md` of a classic session right from its other files, by rule; everything readable stays."""
+
+from collections.abc import Mapping
+
+from ralph.documents.classic import papers, progress, tasks
+from ralph.documents.classic.layout import Flat
+from ralph.documents.classic.names import is_planning
+from ralph.documents.classic.progress import Item, Progress
+from ralph.documents.classic.tasks import Task
+from ralph.documents.session import reports
+from ralph.documents.session.markdown import Page
+from ralph.documents.session.markers import Marker
+
+PLANNING = tuple(tasks.PLANNING)
+
+
+def is_begun(layout: Flat, files: Mapping[str, str]) -> bool:
+    """Whether there is anything of a session but what a person put there before it began."""
+    return any(files.get(path, "").strip() for path in (layout.plan, layout.tasks, layout.progress))
+
+
+def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The documents that have to be different, and what was done to them; none where nothing is wrong."""
+    if not is_begun(layout, files):
+        return {}, []
+    listed, done = _progress(layout, files)
+    changed = {} if listed.text == files.get(layout.progress) else {layout.progress: listed.text}
+    known = tasks.parse(files.get(layout.tasks, ""))
+    missing = [item for item in listed.items.values() if item.id not in known and not item.is_planning]
+    if missing or not files.get(layout.tasks, "").strip():
+        text = files.get(layout.tasks, "")
+        text = text if text.strip() else tasks.new_tasks()
+        told = [item for item in missing if item.words]
+        changed[layout.tasks] = tasks.merged(text, "".join(tasks.render(_defined(item)) for item in told), ())
+        done += [f"tasks.md: {item.id} is defined by what progress.md says of it" for item in told]
+        if changed[layout.tasks] == files.get(layout.tasks):
+            del changed[layout.tasks]
+    return changed, done
+
+
+def _progress(layout: Flat, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
+    """The markers: none that is none, a line for every task, and the planning steps where there is no task yet."""
+    text = files.get(layout.progress, "")
+    done = []
+    for index, id, word in Progress(text).bad:
+        page = Page(text)
+        text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
+        done.append(f"the marker of {id} was none, and counts as not started")
+    known = tasks.parse(files.get(layout.tasks, ""))
+    work = [id for id in known if not is_planning(id)]
+    listed = Progress(text)
+    if not text.strip():
+        asked = papers.cycles(files[path] for path in layout.questions_in(files))
+        over = PLANNING if work else PLANNING[: 2 if asked else 1]
+        listed = progress.new_progress(over, [id for id in known if is_planning(id)] or ([] if work else PLANNING))
+        done.append("written anew")
+    elif not listed.items and not work:
+        listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
+        done.append("the planning steps were put in")
+    missing = [id for id in work if id not in listed.items]
+    if missing:
+        listed = listed.with_items([(id, *_recovered(layout, files, id)) for id in missing])
+        done.append(f"lines for {', '.join(missing)} were put in")
+    return listed, [f"progress.md: {one}" for one in done]
+
+
+def _recovered(layout: Flat, files: Mapping[str, str], id: str) -> tuple[Marker, str]:
+    """The marker that the last report on a task tells of."""
+    found = layout.reports_in(files, id)
+    if not found:
+        return Marker.TODO, ""
+    attempt, path = list(found.items())[-1]
+    verdict = reports.parse(files[path], path).verdict
+    if verdict is reports.Verdict.FAILED:
+        return Marker.TODO, f"Attempt {attempt} failed, recovered"
+    return Marker.PENDING, f"Attempt {attempt}, recovered"
+
+
+def _defined(item: Item) -> Task:
+    return Task(item.id, item.words, objective=item.words)

@@ -1,0 +1,288 @@
+"""`tasks.md`: all tasks of a classic session, as bullets, numbered lines or headings, with their fields below them."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ralph.documents.classic.names import ID, ids_in, is_planning, named
+from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
+from ralph.documents.session.tasks import TYPES
+
+_ENTRY = re.compile(
+    rf"(\s*)(?:[-*+]|\d{{1,4}}[.)])\s+(?:\[.?\]\s*)?[*_`]*({ID})[*_`]*\s*(?:[:—–-]+[*_`]*\s*(.*)|(\(.*)|)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(rf"[*_`]*({ID})[*_`]*\s*(?:[:—–-]+\s*(.*)|(\(.*)|)", re.IGNORECASE)
+_BARE = re.compile(r"(\d{1,4})[.)]\s+(?:\[.?\]\s*)?(\S.*)")
+_FIELD = re.compile(
+    r"\s*(?:[-*+]\s+)?[*_`]*(type|files?|target files|objective|description|success criteria|acceptance criteria"
+    r"|inherits?(?: from)?|depends on|dependencies|notes?)[*_`]*\s*:[*_`]*\s*(.*)",
+    re.IGNORECASE,
+)
+_NO_TASKS = re.compile(r"legend|dependency graph|parallel groups.*|knowledge inheritance.*|current wave.*|notes?")
+_DEPENDS = re.compile(r"\(?\s*depends on:?\s*([^)]*)\)?", re.IGNORECASE)
+_RULE = re.compile(
+    r"(.+?)\s*(?:\binherits?\b(?:\s+\w+)?\s*\bfrom\b|\binherits?\b:?|<-|←|⇐|:|->|→)\s*(.+)", re.IGNORECASE
+)
+_GRAPH = re.compile(rf"\s*(?:[-*+]\s+)?[*`]*({ID})[*`]*\s*:\s*\[(.*?)\].*", re.IGNORECASE)
+_EARLIER = re.compile(r"\ball\b.*\b(?:previous|prior|earlier|preceding|above)\b", re.IGNORECASE)
+_PARTS = re.compile(r"(?:`[^`]*`|[^;`])+")
+_PATH = re.compile(r"`([^`]+)`|([^,`]+)")
+_NOTHING = re.compile(r"(?:none|n/?a|nothing|tbd|-)?\.?", re.IGNORECASE)
+PLANNING = {
+    "plan-init": "Write the plan",
+    "plan-brainstorm": "Find the questions that decide whether the plan holds",
+    "plan-research": "Answer them from evidence",
+    "plan-breakdown": "Break the plan down into tasks",
+}
+"""The planning steps, as a new session lists them."""
+IMPLEMENTATION = "## Implementation Tasks"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task as its lines define it."""
+
+    id: str
+    title: str = ""
+    type: str = TYPES[0]
+    files: tuple[str, ...] = ()
+    objective: str = ""
+    criteria: tuple[str, ...] = ()
+    inherits: tuple[str, ...] = ()
+    """The tasks on whose reports it builds."""
+    depends_on: tuple[str, ...] = ()
+    """Others that must be done before it."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """All tasks that must be done before it; planning always is."""
+        return tuple(dict.fromkeys(one for one in (*self.inherits, *self.depends_on) if not is_planning(one)))
+
+
+@dataclass(frozen=True)
+class _Entry:
+    id: str
+    title: str
+    start: int
+    end: int
+
+
+def parse(text: str) -> dict[str, Task]:
+    """The tasks in a file by id, in its order, planning steps too; of two definitions, the last that says something counts."""
+    page = Page(text)
+    found: dict[str, Task] = {}
+    for entry in _entries(page):
+        earlier = tuple(one for one in found if not is_planning(one) and one != entry.id)
+        found[entry.id] = _task(entry, page.lines[entry.start + 1 : entry.end], earlier)
+    for section in page.sections:
+        if section.name == "dependency graph":
+            _draw(found, section)
+        elif section.name.startswith("knowledge inheritance"):
+            _rule(found, section)
+    return found
+
+
+def definition(text: str, id: str) -> str:
+    """The lines that define a task, as they were written; empty where it is not defined."""
+    page = Page(text)
+    found = next((entry for entry in _entries(page) if entry.id == id), None)
+    return "\n".join(page.lines[found.start : found.end]).strip("\n") + "\n" if found else ""
+
+
+def new_tasks() -> str:
+    """The file as a session begins: the planning steps, and room for the tasks."""
+    legend = "\n".join(f"- `[{mark}]` {word}" for mark, word in ((" ", "Not Started"), ("/", "In Progress")))
+    legend += "\n- `[P]` Review Pending\n- `[x]` Completed\n- `[F]` Failed"
+    planning = "\n".join(f"- {id}: {title}" for id, title in PLANNING.items())
+    return f"# Tasks\n\n## Legend\n{legend}\n\n## Planning Tasks\n{planning}\n\n{IMPLEMENTATION}\n"
+
+
+def render(task: Task) -> str:
+    """The lines that define a task."""
+    fields = {
+        "Type": task.type + (f" (depends on {', '.join(task.depends_on)})" if task.depends_on else ""),
+        "Files": ", ".join(task.files) or "None",
+        "Objective": one_line(task.objective) or one_line(task.title),
+        "Success Criteria": "".join(f"\n        - {one_line(one)}" for one in task.criteria),
+        "Inherits From": ", ".join(task.inherits) or "None",
+    }
+    lines = "".join(
+        f"    - **{name}**:{'' if value.startswith(chr(10)) else ' '}{value}\n" for name, value in fields.items()
+    )
+    return f"- {task.id}: {one_line(task.title)}\n{lines}"
+
+
+def merged(text: str, handed: str, may_change: Collection[str]) -> str:
+    """The file with the tasks of another text: new ones are put in, and of those that are there only these are changed.
+
+    Sections that it has not yet come along; everything else stays as it is.
+    """
+    given = Page(handed)
+    wanted = {entry.id: given.lines[entry.start : entry.end] for entry in _entries(given) if not is_planning(entry.id)}
+    for id, lines in wanted.items():
+        page = Page(text)
+        known = {entry.id: entry for entry in _entries(page)}
+        if id not in known:
+            text = _added(page, _trimmed(lines))
+        elif id in may_change:
+            end = known[id].start + len(_trimmed(page.lines[known[id].start : known[id].end]))
+            text = page.replaced(known[id].start, end, _trimmed(lines))
+    has = {section.name for section in Page(text).sections}
+    for section in given.sections:
+        if section.level == 2 and section.name not in has and _NO_TASKS.fullmatch(section.name):
+            text = Page(text).appended(_trimmed(given.lines[section.start : section.end]))
+    return text
+
+
+def problems(text: str) -> list[str]:
+    """What is wrong with the tasks that somebody defined, a sentence each."""
+    work = {id: task for id, task in parse(text).items() if not is_planning(id)}
+    found = [] if work else ["line 1: there is no task; one begins with `- task-1: What is to be done`"]
+    for id, task in work.items():
+        if not task.criteria:
+            found.append(f"{id} has no success criteria")
+        if id in task.needs:
+            found.append(f"{id} inherits from itself")
+        found += [f"{id}: {file} is no path inside the project" for file in task.files if _is_outside(file)]
+    return found
+
+
+def _entries(page: Page) -> list[_Entry]:
+    """The definitions with their lines: up to the next one, or to the next heading."""
+    starts = {section.start: section for section in page.sections}
+    begun: list[tuple[int, str, str, int, int]] = []
+    skipped, ends = False, [*starts, len(page.lines)]
+    for index, line in enumerate(page.prose):
+        section = starts.get(index)
+        if section:
+            skipped = bool(_NO_TASKS.fullmatch(section.name))
+            match = _HEADING.fullmatch(section.title) if section.level > 1 and not skipped else None
+            if match:
+                begun.append((index, named(match[1]), match[2] or match[3] or "", -1, section.end))
+        elif not skipped and (match := _ENTRY.fullmatch(line)):
+            begun.append((index, named(match[2]), match[3] or match[4] or "", len(match[1]), 0))
+    inside = [one for one in begun if not _is_below(one, begun)]
+    if not inside:
+        inside = list(_numbered(page))
+    found: dict[str, _Entry] = {}
+    for number, (index, id, title, _, end) in enumerate(inside):
+        after = inside[number + 1][0] if number + 1 < len(inside) else len(page.lines)
+        entry = _Entry(id, bare(title), index, min(end or min(at for at in ends if at > index), after))
+        is_empty = not "".join(page.lines[index + 1 : entry.end]).strip()
+        if id not in found or not is_empty:
+            found.pop(id, None)
+            found[id] = entry
+    return list(found.values())
+
+
+def _is_below(one: tuple[int, str, str, int, int], all: list[tuple[int, str, str, int, int]]) -> bool:
+    """Whether a line that looks like a definition stands inside another one, as the names in a list of it do."""
+    index, _, _, indent, _ = one
+    if indent < 0:
+        return False
+    base = min(other[3] for other in all if other[3] >= 0)
+    return indent > base or any(other[3] < 0 and other[0] < index < other[4] for other in all)
+
+
+def _numbered(page: Page) -> Iterator[tuple[int, str, str, int, int]]:
+    """Where nobody gave ids, the numbers of a list are the ids."""
+    skipped = False
+    starts = {section.start: section for section in page.sections}
+    for index, line in enumerate(page.prose):
+        if index in starts:
+            skipped = bool(_NO_TASKS.fullmatch(starts[index].name))
+        elif not skipped and (match := _BARE.fullmatch(line)):
+            yield index, f"task-{int(match[1])}", match[2], 0, 0
+
+
+def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
+    said: dict[str, list[str]] = {}
+    key = "objective"
+    for line in lines:
+        if match := _FIELD.fullmatch(line):
+            key = match[1].casefold()
+            said[key] = [match[2]] if match[2].strip() else []
+        elif line.strip():
+            said.setdefault(key, []).append(line)
+
+    def of(*names: str) -> list[str]:
+        return next((said[name] for name in names if name in said), [])
+
+    kind = " ".join(of("type"))
+    inherits = " ".join(of("inherits from", "inherit from", "inherits", "inherit"))
+    depends = [
+        *ids_in(match[1] if (match := _DEPENDS.search(kind)) else ""),
+        *ids_in(" ".join(of("depends on", "dependencies"))),
+    ]
+    depends += ids_in(match[1]) if (match := _DEPENDS.search(entry.title)) else ()
+    return Task(
+        entry.id,
+        entry.title,
+        TYPES[1] if kind.strip(" *`").casefold().startswith("parallel") else TYPES[0],
+        tuple(_files(of("files", "file", "target files"))),
+        "\n".join(line.strip() for line in of("objective", "description")),
+        tuple(_listed(of("success criteria", "acceptance criteria"))),
+        earlier if _EARLIER.search(inherits) else ids_in(inherits),
+        tuple(dict.fromkeys(depends)),
+    )
+
+
+def _listed(lines: list[str]) -> Iterator[str]:
+    """The items of a field: its bullets, or what stands on its line between semicolons."""
+    items = [one.whole for one in bullets(lines)] or [part.strip() for line in lines for part in _PARTS.findall(line)]
+    yield from (item for item in items if not _NOTHING.fullmatch(item))
+
+
+def _files(lines: list[str]) -> Iterator[str]:
+    for item in [one.text for one in bullets(lines)] or lines:
+        for quoted, plain in _PATH.findall(item):
+            path = quoted or bare(re.split(r"(?:^|\s+)[(—–#-]|:(?:\s|$)", plain.strip("[] "))[0])
+            if not _NOTHING.fullmatch(path.strip()):
+                yield path.strip().removeprefix("./")
+
+
+def _is_outside(path: str) -> bool:
+    return path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path
+
+
+def _draw(found: dict[str, Task], section: Section) -> None:
+    """The dependencies of a graph of `task-2: [task-1]` lines."""
+    for line in section.lines:
+        match = _GRAPH.fullmatch(line)
+        if match and (task := found.get(named(match[1]))):
+            more = tuple(dict.fromkeys((*task.depends_on, *ids_in(match[2]))))
+            found[task.id] = replace(task, depends_on=more)
+
+
+def _rule(found: dict[str, Task], section: Section) -> None:
+    """The rules of inheritance: `task-4 to 8 inherit from task-2, 3`."""
+    for bullet in bullets(section.lines):
+        match = _RULE.fullmatch(bullet.text)
+        for id in ids_in(match[1]) if match else ():
+            if task := found.get(id):
+                more = tuple(one for one in (*task.inherits, *ids_in(match[2] if match else "")) if one != id)
+                found[id] = replace(task, inherits=tuple(dict.fromkeys(more)))
+
+
+def _added(page: Page, lines: list[str]) -> str:
+    """The text with a definition behind the last of its kind."""
+    section = page.section("implementation tasks", "implementation tasks (task-*)")
+    if section is None:
+        last = [entry.end for entry in _entries(page) if not is_planning(entry.id)]
+        if last:
+            return page.replaced(last[-1], last[-1], lines)
+        return page.appended([IMPLEMENTATION, *lines])
+    at = section.start + 1 + len("\n".join(section.lines).rstrip().split("\n")) if section.text else section.start + 1
+    return page.replaced(at, at, lines)
+
+
+def _trimmed(lines: list[str]) -> list[str]:
+    while lines and not lines[-1].strip():
+        lines = lines[:-1]
+    return lines
+
+
+def waiting(tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+    """What each task waits for, planning left out."""
+    return {id: task.needs for id, task in tasks.items() if not is_planning(id)}

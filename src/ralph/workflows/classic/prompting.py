@@ -1,0 +1,137 @@
+"""What each role of a classic session is asked, and what lies before it."""
+
+from collections.abc import Mapping
+
+from ralph.core.checks import Check
+from ralph.core.turns import TurnRequest
+from ralph.documents.classic import papers, tasks
+from ralph.documents.session.markers import Marker
+from ralph.workflows.classic.state import ClassicState
+from ralph.workflows.session.prompting import INBOX, OUTBOX, Roles
+
+UPDATE = "plan-update-"
+
+
+def planning(roles: Roles, request: str, state: ClassicState, step: str) -> TurnRequest:
+    """The turn of a step of planning, by its name."""
+    inbox = _common(request, state)
+    asked = {path.rpartition("/")[2]: state.texts[path] for path in state.layout.questions_in(state.texts)}
+    if step.endswith(("brainstorm", "research")):
+        mode = "brainstorm" if step.endswith("brainstorm") else "research"
+        cycle = cycle_of(state, mode)
+        keys = {"MODE": mode, "CYCLE": str(cycle)}
+        handed = (state.layout.questions.rpartition("/")[2],)
+        return _turn(roles, state, f"plan:{step}.{cycle}", "questioner", keys, {**inbox, **asked}, handed)
+    if step.startswith(UPDATE):
+        number = int(step.removeprefix(UPDATE))
+        wanted = state.texts.get(state.layout.update(number), "")
+        failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
+        keys = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
+        inbox |= {"update.md": wanted, "progress.md": state.progress.text, **_last_reports(state, failed)}
+        return _turn(roles, state, f"plan:{step}", "planner", keys, inbox, ("plan.md", "tasks.md"))
+    if step == "plan-init":
+        keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
+        return _turn(roles, state, "plan:plan-init", "planner", keys, inbox, ("plan.md", "instructions.md"))
+    return _turn(roles, state, f"plan:{step}", "planner", {"MODE": "TASK_BREAKDOWN"}, {**inbox, **asked}, ("tasks.md",))
+
+
+def cycle_of(state: ClassicState, mode: str) -> int:
+    """The cycle of questions: a new one to ask in, the last one to answer."""
+    last = papers.cycles(state.texts[path] for path in state.layout.questions_in(state.texts))
+    return last + 1 if mode == "brainstorm" else max(1, last)
+
+
+def execute(roles: Roles, request: str, state: ClassicState, task: str, criteria: tuple[Check, ...]) -> TurnRequest:
+    """The turn of an executor, with the reports that its task inherits from."""
+    attempt = state.attempt(task)
+    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(attempt)}
+    inbox = {**_common(request, state), "task.md": _definition(state, task)}
+    inbox |= {f"inherited/tasks.{id}-report.md": text for id, text in state.inherited(task).items()}
+    if known := state.layout.reports_in(state.texts, task):
+        inbox["previous-report.md"] = state.texts[known[max(known)]]
+    if criteria:
+        inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
+    return _turn(roles, state, f"execute:{task}-{attempt}", "executor", keys, inbox, ("report.md",), task)
+
+
+def review(roles: Roles, request: str, state: ClassicState, task: str) -> TurnRequest:
+    """The turn of a reviewer of one task."""
+    attempt = state.attempt(task)
+    path = state.layout.report(task, attempt)
+    keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": path.rpartition("/")[2]}
+    inbox = {**_common(request, state), "task.md": _definition(state, task), "report.md": state.texts.get(path, "")}
+    inbox |= _seen(state, f"check:{task}-{attempt}")
+    return _turn(roles, state, f"review:{task}-{attempt}", "reviewer", keys, inbox, ("review.md",), task)
+
+
+def session_review(roles: Roles, request: str, state: ClassicState, number: int) -> TurnRequest:
+    """The turn of a reviewer of the whole."""
+    keys = {"MODE": "SESSION_REVIEW", "ITERATION": str(number)}
+    inbox = {**_common(request, state), "progress.md": state.progress.text, **_last_reports(state, state.tasks)}
+    inbox |= _seen(state, f"session-{number}")
+    if state.reviews:
+        last = state.layout.reviews_in(state.texts)[state.reviews[-1].number]
+        inbox["previous-review.md"] = state.texts[last]
+    return _turn(roles, state, f"review:session-{number}", "reviewer", keys, inbox, ("review.md", "tasks.md"))
+
+
+def _turn(
+    roles: Roles,
+    state: ClassicState,
+    key: str,
+    role: str,
+    keys: Mapping[str, str],
+    inbox: Mapping[str, str],
+    handed: tuple[str, ...],
+    task: str = "",
+) -> TurnRequest:
+    mode = keys.get("MODE", "")
+    head = "\n".join(f"{name}: {value}" for name, value in {"SESSION_PATH": f"{state.layout.root}/", **keys}.items())
+    skills = "".join(f"- {place}\n" for place in roles.skills)
+    listed = "\n".join(f"- `{OUTBOX}/{paper}`" for paper in handed)
+    prompt = (
+        f"{head}\n\n{roles.section(role, '') if role != 'executor' else ''}\n\n"
+        f"{roles.section('classic', f'{role} {mode}'.strip())}\n\n"
+        f"# What lies before you\nEverything you need of the session is in `{INBOX}`. Its own directory is the engine's:"
+        " what others write there is put back.\n"
+        + (f"Skills that you may use:\n{skills}" if skills else "")
+        + f"\n# What to hand over\n{listed}\n- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says\n"
+    )
+    return TurnRequest(
+        key,
+        role,
+        prompt,
+        contract=f"classic.{role}" + (f".{mode}" if mode else ""),
+        answer_required=True,
+        task=task,
+        reads_only=role != "executor",
+        wall=state.guardrails.task_wip_minutes * 60 if task else None,
+        retries=state.guardrails.max_retries,
+        inbox={name: text for name, text in inbox.items() if text.strip()},
+        hands_over=handed,
+    )
+
+
+def _common(request: str, state: ClassicState) -> dict[str, str]:
+    """What everybody gets: the request, what was asked for since, the plan, the tasks and the instructions."""
+    asked = [state.texts[path].strip() for path in state.layout.updates_in(state.texts).values()]
+    return {
+        "request.md": "\n\n".join([request.strip(), *asked]) + "\n",
+        "plan.md": state.texts.get(state.layout.plan, ""),
+        "tasks.md": state.texts.get(state.layout.tasks, ""),
+        "instructions.md": state.texts.get(state.instructions, ""),
+    }
+
+
+def _definition(state: ClassicState, task: str) -> str:
+    return tasks.definition(state.texts.get(state.layout.tasks, ""), task) or tasks.render(state.tasks[task])
+
+
+def _last_reports(state: ClassicState, names: Mapping[str, object] | list[str]) -> dict[str, str]:
+    known = {id: state.layout.reports_in(state.texts, id) for id in names}
+    return {f"reports/tasks.{id}-report.md": state.texts[found[max(found)]] for id, found in known.items() if found}
+
+
+def _seen(state: ClassicState, key: str) -> dict[str, str]:
+    """What the engine's own checks gave, where they were of this."""
+    return {"checks.md": f"What the engine itself saw:\n\n{state.flow.checked}\n"} if state.flow.key == key else {}

@@ -1,0 +1,341 @@
+"""The rules of classic sessions, driven by roles that do anything: many sessions without a process."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.events import ChecksEnded, DocumentEdited, Event, RunChecks, Stop, TurnEnded, Work
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
+from ralph.documents import contracts
+from ralph.documents.classic.layout import Flat
+from ralph.documents.classic.progress import Item
+from ralph.documents.session.markers import Marker
+from ralph.documents.session.reports import Verdict as Judgement
+from ralph.documents.session.reports import parse as parse_report
+from ralph.workflows.classic.rules import Classic
+from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, State, inferred, legal
+from ralph.workflows.session.prompting import Roles
+
+ID = "261116-093000"
+HOME = f".ralph-sessions/{ID}"
+NOW = 1_800_000_000.0
+ROLES = Roles({name: f"# {name}\n" for name in ("planner", "questioner", "reviewer", "classic")}, "")
+PLAN = "# Plan\n\n## Goal & Success Criteria\nDo it\n\n- it is done\n"
+EDGES = {
+    (State.INITIALIZING, State.PLANNING),
+    (State.PLANNING, State.EXECUTING),
+    (State.EXECUTING, State.REVIEWING),
+    (State.REVIEWING, State.EXECUTING),
+    (State.EXECUTING, State.COMPLETE),
+    (State.REVIEWING, State.COMPLETE),  # the last task is done, and EXECUTING is passed in the same step
+    (State.COMPLETE, State.EXECUTING),
+    (State.COMPLETE, State.PLANNING),
+    (State.EXECUTING, State.PLANNING),
+    (State.REVIEWING, State.PLANNING),
+}
+
+
+def commands(text: str) -> tuple[Check, ...]:
+    return (Check(text.split("`")[1]),) if text.startswith("`") else ()
+
+
+def rules(*checks: str) -> Classic:
+    return Classic(ID, "Build it", Flat.of(ID), tuple(Check(one) for one in checks), commands, ROLES)
+
+
+def entry(number: int, inherits: str = "None", criterion: str = "") -> str:
+    criterion = criterion or f"`check {number}` passes"
+    return (
+        f"- task-{number}: Make {number}\n    - **Files**: {number}.txt\n    - **Objective**: make it\n"
+        f"    - **Success Criteria**:\n        - {criterion}\n    - **Inherits From**: {inherits}\n"
+    )
+
+
+class Driver:
+    """An engine that does one thing after the other; what is asked for happens, with any result."""
+
+    def __init__(self, workflow: Classic, chance: random.Random, *, kill: bool = False, lose: bool = False) -> None:
+        self.rules, self.chance, self.kill, self.lose = workflow, chance, kill, lose
+        self.documents: dict[str, str] = {}
+        self.state: ClassicState = workflow.load({})
+        self.now, self.turns = NOW, 0
+        self.keys: list[str] = []
+        self.requests: list[TurnRequest] = []
+
+    def run(self, most: int = 500) -> Stop:
+        for _ in range(most):
+            decision = self.rules.decide(self.state, self.now)
+            if isinstance(decision, Stop):
+                return decision
+            [work] = decision.work
+            self.take(self.answer(work))
+        raise AssertionError("the session does not come to an end")
+
+    def take(self, event: Event) -> None:
+        self.now += 1
+        before = self.state
+        changes = self.rules.accept(before, event, self.now)
+        assert changes.state == self.rules.accept(before, event, self.now).state
+        self.documents.update(changes.documents)
+        self.state = changes.state
+        self.see(before)
+        if self.kill and self.chance.random() < 0.3:
+            self.die()
+
+    def die(self) -> None:
+        """The engine dies; `lose` takes its own directory with it."""
+        if self.lose:
+            self.documents = {path: text for path, text in self.documents.items() if path.startswith(".ralph-sessions")}
+        state = self.rules.load(self.documents)
+        assert state.texts == self.state.texts
+        assert state.state is self.state.state
+        blocked = self.state.flow.outcome
+        self.state = replace(state, flow=replace(state.flow, outcome=blocked))
+
+    def see(self, before: ClassicState) -> None:
+        after = self.state
+        for id in before.tasks:
+            old, new = before.marker(id), after.marker(id)
+            again = (old, new) in ((Marker.PENDING, Marker.WIP), (Marker.FAILED, Marker.WIP), (Marker.WIP, Marker.WIP))
+            assert legal(old, new) or again, (id, old, new)
+            assert after.attempt(id) >= before.attempt(id) - (new is Marker.PENDING)
+        assert sum(after.marker(id) in (Marker.WIP, Marker.PENDING) for id in after.tasks) <= 1, "one task at a time"
+        for path, text in before.texts.items():
+            if "-report" in path:
+                assert after.texts[path].startswith(text.split("## PART 2")[0]), path
+            if ".review" in path:
+                assert after.texts[path] == text
+        assert before.state is after.state or (before.state, after.state) in EDGES, (before.state, after.state)
+        assert self.documents.get(f"{HOME}/progress.md", "") == after.texts.get(f"{HOME}/progress.md", "")
+
+    def answer(self, work: Work) -> Event:
+        self.keys.append(work.key)
+        if isinstance(work, RunChecks):
+            passes = self.chance.random() < 0.75
+            status = CheckStatus.PASSED if passes else CheckStatus.FAILED
+            found = tuple(CheckResult(check.title, status, 0.1, command=check.command) for check in work.checks)
+            return ChecksEnded(work.key, Verdict(found))
+        assert isinstance(work, TurnRequest)
+        self.turns += 1
+        self.requests.append(work)
+        return TurnEnded(work.key, self.turns, work.role, 1, self.turn(work))
+
+    def turn(self, work: TurnRequest) -> TurnResult:
+        change = Change("s", 1) if self.chance.random() < 0.2 else None
+        result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1, change=change)
+        if work.role == "executor" and self.chance.random() < 0.1:
+            return replace(result, end=self.chance.choice((TurnEnd.WALL, TurnEnd.FAILED)), error="boom")
+        answer, papers = self.content(work)
+        fixed, errors = contracts.validate(work.contract, json.dumps(answer))
+        assert fixed is not None and not errors, errors
+        assert contracts.faults(work.contract, fixed, papers) == ()
+        return replace(result, answer=fixed, papers=papers)
+
+    def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:
+        mode = work.prompt.split("MODE: ")[1].split("\n")[0] if "MODE: " in work.prompt else ""
+        done: dict[str, Any] = {"status": "completed", "summary": "done"}
+        last = len(self.state.tasks)
+        if mode == "INITIALIZE":
+            return done, {"plan.md": PLAN}
+        if work.role == "questioner":
+            cycle = work.prompt.split("CYCLE: ")[1].split("\n")[0]
+            status = self.chance.choice(("Answered", "Unanswered"))
+            old = work.inbox.get("plan.questions.md", "")
+            asked = f"### Question 1\n- **ID**: Q-TECH-{cycle}\n- **Priority**: High\n- **Status**: {status}\n"
+            return done, {"plan.questions.md": f"{old}\n## Cycle {cycle}\n\n{asked}"}
+        if mode in ("TASK_BREAKDOWN", "UPDATE"):
+            more = range(last + 1, last + 1 + self.chance.randint(1, 4))
+            text = "".join(entry(n, self.chance.choice(("None", f"task-{n - 1}")) if n > 1 else "None") for n in more)
+            return done, {"tasks.md": text, **({"plan.md": PLAN} if mode == "UPDATE" else {})}
+        if work.role == "executor":
+            met = self.chance.random() < 0.8
+            told = {"success_criteria_met": met, "status": "completed" if met else "failed"}
+            return {**done, **told}, {"report.md": "### R\n" + "## PART 2\n**Status**: Qualified\n" * (not met)}
+        if mode == "TASK_REVIEW":
+            verdict = self.chance.choice(("Qualified", "Qualified", "Failed"))
+            return {**done, "verdict": verdict}, {"review.md": "### S\n"}
+        good = self.chance.random() < 0.4
+        gaps = {} if good or self.chance.random() < 0.2 else {"tasks.md": entry(last + 1, f"task-1 to {last}")}
+        told = {"assessment": "Complete" if good else "Gaps Identified"}
+        return {**done, **told}, {"review.md": "# Session Review\n", **gaps}
+
+
+def seeds(most: int, quick: int) -> list[Any]:
+    return [*range(quick), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(quick, most))]
+
+
+@pytest.mark.parametrize("seed", seeds(400, 40))
+def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> None:
+    workflow = rules("all") if seed % 3 else rules()
+    driver = Driver(workflow, random.Random(seed), kill=seed % 2 == 0, lose=seed % 4 == 0)
+    stop = driver.run()
+    state = driver.state
+    assert stop.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK)
+    if stop.outcome is Outcome.SUCCESS:
+        assert state.state is State.COMPLETE
+        assert all(state.marker(id) is Marker.DONE for id in state.tasks)
+    for id in state.tasks:
+        found = state.reports(id)
+        assert list(found) == list(range(1, len(found) + 1)), "no number is left out or used twice"
+        assert len(found) <= state.guardrails.rework_attempts
+        if state.marker(id) is Marker.DONE:
+            assert found[max(found)].verdict is Judgement.QUALIFIED
+    assert len(state.reviews) <= MOST_REVIEWS
+
+
+@pytest.mark.parametrize("seed", seeds(100, 10))
+def test_new_requirements_are_planned_and_done(seed: int) -> None:
+    driver = Driver(rules(), random.Random(seed), kill=True, lose=seed % 2 == 0)
+    driver.run()
+    before = len(driver.state.tasks)
+    path = f"{HOME}/plan.update1.md"
+    driver.documents[path] = "And a fifth one.\n"
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.state is State.PLANNING
+    driver.run()
+    assert len(driver.state.tasks) > before
+    assert driver.keys.count("plan:plan-update-1") == 1
+    assert driver.documents[f"{HOME}/plan.iteration-1.md"] == PLAN
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.marker("plan-update-1") is Marker.DONE, "the same requirement counts once"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_anywhere_it_comes_to_the_same_end(seed: int) -> None:
+    """Roles that answer by what they are asked alone, so that only the engine's death can make a difference."""
+
+    class Steady(Driver):
+        def answer(self, work: Work) -> Event:
+            self.chance.seed(f"{seed} {work.key}")
+            return super().answer(work)
+
+    ends = []
+    for kill, lose in ((False, False), (True, False), (True, True)):
+        death = random.Random(seed)
+        driver = Steady(rules("all"), random.Random(seed))
+        driver.kill = False
+        for _ in range(500):
+            decision = driver.rules.decide(driver.state, driver.now)
+            if isinstance(decision, Stop):
+                break
+            driver.take(driver.answer(decision.work[0]))
+            driver.lose = lose
+            if kill and death.random() < 0.4:
+                driver.die()
+        tasks = {id: (driver.state.marker(id), driver.state.attempt(id)) for id in driver.state.tasks}
+        ends.append((decision, tasks, sorted(driver.state.texts)))
+    assert ends[0] == ends[1] == ends[2]
+
+
+MARKERS = st.sampled_from(list(Marker))
+
+
+@given(st.lists(MARKERS, max_size=4), st.lists(MARKERS, max_size=5))
+def test_the_state_follows_from_the_markers_in_the_order_of_the_rules(
+    planning: list[Marker], work: list[Marker]
+) -> None:
+    items = [Item(f"plan-{n}", marker) for n, marker in enumerate(planning)]
+    items += [Item(f"task-{n}", marker) for n, marker in enumerate(work)]
+    state = inferred(items)
+    over = (Marker.DONE, Marker.CANCELLED)
+    if Marker.PENDING in work:
+        assert state is State.REVIEWING
+    elif any(marker not in over for marker in planning):
+        assert state is State.PLANNING
+    elif Marker.TODO in work or Marker.WIP in work or not items:
+        assert state is State.EXECUTING
+    elif all(marker in over for marker in work):
+        assert state is State.COMPLETE
+    else:
+        assert state is State.EXECUTING
+
+
+def told(files: Mapping[str, str]) -> tuple[Classic, ClassicState]:
+    workflow = rules()
+    state = workflow.load({f"{HOME}/{name}": text for name, text in files.items()})
+    return workflow, workflow.accept(state, DocumentEdited(f"{HOME}/plan.md", files.get("plan.md", "")), NOW).state
+
+
+REPORT = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\n{0}\n\n## PART 2: REVIEW REPORT\n{1}\n"
+
+
+def test_an_executor_gets_the_latest_qualified_report_of_what_it_inherits_from() -> None:
+    _, state = told(
+        {
+            "plan.md": PLAN,
+            "tasks.md": entry(1) + entry(2) + entry(3, "task-1 to 2"),
+            "progress.md": "- [x] task-1 (Completed)\n- [x] task-2 (Completed)\n- [ ] task-3 (Not Started)\n",
+            "tasks.task-1-report.md": REPORT.format("first", "**Status**: Failed"),
+            "tasks.task-1-report-r2.md": REPORT.format("second", "**Status**: Qualified"),
+            "tasks.task-1-report-r3.md": REPORT.format("third", "**Status**: Failed"),
+        }
+    )
+    assert state.marker("task-3") is Marker.WIP
+    work = rules().decide(state, NOW).work[0]  # type: ignore[union-attr]
+    assert "second" in work.inbox["inherited/tasks.task-1-report.md"]
+    assert "inherited/tasks.task-2-report.md" not in work.inbox
+    assert "TASK_ID: task-3\nATTEMPT_NUMBER: 1\n" in work.prompt
+
+
+def test_a_verdict_in_the_report_is_taken_and_a_bad_review_is_reworked() -> None:
+    files = {"plan.md": PLAN, "tasks.md": entry(1, criterion="reads well"), "progress.md": "- [P] task-1\n"}
+    workflow, state = told({**files, "tasks.task-1-report.md": REPORT.format("x", "**Status**: Qualified")})
+    assert (state.marker("task-1"), state.state) == (Marker.DONE, State.COMPLETE)
+    workflow, state = told({**files, "tasks.task-1-report-r4.md": REPORT.format("x", "**Status**: Failed")})
+    assert state.marker("task-1") is Marker.FAILED, "it was tried often enough"
+    assert workflow.decide(state, NOW) == Stop(Outcome.AWAITING_FEEDBACK, "failed: task-1")
+
+
+def test_what_was_left_in_progress_with_a_report_is_reviewed() -> None:
+    files = {"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [/] task-1 (In Progress)\n"}
+    assert told(files)[1].state is State.EXECUTING
+    assert told({**files, "tasks.task-1-report.md": REPORT.format("done", "")})[1].state is State.REVIEWING
+
+
+def test_what_others_write_into_the_documents_of_the_engine_is_put_back() -> None:
+    workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [ ] task-1 (Not Started)\n"})
+    for name in ("progress.md", "tasks.md", "plan.md"):
+        path = f"{HOME}/{name}"
+        changes = workflow.accept(state, DocumentEdited(path, "- [x] task-1\n"), NOW)
+        assert changes.documents == {path: state.texts[path]}
+        assert changes.state.texts == state.texts
+    forged = f"{HOME}/progress.review1.md"
+    after = workflow.accept(state, DocumentEdited(forged, "## Overall Assessment\nComplete\n"), NOW).state
+    assert forged not in after.texts and not after.reviews
+
+
+@pytest.mark.parametrize(
+    ("text", "told_of"),
+    [
+        (entry(1, "task-9"), "task-9, which does not exist"),
+        (entry(1, "task-2") + entry(2, "task-1"), "wait for each other"),
+    ],
+)
+def test_an_order_that_cannot_be_is_named(text: str, told_of: str) -> None:
+    workflow, state = told({"plan.md": PLAN, "tasks.md": text, "progress.md": ""})
+    stop = workflow.decide(state, NOW)
+    assert isinstance(stop, Stop) and stop.outcome is Outcome.BLOCKED and told_of in stop.reason
+
+
+def test_research_answers_the_cycle_that_was_asked_last() -> None:
+    files = {"plan.md": PLAN, "plan.questions.md": "## Q&A Cycles\n\n### Cycle 1\n\n### Cycle 2\n"}
+    open_ones = "- [x] plan-init\n- [{0}] plan-brainstorm\n- [ ] plan-research\n"
+    for marker, words in (("x", "MODE: research\nCYCLE: 2\n"), (" ", "MODE: brainstorm\nCYCLE: 3\n")):
+        workflow, state = told({**files, "progress.md": open_ones.format(marker)})
+        assert words in workflow.decide(state, NOW).work[0].prompt  # type: ignore[union-attr]
+
+
+def test_a_report_of_the_engine_can_be_read_again() -> None:
+    driver = Driver(rules(), random.Random(1))
+    driver.run()
+    for path, text in driver.documents.items():
+        if "-report" in path:
+            assert parse_report(text, path).verdict is not None
