@@ -6,6 +6,8 @@ from pathlib import Path
 
 from ralph.core.errors import RalphError, StateError
 from ralph.core.limits import Limits
+from ralph.documents.classic import repair as classic_repairing
+from ralph.documents.classic.layout import Flat
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import metadata
 from ralph.documents.session import repair as repairing
@@ -15,10 +17,13 @@ from ralph.documents.session.timestamps import render
 from ralph.store import prompts
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.criterion import commands_in
+from ralph.workflows.classic.rules import Classic
 from ralph.workflows.merging import queue_path, read_queue
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, read_flow
 
+SESSION_KINDS = ("session", "classic")
+"""The workflows whose documents are in a directory of the session."""
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian")
 
 
@@ -41,9 +46,21 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
     )
 
 
+def classic_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Classic:
+    """The rules of a classic session."""
+    return Classic(
+        record.id,
+        record.task,
+        Flat.of(record.id),
+        record.checks,
+        lambda text: commands_in(text, record.check_seconds, root),
+        Roles({name: prompts.load_role(name, root)[0] for name in (*ROLES, "classic")}, "", record.session.skills),
+    )
+
+
 def watched(record: RunRecord) -> tuple[str, ...]:
     """The files that people may put beside the documents of a run, as patterns."""
-    if record.workflow != "session":
+    if record.workflow not in SESSION_KINDS:
         return ()
     home = f"{HOME}/{record.id}"
     return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
@@ -52,12 +69,15 @@ def watched(record: RunRecord) -> tuple[str, ...]:
 def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
     """The documents of a session, by path."""
     own = (f".ralph/runs/{record.id}/flow.json", queue_path(record.id))
+    own = (*own, *(f"{HOME}/{record.id}/{place}" for place in ("state/*.yaml", "iterations/*/state.yaml")))
     paths = sorted({path for pattern in (*watched(record), *own) for path in root.glob(pattern)})
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 
 
 def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     """Put the engine's own documents right by what the others say, and say what was done; what was there is kept beside."""
+    if record.workflow == "classic":
+        return _mend_classic(root, record, now)
     rules, texts = session_workflow(record, root), session_texts(root, record)
     layout = rules.layout
     if not any(path.startswith(f"{layout.root}/") for path in texts):
@@ -79,6 +99,14 @@ def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
             _keep_beside(root / path, "", now)
             (root / path).unlink()
             done.append(f"{path}: not readable, and made anew from the markers")
+    return tuple(done)
+
+
+def _mend_classic(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
+    changed, done = classic_repairing.repair(Flat.of(record.id), session_texts(root, record))
+    for path, text in changed.items():
+        _keep_beside(root / path, text, now)
+        write_atomic(root / path, to_bytes(text))
     return tuple(done)
 
 

@@ -46,7 +46,7 @@ from ralph.pool.local import LocalTurns
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.slots import Slots, usual_place
 from ralph.pool.workspaces import Checks, Workspaces, fenced, furniture_of, room_for
-from ralph.sessions import mend, session_workflow, watched
+from ralph.sessions import SESSION_KINDS, classic_workflow, mend, session_workflow, watched
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
@@ -84,9 +84,12 @@ class Ground(StrEnum):
 def create_run(
     project: Project, record: RunRecord, ground: Ground = Ground.HERE, *, plain_id: bool = False
 ) -> tuple[RunDir, tuple[str, ...]]:
-    """Claim an id, make a branch or a worktree where one is asked for, and write down what the run is started with."""
+    """Claim an id, make a branch or a worktree where one is asked for, and write down what the run is started with.
+
+    A record that has an id already is of a session that others began: its run gets the same.
+    """
     _refuse_links(project.root)
-    run = project.claim(datetime.now(), plain=plain_id)
+    run = project.claim_id(record.id) if record.id else project.claim(datetime.now(), plain=plain_id)
     record = replace(record, id=run.id)
     notices: tuple[str, ...] = ()
     try:
@@ -142,6 +145,7 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
 WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {
     "loop": loop_workflow,
     "session": session_workflow,
+    "classic": classic_workflow,
 }
 """The rules of a run, by the name of its workflow."""
 
@@ -244,7 +248,7 @@ def build_kernel(
     root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
     documents.watched = watched(record)
-    if record.workflow == "session":
+    if record.workflow in SESSION_KINDS:
         notices = (*notices, *mend(root, record, time.time()))
     ledger = Ledger.of(record.limits, records)
     frozen = frozen_hashes(record)

@@ -22,7 +22,7 @@ from ralph.documents.session.reports import Verdict as Judgement
 from ralph.documents.session.reports import parse as parse_report
 from ralph.workflows.classic.rules import Classic
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, State, inferred, legal
-from ralph.workflows.session.prompting import Roles
+from ralph.workflows.session.state import Roles
 
 ID = "261116-093000"
 HOME = f".ralph-sessions/{ID}"

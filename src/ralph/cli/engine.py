@@ -20,6 +20,7 @@ from ralph.core.events import Landed
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
+from ralph.sessions import SESSION_KINDS
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
 from ralph.wiring import drive, loop_workflow
@@ -108,7 +109,7 @@ def teller_for(
     project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False
 ) -> Teller | SessionTeller:
     """Who tells what happens in a run: from where its documents are, or from its beginning."""
-    if record.workflow == "session":
+    if record.workflow in SESSION_KINDS:
         return SessionTeller(record.id)
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path

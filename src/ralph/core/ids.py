@@ -5,7 +5,8 @@ from datetime import datetime
 
 from ralph.core.errors import UsageError
 
-_RUN_ID = re.compile(r"[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
+_RUN_ID = re.compile(r"(?:[0-9]{2})?[0-9]{6}-[0-9]{6}(-[0-9a-z]{4})?")
+"""Old sessions have years of four digits."""
 
 
 def run_id(at: datetime, suffix: str = "") -> str:

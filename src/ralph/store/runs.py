@@ -124,6 +124,19 @@ class Project:
             return RunDir(directory)
         raise UsageError("no free run id could be found", where=str(self.runs_dir))
 
+    def claim_id(self, id: str) -> RunDir:
+        """The run directory of that id, which must not be there yet."""
+        directory = self.runs_dir / valid_run_id(id)
+        with storage(directory):
+            self.runs_dir.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                raise UsageError(
+                    f"there is a run {id} already", where=str(directory), todo=f"`ralph resume {id}`"
+                ) from None
+        return RunDir(directory)
+
     def create(self, run: RunDir, record: RunRecord) -> None:
         """Write what a run is started with."""
         write_atomic(run.path / "run.json", to_bytes(run_record.render(record)))

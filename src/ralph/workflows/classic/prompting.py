@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from ralph.core.checks import Check
 from ralph.core.turns import TurnRequest
+from ralph.documents import contracts
 from ralph.documents.classic import papers, tasks
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic.state import ClassicState
-from ralph.workflows.session.prompting import INBOX, OUTBOX, Roles
+from ralph.workflows.session.prompting import INBOX, OUTBOX
+from ralph.workflows.session.state import Roles
 
 UPDATE = "plan-update-"
 
@@ -86,6 +88,7 @@ def _turn(
     task: str = "",
 ) -> TurnRequest:
     mode = keys.get("MODE", "")
+    contract = f"classic.{role}" + (f".{mode}" if mode else "")
     head = "\n".join(f"{name}: {value}" for name, value in {"SESSION_PATH": f"{state.layout.root}/", **keys}.items())
     skills = "".join(f"- {place}\n" for place in roles.skills)
     listed = "\n".join(f"- `{OUTBOX}/{paper}`" for paper in handed)
@@ -95,13 +98,14 @@ def _turn(
         f"# What lies before you\nEverything you need of the session is in `{INBOX}`. Its own directory is the engine's:"
         " what others write there is put back.\n"
         + (f"Skills that you may use:\n{skills}" if skills else "")
-        + f"\n# What to hand over\n{listed}\n- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says\n"
+        + f"\n# What to hand over\n{listed}\n- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
+        f"  `{contracts.example(contract)}`\n"
     )
     return TurnRequest(
         key,
         role,
         prompt,
-        contract=f"classic.{role}" + (f".{mode}" if mode else ""),
+        contract=contract,
         answer_required=True,
         task=task,
         reads_only=role != "executor",

@@ -33,7 +33,8 @@ from ralph.documents.session.review import Assessment
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.classic import prompting
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, Flow, State, flow_json, read_flow
-from ralph.workflows.session.prompting import Roles
+from ralph.workflows.session.state import Roles
+from ralph.workflows.session.working import told as told_of
 
 BASELINE = "baseline"
 _QUOTED = 4000
@@ -69,7 +70,7 @@ class Classic:
     def decide(self, state: ClassicState, now: float) -> Decision:
         """What should be under way."""
         if state.flow.outcome:
-            return Stop(Outcome.BLOCKED, state.flow.outcome)
+            return Stop(Outcome.PAUSED if state.flow.paused else Outcome.BLOCKED, state.flow.outcome)
         if self.checks and not state.flow.baseline:
             return Do((RunChecks(BASELINE, self.checks),))
         match state.state:
@@ -90,7 +91,8 @@ class Classic:
         written = {path: text for path, text in after.texts.items() if after.saved.get(path) != text}
         if after.flow != state.flow:
             written[self.flow_path] = flow_json(after.flow)
-        return Changes(replace(after, saved=after.texts), written)
+        notices = self._put_back(state, event)
+        return Changes(replace(after, saved=after.texts), written, notices=notices)
 
     def criteria(self, state: ClassicState, task: str) -> tuple[Check, ...]:
         """The checks that the criteria of a task compile to."""
@@ -160,6 +162,8 @@ class Classic:
         """By whom the turn was, and what it handed over."""
         answer, task = result.answer or {}, rest.rpartition("-")[0]
         good = result.end is TurnEnd.FINISHED and bool(answer)
+        if good and answer.get("status") == "paused":
+            return _stuck(state, f"{rest} was paused", result, paused=True)
         if kind == "plan":
             done = good and answer.get("status") == "completed"
             step = rest.partition(".")[0]
@@ -229,7 +233,7 @@ class Classic:
         """After checks of the engine's own: what they saw fail, nobody can pass."""
         if key == BASELINE:
             return replace(state, flow=replace(state.flow, baseline=True))
-        told = _told(verdict)
+        told = told_of(verdict)
         state = state.checked(key, told or "all pass", passed=verdict.passed)
         task = key.removeprefix("check:").rpartition("-")[0]
         if key.startswith("session-") or verdict.passed or state.marker(task) is not Marker.PENDING:
@@ -276,6 +280,15 @@ class Classic:
         saved = {**state.saved, path: content}
         texts = state.texts if self.layout.is_engines(path) else {**state.texts, path: content}
         return replace(state, saved=saved, texts=texts)
+
+    def _put_back(self, state: ClassicState, event: Event) -> tuple[str, ...]:
+        """What a person should know of an edit that is not taken."""
+        if not isinstance(event, DocumentEdited) or not self.layout.is_engines(event.path):
+            return ()
+        if state.texts.get(event.path) == event.content or state.saved.get(event.path) == event.content:
+            return ()
+        done = "it was put back" if event.path in state.texts else "it is not taken in"
+        return (f"{event.path} was changed while the session is under way; {done}",)
 
     # Where it goes from there
 
@@ -356,17 +369,8 @@ def _since(state: ClassicState, task: str) -> str:
     return f", from Attempt {begins}" if begins > 1 else ""
 
 
-def _stuck(state: ClassicState, what: str, result: TurnResult) -> ClassicState:
+def _stuck(state: ClassicState, what: str, result: TurnResult, *, paused: bool = False) -> ClassicState:
+    """The session cannot go on by itself; a resume tries again."""
     answer = result.answer or {}
     why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or f"the turn ended as {result.end}"
-    return replace(state, flow=replace(state.flow, outcome=f"{what}: {why}"))
-
-
-def _told(verdict: Verdict) -> str:
-    """What checks gave, for a reviewer and the next attempt."""
-    lines = [
-        f"$ {r.command or r.title}\n({'passed' if r.passed else r.reason})\n{'' if r.passed else r.output[-_QUOTED:].strip()}"
-        for r in verdict.results
-    ]
-    found = [f"{f.place} [{f.rule}] {f.sentence}" for f in verdict.gamed]
-    return "\n".join([*lines, *found]).strip()
+    return replace(state, flow=replace(state.flow, outcome=f"{what}: {why}", paused=paused))

@@ -77,6 +77,8 @@ class Flow:
     passed: bool = False
     outcome: str = ""
     """Why the session cannot go on, where it cannot."""
+    paused: bool = False
+    """Whether a role asked for that."""
     schema: int = 1
 
 
