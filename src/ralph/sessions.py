@@ -68,8 +68,13 @@ def watched(record: RunRecord) -> tuple[str, ...]:
 
 def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
     """The documents of a session, by path."""
-    own = (f".ralph/runs/{record.id}/flow.json", queue_path(record.id))
-    own = (*own, *(f"{HOME}/{record.id}/{place}" for place in ("state/*.yaml", "iterations/*/state.yaml")))
+    home = f"{HOME}/{record.id}"
+    own = (
+        f".ralph/runs/{record.id}/flow.json",
+        queue_path(record.id),
+        f"{home}/state/*.yaml",
+        f"{home}/*/*/state.yaml",
+    )
     paths = sorted({path for pattern in (*watched(record), *own) for path in root.glob(pattern)})
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 

@@ -3,33 +3,37 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ralph.cli import classic_words
 from ralph.cli.console import here, json_option, positive, say_json
 from ralph.cli.crew import ask_consent, crew_for
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
-from ralph.core.errors import UsageError
+from ralph.cli.sessions_here import Found, chosen, for_request, sessions
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import SignalType
+from ralph.documents.classic.layout import Flat
+from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
-from ralph.documents.session.layout import HOME as SESSIONS
 from ralph.documents.session.timestamps import render
-from ralph.sessions import mend, session_texts, session_workflow
+from ralph.sessions import mend, session_workflow
 from ralph.store.files import read_limited, to_bytes, write_atomic
-from ralph.store.runs import Project, RunDir
+from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
 from ralph.wiring import Ground, create_run
 from ralph.workflows.loop.report import duration
-from ralph.workflows.session.state import SessionState, State
+from ralph.workflows.session.state import State
 
 
 @click.group("session")
@@ -37,86 +41,102 @@ def command() -> None:
     """Plan a request, do its tasks side by side, review them, take feedback, plan again."""
 
 
+_SETTINGS = (
+    click.option("--agent", "agents", multiple=True, help="The agent; again for one that takes over."),
+    click.option("--agent-acp", help="Any agent that speaks the Agent Client Protocol, by its command."),
+    click.option("--agent-command", help="Any program as the agent."),
+    click.option("--scenario", help="The scenario file of the scripted agent."),
+    click.option("--check", "criteria", multiple=True, help="What must pass before it is complete, as in --until."),
+    click.option("--parallel", type=int, help="Tasks at once (3)."),
+    click.option("--waves", is_flag=True, help="Finish a wave before the next begins."),
+    click.option("--worktree", is_flag=True, help="A classic session: in a git worktree of its own."),
+    click.option("--land", type=click.Choice(["ff", "branch", "push"]), help="Where the work goes on success (ff)."),
+    click.option("--timeout", type=float, help="Active minutes at most."),
+    click.option("--max-cost", type=float, help="US dollars at most."),
+    click.option("--max-tokens", type=int, help="Tokens at most."),
+    click.option("--yes", is_flag=True, help="Agree that the agents act here without asking."),
+)
+
+
+def _with_settings(function: Callable[..., int]) -> Callable[..., int]:
+    """The options with which a session begins, or that of others is taken up."""
+    for option in reversed(_SETTINGS):
+        function = option(function)
+    return function
+
+
 @command.command("new")
 @click.argument("request")
-@click.option("--agent", "agents", multiple=True, help="The agent; again for one that takes over.")
-@click.option("--agent-acp", help="Any agent that speaks the Agent Client Protocol, by its command.")
-@click.option("--agent-command", help="Any program as the agent.")
-@click.option("--scenario", help="The scenario file of the scripted agent.")
-@click.option(
-    "--check", "criteria", multiple=True, help="What must pass before the session is complete, as in --until."
-)
-@click.option("--parallel", type=int, help="Tasks at once (3).")
-@click.option("--waves", is_flag=True, help="Finish a wave before the next begins.")
-@click.option("--land", type=click.Choice(["ff", "branch", "push"]), help="Where the work goes on success (ff).")
-@click.option("--timeout", type=float, help="Active minutes at most.")
-@click.option("--max-cost", type=float, help="US dollars at most.")
-@click.option("--max-tokens", type=int, help="Tokens at most.")
+@click.option("--classic", is_flag=True, help="Flat files, one task at a time in your own tree.")
 @click.option("--new", "anew", is_flag=True, help="Begin another, though one for the same request is open.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
-@click.option("--yes", is_flag=True, help="Agree that the agents act here without asking.")
+@_with_settings
 @json_option
-def new(
-    request: str,
-    agents: tuple[str, ...],
-    agent_acp: str | None,
-    agent_command: str | None,
-    scenario: str | None,
-    criteria: tuple[str, ...],
-    parallel: int | None,
-    waves: bool,
-    land: str | None,
-    timeout: float | None,
-    max_cost: float | None,
-    max_tokens: int | None,
-    anew: bool,
-    detached: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+def new(request: str, classic: bool, anew: bool, detached: bool, as_json: bool, **given: Any) -> int:
     """Begin a session for REQUEST."""
     refuse_inside_a_turn()
     project = here()
-    config = load_config(project.root)
     if not request.strip():
         raise UsageError("the request is empty", todo='say what is to be built: ralph session new "Build ..."')
-    if not anew and (known := next(_open(project, request), None)):
+    if not anew and (known := next(for_request(project, request), None)):
         raise UsageError(
             f"session {known.id} for the same request is open",
             todo=f"`ralph session resume {known.id}`, or --new for another one",
         )
-    crew = crew_for(project, config, agents, agent_command, scenario, agent_acp)
+    return _begin(project, "", "classic" if classic else "session", request, given, detached=detached, as_json=as_json)
+
+
+def _begin(
+    project: Project, id: str, kind: str, request: str, given: Mapping[str, Any], *, detached: bool, as_json: bool
+) -> int:
+    """Make the run of a session, new or of others, and work on it."""
+    config = load_config(project.root)
+    record = _record(project, config, id, kind, request, given)
+    ask_consent(project, config, record.crew, yes=given["yes"])
+    ground = Ground.BRANCH if kind == "session" else Ground.WORKTREE if given["worktree"] else Ground.HERE
+    run, notices = create_run(project, record, ground, plain_id=True)
+    return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
+
+
+def _record(project: Project, config: Config, id: str, kind: str, request: str, given: Mapping[str, Any]) -> RunRecord:
+    """What a session is started with, by options and settings."""
+    is_classic = kind == "classic"
+    if is_classic and (given["parallel"] or given["waves"]):
+        raise UsageError("a classic session does one task at a time", todo="leave --parallel and --waves out")
+    if not is_classic and given["worktree"]:
+        raise UsageError("the tasks of a session have worktrees of their own", todo="leave --worktree out")
+    if is_classic and given["land"] and not given["worktree"]:
+        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     seconds = config.check_timeout
-    checks = tuple(check for text in criteria for check in compile_criterion(text, seconds, project.root).checks)
-    minutes = positive("--timeout", timeout, None)
-    record = RunRecord(
-        id="",
-        workflow="session",
+    compiled = [compile_criterion(text, seconds, project.root).checks for text in given["criteria"]]
+    minutes = positive("--timeout", given["timeout"], None)
+    return RunRecord(
+        id=id,
+        workflow=kind,
         task=request,
-        criterion=" AND ".join(criteria),
-        checks=checks,
-        crew=crew,
+        criterion=" AND ".join(given["criteria"]),
+        checks=tuple(check for checks in compiled for check in checks),
+        crew=crew_for(project, config, given["agents"], given["agent_command"], given["scenario"], given["agent_acp"]),
         created_at=time.time(),
         limits=Limits(
             None,
             None if minutes is None else minutes * 60,
             None,
-            positive("--max-tokens", max_tokens, config.limits.tokens),
-            positive("--max-cost", max_cost, config.limits.cost),
+            positive("--max-tokens", given["max_tokens"], config.limits.tokens),
+            positive("--max-cost", given["max_cost"], config.limits.cost),
         ),
         turn_limits=TurnLimits(config.turn.minutes * 60, config.turn.idle_minutes * 60, config.turn.grace_seconds),
         check_seconds=seconds,
         push=config.push,
         most_steps=config.max_steps,
         prices=config.prices,
-        land=land or config.land or "ff",
-        slots=slot_limits(config.slots, positive("--parallel", parallel, None)),
+        land=given["land"] or config.land or "ff",
+        slots=slot_limits(config.slots, positive("--parallel", given["parallel"], None)),
         trees=tree_settings(config.workspace),
-        session=SessionSettings(waves or config.session.waves, tuple(_skills(project.root, config.session.skills))),
+        session=SessionSettings(
+            given["waves"] or config.session.waves, tuple(_skills(project.root, config.session.skills))
+        ),
     )
-    ask_consent(project, config, crew, yes=yes)
-    run, notices = create_run(project, record, Ground.BRANCH, plain_id=True)
-    return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
 
 
 @command.command("list")
@@ -124,45 +144,81 @@ def new(
 def listing(as_json: bool) -> int:
     """The sessions of this project, the latest last."""
     project = here()
-    rows = [contract(_state(project, run)) for run in _sessions(project)]
+    rows = [_row(one) for one in sessions(project)]
     if as_json:
         say_json(command="session list", sessions=rows)
         return 0
     for row in rows:
         done = row["tasks_summary"]
         click.echo(
-            f"{row['session_id']}  {row['status']:<18} {row['current_state']:<16} {done['completed']}/{done['total']}"
+            f"{row['session_id']:<15}  {row['status']:<18} {row['current_state']:<16} {done['completed']}/{done['total']}"
         )
     if not rows:
         click.echo(f"No sessions in {project.root}.")
     return 0
 
 
+def _row(found: Found) -> dict[str, Any]:
+    """A session in the list; one of others that cannot be read is told of, and does not hide the rest."""
+    try:
+        return classic_words.contract(found.classic()) if found.is_classic else contract(found.state())
+    except RalphError as error:
+        if found.run:
+            raise
+        nothing = {"completed": 0, "total": 0}
+        told = {"session_id": found.id, "status": "unreadable", "current_state": "", "next_action": error.what}
+        return {**told, "tasks_summary": nothing}
+
+
 @command.command("show")
 @click.argument("session", required=False)
 @json_option
 def show(session: str | None, as_json: bool) -> int:
-    """A session at a glance: its state, its waves with their markers, and what happens next."""
-    project = here()
-    run = _chosen(project, session)
-    state, spent = _state(project, run), run.last_words()["spent"]
+    """A session at a glance: its state, its tasks with their markers, and what happens next."""
+    found = chosen(here(), session)
+    spent = found.run.last_words()["spent"] if found.run else {}
     if as_json:
-        say_json(command="session show", **contract(state), spent=spent)
+        say_json(command="session show", **_row(found), spent=spent)
+        return 0
+    if found.is_classic:
+        lines = classic_words.shown(found.classic(), found.record.task, _money(spent))
     else:
-        click.echo("\n".join(shown(session_workflow(run.record(), project.root), state, _money(spent))))
+        lines = shown(session_workflow(found.record, found.project.root), found.state(), _money(spent))
+    click.echo("\n".join(lines))
+    if found.run is None:
+        click.echo(f"Others began this session; `ralph session resume {found.id}` takes it up.")
     return 0
+
+
+def _money(spent: dict[str, Any]) -> str:
+    cost = spent.get("cost")
+    facts = [f"{spent.get('turns', 0)} turns", duration(float(spent.get("active_seconds") or 0))]
+    return ", ".join([*facts, f"${cost:.4f}"] if cost else facts) if spent.get("turns") else ""
 
 
 @command.command("resume")
 @click.argument("session", required=False)
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
+@_with_settings
 @json_option
-def resume(session: str | None, detached: bool, as_json: bool) -> int:
-    """Go on with SESSION (the latest open one); feedback that was given begins the next iteration."""
+def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> int:
+    """Go on with SESSION (the latest open one); feedback that was given begins the next iteration.
+
+    The session of others, or one whose run is lost, is taken up from its files; the options say with which agents.
+    """
     refuse_inside_a_turn()
     project = here()
-    chosen = _chosen(project, session)
-    return detach(project, chosen, as_json=as_json) if detached else work_on(project, chosen, (), as_json=as_json)
+    found = chosen(project, session)
+    if found.run is None:
+        record = found.record
+        _row(found)
+        return _begin(project, found.id, record.workflow, record.task, given, detached=detached, as_json=as_json)
+    if named := [name for name, value in given.items() if value and name != "yes"]:
+        told = ", ".join(sorted(named))
+        raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
+    if detached:
+        return detach(project, found.run, as_json=as_json)
+    return work_on(project, found.run, (), as_json=as_json)
 
 
 @command.command("feedback")
@@ -174,19 +230,18 @@ def resume(session: str | None, detached: bool, as_json: bool) -> int:
 @json_option
 def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, ...], as_json: bool) -> int:
     """Say what is wrong or missing; `ralph session resume` then plans again."""
-    project = here()
-    run = _chosen(project, session)
-    number, stamp = _next_batch(project, run)
+    found = chosen(here(), session)
     missing = [str(path) for path in (*attach, *([source] if source else [])) if not path.is_file()]
     if missing:
         raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
-    template = feedback.template(number, stamp, render(time.time()), [path.name for path in attach])
+    batch = _next_batch(found)
+    template = batch.template([path.name for path in attach])
     text = (
         read_limited(source, follow=True).decode(errors="replace") if source else click.edit(template, extension=".md")
     )
     if not text or not text.strip() or text == template:
         raise UsageError("no feedback was written", todo="give --from FILE, or write into the editor and save")
-    return _batch(project, run, number, stamp, text, attach, as_json=as_json)
+    return batch.give(text, attach, as_json=as_json)
 
 
 @command.command("update")
@@ -195,18 +250,12 @@ def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, 
 @json_option
 def update(session: str, requirement: str, as_json: bool) -> int:
     """Ask SESSION for something more; `ralph session resume` then plans again."""
-    project = here()
-    run = _chosen(project, session)
-    number, stamp = _next_batch(project, run)
-    text = feedback.template(number, stamp, render(time.time()))
-    heading = "## New Requirements\n"
-    if heading not in text or not requirement.strip():
-        raise UsageError("the requirement is empty", todo='say what is wanted: ralph session update ID "..."')
-    head, _, tail = text.partition(heading)
+    found = chosen(here(), session)
     wanted = " ".join(requirement.split())
-    return _batch(
-        project, run, number, stamp, f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}", (), as_json=as_json
-    )
+    if not wanted:
+        raise UsageError("the requirement is empty", todo='say what is wanted: ralph session update ID "..."')
+    batch = _next_batch(found)
+    return batch.give(batch.requirement(wanted), (), as_json=as_json)
 
 
 @command.command("approve")
@@ -229,8 +278,7 @@ def skip(session: str | None, as_json: bool) -> int:
 @click.argument("session", required=False)
 def tree(session: str | None) -> int:
     """The files of SESSION."""
-    project = here()
-    home = project.root / SESSIONS / _chosen(project, session).id
+    home = chosen(here(), session).home
     for path in sorted(home.rglob("*")):
         inside = path.relative_to(home)
         click.echo(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
@@ -241,60 +289,85 @@ def tree(session: str | None) -> int:
 @click.argument("session")
 @json_option
 def repair(session: str, as_json: bool) -> int:
-    """Put progress.md and metadata.yaml of SESSION right by what its other files say; what was there is kept beside them."""
-    project = here()
-    run = _chosen(project, session)
-    if run.alive:
-        raise UsageError(f"session {run.id} is under way", todo="pause it first")
-    done = mend(project.root, run.record(), time.time())
+    """Put the documents of SESSION right by what its other files say; what was there is kept beside them."""
+    found = chosen(here(), session)
+    if found.run and found.run.alive:
+        raise UsageError(f"session {found.id} is under way", todo="pause it first")
+    done = mend(found.project.root, found.record, time.time())
     if as_json:
-        say_json(command="session repair", session_id=run.id, done=done)
+        say_json(command="session repair", session_id=found.id, done=done)
     else:
         click.echo("\n".join(done) or "Nothing was wrong.")
     return 0
 
 
-def _money(spent: dict[str, Any]) -> str:
-    cost = spent.get("cost")
-    facts = [f"{spent.get('turns', 0)} turns", duration(float(spent.get("active_seconds") or 0))]
-    return ", ".join([*facts, f"${cost:.4f}"] if cost else facts) if spent.get("turns") else ""
-
-
 def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
     refuse_inside_a_turn()
     project = here()
-    run = _chosen(project, session)
-    if _state(project, run).state is not State.KNOWLEDGE_APPROVAL:
+    found = chosen(project, session)
+    if found.run is None or found.is_classic or found.state().state is not State.KNOWLEDGE_APPROVAL:
         raise UsageError(
-            f"session {run.id} does not wait for an approval", todo=f"`ralph session show {run.id}` says what it does"
+            f"session {found.id} does not wait for an approval",
+            todo=f"`ralph session show {found.id}` says what it does",
         )
-    run.mailbox.post(signal)
-    return 0 if run.alive else work_on(project, run, (), as_json=as_json)
+    found.run.mailbox.post(signal)
+    return 0 if found.run.alive else work_on(project, found.run, (), as_json=as_json)
 
 
-def _next_batch(project: Project, run: RunDir) -> tuple[int, str]:
-    """The iteration that feedback begins, and the name of a new batch of it."""
-    return _state(project, run).metadata.iteration + 1, datetime.now().strftime("%Y%m%d-%H%M%S")
+@dataclass(frozen=True)
+class _Batch:
+    """What a person says of a session: a batch of feedback for the next iteration, or an update of a classic one."""
+
+    found: Found
+    number: int
+    stamp: str
+
+    def template(self, attached: list[str]) -> str:
+        """What the editor opens with."""
+        if self.found.is_classic:
+            return "".join(f"- see {name}\n" for name in attached)
+        return feedback.template(self.number, self.stamp, render(time.time()), attached)
+
+    def requirement(self, wanted: str) -> str:
+        """One new requirement in the form that it has there."""
+        if self.found.is_classic:
+            return f"# Update {self.number}\n\n- {wanted}\n"
+        heading = "## New Requirements\n"
+        head, _, tail = self.template([]).partition(heading)
+        return f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}"
+
+    def give(self, text: str, attach: tuple[Path, ...], *, as_json: bool) -> int:
+        """Write it with what is attached; the text last, for it is what the engine looks for."""
+        root, id = self.found.project.root, self.found.id
+        place = root / self.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for path in attach:
+            name = f"{place.stem}-{path.name}" if self.found.is_classic else path.name
+            shutil.copy2(path, place.parent / name)
+        write_atomic(place, to_bytes(text))
+        if as_json:
+            say_json(command="session feedback", session_id=id, iteration=self.number, path=self.path)
+        else:
+            what = "Update" if self.found.is_classic else "Feedback for iteration"
+            click.echo(f"{what} {self.number}: {self.path}")
+            click.echo(f"Next:   ralph session resume {id}")
+        return 0
+
+    @property
+    def path(self) -> str:
+        """Where it is written."""
+        if self.found.is_classic:
+            return Flat.of(self.found.id).update(self.number)
+        return session_workflow(self.found.record, self.found.project.root).layout.feedback(self.number, self.stamp)
 
 
-def _batch(
-    project: Project, run: RunDir, number: int, stamp: str, text: str, attach: tuple[Path, ...], *, as_json: bool
-) -> int:
-    """Write a batch of feedback with what is attached to it; the text last, for it is what the engine looks for."""
-    layout = session_workflow(run.record(), project.root).layout
-    place = project.root / layout.feedback(number, stamp)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for path in attach:
-        shutil.copy2(path, place.parent / path.name)
-    write_atomic(place, to_bytes(text))
-    if as_json:
-        say_json(
-            command="session feedback", session_id=run.id, iteration=number, path=str(place.relative_to(project.root))
-        )
-    else:
-        click.echo(f"Feedback for iteration {number}: {place.relative_to(project.root)}")
-        click.echo(f"Next:   ralph session resume {run.id}")
-    return 0
+def _next_batch(found: Found) -> _Batch:
+    """The next thing that a person says of a session."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    if found.is_classic:
+        known = Flat.of(found.id).updates_in(found.texts())
+        return _Batch(found, max(known, default=0) + 1, stamp)
+    return _Batch(found, found.state().metadata.iteration + 1, stamp)
 
 
 def _skills(root: Path, names: tuple[str, ...]) -> Iterator[str]:
@@ -303,32 +376,3 @@ def _skills(root: Path, names: tuple[str, ...]) -> Iterator[str]:
         place = Path(os.path.expanduser(name)) if name.startswith("~") else root / name
         if place.is_dir():
             yield str(place)
-
-
-def _sessions(project: Project) -> list[RunDir]:
-    return [run for run in project.runs() if (run.path / "run.json").exists() and run.record().workflow == "session"]
-
-
-def _open(project: Project, request: str) -> Iterator[RunDir]:
-    """The sessions for a request that are not over."""
-    for run in reversed(_sessions(project)):
-        outcome = run.outcome()
-        if run.record().task.strip() == request.strip() and (outcome is None or outcome.resumable):
-            yield run
-
-
-def _chosen(project: Project, session: str | None) -> RunDir:
-    """The session that is meant: the named one, or the latest that is open, or the latest."""
-    if session:
-        return project.run(session)
-    found = _sessions(project)
-    if found:
-        outcomes = {run.id: run.outcome() for run in found}
-        is_open = [run for run in found if (outcome := outcomes[run.id]) is None or outcome.resumable]
-        return [*found, *is_open][-1]
-    raise UsageError("there is no session here", where=str(project.root), todo='begin one: ralph session new "..."')
-
-
-def _state(project: Project, run: RunDir) -> SessionState:
-    """A session as its documents tell of it now."""
-    return session_workflow(run.record(), project.root).load(session_texts(project.root, run.record()))

@@ -1,0 +1,127 @@
+"""The sessions of a project: those that Ralph began, and those of others that lie in `.ralph-sessions`."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ralph.core.errors import RalphError, UsageError
+from ralph.core.ids import valid_run_id
+from ralph.documents.classic.layout import is_classic
+from ralph.documents.run_record import Crew, RunRecord
+from ralph.documents.session import plan, timestamps
+from ralph.documents.session.layout import HOME
+from ralph.documents.session.repair import repair
+from ralph.documents.session.timestamps import render
+from ralph.sessions import SESSION_KINDS, classic_workflow, session_texts, session_workflow
+from ralph.store.files import read_limited, to_text
+from ralph.store.runs import Project, RunDir
+from ralph.workflows.classic.state import ClassicState
+from ralph.workflows.session.state import SessionState
+
+
+@dataclass(frozen=True)
+class Found:
+    """A session, by its directory; without a run where others began it, or where its run is lost."""
+
+    project: Project
+    id: str
+    run: RunDir | None
+
+    @property
+    def home(self) -> Path:
+        """Its directory."""
+        return self.project.root / HOME / self.id
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether its files lie flat."""
+        return self.record.workflow == "classic"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its run has come to an end that is one."""
+        outcome = self.run.outcome() if self.run else None
+        return outcome is not None and not outcome.resumable
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What it was started with; for the session of others, what its files tell of that."""
+        if self.run:
+            return self.run.record()
+        paths = [path.relative_to(self.project.root).as_posix() for path in self.home.rglob("*") if path.is_file()]
+        kind = "classic" if is_classic(self.id, paths, _read(self.home / "progress.md")) else "session"
+        at = timestamps.parse(self.id)
+        plans = (self.home / "plan.md", *sorted(self.home.glob("iterations/*/plan.md"), reverse=True))
+        goal = next((goal for path in plans if (goal := plan.parse(_read(path)).goal)), "")
+        begun = at.timestamp() if at else 0.0
+        return RunRecord(self.id, kind, goal or f"What the plan of session {self.id} asks for", "", (), Crew(()), begun)
+
+    def texts(self) -> dict[str, str]:
+        """Its documents, by path."""
+        return session_texts(self.project.root, self.record)
+
+    def classic(self) -> ClassicState:
+        """A classic session as its documents tell of it now."""
+        return classic_workflow(self.record, self.project.root).load(self.texts())
+
+    def state(self) -> SessionState:
+        """A session as its documents tell of it now; those of others are read as a repair would put them right."""
+        workflow, texts = session_workflow(self.record, self.project.root), self.texts()
+        if self.run is None:
+            layout = workflow.layout
+            found = repair(layout, texts, render(time.time()))
+            texts |= {
+                layout.progress(found.metadata.iteration): found.progress.text,
+                layout.metadata: found.metadata_text,
+            }
+        return workflow.load(texts)
+
+
+def sessions(project: Project) -> list[Found]:
+    """All of them, the latest last."""
+    known = {run.id: run for run in project.runs() if (run.path / "run.json").exists()}
+    own = [Found(project, id, run) for id, run in known.items() if run.record().workflow in SESSION_KINDS]
+    home = project.root / HOME
+    names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
+    others = [Found(project, name, None) for name in names if _is_id(name) and name not in known]
+    # Old ids have years of four digits.
+    return sorted([*own, *others], key=lambda one: one.id[2 * (one.id.index("-") > 6) :])
+
+
+def chosen(project: Project, session: str | None) -> Found:
+    """The session that is meant: the named one, or the latest that is open, or the latest."""
+    found = sessions(project)
+    if session:
+        named = [one for one in found if one.id == session] or [one for one in found if one.id.startswith(session)]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise UsageError(f"several sessions begin with {session}", where=", ".join(one.id for one in named))
+        valid_run_id(session)
+        raise UsageError(f"there is no session {session}", where=str(project.root / HOME), todo="`ralph session list`")
+    if found:
+        return [*found, *(one for one in found if one.run and not one.is_over)][-1]
+    raise UsageError("there is no session here", where=str(project.root), todo='begin one: ralph session new "..."')
+
+
+def for_request(project: Project, request: str) -> Iterator[Found]:
+    """The sessions for a request that are not over."""
+    for one in reversed(sessions(project)):
+        if one.run and one.record.task.strip() == request.strip() and not one.is_over:
+            yield one
+
+
+def _read(path: Path) -> str:
+    try:
+        return to_text(read_limited(path))
+    except (OSError, RalphError):
+        return ""
+
+
+def _is_id(name: str) -> bool:
+    try:
+        return bool(valid_run_id(name))
+    except UsageError:
+        return False
