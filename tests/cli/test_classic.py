@@ -1,0 +1,139 @@
+"""Classic sessions through the real command line, with an agent that plays every role; and the sessions of others."""
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
+
+AGENT = shlex.join([sys.executable, "-I", str(Path(__file__).with_name("classic_agent.py"))])
+
+
+def script(project: Project, **what: Any) -> None:  # noqa: F811
+    path = project.home / "script.json"
+    path.write_text(json.dumps(what))
+    project.extra["SCRIPT"] = str(path)
+
+
+def begin(project: Project, *args: str, **what: Any) -> Done:  # noqa: F811
+    script(project, **what)
+    return project.ralph("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes", *args)
+
+
+def home(project: Project) -> Path:  # noqa: F811
+    [only] = [path for path in (project.root / ".ralph-sessions").iterdir() if path.is_dir()]
+    return only
+
+
+def shown(project: Project, *words: str) -> dict[str, Any]:  # noqa: F811
+    return project.ralph("session", "show", *words, "--json").json
+
+
+def test_a_classic_session_with_a_rework_an_inheritance_and_a_gap(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--check", "`test -s c.txt` passes", once=["reject-task-1", "lazy-task-2", "gap"])
+    assert done.code == 0, done.said
+    files = {path.name: path.read_text() for path in home(project).iterdir()}
+    assert set(files) == {
+        *("plan.md", "plan.questions.md", "tasks.md", "progress.md", "progress.review1.md", "progress.review2.md"),
+        *("tasks.task-1-report.md", "tasks.task-1-report-r2.md", "tasks.task-2-report.md"),
+        *("tasks.task-2-report-r2.md", "tasks.task-3-report.md"),
+    }
+    assert "**Status**: Failed" in files["tasks.task-1-report.md"]
+    assert "no reviewer was asked" in files["tasks.task-2-report.md"]
+    assert 'assessment: "Gaps Identified"' in files["progress.review1.md"]
+    assert (project.root / "b.txt").read_text() == "w12 task-2\n", "the word is from the report that was qualified"
+    assert (project.root / "c.txt").read_text() == "w22 task-3\n"
+    told = shown(project)
+    assert {key: told[key] for key in ("status", "current_state", "summary")} == {
+        "status": "completed",
+        "current_state": "COMPLETE",
+        "summary": "3 of 3 tasks are done, 2 reviews of the whole",
+    }
+    assert told["last_action"] == "the whole was reviewed: progress.review2.md"
+    assert told["session_id"] == home(project).name and "session update" in told["next_action"]
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert keys == [
+        *("plan:plan-init", "plan:plan-brainstorm.1", "plan:plan-research.1", "plan:plan-breakdown"),
+        *("execute:task-1-1", "review:task-1-1", "execute:task-1-2", "review:task-1-2"),
+        *("execute:task-2-1", "execute:task-2-2", "review:task-2-2", "review:session-1"),
+        *("execute:task-3-1", "review:task-3-1", "review:session-2"),
+    ]
+    assert project.ralph("session", "list").out.split()[1:3] == ["completed", "COMPLETE"]
+    assert "[x] task-3  Make c.txt · inherits from task-2" in project.ralph("session", "show").out
+
+
+def test_more_is_asked_for_and_what_failed_is_tried_again(project: Project) -> None:  # noqa: F811
+    done = begin(project, never=["task-1"])
+    assert (done.code, "failed: task-1; blocked: task-2 (by task-1)" in done.out) == (7, True), done.said
+    told = shown(project)
+    assert (told["status"], told["current_state"]) == ("blocked", "EXECUTING")
+    assert "- [F] task-1 (Failed, Attempt 3 failed: " in (home(project) / "progress.md").read_text()
+    script(project)
+    given = project.ralph("session", "update", told["session_id"], "and a fourth file")
+    assert (given.code, "plan.update1.md" in given.out) == (0, True), given.said
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert (home(project) / "tasks.task-1-report-r4.md").exists()
+    assert "and a fourth file" in (home(project) / "plan.md").read_text()
+    assert "Two files" in (home(project) / "plan.iteration-1.md").read_text()
+    assert (project.root / "d.txt").read_text() == "w14 w21 task-4\n", "a range names all in it"
+    assert shown(project)["tasks_summary"] == {"total": 3, "completed": 3, "failed": 0, "pending": 0, "cancelled": 0}
+
+
+def test_an_agent_that_writes_the_markers_itself_wins_nothing(project: Project) -> None:  # noqa: F811
+    done = begin(project, once=["scribble-task-1"])
+    assert done.code == 0, done.said
+    assert "progress.md was changed while the session is under way; it was put back" in done.out
+    assert (project.root / "b.txt").exists(), "task-2 was done all the same"
+    assert "covers: " in (home(project) / "progress.review1.md").read_text()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_interrupted_session_goes_on_from_its_files(project: Project, lost: bool) -> None:  # noqa: F811
+    script(project, slow=2)
+    engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
+    eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")), 60)
+    if lost:
+        engine.terminate()
+    else:
+        engine.kill()
+    engine.communicate()
+    script(project)
+    if lost:
+        shutil.rmtree(project.root / ".ralph")
+        assert shown(project)["current_state"] == "EXECUTING"
+        assert "takes it up" in project.ralph("session", "show").out
+        done = project.real("session", "resume", home(project).name, "--agent-command", AGENT, "--yes", timeout=120)
+    else:
+        time.sleep(0.2)
+        done = project.real("session", "resume", timeout=120)
+    assert done.code == 0, done.said
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert len(keys) == len(set(keys)), "no turn was started twice"
+    assert keys[0] == ("execute:task-1-1" if lost else "plan:plan-init")
+    assert shown(project)["status"] == "completed"
+
+
+def test_in_a_worktree_it_lands_what_it_did(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--worktree", "--check", "`test -s b.txt` passes")
+    assert done.code == 0, done.said
+    assert (project.root / "b.txt").exists() and project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--classic", "--parallel", "2"), "one task at a time"),
+        (("--classic", "--land", "ff"), "--worktree"),
+        (("--worktree",), "worktrees of their own"),
+    ],
+)
+def test_options_that_mean_nothing_here_are_refused(project: Project, options: tuple[str, ...], told: str) -> None:  # noqa: F811
+    done = project.ralph("session", "new", "Build", "--agent-command", AGENT, "--yes", *options)
+    assert (done.code, told in done.err) == (2, True), done.said
+    assert not (project.root / ".ralph-sessions").exists()
