@@ -4,6 +4,11 @@ import re
 
 ID = r"(?:(?:plan|qa|task)-[A-Za-z0-9](?:[\w.-]*\w)?|tasks?\s+#?\d+(?:\.\d+)*)"
 """What an id looks like, in either case."""
+STATUS = re.compile(
+    r"not[ -]started|pending review|review[ -]pending|in[ -]progress|completed?|done|failed|cancelled|todo|attempt \d+",
+    re.IGNORECASE,
+)
+"""The words for a marker."""
 _NUMBERED = re.compile(r"tasks?[\s-]+#?(\d+(?:\.\d+)*)", re.IGNORECASE)
 _LISTED = re.compile(
     rf"(?:(?P<join>,|;|&|\band\b|\bto\b|\bthrough\b|\.\.+|–|—|\s-\s)\s*)?(?P<id>{ID}|(?P<bare>\d+(?:\.\d+)*)\b)",

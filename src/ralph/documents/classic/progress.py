@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.core.errors import StateError
-from ralph.documents.classic.names import ID, is_planning, named
+from ralph.documents.classic.names import ID, STATUS, is_planning, named
 from ralph.documents.session.markdown import Page, bare, one_line
 from ralph.documents.session.markers import Marker, read
 
@@ -21,10 +21,6 @@ WORDS = {
 PLANNING, IMPLEMENTATION = "Planning Progress", "Implementation Progress"
 _LINE = re.compile(
     rf"(\s*(?:[-*+]|\d{{1,4}}[.)])\s+)(?:\[(.?)\]\s*)?((?:\*\*|__|`)?)({ID})((?:\*\*|__|`)?)(?![\w/])(.*)",
-    re.IGNORECASE,
-)
-_STATUS = re.compile(
-    r"not[ -]started|pending review|review[ -]pending|in[ -]progress|completed?|done|failed|cancelled|todo|attempt \d+",
     re.IGNORECASE,
 )
 _MARKERS = {
@@ -91,7 +87,7 @@ class Progress:
         match = _LINE.fullmatch(self._page.lines[index])
         assert match is not None
         words, old = _split(match[6])
-        words = words if not old or _STATUS.search(old) else f"{words} ({old})"
+        words = words if not old or STATUS.search(old) else f"{words} ({old})"
         line = f"{match[1]}[{marker}] {match[3]}{match[4]}{match[5]}{words} ({_note(marker, note)})"
         return Progress(self._page.replaced(index, index + 1, [line]))
 
@@ -139,7 +135,7 @@ class Progress:
         section = page.section(title.casefold(), *(() if planning else ("execution progress", "tasks")))
         if section:
             return Progress(page.replaced(section.start + 1, section.start + 1, lines))
-        return Progress(page.appended([f"## {title}", *lines]))
+        return Progress(page.appended([*([page.open_fence] if page.open_fence else []), f"## {title}", *lines]))
 
 
 def new_progress(done: Iterable[str], planning: Iterable[str]) -> Progress:
@@ -155,7 +151,7 @@ def _item(line: str) -> Item | None:
     if match is None:
         return None
     words, note = _split(match[6])
-    said = _STATUS.search(note)
+    said = STATUS.search(note)
     marker = read(match[2]) if match[2] is not None else None
     if match[2] is None:
         # Who left the box out said it in words; other lines about a task are none of it.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ralph.documents.classic.names import ID, ids_in, is_planning, named
+from ralph.documents.classic.names import ID, STATUS, ids_in, is_planning, named
 from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
 from ralph.documents.session.tasks import TYPES
 
@@ -66,6 +66,8 @@ class _Entry:
     title: str
     start: int
     end: int
+    level: int = 0
+    """That of the heading; 0 for a line of a list."""
 
 
 def parse(text: str) -> dict[str, Task]:
@@ -126,8 +128,9 @@ def merged(text: str, handed: str, may_change: Collection[str]) -> str:
         if id not in known:
             text = _added(page, _trimmed(lines))
         elif id in may_change:
-            end = known[id].start + len(_trimmed(page.lines[known[id].start : known[id].end]))
-            text = page.replaced(known[id].start, end, _trimmed(lines))
+            old = known[id]
+            end = old.start + len(_trimmed(page.lines[old.start : old.end]))
+            text = page.replaced(old.start, end, _as_heading(old.level, _trimmed(lines)))
     has = {section.name for section in Page(text).sections}
     for section in given.sections:
         if section.level == 2 and section.name not in has and _NO_TASKS.fullmatch(section.name):
@@ -152,7 +155,7 @@ def _entries(page: Page) -> list[_Entry]:
     """The definitions with their lines: up to the next one, or to the next heading."""
     starts = {section.start: section for section in page.sections}
     begun: list[tuple[int, str, str, int, int]] = []
-    skipped, ends = False, [*starts, len(page.lines)]
+    skipped = False
     for index, line in enumerate(page.prose):
         section = starts.get(index)
         if section:
@@ -166,14 +169,27 @@ def _entries(page: Page) -> list[_Entry]:
     if not inside:
         inside = list(_numbered(page))
     found: dict[str, _Entry] = {}
-    for number, (index, id, title, _, end) in enumerate(inside):
+    for number, (index, id, title, indent, end) in enumerate(inside):
         after = inside[number + 1][0] if number + 1 < len(inside) else len(page.lines)
-        entry = _Entry(id, bare(title), index, min(end or min(at for at in ends if at > index), after))
+        level = starts[index].level if index in starts else 0
+        title = "" if STATUS.fullmatch(title.strip("()* ")) else title
+        entry = _Entry(id, bare(title), index, min(end or _end(page, index, indent), after), level)
         is_empty = not "".join(page.lines[index + 1 : entry.end]).strip()
         if id not in found or not is_empty:
             found.pop(id, None)
             found[id] = entry
     return list(found.values())
+
+
+def _end(page: Page, start: int, indent: int) -> int:
+    """Where the lines of an item of a list end: at a heading, or at a paragraph that is not below it."""
+    heads = {section.start for section in page.sections}
+    for index in range(start + 1, len(page.lines)):
+        line = page.lines[index]
+        is_apart = not page.lines[index - 1].strip() and len(line) - len(line.lstrip()) <= indent
+        if index in heads or (page.prose[index].strip() and is_apart):
+            return index
+    return len(page.lines)
 
 
 def _is_below(one: tuple[int, str, str, int, int], all: list[tuple[int, str, str, int, int]]) -> bool:
@@ -266,15 +282,26 @@ def _rule(found: dict[str, Task], section: Section) -> None:
 
 
 def _added(page: Page, lines: list[str]) -> str:
-    """The text with a definition behind the last of its kind."""
-    section = page.section("implementation tasks", "implementation tasks (task-*)")
-    if section is None:
-        last = [entry.end for entry in _entries(page) if not is_planning(entry.id)]
-        if last:
-            return page.replaced(last[-1], last[-1], lines)
-        return page.appended([IMPLEMENTATION, *lines])
-    at = section.start + 1 + len("\n".join(section.lines).rstrip().split("\n")) if section.text else section.start + 1
-    return page.replaced(at, at, lines)
+    """The text with a definition behind the last of its kind, in the form of that."""
+    if page.open_fence:
+        page = Page(page.replaced(len(page.lines), len(page.lines), [page.open_fence]))
+    work = [entry for entry in _entries(page) if not is_planning(entry.id)]
+    if work:
+        last = max(work, key=lambda entry: entry.end)
+        at = last.start + len(_trimmed(page.lines[last.start : last.end]))
+        return page.replaced(at, at, _as_heading(last.level, lines))
+    section = page.section("implementation tasks")
+    if section:
+        return page.replaced(section.start + 1, section.start + 1, lines)
+    return page.appended([IMPLEMENTATION, *lines])
+
+
+def _as_heading(level: int, lines: list[str]) -> list[str]:
+    """A definition below a heading, where the others have one: a line of a list would be taken for a part of theirs."""
+    match = _ENTRY.fullmatch(lines[0]) if level else None
+    if match is None:
+        return lines
+    return ["", f"{'#' * level} {named(match[2])}: {match[3] or match[4] or ''}".rstrip(": "), *lines[1:]]
 
 
 def _trimmed(lines: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ralph.core.errors import StateError
 from ralph.documents.session import feedback, metadata, plan, reports, review, tasks, timestamps
+from ralph.documents.session.dialects import told_elsewhere
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.progress import (
@@ -36,12 +37,16 @@ class Repaired:
 def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
     """The files of a session put right; nothing is done where nothing is wrong."""
     text = files.get(layout.metadata, "")
-    known = metadata.readable(text)
+    known = {**told_elsewhere(layout, files), **metadata.readable(text)}
     iteration = known.get("iteration") or _iteration(layout, files)
     progress, done = _progress(layout, files, iteration)
-    if not metadata.problems(text):
+    rebuilt = _metadata(layout, files, iteration, progress, at)
+    if _is_behind(known.get("state", ""), rebuilt.state):
+        # Some never write another state after the first.
+        known |= {"state": rebuilt.state, "status": rebuilt.status}
+    elif not metadata.problems(text):
         return Repaired(progress, metadata.parse(text, layout.metadata), text, tuple(done))
-    found = replace(_metadata(layout, files, iteration, progress, at), **known)
+    found = replace(rebuilt, **known)
     found = replace(found, version=known.get("version", 0) + 1, session_id=layout.session_id, updated_at=at)
     done.append(f"metadata.yaml: rebuilt from the files, in iteration {found.iteration} and state {found.state}")
     try:
@@ -50,6 +55,12 @@ def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
     except StateError:
         new = metadata.render(found)
     return Repaired(progress, found, new, tuple(done))
+
+
+def _is_behind(told: str, inferred: str) -> bool:
+    """Whether the state that somebody wrote is one of planning, and the markers tell that planning is over."""
+    planning = ("INITIALIZING", "PLANNING", "REPLANNING")
+    return told in planning and inferred not in planning
 
 
 def inferred_state(progress: Progress, *, reviewed: bool, retryable: Collection[str] = ()) -> str:
@@ -123,7 +134,7 @@ def _metadata(
     layout: Layout, files: Mapping[str, str], iteration: int, progress: Progress, at: str
 ) -> metadata.Metadata:
     """What the other files tell of a session."""
-    begun = timestamps.parse(layout.session_id[:13])
+    begun = timestamps.parse(layout.session_id)
     found = files.get(layout.review(iteration), "")
     state = inferred_state(progress, reviewed=bool(found.strip()))
     status = "in_progress"

@@ -58,7 +58,7 @@ def parse(text: str, where: str = "") -> TaskFile:
     page = Page(text)
     front = front_matter(page, where).data
     heading, heading_title = _heading(page)
-    id = text_of(front.get("id") or front.get("task_id")) or heading
+    id = text_of(front.get("id") or front.get("task_id")) or heading or where.rpartition("/")[2].removesuffix(".md")
     if not id:
         raise StateError("the task has no id", where=where, todo=CORRECT)
     kind = text_of(front.get("type") or _field(page, "type")).casefold()
