@@ -161,13 +161,18 @@ def listing(as_json: bool) -> int:
 def _row(found: Found) -> dict[str, Any]:
     """A session in the list; one of others that cannot be read is told of, and does not hide the rest."""
     try:
-        return classic_words.contract(found.classic()) if found.is_classic else contract(found.state())
+        return _told(found)
     except RalphError as error:
         if found.run:
             raise
         nothing = {"completed": 0, "total": 0}
         told = {"session_id": found.id, "status": "unreadable", "current_state": "", "next_action": error.what}
         return {**told, "tasks_summary": nothing}
+
+
+def _told(found: Found) -> dict[str, Any]:
+    """A session in the form that other tools know."""
+    return classic_words.contract(found.classic()) if found.is_classic else contract(found.state())
 
 
 @command.command("show")
@@ -178,7 +183,7 @@ def show(session: str | None, as_json: bool) -> int:
     found = chosen(here(), session)
     spent = found.run.last_words()["spent"] if found.run else {}
     if as_json:
-        say_json(command="session show", **_row(found), spent=spent)
+        say_json(command="session show", **_told(found), spent=spent)
         return 0
     if found.is_classic:
         lines = classic_words.shown(found.classic(), found.record.task, _money(spent))
@@ -211,7 +216,7 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
     found = chosen(project, session)
     if found.run is None:
         record = found.record
-        _row(found)
+        _told(found)
         return _begin(project, found.id, record.workflow, record.task, given, detached=detached, as_json=as_json)
     if named := [name for name, value in given.items() if value and name != "yes"]:
         told = ", ".join(sorted(named))
