@@ -219,7 +219,7 @@ LINE = st.sampled_from(
         ),
     ]
 )
-PAGES = st.lists(LINE | st.text(max_size=12), max_size=15).map("\n".join)
+PAGES = st.lists(LINE | st.text("ab1*-#[]x `:(\t\r", max_size=12), max_size=15).map("\n".join)
 
 
 @given(PAGES)
