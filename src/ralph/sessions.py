@@ -31,9 +31,7 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
     """The rules of a session."""
     home = root / HOME / record.id
     paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
-    found = {name: prompts.load_role(name, root) for name in ROLES}
-    texts = {name: text for name, (text, _) in found.items()}
-    foreign = frozenset(name for name, (_, is_foreign) in found.items() if is_foreign)
+    texts, foreign = _roles(root, ROLES)
     return Session(
         record.id,
         record.task,
@@ -48,14 +46,21 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
 
 def classic_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Classic:
     """The rules of a classic session."""
+    texts, foreign = _roles(root, (*ROLES, "classic"))
     return Classic(
         record.id,
         record.task,
         Flat.of(record.id),
         record.checks,
         lambda text: commands_in(text, record.check_seconds, root),
-        Roles({name: prompts.load_role(name, root)[0] for name in (*ROLES, "classic")}, "", record.session.skills),
+        Roles(texts, "", record.session.skills, foreign),
     )
+
+
+def _roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
+    """The texts of the roles, and those that somebody else wrote."""
+    found = {name: prompts.load_role(name, root) for name in names}
+    return {name: text for name, (text, _) in found.items()}, frozenset(n for n, (_, other) in found.items() if other)
 
 
 def watched(record: RunRecord) -> tuple[str, ...]:

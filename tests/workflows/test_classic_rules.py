@@ -66,7 +66,7 @@ class Driver:
         self.rules, self.chance, self.kill, self.lose = workflow, chance, kill, lose
         self.documents: dict[str, str] = {}
         self.state: ClassicState = workflow.load({})
-        self.now, self.turns = NOW, 0
+        self.now, self.turns, self.cuts = NOW, 0, False
         self.keys: list[str] = []
         self.requests: list[TurnRequest] = []
 
@@ -131,6 +131,8 @@ class Driver:
     def turn(self, work: TurnRequest) -> TurnResult:
         change = Change("s", 1) if self.chance.random() < 0.2 else None
         result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1, change=change)
+        if self.cuts and self.chance.random() < 0.05:
+            return replace(result, end=self.chance.choice((TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)))
         if work.role == "executor" and self.chance.random() < 0.1:
             return replace(result, end=self.chance.choice((TurnEnd.WALL, TurnEnd.FAILED)), error="boom")
         answer, papers = self.content(work)
@@ -176,6 +178,7 @@ def seeds(most: int, quick: int) -> list[Any]:
 def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> None:
     workflow = rules("all") if seed % 3 else rules()
     driver = Driver(workflow, random.Random(seed), kill=seed % 2 == 0, lose=seed % 4 == 0)
+    driver.cuts = seed % 5 == 0
     stop = driver.run()
     state = driver.state
     assert stop.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK)
@@ -265,6 +268,33 @@ def told(files: Mapping[str, str]) -> tuple[Classic, ClassicState]:
 
 
 REPORT = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\n{0}\n\n## PART 2: REVIEW REPORT\n{1}\n"
+
+
+def test_what_was_cut_off_says_nothing_of_the_work() -> None:
+    workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [/] task-1 (In Progress)\n"})
+    for end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED):
+        ended = TurnEnded("execute:task-1-1", 1, "executor", 1, TurnResult(end, NOW, NOW))
+        assert workflow.accept(state, ended, NOW).state == state
+
+
+def test_what_a_person_asked_for_is_seen_before_it_is_taken_up() -> None:
+    files = {"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n", "plan.update1.md": "More\n"}
+    documents = {f"{HOME}/{name}": text for name, text in files.items()}
+    assert rules().load(documents).state is State.PLANNING
+    documents[f"{HOME}/progress.md"] = "- [/] task-1\n"
+    assert rules().load(documents).state is State.EXECUTING, "what is under way is finished first"
+
+
+def test_roles_of_others_work_on_a_copy_of_the_session() -> None:
+    workflow = replace(rules(), roles=replace(ROLES, foreign=frozenset(("reviewer", "planner"))))
+    files = {"plan.md": PLAN, "tasks.md": entry(1, criterion="x"), "progress.md": "- [P] task-1\n"}
+    state = workflow.load({f"{HOME}/{name}": text for name, text in files.items()})
+    [work] = workflow.decide(state, NOW).work  # type: ignore[union-attr]
+    assert "SESSION_PATH: .ralph/turn/outbox/session/\n" in work.prompt
+    assert work.drafts["session/progress.md"] == "- [P] task-1\n"
+    assert work.takes == (("session/tasks.task-1-report.md", "review.md"),)
+    [work] = workflow.decide(workflow.load({}), NOW).work  # type: ignore[union-attr]
+    assert work.takes == (("session/plan.md", "plan.md"), ("session/tasks.md", "tasks.md"))
 
 
 def test_an_executor_gets_the_latest_qualified_report_of_what_it_inherits_from() -> None:

@@ -35,7 +35,8 @@ def contract(state: ClassicState) -> dict[str, Any]:
     done = f"{counts['completed']} of {counts['total']} tasks are done"
     rest = [f"{counts['failed']} failed"] if counts["failed"] else []
     rest += [f"{len(state.blocked())} blocked"] if state.blocked() else []
-    rest += [f"{len(state.reviews)} reviews of the whole"] if state.reviews else []
+    reviews = len(state.reviews)
+    rest += [f"{reviews} review{'s' * (reviews > 1)} of the whole"] if reviews else []
     return {
         "status": _status(state),
         "session_id": state.layout.session_id,

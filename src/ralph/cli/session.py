@@ -345,10 +345,11 @@ class _Batch:
         """Write it with what is attached; the text last, for it is what the engine looks for."""
         root, id = self.found.project.root, self.found.id
         place = root / self.path
-        place.parent.mkdir(parents=True, exist_ok=True)
+        beside = place.with_suffix("") if self.found.is_classic else place.parent
         for path in attach:
-            name = f"{place.stem}-{path.name}" if self.found.is_classic else path.name
-            shutil.copy2(path, place.parent / name)
+            beside.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, beside / path.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(place, to_bytes(text))
         if as_json:
             say_json(command="session feedback", session_id=id, iteration=self.number, path=self.path)

@@ -74,6 +74,10 @@ class Flat:
         """What a person asked for afterwards."""
         return f"{self.root}/plan.update{number}.md"
 
+    def attached(self, number: int) -> str:
+        """The directory with what goes with that."""
+        return f"{self.root}/plan.update{number}"
+
     def old_plan(self, number: int) -> str:
         """The plan as it was before that update."""
         return f"{self.root}/plan.iteration-{number}.md"

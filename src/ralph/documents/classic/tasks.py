@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from textwrap import dedent
 
 from ralph.documents.classic.names import ID, STATUS, ids_in, is_planning, named
 from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
@@ -130,7 +131,8 @@ def merged(text: str, handed: str, may_change: Collection[str]) -> str:
         elif id in may_change:
             old = known[id]
             end = old.start + len(_trimmed(page.lines[old.start : old.end]))
-            text = page.replaced(old.start, end, _as_heading(old.level, _trimmed(lines)))
+            new = _as_heading(old.level, _trimmed(lines))
+            text = page.replaced(old.start, end, new if new[0] else new[1:])
     has = {section.name for section in Page(text).sections}
     for section in given.sections:
         if section.level == 2 and section.name not in has and _NO_TASKS.fullmatch(section.name):
@@ -300,8 +302,9 @@ def _as_heading(level: int, lines: list[str]) -> list[str]:
     """A definition below a heading, where the others have one: a line of a list would be taken for a part of theirs."""
     match = _ENTRY.fullmatch(lines[0]) if level else None
     if match is None:
-        return lines
-    return ["", f"{'#' * level} {named(match[2])}: {match[3] or match[4] or ''}".rstrip(": "), *lines[1:]]
+        return ["", *lines] if level else lines
+    below = dedent("\n".join(lines[1:])).split("\n")
+    return ["", f"{'#' * level} {named(match[2])}: {match[3] or match[4] or ''}".rstrip(": "), *below]
 
 
 def _trimmed(lines: list[str]) -> list[str]:

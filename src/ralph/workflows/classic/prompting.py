@@ -2,39 +2,35 @@
 
 from collections.abc import Mapping
 
-from ralph.core.checks import Check
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
 from ralph.documents.classic import papers, tasks
 from ralph.documents.session.markers import Marker
-from ralph.workflows.classic.state import ClassicState
-from ralph.workflows.session.prompting import INBOX, OUTBOX
-from ralph.workflows.session.state import Roles
-
-UPDATE = "plan-update-"
+from ralph.workflows.classic.state import UPDATE, ClassicState, Terms
+from ralph.workflows.session.prompting import COPY, DRAFTS, INBOX, OUTBOX, PAPERS
 
 
-def planning(roles: Roles, request: str, state: ClassicState, step: str) -> TurnRequest:
+def planning(terms: Terms, state: ClassicState, step: str) -> TurnRequest:
     """The turn of a step of planning, by its name."""
-    inbox = _common(request, state)
+    inbox = _common(terms, state)
     asked = {path.rpartition("/")[2]: state.texts[path] for path in state.layout.questions_in(state.texts)}
     if step.endswith(("brainstorm", "research")):
         mode = "brainstorm" if step.endswith("brainstorm") else "research"
         cycle = cycle_of(state, mode)
         keys = {"MODE": mode, "CYCLE": str(cycle)}
         handed = (state.layout.questions.rpartition("/")[2],)
-        return _turn(roles, state, f"plan:{step}.{cycle}", "questioner", keys, {**inbox, **asked}, handed)
+        return _turn(terms, state, f"plan:{step}.{cycle}", "questioner", keys, {**inbox, **asked}, handed)
     if step.startswith(UPDATE):
         number = int(step.removeprefix(UPDATE))
         wanted = state.texts.get(state.layout.update(number), "")
         failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
         keys = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
         inbox |= {"update.md": wanted, "progress.md": state.progress.text, **_last_reports(state, failed)}
-        return _turn(roles, state, f"plan:{step}", "planner", keys, inbox, ("plan.md", "tasks.md"))
+        return _turn(terms, state, f"plan:{step}", "planner", keys, inbox, ("plan.md", "tasks.md"))
     if step == "plan-init":
         keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
-        return _turn(roles, state, "plan:plan-init", "planner", keys, inbox, ("plan.md", "instructions.md"))
-    return _turn(roles, state, f"plan:{step}", "planner", {"MODE": "TASK_BREAKDOWN"}, {**inbox, **asked}, ("tasks.md",))
+        return _turn(terms, state, "plan:plan-init", "planner", keys, inbox, ("plan.md", "instructions.md"))
+    return _turn(terms, state, f"plan:{step}", "planner", {"MODE": "TASK_BREAKDOWN"}, {**inbox, **asked}, ("tasks.md",))
 
 
 def cycle_of(state: ClassicState, mode: str) -> int:
@@ -43,42 +39,42 @@ def cycle_of(state: ClassicState, mode: str) -> int:
     return last + 1 if mode == "brainstorm" else max(1, last)
 
 
-def execute(roles: Roles, request: str, state: ClassicState, task: str, criteria: tuple[Check, ...]) -> TurnRequest:
+def execute(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
     """The turn of an executor, with the reports that its task inherits from."""
     attempt = state.attempt(task)
     keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(attempt)}
-    inbox = {**_common(request, state), "task.md": _definition(state, task)}
+    inbox = {**_common(terms, state), "task.md": _definition(state, task)}
     inbox |= {f"inherited/tasks.{id}-report.md": text for id, text in state.inherited(task).items()}
     if known := state.layout.reports_in(state.texts, task):
         inbox["previous-report.md"] = state.texts[known[max(known)]]
-    if criteria:
+    if criteria := terms.criteria(state, task):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
-    return _turn(roles, state, f"execute:{task}-{attempt}", "executor", keys, inbox, ("report.md",), task)
+    return _turn(terms, state, f"execute:{task}-{attempt}", "executor", keys, inbox, ("report.md",), task)
 
 
-def review(roles: Roles, request: str, state: ClassicState, task: str) -> TurnRequest:
+def review(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
     attempt = state.attempt(task)
     path = state.layout.report(task, attempt)
     keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": path.rpartition("/")[2]}
-    inbox = {**_common(request, state), "task.md": _definition(state, task), "report.md": state.texts.get(path, "")}
+    inbox = {**_common(terms, state), "task.md": _definition(state, task), "report.md": state.texts.get(path, "")}
     inbox |= _seen(state, f"check:{task}-{attempt}")
-    return _turn(roles, state, f"review:{task}-{attempt}", "reviewer", keys, inbox, ("review.md",), task)
+    return _turn(terms, state, f"review:{task}-{attempt}", "reviewer", keys, inbox, ("review.md",), task)
 
 
-def session_review(roles: Roles, request: str, state: ClassicState, number: int) -> TurnRequest:
+def session_review(terms: Terms, state: ClassicState, number: int) -> TurnRequest:
     """The turn of a reviewer of the whole."""
     keys = {"MODE": "SESSION_REVIEW", "ITERATION": str(number)}
-    inbox = {**_common(request, state), "progress.md": state.progress.text, **_last_reports(state, state.tasks)}
+    inbox = {**_common(terms, state), "progress.md": state.progress.text, **_last_reports(state, state.tasks)}
     inbox |= _seen(state, f"session-{number}")
     if state.reviews:
         last = state.layout.reviews_in(state.texts)[state.reviews[-1].number]
         inbox["previous-review.md"] = state.texts[last]
-    return _turn(roles, state, f"review:session-{number}", "reviewer", keys, inbox, ("review.md", "tasks.md"))
+    return _turn(terms, state, f"review:session-{number}", "reviewer", keys, inbox, ("review.md", "tasks.md"))
 
 
 def _turn(
-    roles: Roles,
+    terms: Terms,
     state: ClassicState,
     key: str,
     role: str,
@@ -89,16 +85,23 @@ def _turn(
 ) -> TurnRequest:
     mode = keys.get("MODE", "")
     contract = f"classic.{role}" + (f".{mode}" if mode else "")
-    head = "\n".join(f"{name}: {value}" for name, value in {"SESSION_PATH": f"{state.layout.root}/", **keys}.items())
-    skills = "".join(f"- {place}\n" for place in roles.skills)
-    listed = "\n".join(f"- `{OUTBOX}/{paper}`" for paper in handed)
+    foreign = role in terms.roles.foreign
+    head = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/" if foreign else f"{state.layout.root}/", **keys}
+    if terms.roles.skills:
+        head["SKILLS_DIR"] = ", ".join(terms.roles.skills)
+    block = "\n".join(f"{name}: {value}" for name, value in head.items())
+    own = terms.roles.section("classic", f"{role} {mode}".strip())
+    said = (
+        terms.roles.section(role, "")
+        if foreign
+        else own
+        if role == "executor"
+        else f"{terms.roles.section(role, '')}\n\n{own}"
+    )
+    listed = "" if foreign else "".join(f"- `{OUTBOX}/{paper}`\n" for paper in handed)
     prompt = (
-        f"{head}\n\n{roles.section(role, '') if role != 'executor' else ''}\n\n"
-        f"{roles.section('classic', f'{role} {mode}'.strip())}\n\n"
-        f"# What lies before you\nEverything you need of the session is in `{INBOX}`. Its own directory is the engine's:"
-        " what others write there is put back.\n"
-        + (f"Skills that you may use:\n{skills}" if skills else "")
-        + f"\n# What to hand over\n{listed}\n- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
+        f"{block}\n\n{said}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n\n"
+        f"# What to hand over\n{listed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
         f"  `{contracts.example(contract)}`\n"
     )
     return TurnRequest(
@@ -112,15 +115,39 @@ def _turn(
         wall=state.guardrails.task_wip_minutes * 60 if task else None,
         retries=state.guardrails.max_retries,
         inbox={name: text for name, text in inbox.items() if text.strip()},
+        lends={"update": state.layout.attached(int(step))} if (step := key.partition(UPDATE)[2]) else {},
         hands_over=handed,
+        drafts=_drafts(terms, state) if foreign else {},
+        takes=_takes(state, role, keys) if foreign else (),
     )
 
 
-def _common(request: str, state: ClassicState) -> dict[str, str]:
+def _drafts(terms: Terms, state: ClassicState) -> dict[str, str]:
+    """A copy of the session, for those who know nothing but its files."""
+    home = f"{state.layout.root}/"
+    found = {path.removeprefix(home): text for path, text in state.texts.items() if path.startswith(home)}
+    return {f"{DRAFTS}/{name}": text for name, text in {"request.md": terms.request, **found}.items()}
+
+
+def _takes(state: ClassicState, role: str, keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What of the copy is a role's own, and as which paper it is handed over."""
+    layout, task = state.layout, keys.get("TASK_ID", "")
+    mine = {
+        "planner": {layout.plan: "plan.md", layout.tasks: "tasks.md"},
+        "questioner": {layout.questions: "plan.questions.md"},
+        "executor": {layout.report(task, state.attempt(task)): "report.md"} if task else {},
+        "reviewer": {layout.report(task, state.attempt(task)): "review.md"}
+        if task
+        else {layout.review(int(keys.get("ITERATION", 1))): "review.md", layout.tasks: "tasks.md"},
+    }[role]
+    return tuple((f"{DRAFTS}/{path.rpartition('/')[2]}", name) for path, name in mine.items())
+
+
+def _common(terms: Terms, state: ClassicState) -> dict[str, str]:
     """What everybody gets: the request, what was asked for since, the plan, the tasks and the instructions."""
     asked = [state.texts[path].strip() for path in state.layout.updates_in(state.texts).values()]
     return {
-        "request.md": "\n\n".join([request.strip(), *asked]) + "\n",
+        "request.md": "\n\n".join([terms.request.strip(), *asked]) + "\n",
         "plan.md": state.texts.get(state.layout.plan, ""),
         "tasks.md": state.texts.get(state.layout.tasks, ""),
         "instructions.md": state.texts.get(state.instructions, ""),

@@ -1,11 +1,12 @@
 """The state of a classic session: what its files tell, and nothing else that could not be found out again."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
+from ralph.core.checks import Check
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import RalphError, StateError
 from ralph.core.graphs import waves
@@ -19,9 +20,12 @@ from ralph.documents.session import instructions, reports
 from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.reports import Report, Verdict
+from ralph.workflows.session.state import Roles
 
 MOST_REVIEWS = 3
 """Reviews of the whole, before a person has to say how it goes on."""
+UPDATE = "plan-update-"
+"""What the steps begin with that bring the plan in line with what a person asked for afterwards."""
 OVER = (Marker.DONE, Marker.CANCELLED)
 _NEXT = {
     Marker.TODO: {Marker.WIP, Marker.FAILED},
@@ -206,7 +210,7 @@ class ClassicState:
     @property
     def rounds(self) -> int:
         """How many reviews there were since a person last asked for something."""
-        asked = [id for id in self.progress.items if id.startswith("plan-update-")][-1:]
+        asked = [id for id in self.progress.items if id.startswith(UPDATE)][-1:]
         return sum(not asked or (one.covers is not None and asked[0] in one.covers) for one in self.reviews)
 
     def marked(self, id: str, marker: Marker, note: str = "") -> "ClassicState":
@@ -223,6 +227,30 @@ class ClassicState:
     def checked(self, key: str, told: str, *, passed: bool) -> "ClassicState":
         """The state after checks of the tree as it is."""
         return replace(self, flow=replace(self.flow, key=key, checked=told, passed=passed))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a classic session was begun with."""
+
+    id: str
+    request: str
+    layout: Flat
+    checks: tuple[Check, ...]
+    """What must pass before it is complete."""
+    compiled: Callable[[str], tuple[Check, ...]]
+    """The checks that a criterion of a task compiles to; none where it is for a reviewer to judge."""
+    roles: Roles
+
+    @property
+    def flow_path(self) -> str:
+        """Where the engine keeps what it saw itself."""
+        return f".ralph/runs/{self.id}/flow.json"
+
+    def criteria(self, state: ClassicState, task: str) -> tuple[Check, ...]:
+        """The checks that the criteria of a task compile to."""
+        known = state.tasks[task].criteria if task in state.tasks else ()
+        return tuple(dict.fromkeys(check for criterion in known for check in self.compiled(criterion)))
 
 
 def flow_json(flow: Flow) -> str:

@@ -10,11 +10,11 @@ from ralph.workflows.session.planning import FEEDBACK_DRIVEN, task_path
 from ralph.workflows.session.state import LOOK, SessionState, Terms, workspace
 
 INBOX, OUTBOX, DRAFTS = ".ralph/turn/inbox", ".ralph/turn/outbox", "session"
-_PAPERS = (
+PAPERS = (
     f"Everything you need of the session is in `{INBOX}`; its own directory is the engine's, and nothing that you write"
     " there is taken."
 )
-_COPY = (
+COPY = (
     "SESSION_PATH is a copy of the session for this turn. What is yours in it is taken from there when you are done; the"
     f" engine alone decides about markers and metadata. What else you may need is in `{INBOX}`."
 )
@@ -167,7 +167,7 @@ def _request(terms: Terms, state: SessionState, ask: _Ask) -> TurnRequest:
     handed = "" if foreign else "\n".join(f"- `{OUTBOX}/{paper}`" for paper in ask.papers) + "\n"
     prompt = (
         f"{block}\n\n{terms.roles.section(ask.role, ask.mode)}\n\n"
-        f"# What lies before you\n{_COPY if foreign else _PAPERS}\n\n"
+        f"# What lies before you\n{COPY if foreign else PAPERS}\n\n"
         f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
         f"  `{contracts.example(ask.contract)}`\n"
     )
