@@ -125,6 +125,19 @@ def test_in_a_worktree_it_lands_what_it_did(project: Project) -> None:  # noqa: 
     assert (project.root / "b.txt").exists() and project.git("status", "--porcelain") == ""
 
 
+def test_the_example_goes_as_the_page_about_it_says(project: Project) -> None:  # noqa: F811
+    example = Path(__file__).parents[2] / "examples" / "classic" / "scenario.yml"
+    request, check = "A script that tells how long a file is", "`sh count.sh sample.txt` passes"
+    options = ("--check", check, "--scenario", str(example), "--yes")
+    done = project.ralph("session", "new", "--classic", request, *options)
+    assert done.code == 0, done.said
+    page = (Path(__file__).parents[2] / "docs" / "classic.md").read_text()
+    shown_there = page.split("$ ralph session show\n")[1].split("```")[0].splitlines()[1:]
+    assert project.ralph("session", "show").out.splitlines()[1 : len(shown_there) + 1] == shown_there
+    lines = page.split("in `tasks.md`:\n\n```\n")[1].split("    ...\n")[0]
+    assert lines in (home(project) / "tasks.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
