@@ -357,10 +357,19 @@ def test_an_order_that_cannot_be_is_named(text: str, told_of: str) -> None:
 
 def test_research_answers_the_cycle_that_was_asked_last() -> None:
     files = {"plan.md": PLAN, "plan.questions.md": "## Q&A Cycles\n\n### Cycle 1\n\n### Cycle 2\n"}
+    files[f"{ID}.instructions.md"] = "- max_cycles: 3\n"
     open_ones = "- [x] plan-init\n- [{0}] plan-brainstorm\n- [ ] plan-research\n"
     for marker, words in (("x", "MODE: research\nCYCLE: 2\n"), (" ", "MODE: brainstorm\nCYCLE: 3\n")):
         workflow, state = told({**files, "progress.md": open_ones.format(marker)})
         assert words in workflow.decide(state, NOW).work[0].prompt  # type: ignore[union-attr]
+
+
+def test_without_cycles_nothing_is_asked() -> None:
+    files = {"plan.md": PLAN, "progress.md": "- [x] plan-init\n- [ ] plan-brainstorm\n- [ ] plan-research\n"}
+    inner = {f"{ID}.instructions.md": "---\nplanning:\n  max_cycles: 0\n---\n"}
+    _, state = told({**files, **inner})
+    assert state.marker("plan-research") is Marker.DONE
+    assert "max_cycles" in state.progress.items["plan-research"].note
 
 
 def test_a_report_of_the_engine_can_be_read_again() -> None:

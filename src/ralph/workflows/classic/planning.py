@@ -53,11 +53,19 @@ def with_updates(state: ClassicState) -> ClassicState:
 
 
 def recovered(state: ClassicState, step: str) -> ClassicState:
-    """A step that needs no turn: the plan is there already, or nobody knows the step."""
+    """A step that needs no turn: the plan is there already, there were cycles enough, or nobody knows the step."""
     if step == PLANNING[0] and state.texts.get(state.layout.plan, "").strip():
         return state.marked(step, Marker.DONE, "recovered")
+    if step.endswith(("brainstorm", "research")) and cycle_of(state, step) > state.guardrails.max_cycles:
+        return state.marked(step, Marker.DONE, questions.SKIPPED)
     known = step in PLANNING or step.startswith(UPDATE) or step.endswith(("brainstorm", "research"))
     return state if known else state.marked(step, Marker.CANCELLED, "not a step that can be done")
+
+
+def cycle_of(state: ClassicState, step: str) -> int:
+    """The cycle of questions: a new one to ask in, the last one to answer."""
+    last = papers.cycles(state.texts[path] for path in state.layout.questions_in(state.texts))
+    return last + 1 if step.endswith("brainstorm") else max(1, last)
 
 
 def _begun(state: ClassicState, result: TurnResult) -> ClassicState:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
-from ralph.documents.classic import papers, tasks
+from ralph.documents.classic import tasks
 from ralph.documents.session.markers import Marker
+from ralph.workflows.classic.planning import cycle_of
 from ralph.workflows.classic.state import UPDATE, ClassicState, Terms
 from ralph.workflows.session.prompting import COPY, DRAFTS, INBOX, OUTBOX, PAPERS
 
@@ -31,12 +32,6 @@ def planning(terms: Terms, state: ClassicState, step: str) -> TurnRequest:
         keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
         return _turn(terms, state, "plan:plan-init", "planner", keys, inbox, ("plan.md", "instructions.md"))
     return _turn(terms, state, f"plan:{step}", "planner", {"MODE": "TASK_BREAKDOWN"}, {**inbox, **asked}, ("tasks.md",))
-
-
-def cycle_of(state: ClassicState, mode: str) -> int:
-    """The cycle of questions: a new one to ask in, the last one to answer."""
-    last = papers.cycles(state.texts[path] for path in state.layout.questions_in(state.texts))
-    return last + 1 if mode == "brainstorm" else max(1, last)
 
 
 def execute(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
