@@ -155,7 +155,7 @@ class Kernel(Generic[S]):
             self._stop = _aborted(signal)
 
     def _take_edits(self) -> None:
-        for path, content in list(self.world.store.edited()):
+        for path, content in self.world.store.edited():
             self._commit(DocumentEdited(path, content))
 
     def _begin(self, works: tuple[Work, ...]) -> Stop | None:
