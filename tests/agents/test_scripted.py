@@ -429,3 +429,22 @@ def test_raw_output_may_be_one_line_that_is_not_utf8_on_stderr(stage: Stage) -> 
     with pytest.raises(UnicodeDecodeError):
         played.stderr.decode()
     assert [event["type"] for event in played.events] == ["result"]
+
+
+def test_words_are_taken_in_between_steps(stage: Stage) -> None:
+    words = stage.root / "words"
+    words.mkdir()
+    (words / "a.txt").write_text("Use tabs.")
+    played = stage.steps(
+        "say: one", "run: echo Now. > $RALPH_WORDS/b.txt", "listen: {seconds: 60, into: told}", RALPH_WORDS=str(words)
+    )
+    assert [event["text"] for event in played.events if event["type"] == "text"][1:] == [
+        "heard: Use tabs.",
+        "heard: Now.\n",
+    ]
+    assert (stage.workspace / "told").read_text() == "Use tabs.\nNow.\n\n"
+    assert sorted(os.listdir(words)) == ["a.heard.hook", "b.heard.hook"]
+
+
+def test_who_listens_in_vain_goes_on(stage: Stage) -> None:
+    assert stage.steps("listen: 0.05", "say: nothing came").events[-1]["text"] == "nothing came"

@@ -420,6 +420,7 @@ touch done.txt
             "RALPH_ATTEMPT": "1",
             "RALPH_INBOX": str(root / ".ralph/turn/inbox"),
             "RALPH_OUTBOX": str(root / ".ralph/turn/outbox"),
+            "RALPH_WORDS": str(root / f".ralph/runs/{run}/turns/00001-implementer/words"),
             "RALPH_EVENTS_FILE": str(root / ".ralph/turn/outbox/events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(root),
         }

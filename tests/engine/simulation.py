@@ -288,6 +288,9 @@ class SimTurns:
             process.stopped = reason
             self._sim.end(process, _ENDS[reason])
 
+    async def tell(self, turn: Turn, name: str, text: str) -> bool:
+        return False
+
     def _launch(self, turn: Turn) -> Process:
         sim = self._sim
         if len(sim.processes) >= sim.most_turns:

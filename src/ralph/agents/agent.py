@@ -136,7 +136,7 @@ class Program:
 class Scripted(Program):
     """The agent that plays a scenario."""
 
-    abilities: Abilities = field(default_factory=lambda: Abilities(tokens=True, cost=True, model=False))
+    abilities: Abilities = field(default_factory=lambda: Abilities(hooks=True, tokens=True, cost=True, model=False))
     announces_end: bool = True
 
     def reader(self, call: Call, before: Usage) -> Reader:
@@ -169,6 +169,8 @@ class EventLines:
 
 def _event(data: Mapping[str, Any]) -> AgentEvent:
     kind = Kind(data["type"] if isinstance(data.get("type"), str) else "")
+    if kind is Kind.HEARD:
+        raise ValueError("what was heard is known by the files of the words alone")
     text = data.get("text") or data.get("message") or data.get("name") or ""
     if kind is Kind.USAGE:
         spoken, heard = (int(amount(data.get(name)) or 0) for name in ("input_tokens", "output_tokens"))

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
+from ralph.agents.hook import claim
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario as script
@@ -66,6 +67,8 @@ class Player:
 
     def __init__(self, name: str, seed: int, turn: script.Identity) -> None:
         self.said = ""
+        self._heard: list[str] = []
+        """Words that came, and for which no step has listened yet."""
         self._name = name
         self._seed = f"{seed}/{turn.turn}/{turn.role}/{turn.hat}/{turn.task}/{turn.attempt}"
 
@@ -89,7 +92,26 @@ class Player:
                 raise
             if code is not None:
                 return code
+            self._hear()
         return None
+
+    def _hear(self) -> None:
+        """Take in words of a person, as agents do after each use of a tool."""
+        for words in claim(os.environ.get("RALPH_WORDS", ""), "hook"):
+            self._heard.append(words)
+            tell("text", text=f"heard: {words}")
+
+    def _listen(self, action: script.Listen) -> None:
+        until = time.monotonic() + action.seconds
+        self._hear()
+        while not self._heard and time.monotonic() < until:
+            time.sleep(0.02)
+            self._hear()
+        if action.into:
+            target = _inside(Path.cwd(), action.into)
+            before = target.read_text(errors="replace") if target.exists() else ""
+            _write(target, before + "".join(f"{words}\n" for words in self._heard))
+        self._heard = []
 
     def _at(self, step: script.Step) -> str:
         return f"{self._name}:{step.line}"
@@ -108,6 +130,8 @@ class Player:
             case script.Say():
                 self.said = action.text
                 tell("text", text=action.text)
+            case script.Listen():
+                self._listen(action)
             case script.Error():
                 tell("error", message=action.message)
             case Usage():

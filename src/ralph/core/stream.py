@@ -23,6 +23,8 @@ class Kind(StrEnum):
     """It tries something again by itself."""
     DENIED = "denied"
     """It was not allowed to do something."""
+    HEARD = "heard"
+    """It has taken in words of a person while it worked: `text` names them, `tool` says by which means."""
     ERROR = "error"
     RESULT = "result"
     """It has ended its turn; `is_error` says how."""
@@ -53,6 +55,8 @@ class AgentEvent:
     is_error: bool = False
     session: str = ""
     failure: Failure | None = None
+    tool: str = ""
+    """By which means words were taken in: `hook`, `live` or `tool`."""
 
 
 _CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}

@@ -127,6 +127,8 @@ class TurnResult:
     """Drafts that it changed and that were not its own: they are not taken."""
     papers: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
+    heard: tuple[str, ...] = ()
+    """What of a person's words it took in while it worked, by name."""
 
     @property
     def seconds(self) -> float:

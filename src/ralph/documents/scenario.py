@@ -110,6 +110,16 @@ class Sleep:
 
 
 @dataclass(frozen=True)
+class Listen:
+    """Wait for words of a person, unless some came during the steps before; they are told as text."""
+
+    seconds: float
+    """How long it waits at most."""
+    into: RelativePath | None = None
+    """The file of the workspace to which the words are added."""
+
+
+@dataclass(frozen=True)
 class Hang:
     """Do nothing for ever."""
 
@@ -169,7 +179,7 @@ class Choose:
 
 Deed: TypeAlias = Write | Patch | Delete | Run | Outbox | Emit
 Trouble: TypeAlias = Sleep | Hang | IgnoreTerm | Orphan | Spew | Crash
-Talk: TypeAlias = Say | Usage | RateLimit | Error | Exit | Choose
+Talk: TypeAlias = Say | Listen | Usage | RateLimit | Error | Exit | Choose
 Action: TypeAlias = Deed | Talk | Trouble
 
 

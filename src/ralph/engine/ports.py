@@ -56,6 +56,10 @@ class Turns(Protocol):
         """End a turn: its `run` returns soon after."""
         ...
 
+    async def tell(self, turn: Turn, name: str, text: str) -> bool:
+        """Leave words, once for each name, for an agent that works; False where it cannot hear before its turn is over."""
+        ...
+
 
 class Checker(Protocol):
     """Who runs the checks."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ralph.agents import keeper_client
+from ralph.agents import hook, keeper_client
 from ralph.agents.agent import Agent, Call
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
@@ -24,8 +24,8 @@ from ralph.pool import papers
 from ralph.pool.desk import Desk
 from ralph.pool.launcher import launcher
 from ralph.pool.push_guard import push_guard
-from ralph.pool.stream import Account, Tail
-from ralph.store.files import read_limited, storage, to_bytes
+from ralph.pool.stream import WORDS, Account, Tail
+from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
 SHARED = ".ralph/agent"
 """Where the files are that all agents of a project share."""
@@ -65,7 +65,7 @@ class LocalTurns:
         call = self._call(turn)
         if not (directory / "turn.json").exists():
             self._prepare(turn, directory, agent, call)
-        tail = Tail(directory / "stdout", agent.reader(call, turn.before), watch)
+        tail = Tail(directory, agent.reader(call, turn.before), watch)
         try:
             ended = await self.keeper.run(self._job(turn, directory, agent, call), tail.poll)
         except Lost:
@@ -94,11 +94,27 @@ class LocalTurns:
             tuple(account.denied),
             left=left,
             papers=handed,
+            heard=tail.heard(),
         )
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """Ask the turn's keeper to end it."""
         await keeper_client.stop(self._directory(turn), reason)
+
+    async def tell(self, turn: Turn, name: str, text: str) -> bool:
+        """Leave words where the agent hears them; those that wait there or were taken in are not left again."""
+        can, words = self.agents[turn.agent].abilities, self._directory(turn) / WORDS
+        if not (can.hooks or can.live_input):
+            return False
+        place = words / f"{name}{hook.WAITING}"
+        if place.parent != words or name.startswith(".") or not name:
+            raise StateError("words cannot be called so", where=repr(name), todo="give them a plain file name")
+        # Looked for in this order, words that are taken in meanwhile are seen.
+        if not place.exists() and name not in dict(hook.heard(str(words))):
+            with storage(words):
+                words.mkdir(parents=True, exist_ok=True)
+            write_atomic(place, to_bytes(text))
+        return True
 
     def _directory(self, turn: Turn) -> Path:
         return self.run_dir / "turns" / turn_name(turn.number, turn.request.role)
@@ -204,6 +220,7 @@ class LocalTurns:
             "RALPH_ATTEMPT": str(turn.attempt),
             "RALPH_INBOX": str(self.desk.inbox),
             "RALPH_OUTBOX": str(self.desk.outbox),
+            "RALPH_WORDS": str(self._directory(turn) / WORDS),
             "RALPH_EVENTS_FILE": str(self.desk.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
             **({} if self.record.push else push_guard(self.environment)),

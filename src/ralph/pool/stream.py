@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ralph.agents import hook
 from ralph.agents.agent import Reader
 from ralph.core.codec import dump, to_plain
 from ralph.core.limits import Usage
@@ -15,6 +16,8 @@ LINE_LIMIT = 1 << 20
 """A longer line is read in pieces: no agent's event is as long, and garbage may be."""
 LOG_LIMIT, LOGGED_TEXT = 4 << 20, 2000
 TEXT_KEPT, DENIALS_KEPT = 4000, 20
+WORDS = "words"
+"""The directory of a turn in which words of a person wait for its agent."""
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Account:
                 self.session = event.session
             case Kind.DENIED:
                 self.denied = [*self.denied, event.text][-DENIALS_KEPT:]
-            case Kind.TOOL | Kind.TOOL_RESULT | Kind.RETRY:
+            case Kind.TOOL | Kind.TOOL_RESULT | Kind.RETRY | Kind.HEARD:
                 pass
 
 
@@ -90,13 +93,15 @@ class EventLog:
 class Tail:
     """Follows a stream file and hands on what it tells, each line once."""
 
-    def __init__(self, path: Path, reader: Reader, watch: Callable[[AgentEvent], None]) -> None:
-        self._path = path
+    def __init__(self, directory: Path, reader: Reader, watch: Callable[[AgentEvent], None]) -> None:
+        self._path = directory / "stdout"
+        self._words = str(directory / WORDS)
         self._reader = reader
         self._watch = watch
         self._offset = 0
         self._rest = b""
-        self._log = EventLog(path.with_name("events.jsonl"))
+        self._log = EventLog(directory / "events.jsonl")
+        self._heard: list[str] = []
         self.account = Account()
 
     def poll(self) -> None:
@@ -109,6 +114,15 @@ class Tail:
                     self._feed(chunk)
         except FileNotFoundError:
             return
+        self.heard()
+
+    def heard(self) -> tuple[str, ...]:
+        """Look what of a person's words was taken in, and hand on what is new of it."""
+        for name, means in hook.heard(self._words):
+            if name not in self._heard:
+                self._heard.append(name)
+                self._tell(AgentEvent(Kind.HEARD, name, tool=means))
+        return tuple(self._heard)
 
     def finish(self) -> Account:
         """Read to the end, a last line without its newline included."""
@@ -129,6 +143,9 @@ class Tail:
 
     def _line(self, line: bytes) -> None:
         for event in self._reader.read(line):
-            self.account.take(event)
-            self._log.note(event)
-            self._watch(event)
+            self._tell(event)
+
+    def _tell(self, event: AgentEvent) -> None:
+        self.account.take(event)
+        self._log.note(event)
+        self._watch(event)

@@ -150,6 +150,10 @@ class Workspaces:
         """End a turn."""
         await self.turns.stop(turn, reason)
 
+    async def tell(self, turn: Turn, name: str, text: str) -> bool:
+        """Leave words for the agent of a turn."""
+        return await self.turns.tell(turn, name, text)
+
     async def check(self, key: str, checks: Sequence[Check], workspace: str) -> Verdict:
         """Run checks where they belong."""
         if not workspace or not self.apart:

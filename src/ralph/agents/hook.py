@@ -1,0 +1,48 @@
+"""Words of a person that reach an agent while it works; also the program that the hooks of agents run.
+
+Each lies as `NAME.txt` in the directory RALPH_WORDS of the turn. Who takes one in renames it to `NAME.heard.MEANS`: of
+several who try at once, one has it. As a program, by `python -S -I hook.py AGENT:EVENT`, this takes in all there are and
+prints them as that agent wants it after that event. It stands alone, so that it starts quickly.
+"""
+
+import os
+
+WAITING, HEARD = ".txt", ".heard."
+
+
+def claim(directory: str, means: str) -> list[str]:
+    """Take in all words that wait, the oldest first."""
+    taken = []
+    for name in _names(directory, waiting=True):
+        claimed = os.path.join(directory, f"{name.removesuffix(WAITING)}{HEARD}{means}")
+        try:
+            os.rename(os.path.join(directory, name), claimed)
+        except FileNotFoundError:
+            continue
+        with open(claimed, encoding="utf-8", errors="replace") as file:
+            taken.append(file.read())
+    return taken
+
+
+def heard(directory: str) -> list[tuple[str, str]]:
+    """What was taken in, in the order in which it was said: the name, and by which means."""
+    found = (name.rpartition(HEARD) for name in _names(directory, waiting=False))
+    return [(name, means) for name, _, means in found if name]
+
+
+def _names(directory: str, *, waiting: bool) -> list[str]:
+    """The files of words that wait, or of those that do not, by their age."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [(_age(entry), entry.name) for entry in entries if not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return []
+    return [name for _, name in sorted(found) if name.endswith(WAITING) is waiting]
+
+
+def _age(entry: "os.DirEntry[str]") -> int:
+    """When its words were written; 0 where somebody has just taken them."""
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns
+    except FileNotFoundError:
+        return 0
