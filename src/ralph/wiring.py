@@ -256,6 +256,8 @@ def build_kernel(
     own = worktree.create(root, run.id) if record.workspace != "." else None
     environment = fenced(os.environ, own) if own else dict(os.environ)
     secrets = secrets_in(environment)
+    agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}
+    notices += tuple(agent.ready(environment) for agent in agents.values())
     turns = LocalTurns(
         run.path,
         record,
@@ -263,7 +265,7 @@ def build_kernel(
         workspace,
         Desk(workspace, secrets),
         keeper,
-        {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()},
+        agents,
         {name: prompts.load(name, root) for name in ("repair", "continue")},
         environment,
         secrets,

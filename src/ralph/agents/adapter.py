@@ -57,6 +57,14 @@ class Adapter(ABC):
         """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
         return failure_in(stderr) if code else None
 
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Lay ready what it needs on this machine, once for a run; what a person should know of it."""
+        return ""
+
+    def hears(self, call: Call) -> bool:
+        """Whether words reach it in the middle of such a turn."""
+        return self.abilities.hooks or self.abilities.live_input
+
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
         if told := signed_in(environment, self.keys, self.services):

@@ -43,9 +43,9 @@ class Abilities:
     session: bool = False
     """Tell by which id."""
     live_input: bool = False
-    """Take in words while it works."""
+    """Take in words while it works, by the way on which it is spoken with."""
     hooks: bool = False
-    """Run a command of ours after its tools."""
+    """Take in words while it works, by a hook of ours that it runs after its tools and before its end."""
     tokens: bool = False
     cost: bool = False
     budget: bool = False
@@ -104,6 +104,14 @@ class Agent(Protocol):
         """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
         ...
 
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Lay ready what it needs on this machine, once for a run; what a person should know of it."""
+        ...
+
+    def hears(self, call: Call) -> bool:
+        """Whether words reach it in the middle of such a turn."""
+        ...
+
 
 @dataclass(frozen=True)
 class Program:
@@ -130,6 +138,14 @@ class Program:
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """Nothing is known of a program's exit codes."""
         return None
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Nothing is needed."""
+        return ""
+
+    def hears(self, call: Call) -> bool:
+        """Only those of ours do."""
+        return self.abilities.hooks
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Claude Code: how it is started and what its stream says. Measured with 2.1.197 and 2.1.325."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.hearing import hooks
 from ralph.agents.lines import (
     TEXT_CHARS,
     Complaints,
@@ -32,6 +34,7 @@ from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
+_EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
 _OWN_LIMITS = {
     "error_max_turns": "it reached its own limit of turns",
     "error_max_budget_usd": "it reached its own limit of money",
@@ -80,8 +83,13 @@ class Claude(Adapter):
             *(("--max-budget-usd", f"{max(call.budget, 0.000001):.6f}") if call.budget is not None else ()),
             *(("--max-turns", str(call.most_steps)) if call.most_steps is not None else ()),
             *(("--resume", call.session) if call.session else ()),
+            *(("--settings", json.dumps({"hooks": hooks(self.name, _EVENTS)})) if self.hears(call) else ()),
             *call.arguments,
         )
+
+    def hears(self, call: Call) -> bool:
+        """By hooks beside those of the user, unless the user's arguments are in their place."""
+        return not {"--settings", "--bare"} & {word.partition("=")[0] for word in call.arguments}
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """No updates, no side traffic; root must say that it knows what it does, or is refused."""

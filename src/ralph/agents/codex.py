@@ -1,10 +1,11 @@
 """Codex: how it is started and what its stream says. Measured with 0.166.0."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.codex_hooks import hook_settings, trust
 from ralph.agents.lines import (
     Complaints,
     Data,
@@ -40,6 +41,8 @@ class Codex(Adapter):
     keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
     settings = ("CODEX_HOME", ".codex")
     credentials = ("auth.json",)
+    trust = ""
+    """The setting by which our hooks are trusted, once it is known."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`exec` with all permissions and the prompt from standard input. Tools are switched off as features."""
@@ -50,10 +53,24 @@ class Codex(Adapter):
             *("-c", "check_for_update_on_startup=false"),
             *(part for name in without for part in ("-c", f"features.{name}=false")),
             *(("-m", call.model) if call.model else ()),
+            *(part for one in self._hooks(call) for part in ("-c", one)),
             *call.arguments,
             *(("resume", call.session) if call.session else ()),
             "-",
         )
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Find out how hooks of ours are trusted."""
+        self.trust = trust(self.program, environment)
+        unheard = "words for it wait until its turn is over: this codex does not tell how a hook is trusted (hooks/list)"
+        return "" if self.trust else unheard
+
+    def hears(self, call: Call) -> bool:
+        """By hooks that it trusts, unless the user's arguments are in their place."""
+        return bool(self.trust) and not any(word.startswith("hooks.") for word in call.arguments)
+
+    def _hooks(self, call: Call) -> tuple[str, ...]:
+        return (*hook_settings(), self.trust) if self.hears(call) else ()
 
     def reader(self, call: Call, before: Usage) -> "CodexReader":
         """Who reads a turn. The stream names no model, and its usage is that of the whole conversation.

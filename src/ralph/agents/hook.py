@@ -5,9 +5,13 @@ several who try at once, one has it. As a program, by `python -S -I hook.py AGEN
 prints them as that agent wants it after that event. It stands alone, so that it starts quickly.
 """
 
+import json
 import os
+import sys
 
 WAITING, HEARD = ".txt", ".heard."
+ENDS = ("Stop", "agentStop", "AfterAgent")
+"""The events before a turn ends, as agents call them."""
 
 
 def claim(directory: str, means: str) -> list[str]:
@@ -46,3 +50,27 @@ def _age(entry: "os.DirEntry[str]") -> int:
         return entry.stat(follow_symlinks=False).st_mtime_ns
     except FileNotFoundError:
         return 0
+
+
+def printed(agent: str, event: str, text: str) -> object:
+    """What an agent wants to read of its hook: a reason not to end its turn yet, or something to know beside a result."""
+    if event in ENDS:
+        return {"decision": "block", "reason": text}
+    context = {"additionalContext": text}
+    return context if agent == "copilot" else {"hookSpecificOutput": {"hookEventName": event, **context}}
+
+
+def main(agent: str, event: str) -> None:
+    """Take in what waits; what is said to the agent is not said to an agent that it started itself."""
+    try:
+        about = json.loads(sys.stdin.buffer.read() or b"{}")
+    except (ValueError, RecursionError):
+        about = {}
+    if isinstance(about, dict) and about.get("agent_id"):
+        return
+    if words := claim(os.environ.get("RALPH_WORDS", ""), "hook"):
+        sys.stdout.write(json.dumps(printed(agent, event, "\n\n".join(words))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1].split(":"))

@@ -103,9 +103,9 @@ class LocalTurns:
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
         """Leave words where the agent hears them; those that wait there or were taken in are not left again."""
-        can, words = self.agents[turn.agent].abilities, self._directory(turn) / WORDS
-        if not (can.hooks or can.live_input):
+        if not self.agents[turn.agent].hears(self._call(turn)):
             return False
+        words = self._directory(turn) / WORDS
         place = words / f"{name}{hook.WAITING}"
         if place.parent != words or name.startswith(".") or not name:
             raise StateError("words cannot be called so", where=repr(name), todo="give them a plain file name")

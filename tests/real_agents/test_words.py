@@ -1,0 +1,68 @@
+"""Words of a person reach the real agents in the middle of a turn: the model's next request has them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from place import Place, eventually
+from script import Fault, Step, put, run, say
+from subject import SUBJECTS
+
+pytestmark = pytest.mark.real_agents
+TASK = "Create hello.txt, and say hello in it."
+WORDS = "Say it in Esperanto instead: SALUTON."
+MARK = "SALUTON"
+
+
+def told(bench: Place, agent: str, steps: list[Step], ready: Any, after: Any = lambda: None) -> list[dict[str, Any]]:
+    """Have an agent do a turn, tell it something when it is ready for that, and hear what came of it."""
+    bench.furnish(agent)
+    bench.model.play(*steps)
+    driver = str(Path(__file__).with_name("one_turn.py"))
+    words = (sys.executable, driver, *SUBJECTS[agent].options, "--task", TASK)
+    with bench.start(*words, stdin=subprocess.PIPE) as turn:
+        eventually(lambda: ready() or turn.poll() is not None)
+        assert turn.stdin and turn.poll() is None, turn.communicate()
+        turn.stdin.write(json.dumps({"name": "1.yaml", "text": WORDS}) + "\n")
+        turn.stdin.flush()
+        eventually(lambda: list(bench.root.glob(".ralph/runs/*/turns/*/words/1.yaml*")), 10)
+        after()
+        out, err = turn.communicate(timeout=120)
+    assert turn.returncode == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def carrying(bench: Place) -> list[bool]:
+    """Which of the model's requests had the words."""
+    return [MARK in one.text for one in bench.model.requests]
+
+
+def check(said: list[dict[str, Any]]) -> None:
+    *others, result = said
+    assert {"told": True} in others, said
+    [event] = [one for one in others if "event" in one]
+    assert (event["name"], result["heard"], result["end"]) == ("1.yaml", ["1.yaml"], "finished"), said
+
+
+@pytest.mark.quick_agents
+def test_words_reach_it_after_the_tool_that_it_uses(bench: Place, agent: str) -> None:
+    script = bench.home / "wait.sh"  # gemini runs no command with a $(...) in it
+    script.write_text("touch here; for i in $(seq 600); do test -e go && break; sleep 0.1; done")
+    steps = [run(f"sh {script}"), put("hello.txt", "saluton\n"), say("All done.")]
+    said = told(bench, agent, steps, (bench.root / "here").exists, (bench.root / "go").touch)
+    check(said)
+    assert carrying(bench) == [False, True, True], said
+    assert (bench.root / "hello.txt").read_text() == "saluton\n"
+    left = bench.git("status", "--porcelain").splitlines()
+    assert left == ["?? .ralph/", "?? go", "?? hello.txt", "?? here"], "nothing of ours is in the user's tree"
+
+
+def test_words_reach_it_before_it_ends(bench: Place, agent: str) -> None:
+    last = Step("All done.", fault=Fault.HANG, seconds=3)
+    steps = [put("hello.txt", "hello\n"), last, put("hello.txt", "saluton\n"), say("All done.")]
+    check(told(bench, agent, steps, lambda: len(bench.model.requests) == 2))
+    assert carrying(bench) == [False, False, True, True]
+    assert (bench.root / "hello.txt").read_text() == "saluton\n"
