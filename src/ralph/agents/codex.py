@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.codex_hooks import hook_settings, trust
+from ralph.agents.hearing import unheard
 from ralph.agents.lines import (
     Complaints,
     Data,
@@ -62,8 +63,7 @@ class Codex(Adapter):
     def ready(self, environment: Mapping[str, str]) -> str:
         """Find out how hooks of ours are trusted."""
         self.trust = trust(self.program, environment)
-        unheard = "words for it wait until its turn is over: this codex does not tell how a hook is trusted (hooks/list)"
-        return "" if self.trust else unheard
+        return "" if self.trust else unheard(self.name, "it does not tell how a hook is trusted (hooks/list)")
 
     def hears(self, call: Call) -> bool:
         """By hooks that it trusts, unless the user's arguments are in their place."""

@@ -88,7 +88,9 @@ def _answer(server: "subprocess.Popen[bytes]", home: str) -> str:
         answer = parse(line)
         if answer.get("id") == 1:
             hooks = [hook for place in objects(inner(answer, "result"), "data") for hook in objects(place, "hooks")]
-            ours = {word(hook, "key"): word(hook, "currentHash") for hook in hooks if word(hook, "source") == "sessionFlags"}
+            ours = {
+                word(hook, "key"): word(hook, "currentHash") for hook in hooks if word(hook, "source") == "sessionFlags"
+            }
             known = len(ours) == len(hook_settings()) and all(ours.values())
             pairs = (f"{json.dumps(key)}={{trusted_hash={json.dumps(hash_)}}}" for key, hash_ in ours.items())
             return f"hooks.state={{{','.join(pairs)}}}" if known else ""

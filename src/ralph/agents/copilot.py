@@ -1,5 +1,6 @@
 """GitHub Copilot CLI: how it is started and what its stream says. Measured with 1.0.102."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.hearing import hook_command, lay, own_place, short_hash, unheard
 from ralph.agents.lines import (
     TEXT_CHARS,
     Complaints,
@@ -28,6 +30,7 @@ from ralph.agents.lines import (
     word,
 )
 from ralph.agents.prices import cost_of
+from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -50,9 +53,11 @@ class Copilot(Adapter):
     name = "copilot"
     install = "npm install -g @github/copilot"
     advice = "run `copilot` and type /login, or set COPILOT_GITHUB_TOKEN; for a provider of yours, check its key"
-    abilities = Abilities(resume=True, session=True, tokens=True, tool_limits=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, tool_limits=True)
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")
+    plugin = ""
+    """The directory of a plugin with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed, and nobody to ask. A new conversation gets its id from us: it would tell it last of all."""
@@ -63,9 +68,36 @@ class Copilot(Adapter):
             *("--usage-output-file", str(_usage_file(call))),
             *((f"--excluded-tools={','.join(tools)}",) if tools else ()),
             *(("--model", call.model) if call.model else ()),
+            *(("--plugin-dir", self.plugin) if self.plugin else ()),
             f"--resume={call.session}" if call.session else f"--session-id={_session(call)}",
             *call.arguments,
         )
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Lay our hooks as a plugin, which is loaded beside those of the user."""
+        about = {
+            "name": "ralph",
+            "version": "1.0.0",
+            "description": "Hands on words of a person",
+            "hooks": "hooks.json",
+        }
+        ours = {
+            event: [{"type": "command", "bash": hook_command(self.name, event), "timeoutSec": 10}]
+            for event in ("postToolUse", "agentStop")
+        }
+        hooks = json.dumps({"version": 1, "hooks": ours})
+        place = own_place(environment, f"copilot-{short_hash(hooks)}")
+        try:
+            lay(place / "plugin.json", json.dumps(about))
+            lay(place / "hooks.json", hooks)
+        except (OSError, StorageError) as error:
+            return unheard(self.name, str(error))
+        self.plugin = str(place)
+        return ""
+
+    def hears(self, call: Call) -> bool:
+        """By hooks, where they could be laid."""
+        return bool(self.plugin)
 
     def reader(self, call: Call, before: Usage) -> "CopilotReader":
         """Who reads a turn; `before` is what the conversation had used before, for its usage is that of all of it."""

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.gemini_home import make_home
+from ralph.agents.hearing import unheard
 from ralph.agents.lines import (
     TEXT_CHARS,
     Complaints,
@@ -26,6 +28,7 @@ from ralph.agents.lines import (
 )
 from ralph.agents.prices import cost_of
 from ralph.agents.speech import Speech
+from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -44,16 +47,18 @@ _STATUSES = {status % 256: status for status in (401, 403, 404, 408, 429, 500, 5
 
 
 class Gemini(Adapter):
-    """Gemini CLI of Google. Its hooks and limits are in files of the user's, which are not touched."""
+    """Gemini CLI of Google. Its limits are in files of the user's, which are not touched; nor is any for our hooks."""
 
     name = "gemini"
     install = "npm install -g @google/gemini-cli"
     advice = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True)
     keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
     services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     settings = ("GEMINI_CLI_HOME", ".")
     credentials = (".gemini/oauth_creds.json",)
+    home = ""
+    """A home with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
@@ -68,7 +73,21 @@ class Gemini(Adapter):
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two. On GitHub it would keep the mark of the turn from its tools."""
         github = {name: "" for name in ("GITHUB_SHA", "SURFACE") if os.environ.get(name)}
-        return {"GEMINI_CLI_NO_RELAUNCH": "true", **github}
+        home = {"GEMINI_CLI_HOME": self.home} if self.hears(call) else {}
+        return {"GEMINI_CLI_NO_RELAUNCH": "true", **github, **home}
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Make a home with our hooks."""
+        try:
+            self.home = make_home(environment)
+        except (OSError, StorageError) as error:
+            return unheard(self.name, str(error))
+        return "" if self.home else unheard(self.name, "its sandbox runs no hooks of ours")
+
+    def hears(self, call: Call) -> bool:
+        """By hooks, where they could be laid, and the user's arguments do not keep them out."""
+        out = {"-s", "--sandbox", "-e", "--extensions"}
+        return bool(self.home) and not out & {word.partition("=")[0] for word in call.arguments}
 
     def reader(self, call: Call, before: Usage) -> "GeminiReader":
         """Who reads a turn; the stream names the model, and its usage is that of the turn."""

@@ -30,6 +30,22 @@ def hooks(agent: str, events: Sequence[str], timeout: int = 10, every: str = "*"
     }
 
 
+def with_hooks(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[str, object]:
+    """Hooks of ours after those of others for the same events."""
+    both = {event: [*_listed(theirs, event), *_listed(ours, event)] for event in ours}
+    return {**theirs, **both}
+
+
+def _listed(hooks: Mapping[str, object], event: str) -> list[object]:
+    found = hooks.get(event, [])
+    return found if isinstance(found, list) else []
+
+
+def unheard(agent: str, why: str) -> str:
+    """What a person is told where our hooks cannot be had."""
+    return f"words for {agent} wait until its turn is over: {why}"
+
+
 def own_place(environment: Mapping[str, str], *names: str) -> Path:
     """Where files of ours are for all runs of a person."""
     cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
@@ -51,8 +67,9 @@ def short_hash(text: str) -> str:
 
 
 def point(link: Path, target: Path) -> None:
-    """Make a link lead to a target, whatever is in its place."""
-    if link.is_symlink() and os.readlink(link) == str(target):
+    """Make a link lead to a target, in the place of whatever file or link is there."""
+    led = os.readlink(link) if link.is_symlink() else ""
+    if led == str(target) or (link.is_dir() and not led):
         return
     aside = link.with_name(f".{os.urandom(6).hex()}")
     aside.symlink_to(target)

@@ -1,5 +1,6 @@
 """Qwen Code: how it is started and what its stream says, which is like that of Claude Code. Measured with 0.15.10."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,12 +9,16 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
+from ralph.agents.hearing import hooks, lay, own_place, short_hash, unheard, with_hooks
 from ralph.agents.lines import TEXT_CHARS, Data, Meter, count, gone_wrong, inner, moment, word
 from ralph.agents.prices import cost_of
+from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
 _TOOLS = {"sub-agents": "agent"}
+_EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
+_DEFAULTS = "QWEN_CODE_SYSTEM_DEFAULTS_PATH"
 _OWN_LIMIT = 53
 """Its exit code when it has asked its model as often as it may."""
 _MARK = "[API Error: "
@@ -26,13 +31,15 @@ class Qwen(Adapter):
     name = "qwen"
     install = "npm install -g @qwen-code/qwen-code"
     advice = "run `qwen auth`, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
-    abilities = Abilities(resume=True, session=True, tokens=True, step_limit=True, tool_limits=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, step_limit=True, tool_limits=True)
     keys = (
         *("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "BAILIAN_TOKEN_PLAN_API_KEY"),
         *("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
     )
     settings = ("QWEN_HOME", ".qwen")
     credentials = ("oauth_creds.json",)
+    defaults = ""
+    """The file of settings with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved; the prompt from standard input. The list of tools would swallow a word that follows it."""
@@ -48,8 +55,25 @@ class Qwen(Adapter):
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """One process instead of two."""
-        return {"QWEN_CODE_NO_RELAUNCH": "true"}
+        """One process instead of two; our hooks beside those of the user."""
+        return {"QWEN_CODE_NO_RELAUNCH": "true", **({_DEFAULTS: self.defaults} if self.defaults else {})}
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Lay our hooks where the lowest of its settings are, with what the machine has there."""
+        system = Path(environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or "/etc/qwen-code/settings.json")
+        theirs = Path(environment.get(_DEFAULTS) or system.with_name("system-defaults.json"))
+        try:
+            found = json.loads(theirs.read_bytes()) if theirs.exists() else {}
+            found = {**found, "hooks": with_hooks(inner(found, "hooks"), hooks(self.name, _EVENTS, 10_000))}
+            text = json.dumps(found)
+            self.defaults = str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))
+        except (OSError, StorageError, ValueError, TypeError) as error:
+            return unheard(self.name, f"{theirs}: {error}")
+        return ""
+
+    def hears(self, call: Call) -> bool:
+        """By hooks, where they could be laid."""
+        return bool(self.defaults)
 
     def reader(self, call: Call, before: Usage) -> "QwenReader":
         """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
