@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call
@@ -32,6 +33,7 @@ from ralph.core.stream import AgentEvent, Kind
 
 _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end")
 """Events that hold what was told already: with every word of an answer, or once more at the end."""
+_EXTENSION = Path(__file__).with_name("inside_node") / "pi.ts"
 _STATUS = re.compile(r"([45]\d\d)\b")
 """Of the model's answer: an error begins with it."""
 _ENDS = {
@@ -46,7 +48,7 @@ class Pi(Adapter):
     name = "pi"
     install = "npm install -g @mariozechner/pi-coding-agent"
     advice = "run `pi` and type /login, or set the key of its provider, as ANTHROPIC_API_KEY or OPENAI_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True, cost=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True)
     keys = (
         *("ANTHROPIC_API_KEY", "ANTHROPIC_OAUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
         *("DEEPSEEK_API_KEY", "MISTRAL_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "ZAI_API_KEY", "KIMI_API_KEY"),
@@ -63,6 +65,7 @@ class Pi(Adapter):
             *("--", self.program, "-p", "--mode", "json"),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ()),
+            *("-e", str(_EXTENSION)),
             *call.arguments,
         )
 
