@@ -33,6 +33,8 @@ from ralph.core.stream import AgentEvent, Kind
 
 _TOOLS = {"sub-agents": "task"}
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
+_CONTENT = "OPENCODE_CONFIG_CONTENT"
+_PLUGIN = Path(__file__).with_name("inside_node") / "opencode.ts"
 _SETTINGS = ("config.json", "opencode.json", "opencode.jsonc")
 _SETTINGS_LIMIT = 1024 * 1024
 
@@ -46,7 +48,7 @@ class OpenCode(Adapter):
     name = "opencode"
     install = "npm install -g opencode-ai"
     advice = "run `opencode auth login`, or set the key of a provider, e.g. ANTHROPIC_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True, cost=True, tool_limits=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True, tool_limits=True)
     keys = (
         *("OPENCODE_API_KEY", "OPENCODE_AUTH_CONTENT", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
         *("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "GROQ_API_KEY", "MISTRAL_API_KEY", "XAI_API_KEY"),
@@ -55,6 +57,8 @@ class OpenCode(Adapter):
     services = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT")
     settings = ("XDG_DATA_HOME", ".local/share")
     credentials = ("opencode/auth.json",)
+    around: Mapping[str, str] | None = None
+    """The environment of the run, once it is known."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed that the user did not deny.
@@ -71,10 +75,38 @@ class OpenCode(Adapter):
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """The tools that it may not use, beside what the user says of permissions in the same place."""
+        """The tools that it may not use, and our plugin, beside what the user says in the same places."""
         denied = {_TOOLS.get(name, name): "deny" for name in call.without_tools}
         theirs = parse(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
-        return {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
+        permission = {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
+        return {**permission, **({_CONTENT: self._with_plugin()} if self.hears(call) else {})}
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Our plugin is there; whether it can be loaded is seen turn by turn."""
+        self.around = environment
+        return ""
+
+    def hears(self, call: Call) -> bool:
+        """By a plugin, where that is loaded at once.
+
+        For the sake of any plugin it waits until a package is installed in each of its directories, which it always begins
+        to do: without a network that takes 70 seconds, and is in vain.
+        """
+        if self.around is None or "--pure" in call.arguments or not self._with_plugin():
+            return False
+        home = Path(self.around.get("HOME") or Path.home())
+        general = Path(self.around.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        named = [Path(self.around["OPENCODE_CONFIG_DIR"])] if self.around.get("OPENCODE_CONFIG_DIR") else []
+        own = (place / ".opencode" for place in (call.workspace, *call.workspace.parents, home))
+        return all(map(_has_package, (general, *named, *filter(Path.is_dir, own))))
+
+    def _with_plugin(self) -> str:
+        """The settings in its environment with our plugin; empty where those of the user are in a form of their own."""
+        theirs = (self.around or {}).get(_CONTENT, "") or "{}"
+        found = parse(theirs.encode(errors="replace"))
+        plugins = found.get("plugin", [])
+        known = (found or theirs == "{}") and isinstance(plugins, list)
+        return json.dumps({**found, "plugin": [*plugins, _PLUGIN.as_uri()]}) if known else ""
 
     def reader(self, call: Call, before: Usage) -> "OpenCodeReader":
         """Who reads a turn; each step tells what it used."""
@@ -86,6 +118,16 @@ class OpenCode(Adapter):
         place = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
         found = [place / name for name in _SETTINGS if told[0] is False and _names_provider(place / name)]
         return (None, str(found[0])) if found else told
+
+
+def _has_package(place: Path) -> bool:
+    """Whether the package with which plugins are written is installed in a directory of its settings."""
+    try:
+        return (place / "node_modules").is_dir() and b"@opencode-ai/plugin" in (
+            place / "package-lock.json"
+        ).read_bytes()
+    except OSError:
+        return False
 
 
 def _names_provider(path: Path) -> bool:
