@@ -135,7 +135,7 @@ def read(line: bytes, before: Usage | None = None) -> AgentEvent:
 
 class TestReading:
     @given(
-        st.sampled_from([kind for kind in Kind if kind is not Kind.USAGE]),
+        st.sampled_from([kind for kind in Kind if kind not in (Kind.USAGE, Kind.HEARD)]),
         TEXTS,
         TEXTS,
         st.none() | st.floats(1, 4e9),
@@ -153,7 +153,17 @@ class TestReading:
         event = AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
         assert list(EventLines().read(event_line(event, model=""))) == [event]
 
-    @pytest.mark.parametrize("line", [b"", b"\n", b"x", b'{"type": "text", "failure": "who-knows"}', b'{"type": 7}'])
+    @pytest.mark.parametrize(
+        "line",
+        [
+            b"",
+            b"\n",
+            b"x",
+            b'{"type": "text", "failure": "who-knows"}',
+            b'{"type": 7}',
+            b'{"type": "heard", "text": "a"}',
+        ],
+    )
     def test_what_is_no_event_is_passed_over(self, line: bytes) -> None:
         assert list(EventLines().read(line)) == []
 

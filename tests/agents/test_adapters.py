@@ -71,6 +71,7 @@ class TestCommand:
             *("/opt/claude", "-p", "--disallowedTools", "Task", "Agent", "Workflow", "WebFetch"),
             *("--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
             *("--model", "opus", "--max-budget-usd", "1.500000", "--max-turns", "30", "--resume", "abc"),
+            *Claude.hook_words,
             *("--append-system-prompt", "x"),
         )
 

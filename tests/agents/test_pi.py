@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import hook, lines
 from ralph.agents.agent import Call
 from ralph.agents.pi import Pi
 from ralph.core.limits import Usage
@@ -34,7 +34,8 @@ def test_the_command() -> None:
     words = Pi("/opt/pi").command(call)
     assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.sieve")
     assert words[words.index("--") + 1 :] == (
-        *("/opt/pi", "-p", "--mode", "json", "--model", "openai/gpt-5", "--session", "abc", "--thinking", "high"),
+        *("/opt/pi", "-p", "--mode", "json", "--model", "openai/gpt-5", "--session", "abc"),
+        *("-e", str(Path(hook.__file__).with_name("inside_node") / "pi.ts"), "--thinking", "high"),
     )
 
 

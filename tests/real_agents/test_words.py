@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,17 @@ def told(bench: Place, agent: str, steps: list[Step], ready: Any, after: Any = l
         turn.stdin.write(json.dumps({"name": "1.yaml", "text": WORDS}) + "\n")
         turn.stdin.flush()
         eventually(lambda: list(bench.root.glob(".ralph/runs/*/turns/*/words/1.yaml*")), 10)
+        deadline = time.monotonic() + 1
+        while not heard(bench) and time.monotonic() < deadline:
+            time.sleep(0.05)  # who is not told by a hook after the tool hears at once
         after()
         out, err = turn.communicate(timeout=120)
     assert turn.returncode == 0, err
     return [json.loads(line) for line in out.splitlines()]
+
+
+def heard(bench: Place) -> list[Path]:
+    return list(bench.root.glob(".ralph/runs/*/turns/*/words/*.heard.*"))
 
 
 def carrying(bench: Place) -> list[bool]:

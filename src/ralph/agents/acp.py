@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ralph.agents.acp_steering import PROGRAMS
 from ralph.agents.adapter import Adapter, Prices
 from ralph.agents.agent import Abilities, Call, EventLines
 from ralph.agents.lines import count, parse, word
@@ -24,6 +25,11 @@ class Acp(Adapter):
         self.advice = f"see to it that `{' '.join(words)}` works for you: it must be signed in, or find its key"
         super().__init__(words[0], prices)
         self.words = words
+        names = [Path(part).name for part in words]
+        self.behind = _hooked(names)
+        """The adapter of the same program by its own stream, where its hooks work here too."""
+        steers = any(name in PROGRAMS for name in names)
+        self.abilities = replace(Acp.abilities, live_input=steers, hooks=self.behind is not None)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """The bridge, and behind it the agent."""
@@ -34,8 +40,21 @@ class Acp(Adapter):
             *(part for tool in call.without_tools for part in ("--without-tool", tool)),
             "--",
             *self.words,
+            *self.hook_words,
             *call.arguments,
         )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """Where our hooks are."""
+        return self.hook_variables
+
+    def ready(self, environment: Mapping[str, str]) -> str:
+        """Lay our hooks as for the same program by its own stream."""
+        if self.behind is None:
+            return ""
+        notice = self.behind.ready(environment)
+        self.hook_words, self.hook_variables = self.behind.hook_words, self.behind.hook_variables
+        return notice
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Only the agent itself knows, and says so when it is asked to work."""
@@ -44,6 +63,14 @@ class Acp(Adapter):
     def reader(self, call: Call, before: Usage) -> "AcpReader":
         """Who reads what the bridge tells."""
         return AcpReader(self.prices, before.cost or 0.0)
+
+
+def _hooked(names: Iterable[str]) -> Adapter | None:
+    from ralph.agents.copilot import Copilot
+    from ralph.agents.qwen import Qwen
+
+    kinds: dict[str, type[Adapter]] = {"copilot": Copilot, "qwen": Qwen}
+    return next((kinds[name]() for name in names if name in kinds), None)
 
 
 class AcpReader(EventLines):

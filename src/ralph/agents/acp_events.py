@@ -3,7 +3,7 @@
 Messages are read as they come and not by the SDK's models: agents are ahead of its schema, and behind.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,14 +123,14 @@ class Teller:
         """Whether it may be used."""
         return not tool.names & self.forbidden
 
-    def total(self, result: Data, model: str) -> None:
-        """What the turn used in all, by the answer to its prompt.
+    def total(self, results: Sequence[Data], model: str) -> None:
+        """What the turn used in all, by the answers to its prompts.
 
         Money can be reckoned where none was told and it is known what was cached, which costs a tenth.
         """
-        usage = inner(result, "usage") or inner(result, "_meta", "quota", "token_count")
-        spoken, cached, heard = _tokens(usage)
-        known = self.meter.told == Usage() and number(usage, "cachedReadTokens") is not None
+        usages = [inner(one, "usage") or inner(one, "_meta", "quota", "token_count") for one in results]
+        spoken, cached, heard = (sum(amounts) for amounts in zip(*map(_tokens, usages), strict=True))
+        known = self.meter.told == Usage() and any(number(one, "cachedReadTokens") is not None for one in usages)
         for event in self.meter.rise(spoken, heard):
             self.tell(event, **({"model": model, "cached_tokens": cached} if known else {}))
 

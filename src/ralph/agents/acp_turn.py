@@ -14,6 +14,7 @@ from ralph import __version__
 from ralph.agents.acp_events import SUB_AGENTS, Teller
 from ralph.agents.acp_files import Unfit, read_text, write_text
 from ralph.agents.acp_program import AgentProgram, Trouble
+from ralph.agents.acp_steering import Steering
 from ralph.agents.lines import Data, brief, count, failure_of, inner, objects, unwrapped, well_done, word
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -71,6 +72,7 @@ class AcpTurn:
         self.session = ""
         self.agent: Data = {}
         """What it said of itself when it greeted us."""
+        self.steering: Steering | None = None
         self.cancelled = False
         self.halted = asyncio.Event()
         """Whether it did what it may not."""
@@ -86,13 +88,14 @@ class AcpTurn:
         await self._greet()
         about = await self._begin()
         model = await self._settle(about)
-        content = [{"type": "text", "text": prompt}]
+        steering = Steering(self.name, self.ask, self.session)
+        self.steering = steering
         try:
-            result = await self._ask("session/prompt", sessionId=self.session, prompt=content)
+            results = await steering.converse(prompt)
         finally:
             self.teller.flush()
-        self.teller.total(result, model)
-        self._refuse_failure(word(result, "stopReason"))
+        self.teller.total(results, model)
+        self._refuse_failure(word(results[-1], "stopReason"))
         self.tell(well_done(self.teller.speech.last_words))
 
     async def cancel(self) -> None:
@@ -104,7 +107,7 @@ class AcpTurn:
     async def _greet(self) -> None:
         about = {"name": "ralph", "title": "Ralph", "version": __version__}
         can = {"fs": {"readTextFile": False, "writeTextFile": True}, "terminal": False}
-        asked = self._ask("initialize", protocolVersion=VERSION, clientCapabilities=can, clientInfo=about)
+        asked = self.ask("initialize", protocolVersion=VERSION, clientCapabilities=can, clientInfo=about)
         words = " ".join(self.asked.words)
         todo = f"`{words}` must be a command that speaks the Agent Client Protocol on its standard input and output"
         try:
@@ -169,13 +172,13 @@ class AcpTurn:
     async def _signed_in(self, method: str, params: dict[str, Any]) -> Data:
         """The answer to what it may have to be signed in for; that it does by a key in the environment, if there is one."""
         try:
-            return await self._ask(method, **params)
+            return await self.ask(method, **params)
         except Trouble as trouble:
             ways = [one for one in objects(self.agent, "authMethods") if _key_for(one)]
             if trouble.code != AUTH_REQUIRED or not ways:
                 raise
-        await self._ask("authenticate", methodId=word(ways[0], "id"))
-        return await self._ask(method, **params)
+        await self.ask("authenticate", methodId=word(ways[0], "id"))
+        return await self.ask(method, **params)
 
     async def _settle(self, about: Data) -> str:
         """Choose mode and model; the model that it uses then, where that is known."""
@@ -201,10 +204,10 @@ class AcpTurn:
     async def _set(self, about: Data, what: str, value: str) -> None:
         """Set the mode or the model, by its own method or as an option of the conversation."""
         if inner(about, f"{what}s"):
-            await self._ask(f"session/set_{what}", sessionId=self.session, **{f"{what}Id": value})
+            await self.ask(f"session/set_{what}", sessionId=self.session, **{f"{what}Id": value})
         else:
             key = word(_option(about, what), "id")
-            await self._ask("session/set_config_option", sessionId=self.session, configId=key, value=value)
+            await self.ask("session/set_config_option", sessionId=self.session, configId=key, value=value)
 
     def _refuse_failure(self, reason: str) -> None:
         """Only a turn that the agent has ended by itself, and not with an error in words, has gone well."""
@@ -216,7 +219,7 @@ class AcpTurn:
             # What follows an empty line is advice for people at a prompt.
             raise self._refusal(None, self.teller.complaint.partition("\n\n")[0], None)
 
-    async def _ask(self, method: str, **params: object) -> Data:
+    async def ask(self, method: str, **params: object) -> Data:
         """The answer to a request; Trouble where there is none."""
         from acp.exceptions import RequestError
 
@@ -265,6 +268,8 @@ class AcpTurn:
         """Sub-agents have sessions of their own; only what is said in ours is told."""
         if word(params, "sessionId") in (self.session, ""):
             self.teller.update(inner(params, "update"))
+            if self.steering:
+                self.steering.update(inner(params, "update"))
             if self.teller.trespass:
                 self.halted.set()
 

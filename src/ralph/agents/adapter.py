@@ -6,6 +6,7 @@ An adapter of a third party is a class like these, named by an entry point of th
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ralph.agents.agent import Abilities, Call, Reader
 from ralph.agents.lines import failure_in, signed_in
@@ -36,6 +37,10 @@ class Adapter(ABC):
     """The variable that names its directory of settings, and where that is in the home directory by default."""
     credentials: tuple[str, ...] = ()
     """The files in it that are there once a person has signed in."""
+    hook_words: tuple[str, ...] = ()
+    """The words by which it is told of hooks of ours, through which words of a person reach it; `ready` may find them."""
+    hook_variables: Mapping[str, str] = MappingProxyType({})
+    """The variables for the same."""
 
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         self.program = program or self.name
@@ -63,7 +68,7 @@ class Adapter(ABC):
 
     def hears(self, call: Call) -> bool:
         """Whether words reach it in the middle of such a turn."""
-        return self.abilities.hooks or self.abilities.live_input
+        return self.abilities.live_input or bool(self.hook_words or self.hook_variables)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""

@@ -70,6 +70,7 @@ class Claude(Adapter):
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     settings = ("CLAUDE_CONFIG_DIR", ".claude")
     credentials = (".credentials.json",)
+    hook_words = ("--settings", json.dumps({"hooks": hooks("claude", _EVENTS)}))
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode with all permissions. The list of tools comes first: it would swallow a word that follows it."""
@@ -83,7 +84,7 @@ class Claude(Adapter):
             *(("--max-budget-usd", f"{max(call.budget, 0.000001):.6f}") if call.budget is not None else ()),
             *(("--max-turns", str(call.most_steps)) if call.most_steps is not None else ()),
             *(("--resume", call.session) if call.session else ()),
-            *(("--settings", json.dumps({"hooks": hooks(self.name, _EVENTS)})) if self.hears(call) else ()),
+            *(self.hook_words if self.hears(call) else ()),
             *call.arguments,
         )
 

@@ -42,8 +42,6 @@ class Codex(Adapter):
     keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
     settings = ("CODEX_HOME", ".codex")
     credentials = ("auth.json",)
-    trust = ""
-    """The setting by which our hooks are trusted, once it is known."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`exec` with all permissions and the prompt from standard input. Tools are switched off as features."""
@@ -54,7 +52,7 @@ class Codex(Adapter):
             *("-c", "check_for_update_on_startup=false"),
             *(part for name in without for part in ("-c", f"features.{name}=false")),
             *(("-m", call.model) if call.model else ()),
-            *(part for one in self._hooks(call) for part in ("-c", one)),
+            *(self.hook_words if self.hears(call) else ()),
             *call.arguments,
             *(("resume", call.session) if call.session else ()),
             "-",
@@ -62,15 +60,13 @@ class Codex(Adapter):
 
     def ready(self, environment: Mapping[str, str]) -> str:
         """Find out how hooks of ours are trusted."""
-        self.trust = trust(self.program, environment)
-        return "" if self.trust else unheard(self.name, "it does not tell how a hook is trusted (hooks/list)")
+        if told := trust(self.program, environment):
+            self.hook_words = tuple(part for one in (*hook_settings(), told) for part in ("-c", one))
+        return "" if told else unheard(self.name, "it does not tell how a hook is trusted (hooks/list)")
 
     def hears(self, call: Call) -> bool:
         """By hooks that it trusts, unless the user's arguments are in their place."""
-        return bool(self.trust) and not any(word.startswith("hooks.") for word in call.arguments)
-
-    def _hooks(self, call: Call) -> tuple[str, ...]:
-        return (*hook_settings(), self.trust) if self.hears(call) else ()
+        return super().hears(call) and not any(word.startswith("hooks.") for word in call.arguments)
 
     def reader(self, call: Call, before: Usage) -> "CodexReader":
         """Who reads a turn. The stream names no model, and its usage is that of the whole conversation.

@@ -56,8 +56,6 @@ class Copilot(Adapter):
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, tool_limits=True)
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")
-    plugin = ""
-    """The directory of a plugin with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed, and nobody to ask. A new conversation gets its id from us: it would tell it last of all."""
@@ -68,7 +66,7 @@ class Copilot(Adapter):
             *("--usage-output-file", str(_usage_file(call))),
             *((f"--excluded-tools={','.join(tools)}",) if tools else ()),
             *(("--model", call.model) if call.model else ()),
-            *(("--plugin-dir", self.plugin) if self.plugin else ()),
+            *self.hook_words,
             f"--resume={call.session}" if call.session else f"--session-id={_session(call)}",
             *call.arguments,
         )
@@ -92,12 +90,8 @@ class Copilot(Adapter):
             lay(place / "hooks.json", hooks)
         except (OSError, StorageError) as error:
             return unheard(self.name, str(error))
-        self.plugin = str(place)
+        self.hook_words = ("--plugin-dir", str(place))
         return ""
-
-    def hears(self, call: Call) -> bool:
-        """By hooks, where they could be laid."""
-        return bool(self.plugin)
 
     def reader(self, call: Call, before: Usage) -> "CopilotReader":
         """Who reads a turn; `before` is what the conversation had used before, for its usage is that of all of it."""

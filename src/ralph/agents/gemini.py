@@ -57,8 +57,6 @@ class Gemini(Adapter):
     services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     settings = ("GEMINI_CLI_HOME", ".")
     credentials = (".gemini/oauth_creds.json",)
-    home = ""
-    """A home with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
@@ -73,21 +71,21 @@ class Gemini(Adapter):
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two. On GitHub it would keep the mark of the turn from its tools."""
         github = {name: "" for name in ("GITHUB_SHA", "SURFACE") if os.environ.get(name)}
-        home = {"GEMINI_CLI_HOME": self.home} if self.hears(call) else {}
-        return {"GEMINI_CLI_NO_RELAUNCH": "true", **github, **home}
+        return {"GEMINI_CLI_NO_RELAUNCH": "true", **github, **(self.hook_variables if self.hears(call) else {})}
 
     def ready(self, environment: Mapping[str, str]) -> str:
         """Make a home with our hooks."""
         try:
-            self.home = make_home(environment)
+            home = make_home(environment)
         except (OSError, StorageError) as error:
             return unheard(self.name, str(error))
-        return "" if self.home else unheard(self.name, "its sandbox runs no hooks of ours")
+        self.hook_variables = {"GEMINI_CLI_HOME": home} if home else {}
+        return "" if home else unheard(self.name, "its sandbox runs no hooks of ours")
 
     def hears(self, call: Call) -> bool:
         """By hooks, where they could be laid, and the user's arguments do not keep them out."""
         out = {"-s", "--sandbox", "-e", "--extensions"}
-        return bool(self.home) and not out & {word.partition("=")[0] for word in call.arguments}
+        return super().hears(call) and not out & {word.partition("=")[0] for word in call.arguments}
 
     def reader(self, call: Call, before: Usage) -> "GeminiReader":
         """Who reads a turn; the stream names the model, and its usage is that of the turn."""

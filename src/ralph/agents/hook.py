@@ -16,16 +16,27 @@ ENDS = ("Stop", "agentStop", "AfterAgent")
 
 def claim(directory: str, means: str) -> list[str]:
     """Take in all words that wait, the oldest first."""
+    return [text for _, text in take(directory, f"{HEARD}{means}")]
+
+
+def take(directory: str, ending: str) -> list[tuple[str, str]]:
+    """Give all words that wait another ending, so that nobody else takes them; their names and texts, the oldest first."""
     taken = []
-    for name in _names(directory, waiting=True):
-        claimed = os.path.join(directory, f"{name.removesuffix(WAITING)}{HEARD}{means}")
-        try:
-            os.rename(os.path.join(directory, name), claimed)
-        except FileNotFoundError:
-            continue
-        with open(claimed, encoding="utf-8", errors="replace") as file:
-            taken.append(file.read())
+    for file in _names(directory, waiting=True):
+        name = file.removesuffix(WAITING)
+        if rename(directory, name, WAITING, ending):
+            with open(os.path.join(directory, name + ending), encoding="utf-8", errors="replace") as words:
+                taken.append((name, words.read()))
     return taken
+
+
+def rename(directory: str, name: str, old: str, new: str) -> bool:
+    """Give words another ending; False where somebody else has done so."""
+    try:
+        os.rename(os.path.join(directory, name + old), os.path.join(directory, name + new))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def heard(directory: str) -> list[tuple[str, str]]:

@@ -43,7 +43,7 @@ class Mini(Adapter):
     name = "mini"
     install = "python -m pip install mini-swe-agent mcp"
     advice = "run `mini-extra config setup`, or name a model and set the key of its provider, as OPENAI_API_KEY"
-    abilities = Abilities(tokens=True, cost=True, budget=True, step_limit=True)
+    abilities = Abilities(hooks=True, tokens=True, cost=True, budget=True, step_limit=True)
     keys = litellm.KEYS
     settings = ("MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent")
     credentials = (".env",)
@@ -71,6 +71,10 @@ class Mini(Adapter):
             "TYPER_STANDARD_TRACEBACK": "1",
             **({"RALPH_MINI_STEPS": str(call.most_steps)} if call.most_steps is not None else {}),
         }
+
+    def hears(self, call: Call) -> bool:
+        """By our own class."""
+        return True
 
     def reader(self, call: Call, before: Usage) -> "MiniReader":
         """Who reads a turn; each message tells what it used."""

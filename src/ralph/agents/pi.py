@@ -33,7 +33,6 @@ from ralph.core.stream import AgentEvent, Kind
 
 _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end")
 """Events that hold what was told already: with every word of an answer, or once more at the end."""
-_EXTENSION = Path(__file__).with_name("inside_node") / "pi.ts"
 _STATUS = re.compile(r"([45]\d\d)\b")
 """Of the model's answer: an error begins with it."""
 _ENDS = {
@@ -56,6 +55,7 @@ class Pi(Adapter):
     )
     settings = ("PI_CODING_AGENT_DIR", ".pi/agent")
     credentials = ("auth.json",)
+    hook_words = ("-e", str(Path(__file__).with_name("inside_node") / "pi.ts"))
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode, which asks nothing, behind a sieve: it would print 30 MB for two answers of 20 kB."""
@@ -65,7 +65,7 @@ class Pi(Adapter):
             *("--", self.program, "-p", "--mode", "json"),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ()),
-            *("-e", str(_EXTENSION)),
+            *self.hook_words,
             *call.arguments,
         )
 

@@ -38,8 +38,6 @@ class Qwen(Adapter):
     )
     settings = ("QWEN_HOME", ".qwen")
     credentials = ("oauth_creds.json",)
-    defaults = ""
-    """The file of settings with our hooks, once it is there."""
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved; the prompt from standard input. The list of tools would swallow a word that follows it."""
@@ -56,7 +54,7 @@ class Qwen(Adapter):
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two; our hooks beside those of the user."""
-        return {"QWEN_CODE_NO_RELAUNCH": "true", **({_DEFAULTS: self.defaults} if self.defaults else {})}
+        return {"QWEN_CODE_NO_RELAUNCH": "true", **self.hook_variables}
 
     def ready(self, environment: Mapping[str, str]) -> str:
         """Lay our hooks where the lowest of its settings are, with what the machine has there."""
@@ -66,14 +64,10 @@ class Qwen(Adapter):
             found = json.loads(theirs.read_bytes()) if theirs.exists() else {}
             found = {**found, "hooks": with_hooks(inner(found, "hooks"), hooks(self.name, _EVENTS, 10_000))}
             text = json.dumps(found)
-            self.defaults = str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))
+            self.hook_variables = {_DEFAULTS: str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))}
         except (OSError, StorageError, ValueError, TypeError) as error:
             return unheard(self.name, f"{theirs}: {error}")
         return ""
-
-    def hears(self, call: Call) -> bool:
-        """By hooks, where they could be laid."""
-        return bool(self.defaults)
 
     def reader(self, call: Call, before: Usage) -> "QwenReader":
         """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
