@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ralph.agents import registry
+from ralph.agents.acp import Acp
 from ralph.agents.agent import Abilities
 from ralph.agents.proofs import proofs
 from ralph.cli.main import COMMANDS, cli
@@ -101,25 +102,33 @@ ABLE = {
     "model": "takes a model",
     "tool_limits": "does without some tools",
     "sandbox": "has a sandbox of its own",
-    "hooks": "has hooks of its own",
-    "live_input": "listens while it works",
 }
+HEARS = "hears you mid-turn"
 """The abilities in plain words. The id of a conversation (`session`) is only worth something where it goes on."""
 
 
 def agents() -> str:
     """What works with which agent, and what was seen of it."""
-    assert {field.name for field in fields(Abilities)} == {*ABLE, "session"}, "an ability has no words"
+    assert {field.name for field in fields(Abilities)} == {*ABLE, "session", "hooks", "live_input"}, "no words for one"
     seen, known = proofs(), {name: registry.known(name).abilities for name in registry.ADAPTERS}
     shown = [able for able in ABLE if any(getattr(can, able) for can in known.values())]
-    rows = [["agent", *(ABLE[able] for able in shown), "proven with"]]
+    rows = [["agent", *(ABLE[able] for able in shown), HEARS, "proven with"]]
     for name, can in known.items():
-        rows.append([f"`{name}`", *("yes" if getattr(can, able) else "" for able in shown), proven(seen.get(name))])
+        able = ("yes" if getattr(can, able) else "" for able in shown)
+        rows.append([f"`{name}`", *able, hears(can), proven(seen.get(name))])
     parts = [table(rows)]
-    if by_acp := [[name, proven(one)] for name, one in seen.items() if name.startswith("acp-")]:
-        parts.append(table([["agent by ACP", "proven with"], *by_acp]))
+    programs = {"acp-claude-agent": "claude-agent-acp", "acp-codex": "codex-acp"}
+    by_acp = {name: Acp(name, (programs.get(name, name[4:]),)).abilities for name in seen if name.startswith("acp-")}
+    if by_acp:
+        told = ([name, hears(can), proven(seen[name])] for name, can in by_acp.items())
+        parts.append(table([["agent by ACP", HEARS, "proven with"], *told]))
     parts += [exceptions(name, proof) for name, proof in seen.items() if proof.failed or proof.cannot]
     return "\n\n".join(parts)
+
+
+def hears(can):
+    """By which means words reach an agent while it works, in a cell."""
+    return "by a hook" if can.hooks else "as a prompt" if can.live_input else ""
 
 
 def proven(proof):

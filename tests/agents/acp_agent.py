@@ -4,7 +4,8 @@
     answers     its answers to other methods, by name; {"error": ...} for an error
     history     updates of a conversation that is loaded, before the answer; `late` after it
     turn        what it does when it is prompted: a list of {"update": ...}, {"ask": [method, params]}, {"print": text},
-                {"complain": text}, {"orphan": seconds}, {"hang": 1}, {"exit": code}
+                {"complain": text}, {"orphan": seconds}, {"hang": 1}, {"exit": code}, {"listen": its answer to what it is told
+                next, null for none}
     result      its answer to the prompt
     deaf        whether it listens no more once a conversation has begun
 
@@ -102,6 +103,13 @@ def do(deed):
             if heard.get("method") == "session/cancel" and how == "until cancelled":
                 return
         time.sleep(60)
+    elif what == "sleep":
+        time.sleep(how)
+    elif what == "listen":
+        heard = json.loads(sys.stdin.readline())
+        note(heard)
+        if how is not None:
+            reply(heard["id"], how)
     elif what == "exit":
         sys.stdout.flush()
         os._exit(how)

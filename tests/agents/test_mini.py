@@ -70,6 +70,7 @@ def inside(tmp_path: Path, *messages: dict[str, Any], **variables: str) -> tuple
     place = tmp_path / "minisweagent" / "agents"
     place.mkdir(parents=True)
     (place / "default.py").write_text(STAND_IN)
+    (place.parent / "exceptions.py").write_text("class Submitted(Exception): ...\n")
     path = os.pathsep.join((str(INSIDE), str(tmp_path)))
     environment = {**os.environ, "PYTHONPATH": path, "MESSAGES": json.dumps(messages), **variables}
     done = subprocess.run(

@@ -107,6 +107,12 @@ class AdapterContract:
             "nothing says how a person is known to be signed in: name keys or credentials, or define sign_in"
         )
 
+    def test_it_hears_only_where_it_can(self) -> None:
+        can = self.adapter.abilities
+        assert not self.adapter.hears(_BARE) or can.hooks or can.live_input, (
+            "words are left for it (hears), and it has neither hooks nor live_input"
+        )
+
     def test_turns_are_recorded(self) -> None:
         for kind in ("success", "failure"):
             assert self.streams.get(kind), f"there is no recorded turn of the kind {kind}"

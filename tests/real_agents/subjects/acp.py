@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from install import Package
-from subject import Subject
+from subject import Subject, deaf
 
 from subjects import claude, codex, copilot, gemini, goose, opencode, qwen
 
@@ -16,7 +16,13 @@ def speaking(subject: Subject, command: str, **facts: object) -> Subject:
 
 
 SUBJECTS = [
-    speaking(gemini.SUBJECT, "gemini --acp", sign_in=("Gemini API key",), cost=None),
+    speaking(
+        gemini.SUBJECT,
+        "gemini --acp",
+        sign_in=("Gemini API key",),
+        cost=None,
+        cannot=deaf("a second prompt ends the first, and no hook runs after a tool; by its own stream it hears"),
+    ),
     speaking(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
     speaking(
         copilot.SUBJECT,

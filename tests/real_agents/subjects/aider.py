@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import PythonPackage
-from subject import KEY, Environment, Subject
+from subject import KEY, Environment, Subject, deaf
 
 
 def furnish(home: Path, url: str, tries: int | None) -> Environment:
@@ -29,5 +29,6 @@ SUBJECT = Subject(
     cannot={
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
         "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and one holds it in this test",
+        **deaf("it has no hooks, and asks its model once a turn"),
     },
 )

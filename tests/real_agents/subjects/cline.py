@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject
+from subject import KEY, Environment, Subject, deaf
 
 
 def furnish(home: Path, url: str, tries: int | None) -> Environment:
@@ -30,4 +30,5 @@ SUBJECT = Subject(
     limit_lasts=94,
     failing_seconds=180,
     resumes=False,
+    cannot=deaf("it runs hooks only from the user's home or tree where it prints JSON, whatever --hooks-dir says"),
 )

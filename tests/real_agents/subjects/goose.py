@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject
+from subject import KEY, Environment, Subject, deaf
 
 
 def furnish(home: Path, url: str, tries: int | None) -> Environment:
@@ -30,4 +30,7 @@ SUBJECT = Subject(
     must_cost=True,
     limit_of_plan=False,
     storm_minutes=0.05,
+    cannot=deaf(
+        "what a hook says after a tool is not told to its model, and its hooks are in the user's home alone; by ACP it hears"
+    ),
 )
