@@ -197,6 +197,7 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
     ("it_says_who_it_is", with_(abilities={"tokens": True}), "not of the class Abilities"),
     ("its_abilities_agree", with_(abilities=Abilities(resume=True)), "whose id it does not tell"),
     ("its_abilities_agree", with_(keys=(), credentials=()), "nothing says how a person is known"),
+    ("it_hears_only_where_it_can", with_(hears=lambda self, call: True), "neither hooks nor live_input"),
     ("turns_are_recorded", {"streams": {"success": EXAMPLES["success"]}}, "no recorded turn of the kind failure"),
     ("turns_are_recorded", {"streams": {**EXAMPLES, "success": (Path(os.devnull),)}}, "a recorded success is empty"),
     ("turns_are_recorded", {"tokens": {}}, "says of no success"),

@@ -30,7 +30,5 @@ SUBJECT = Subject(
     must_cost=True,
     limit_of_plan=False,
     storm_minutes=0.05,
-    cannot=deaf(
-        "what a hook says after a tool is not told to its model, and its hooks are in the user's home alone; by ACP it hears"
-    ),
+    cannot=deaf("its model is not told what a hook says after a tool; by ACP it hears"),
 )
