@@ -20,7 +20,6 @@ MARK = "SALUTON"
 
 def told(bench: Place, agent: str, steps: list[Step], ready: Any, after: Any = lambda: None) -> list[dict[str, Any]]:
     """Have an agent do a turn, tell it something when it is ready for that, and hear what came of it."""
-    bench.furnish(agent)
     bench.model.play(*steps)
     driver = str(Path(__file__).with_name("one_turn.py"))
     words = (sys.executable, driver, *SUBJECTS[agent].options, "--task", TASK)
@@ -57,20 +56,51 @@ def check(said: list[dict[str, Any]]) -> None:
 
 @pytest.mark.quick_agents
 def test_words_reach_it_after_the_tool_that_it_uses(bench: Place, agent: str) -> None:
+    bench.furnish(agent)
+    check(mid_turn(bench, agent))
+
+
+def mid_turn(bench: Place, agent: str) -> list[dict[str, Any]]:
+    """Tell an agent something while it uses a tool; what came of it."""
     script = bench.home / "wait.sh"  # gemini runs no command with a $(...) in it
     script.write_text("touch here; for i in $(seq 600); do test -e go && break; sleep 0.1; done")
     steps = [run(f"sh {script}"), put("hello.txt", "saluton\n"), say("All done.")]
     said = told(bench, agent, steps, (bench.root / "here").exists, (bench.root / "go").touch)
-    check(said)
     assert carrying(bench) == [False, True, True], said
     assert (bench.root / "hello.txt").read_text() == "saluton\n"
     left = bench.git("status", "--porcelain").splitlines()
     assert left == ["?? .ralph/", "?? go", "?? hello.txt", "?? here"], "nothing of ours is in the user's tree"
+    return said
 
 
 def test_words_reach_it_before_it_ends(bench: Place, agent: str) -> None:
+    bench.furnish(agent)
     last = Step("All done.", fault=Fault.HANG, seconds=3)
     steps = [put("hello.txt", "hello\n"), last, put("hello.txt", "saluton\n"), say("All done.")]
     check(told(bench, agent, steps, lambda: len(bench.model.requests) == 2))
     assert carrying(bench) == [False, False, True, True]
     assert (bench.root / "hello.txt").read_text() == "saluton\n"
+
+
+MINE = {
+    "claude": (".claude/settings.json", "PostToolUse", "command"),
+    "copilot": (".copilot/hooks/mine.json", "postToolUse", "bash"),
+    "gemini": (".gemini/settings.json", "AfterTool", "command"),
+    "qwen": (".qwen/settings.json", "PostToolUse", "command"),
+}
+"""Where the user's own hooks are, and how one is written."""
+
+
+@pytest.mark.parametrize("mine", [pytest.param(name, marks=pytest.mark.needs_agents(name)) for name in MINE])
+def test_hooks_of_the_user_run_as_ever(bench: Place, mine: str) -> None:
+    bench.furnish(mine)
+    file, event, key = MINE[mine]
+    settings, ran = bench.home / file, bench.home / "ran"
+    hook = {"type": "command", key: f"touch {ran}"}
+    entry = hook if mine == "copilot" else {"matcher": "*", "hooks": [hook]}
+    before = json.loads(settings.read_text()) if settings.exists() else {"version": 1} if mine == "copilot" else {}
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(json.dumps({**before, "hooks": {event: [entry]}}))
+    check(mid_turn(bench, mine))
+    assert ran.exists()
+    assert json.loads(settings.read_text())["hooks"] == {event: [entry]}
