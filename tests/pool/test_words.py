@@ -1,6 +1,7 @@
 """Words of a person for an agent that works: left once, taken in once, and known by files alone."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -92,6 +93,33 @@ def test_another_engine_knows_what_was_heard(tmp_path: Path) -> None:
             assert again == first and again.heard == ("a",)
             assert [event.text for event in events if event.kind is Kind.HEARD] == ["a"]
             assert await turns.tell(TURN, "a", "words") and words_of(tmp_path) == ["a.heard.hook"]
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_was_taken_over_hears(tmp_path: Path) -> None:
+    steps = (
+        "write: {path: here, content: x}",
+        "listen: {seconds: 30}",
+        "write: {path: there, content: x}",
+        "listen: 30",
+    )
+
+    async def main() -> None:
+        async with pool(tmp_path, *steps) as turns:
+            running = asyncio.create_task(turns.run(TURN, lambda event: None))
+            await appearance(tmp_path / "workspace/here")
+            assert await turns.tell(TURN, "a", "to the first engine's agent")
+            await appearance(tmp_path / "workspace/there")
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            events: list[AgentEvent] = []
+            taken_over = asyncio.create_task(turns.run(TURN, events.append))
+            assert await turns.tell(TURN, "a", "again") and await turns.tell(TURN, "b", "to the second's")
+            result = await taken_over
+            assert (result.end, result.heard) == (TurnEnd.FINISHED, ("a", "b"))
+            assert [event.text for event in events if event.kind is Kind.HEARD] == ["a", "b"]
 
     asyncio.run(main())
 
