@@ -95,6 +95,7 @@ def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None
     done = loop(project)
     assert done.code == 0, done.said
     assert "codex (gpt-5) takes over from claude" in done.out
+    assert "words for codex wait until its turn is over" in done.out, "this one has no hooks"
     receipt = project.ralph("cost", "--json").json
     assert [turn["agent"] for turn in receipt["turns"]] == ["claude", "codex (gpt-5)"]
     assert receipt["by_agent"]["codex (gpt-5)"]["input_tokens"] == 1000
