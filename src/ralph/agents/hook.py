@@ -5,7 +5,6 @@ several who try at once, one has it. As a program, by `python -S -I hook.py AGEN
 prints them as that agent wants it after that event. It stands alone, so that it starts quickly.
 """
 
-import json
 import os
 import sys
 
@@ -73,6 +72,8 @@ def printed(agent: str, event: str, text: str) -> object:
 
 def main(agent: str, event: str) -> None:
     """Take in what waits; what is said to the agent is not said to an agent that it started itself."""
+    import json
+
     try:
         about = json.loads(sys.stdin.buffer.read() or b"{}")
     except (ValueError, RecursionError):
