@@ -90,6 +90,8 @@ def test_an_agent_that_writes_the_markers_itself_wins_nothing(project: Project) 
     assert done.code == 0, done.said
     assert "progress.md was changed while the session is under way; it was put back" in done.out
     assert (project.root / "b.txt").exists(), "task-2 was done all the same"
+    kept = [path.read_text() for path in (project.root / ".ralph" / "runs").glob("*/edited/*")]
+    assert "- [x] task-1 (Completed)\n- [x] task-2 (Completed)\n" in kept and len(kept) == 2
     assert "covers: " in (home(project) / "progress.review1.md").read_text()
 
 

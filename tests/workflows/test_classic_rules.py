@@ -338,8 +338,10 @@ def test_what_others_write_into_the_documents_of_the_engine_is_put_back() -> Non
         assert changes.documents == {path: state.texts[path]}
         assert changes.state.texts == state.texts
     forged = f"{HOME}/progress.review1.md"
-    after = workflow.accept(state, DocumentEdited(forged, "## Overall Assessment\nComplete\n"), NOW).state
-    assert forged not in after.texts and not after.reviews
+    changes = workflow.accept(state, DocumentEdited(forged, "## Overall Assessment\nComplete\n"), NOW)
+    assert forged not in changes.state.texts and changes.documents == {forged: ""}
+    assert not workflow.load({**state.texts, **changes.documents}).reviews, "nor does it count after a restart"
+    assert workflow.accept(changes.state, DocumentEdited(forged, ""), NOW).documents == {}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ def is_begun(layout: Flat, files: Mapping[str, str]) -> bool:
 
 def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The documents that have to be different, and what was done to them; none where nothing is wrong."""
+    files = {path: text for path, text in files.items() if text.strip()}
     if not is_begun(layout, files):
         return {}, []
     listed, done = _progress(layout, files)

@@ -38,7 +38,7 @@ class Classic(Terms):
     def load(self, documents: Mapping[str, str]) -> ClassicState:
         """The session that the documents describe, in whatever way they are written; what is missing is put in."""
         flow = read_flow(documents.get(self.flow_path, "{}"), self.flow_path)
-        texts = {path: text for path, text in documents.items() if path != self.flow_path}
+        texts = {path: text for path, text in documents.items() if path != self.flow_path and text.strip()}
         mended, _ = repair(self.layout, texts)
         # What was seen before is a claim now: the tree may have changed since.
         known = Flow(baseline=flow.baseline)
@@ -69,7 +69,8 @@ class Classic(Terms):
         written = {path: text for path, text in after.texts.items() if after.saved.get(path) != text}
         if after.flow != state.flow:
             written[self.flow_path] = flow_json(after.flow)
-        return Changes(replace(after, saved=after.texts), written, notices=self._notices(state, event))
+        emptied, notices = self._not_taken(state, event)
+        return Changes(replace(after, saved=after.texts), {**emptied, **written}, notices=notices)
 
     # What should be under way
 
@@ -157,14 +158,16 @@ class Classic(Terms):
         texts = state.texts if self.layout.is_engines(path) else {**state.texts, path: content}
         return replace(state, saved=saved, texts=texts)
 
-    def _notices(self, state: ClassicState, event: Event) -> tuple[str, ...]:
-        """What a person should know of an edit that is not taken."""
+    def _not_taken(self, state: ClassicState, event: Event) -> tuple[dict[str, str], tuple[str, ...]]:
+        """An edit that is not taken: a new file is emptied, so that it counts at no later time either; the store keeps a copy."""
         if not isinstance(event, DocumentEdited) or not self.layout.is_engines(event.path):
-            return ()
-        if event.content in (state.texts.get(event.path), state.saved.get(event.path)):
-            return ()
-        done = "it was put back" if event.path in state.texts else "it is not taken in"
-        return (f"{event.path} was changed while the session is under way; {done}",)
+            return {}, ()
+        if event.content in (state.texts.get(event.path), state.saved.get(event.path)) or not event.content.strip():
+            return {}, ()
+        told = f"{event.path} was changed while the session is under way"
+        if event.path in state.texts:
+            return {}, (f"{told}; it was put back",)
+        return {event.path: ""}, (f"{told}; it is not taken in",)
 
     # Where it goes from there
 
