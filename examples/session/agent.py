@@ -1,0 +1,82 @@
+"""An agent without a model that plays every role of the session: what it hands over and writes is in `play/`, by role.
+
+It knows what is asked of it as any agent does, by the `KEY: value` lines at the top of its prompt. What a document claims to
+have run, it really runs: `{{run COMMAND}}` becomes what the command printed.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PLAY = Path(__file__).resolve().with_name("play")
+TOO_LARGE = {"task-4"}
+"""Tasks that this agent never finishes: it is still thinking when its minutes are over."""
+
+
+def main() -> None:
+    """Do one turn."""
+    block, _, _ = sys.stdin.read().partition("\n\n")
+    keys = dict(re.findall(r"^([A-Z_]+): (.*)$", block, re.MULTILINE))
+    role, inbox, outbox = os.environ["RALPH_ROLE"], Path(os.environ["RALPH_INBOX"]), Path(os.environ["RALPH_OUTBOX"])
+    place = PLAY / role / Path(*turn_of(role, keys, inbox))
+    if role == "executor" and keys["TASK_ID"] in TOO_LARGE:
+        print("Where do I begin?", flush=True)
+        time.sleep(3600)
+    papers = {}
+    if place.is_dir():
+        if (place / "tree").is_dir():
+            shutil.copytree(place / "tree", ".", dirs_exist_ok=True)
+        papers = {path: with_outputs(path.read_text()) for path in sorted(place.rglob("*.md"))}
+    for path, text in papers.items():
+        target = outbox / path.relative_to(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    answer = answer_of("\n".join(papers.values()))
+    (outbox / "result.json").write_text(json.dumps(answer))
+    print(answer["summary"])
+
+
+def turn_of(role: str, keys: dict[str, str], inbox: Path) -> tuple[str, ...]:
+    """Where the script of a turn is: by task and attempt, by mode and category, or by mode and iteration."""
+    if role == "executor":
+        return keys["TASK_ID"], keys["ATTEMPT_NUMBER"]
+    if keys["MODE"] == "TASK_REVIEW":
+        attempt = re.search(r"^attempt: (\d+)$", (inbox / "report.md").read_text(), re.MULTILINE)
+        return keys["TASK_ID"], attempt[1] if attempt else "1"
+    if keys["MODE"] in ("SESSION_REVIEW", "EXTRACT"):
+        return keys["MODE"], keys["ITERATION"]
+    return keys["MODE"], keys.get("CATEGORY", "")
+
+
+def with_outputs(text: str) -> str:
+    """A document with what the commands in it print, here and now."""
+    return re.sub(r"\{\{run (.+?)\}\}", lambda match: f"$ {match[1]}\n{output(match[1])}", text)
+
+
+def output(command: str) -> str:
+    """What a command prints."""
+    shell = ["sh", "-c", command]
+    return subprocess.run(shell, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.strip()
+
+
+def answer_of(text: str) -> dict[str, object]:
+    """The answer that goes with the documents: their first sentence, and the verdict where they have one."""
+    prose = [line for line in text.splitlines() if re.match(r"[A-Z][a-z]|I ", line)]
+    answer: dict[str, object] = {"status": "completed", "summary": prose[0] if prose else "Nothing to hand over."}
+    answer["success_criteria_met"] = True
+    if verdict := re.search(r"^\*\*Status\*\*: (\w+)$", text, re.MULTILINE):
+        answer["verdict"] = verdict[1]
+    if assessment := re.search(r"^## Overall Assessment\n(.+)$", text, re.MULTILINE):
+        answer["assessment"] = assessment[1]
+    if feedback := re.search(r"^### Feedback for Next Attempt\n(.+?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
+        answer["feedback"] = feedback[1].strip()
+    return answer
+
+
+if __name__ == "__main__":
+    main()

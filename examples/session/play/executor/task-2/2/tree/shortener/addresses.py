@@ -1,0 +1,14 @@
+"""Addresses as they are kept: two spellings of the same one are one link."""
+
+from urllib.parse import urlsplit
+
+
+def clean(address: str) -> str:
+    """The address in the form in which it is kept; an error where it is no web address.
+
+    Only scheme and host are the same in capitals and in small letters; what follows belongs to the server, and stays.
+    """
+    parts = urlsplit(address.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{address!r} is no web address: it should begin with http:// or https:// and a host")
+    return parts._replace(netloc=parts.netloc.lower(), path=parts.path or "/").geturl()
