@@ -241,6 +241,10 @@ class TestCounts:
         (found,) = fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
         assert found.severity is Severity.WARNING
 
+    def test_another_check_is_not_compared(self) -> None:
+        other = Verdict((CheckResult("`pytest tests/test_one.py` passes", P, 1.0, tests=Counts(1)),))
+        assert fewer_tests(self.verdict(Counts(10)), other, []) == []
+
     def test_without_a_baseline_nothing_can_be_said(self) -> None:
         assert fewer_tests(None, self.verdict(Counts(1)), []) == []
 

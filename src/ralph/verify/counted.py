@@ -23,7 +23,8 @@ def fewer_tests(before: Verdict | None, now: Verdict, changes: Sequence[FileChan
         return []
     tests = [change for change in changes if is_test_path(change.path)]
     explained = sum(map(_declared, (c.new for c in tests))) < sum(map(_declared, (c.old for c in tests)))
-    pairs = [(old, new) for old, new in zip(before.results, now.results, strict=False) if old.tests and new.tests]
+    known = {result.title: result for result in before.results}
+    pairs = [(known[new.title], new) for new in now.results if new.title in known]
     return [
         Finding(
             Rule.FEWER_TESTS,

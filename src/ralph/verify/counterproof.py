@@ -108,8 +108,9 @@ def is_product(path: str) -> bool:
 
 def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
     """Whether at least as many tests ran as before the run."""
-    pairs = zip(baseline.results if baseline else (), verdict.results, strict=False)
-    return all(now.tests is not None and now.tests.ran >= old.tests.ran for old, now in pairs if old.tests)
+    before = {result.title: result.tests for result in baseline.results if result.tests} if baseline else {}
+    pairs = [(before[now.title], now.tests) for now in verdict.results if now.title in before]
+    return all(now is not None and now.ran >= old.ran for old, now in pairs)
 
 
 @contextmanager
