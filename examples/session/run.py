@@ -60,16 +60,21 @@ class Story:
     def tell(self) -> None:
         """One command after the other, as a person would type them."""
         say("A small project: codes are there, the rest is asked for. `acceptance.py` says what it must do in the end.")
-        say("The planner's instructions give a task six seconds. One task is too large for that, one is done badly at")
+        say("The planner's instructions give a task nine seconds. One task is too large for that, one is done badly at")
         say("first, and one cannot be done with what the session knows.")
         watch = Watch(self)
         new = ["session", "new", REQUEST, *CHECKS, "--agent-command", AGENT, "--yes"]
-        self.ralph("new", *new, expect=AWAITING, on={"for split:task-4": self.look})
+        self.ralph("new", *new, expect=AWAITING, on={"task-4 is to be split": self.look})
         self.found |= {"progress@work": watch.first("[/] task-1 "), "progress@feedback": self.progress}
         self.ralph("show@feedback", "session", "show")
-        say("A task failed three times, and the command line waits for it. What only a person knows goes in as feedback.")
+        say(
+            "A task failed three times, and the command line waits for it. What only a person knows goes in as feedback."
+        )
         notes = ["--from", str(HERE / "notes.md"), "--attach", str(HERE / "app.log")]
         self.ralph("feedback", "session", "feedback", *notes)
+        say("The instructions are anybody's to change: from here on a task may take half an hour.")
+        self.found["instructions.md"] = before = self.instructions.read_text()
+        self.instructions.write_text(before.replace("task_wip_minutes: 0.15", "task_wip_minutes: 30"))
         self.ralph("resume", "session", "resume", expect=AWAITING)
         self.ralph("show@approval", "session", "show")
         say("Everything is done. What was learned is kept when somebody says so.")
@@ -79,7 +84,7 @@ class Story:
         self.run("log", ["git", "log", "--oneline", "--first-parent"])
         self.run("tests", ["python3", "-m", "unittest", "-q"])
         watch.stop()
-        self.found |= {"progress@end": self.progress, "instructions.md": self.instructions.read_text()}
+        self.found["progress@end"] = self.progress
         self.found |= {self.name_of(path): path.read_text() for path in self.files() if path.is_file()}
 
     def look(self) -> None:

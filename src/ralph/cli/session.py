@@ -149,10 +149,10 @@ def listing(as_json: bool) -> int:
         say_json(command="session list", sessions=rows)
         return 0
     for row in rows:
-        done = row["tasks_summary"]
-        click.echo(
-            f"{row['session_id']:<15}  {row['status']:<18} {row['current_state']:<16} {done['completed']}/{done['total']}"
-        )
+        count, status = row["tasks_summary"], row["status"].replace("_", " ")
+        done = f"{count['completed']}/{count['total'] - count.get('cancelled', 0)} tasks"
+        about = row.get("request", "")[:60]
+        click.echo(f"{row['session_id']:<15}  {status:<18} {row['current_state']:<20} {done:<12} {about}".rstrip())
     if not rows:
         click.echo(f"No sessions in {project.root}.")
     return 0
@@ -172,7 +172,9 @@ def _row(found: Found) -> dict[str, Any]:
 
 def _told(found: Found) -> dict[str, Any]:
     """A session in the form that other tools know."""
-    return classic_words.contract(found.classic()) if found.is_classic else contract(found.state())
+    if found.is_classic:
+        return classic_words.contract(found.classic())
+    return contract(found.state(), alive=bool(found.run and found.run.alive))
 
 
 @command.command("show")
@@ -188,7 +190,8 @@ def show(session: str | None, as_json: bool) -> int:
     if found.is_classic:
         lines = classic_words.shown(found.classic(), found.record.task, _money(spent))
     else:
-        lines = shown(session_workflow(found.record, found.project.root), found.state(), _money(spent))
+        terms = session_workflow(found.record, found.project.root)
+        lines = shown(terms, found.state(), _money(spent), alive=bool(found.run and found.run.alive))
     click.echo("\n".join(lines))
     if found.run is None:
         click.echo(f"Others began this session; `ralph session resume {found.id}` takes it up.")
@@ -197,7 +200,7 @@ def show(session: str | None, as_json: bool) -> int:
 
 def _money(spent: dict[str, Any]) -> str:
     cost = spent.get("cost")
-    facts = [f"{spent.get('turns', 0)} turns", duration(float(spent.get("active_seconds") or 0))]
+    facts = [f"{spent.get('turns', 0)} turns", f"{duration(float(spent.get('active_seconds') or 0))} active"]
     return ", ".join([*facts, f"${cost:.4f}"] if cost else facts) if spent.get("turns") else ""
 
 

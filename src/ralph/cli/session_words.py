@@ -1,6 +1,7 @@
 """How the command line tells what happens in a session, and how it shows one."""
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from ralph.cli.words import DOUBLE, check_line, landed_lines, merged_lines, turn_ended_lines
@@ -24,6 +25,8 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.limits import Spent
+from ralph.core.outcomes import Outcome
 from ralph.documents.session import reports
 from ralph.workflows.loop.report import cost, duration
 from ralph.workflows.session.closing import counts
@@ -35,6 +38,8 @@ class SessionTeller:
     """Tells the records of one session, one after the other."""
 
     session: str
+    agent: str = ""
+    """The agent that was told last: it is named again only where another takes over."""
 
     def lines(self, record: Record) -> list[str]:
         """A record as the lines that a person reads; none where it is of no interest."""
@@ -44,12 +49,14 @@ class SessionTeller:
             case LimitExtended(reason=reason):
                 return [f"the limit was extended: {reason}"]
             case TurnStarted() as entry:
-                what = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
-                return [f"turn {entry.turn}: {what} for {entry.key}"]
+                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
+                self.agent = entry.agent
+                asked = "asked for a better answer" if entry.repair else about(entry.key)
+                return [f"turn {entry.turn}: {who}, {asked}"]
             case TurnEnded() as entry:
                 return turn_ended_lines(entry)
             case ChecksStarted(key=key, checks=checks):
-                return [f"checking {key}: {' AND '.join(checks)}"]
+                return [f"checking {about(key)}: {' AND '.join(checks)}"]
             case ChecksEnded(verdict=verdict):
                 found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
                 return [*map(check_line, verdict.results), *found]
@@ -57,7 +64,7 @@ class SessionTeller:
                 return [f"merging {workspace}"]
             case Merged() as entry:
                 return merged_lines(entry)
-            case Landed() as entry:
+            case Landed(moved=True) as entry:
                 return landed_lines(entry)
             case SignalTaken(signal=signal):
                 return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
@@ -65,42 +72,76 @@ class SessionTeller:
                 return [f"{path} was taken in"]
             case Notice(text=text):
                 return [f"note: {text}"]
-            case SnapshotTaken() | RunEnded() | WorkCommitted():
+            case SnapshotTaken() | RunEnded() | WorkCommitted() | Landed():
                 return []
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, and what to type next."""
-        spent = ended.spent
-        lines = [DOUBLE, f"Session {self.session}: {ended.outcome}", DOUBLE, "", ended.reason]
-        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, {cost(spent)}"]
-        return [*lines, f"Next:   ralph session show {self.session}", DOUBLE]
+        run = self.session
+        todo = {
+            Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}, then ralph session resume {run}",
+            Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
+        }
+        usual = f"ralph session resume {run}" if ended.outcome.resumable else f"ralph session show {run}"
+        lines = [DOUBLE, f"Session {run}: {ended.outcome.replace('-', ' ')}", DOUBLE, "", ended.reason]
+        lines += [f"Spent:  {told(ended.spent)}"]
+        return [*lines, f"Next:   {todo.get(ended.outcome, usual)}", DOUBLE]
+
+
+def about(key: str) -> str:
+    """What a turn or a check is for, in words."""
+    kind, _, rest = key.partition(":")
+    task, _, attempt = rest.rpartition("-")
+    match kind:
+        case "plan":
+            step, _, place = rest.partition("@")
+            category = "".join(place.split(".", 2)[2:])
+            return step.removeprefix("plan-") + (f" ({category})" if category else "")
+        case "execute" | "check" | "review" if task and task != "session":
+            return task + (f", attempt {attempt}" if attempt != "1" else "")
+        case "split":
+            return f"{task} is to be split"
+        case "critique":
+            return "tasks for the gaps"
+        case "extract":
+            return "what was learned"
+        case "baseline":
+            return "before any turn"
+    return "the whole" if "session-" in key else key
+
+
+def told(spent: Spent) -> str:
+    """What a session cost so far; money only where an agent told of any."""
+    facts = [f"{spent.turns} turns", f"{duration(spent.active_seconds)} active"]
+    return ", ".join([*facts, cost(spent)] if spent.turns > spent.unpriced_turns else facts)
 
 
 MARKS = {" ": "[ ]", "/": "[/]", "P": "[P]", "x": "[x]", "F": "[F]", "C": "[C]"}
 
 
-def shown(terms: Terms, state: SessionState, spent: str = "") -> list[str]:
+def shown(terms: Terms, state: SessionState, spent: str = "", *, alive: bool = False) -> list[str]:
     """A session at a glance: where it is, its waves with their markers, what it cost, and what happens next."""
     data = state.metadata
-    lines = [
-        f"Session {data.session_id}  {data.state}  {data.status}  iteration {data.iteration}",
-        "",
-        data.request.strip(),
-        "",
-    ]
-    for name in (item.id for item in state.progress.items.values() if item.id.startswith("plan-")):
-        lines.append(f"  {MARKS[state.marker(name).value]} {name}")
+    facts = [f"Session {data.session_id}", f"iteration {data.iteration}", data.status.replace("_", " ")]
+    facts += [data.state] if state.state is not State.COMPLETE else []
+    lines = [" · ".join(facts), "", data.request.strip(), ""]
+    planning = [item for item in state.progress.items.values() if item.is_planning]
+    for number, steps in groupby(planning, lambda item: item.iteration or 1):
+        said = "  ".join(f"{MARKS[item.marker.value]} {item.id.removeprefix('plan-')}" for item in steps)
+        lines.append(f"Planning {number}  {said}")
     for number, names in enumerate(state.board.waves, 1):
         lines.append(f"Wave {number}")
         lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(terms, state, name)}" for name in names]
     if gone := [item for item in state.progress.items.values() if not item.is_planning and item.id not in state.tasks]:
         lines += ["Without a file", *(f"  {MARKS[item.marker.value]} {item.id}  {item.note}" for item in gone)]
-    return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(state)}"]
+    return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(state, alive=alive)}"]
 
 
 def _about(terms: Terms, state: SessionState, name: str) -> str:
     flow, task = state.of(name), state.tasks[name]
     facts = [task.title or task.objective[:60]]
+    if others := state.metadata.replaced.get(name):
+        return " · ".join([*facts, f"split into {', '.join(others)}"])
     facts += [f"attempt {state.attempt(name)}"] if state.attempt(name) else []
     facts += [flow.step.value] if flow.step is not Step.REST else []
     if verdict := reports.parse(terms.report(state, name)).verdict:
@@ -110,29 +151,34 @@ def _about(terms: Terms, state: SessionState, name: str) -> str:
     if flow.branch:
         facts.append(f"its work is on {flow.branch}")
     elif flow.why and state.marker(name).value == "F":
-        facts.append(flow.why.splitlines()[0][:80])
+        facts.append(" ".join(flow.why.partition("\n$ ")[0].split())[:100])
     return " · ".join(fact for fact in facts if fact)
 
 
-def contract(state: SessionState) -> dict[str, Any]:
+def contract(state: SessionState, *, alive: bool = False) -> dict[str, Any]:
     """The session in the form that other tools know."""
     data = state.metadata
     return {
         "status": data.status,
         "session_id": data.session_id,
+        "request": data.request,
         "iteration": data.iteration,
         "current_state": data.state,
         "current_wave": data.current_wave,
         "tasks_summary": counts(state),
-        "next_action": next_action(state),
+        "next_action": next_action(state, alive=alive),
     }
 
 
-def next_action(state: SessionState) -> str:
+def next_action(state: SessionState, *, alive: bool = False) -> str:
     """What happens next, or what a person should do."""
     run = state.metadata.session_id
+    if alive:
+        return f"it is under way; `ralph logs -f {run}` follows it"
     if state.flow.stop:
         return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
+    if state.state is State.KNOWLEDGE_APPROVAL and state.guardrails.approval == "signal" and not state.flow.approved:
+        return f"`ralph session approve {run}` keeps what was learned, `ralph session skip {run}` does not"
     if state.state is not State.COMPLETE:
         return f"`ralph session resume {run}` goes on ({state.state.value})"
     if state.metadata.status == Status.COMPLETED:

@@ -50,7 +50,8 @@ class PlainView:
     def told(self, turn: Turn, event: AgentEvent) -> None:
         """Print what the agent says."""
         if event.kind in (Kind.TEXT, Kind.LIMIT, Kind.ERROR) and event.text:
-            self._line(f"  | {event.text.splitlines()[0][:200]}")
+            who = f"{turn.number} " if turn.request.workspace else ""
+            self._line(f"  {who}| {event.text.splitlines()[0][:200]}")
 
     def _line(self, line: str) -> None:
         try:

@@ -198,7 +198,8 @@ def _headline(outcome: Outcome) -> str:
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
     """How a turn ended."""
     result = entry.result
-    facts = [f"turn {entry.turn} {result.end} after {duration(result.seconds)}"]
+    how_it_ended = "was ended" if result.end in (TurnEnd.WALL, TurnEnd.IDLE) else result.end
+    facts = [f"turn {entry.turn} {how_it_ended} after {duration(result.seconds)}"]
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:

@@ -66,8 +66,10 @@ def approval(terms: Terms, state: SessionState) -> Decision:
     """Keep what was learned, or ask whether to."""
     number, found = state.metadata.iteration, staged(terms, state)
     if state.guardrails.approval == "signal" and not state.flow.approved:
-        how = f"`ralph session approve {terms.id}` keeps them, `skip` does not"
-        return Stop(Outcome.AWAITING_APPROVAL, f"{len(found)} things were learned; {how}")
+        what = "1 thing was learned" if len(found) == 1 else f"{len(found)} things were learned"
+        how = f"`ralph session approve {terms.id}` keeps it, `ralph session skip {terms.id}` does not"
+        left = [] if state.metadata.status == Status.COMPLETED else _unfinished(terms, state)
+        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, what, how]))
     message = f"docs: what session {terms.id} learned in iteration {number}"
     return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, found),))
 
@@ -85,12 +87,7 @@ def over(terms: Terms, state: SessionState) -> Stop:
         return Stop(Outcome.ABORTED, "the session was aborted")
     if state.metadata.status == Status.COMPLETED:
         return Stop(Outcome.SUCCESS, f"the session is complete: {counts(state)['completed']} tasks")
-    failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
-    blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
-    told = [f"failed: {', '.join(failed)}"] if failed else []
-    told += [f"blocked: {', '.join(blocked)}"] if blocked else []
-    told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
-    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(told) or "the review found gaps")
+    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(_unfinished(terms, state)))
 
 
 def aborted(state: SessionState, now: float) -> SessionState:
@@ -152,10 +149,22 @@ def _ended(terms: Terms, state: SessionState, status: Status, now: float) -> Ses
     number, done = state.metadata.iteration, counts(state)
     word = "Complete" if status is Status.COMPLETED else "Awaiting feedback"
     batches = ", ".join(terms.layout.batches_in(state.texts, number)) or "N/A"
-    listed = state.progress.with_iteration_row(number, word, f"{done['completed']}/{done['total']}", batches)
+    listed = state.progress.with_iteration_row(
+        number, word, f"{done['completed']}/{done['total'] - done['cancelled']}", batches
+    )
     own = replace(state.iteration, completed_at=stamp(now))
     state = replace(state, iteration=own, progress=listed).with_metadata(status=status.value)
     return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
+
+
+def _unfinished(terms: Terms, state: SessionState) -> list[str]:
+    """Why an iteration is not complete."""
+    failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
+    blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
+    told = [f"failed: {', '.join(failed)}"] if failed else []
+    told += [f"blocked: {', '.join(blocked)}"] if blocked else []
+    told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
+    return told or ["the review found gaps"]
 
 
 def _left(terms: Terms, state: SessionState) -> list[tuple[str, Marker, str]]:

@@ -130,10 +130,10 @@ def attempt_after(terms: Terms, state: SessionState, task: str) -> int:
 
 
 def told(verdict: Verdict) -> str:
-    """What checks gave, for a reviewer and the next attempt."""
+    """What checks gave, for a reviewer and the next attempt: what failed comes first."""
     lines = [
-        f"$ {r.command or r.title}\n({'passed' if r.passed else r.reason})\n{'' if r.passed else r.output[-_QUOTED:].strip()}"
-        for r in verdict.results
+        f"$ {r.command or r.title}\n" + ("(passed)" if r.passed else f"({r.reason})\n{r.output[-_QUOTED:].strip()}")
+        for r in sorted(verdict.results, key=lambda r: r.passed)
     ]
     found = [f"{f.place} [{f.rule}] {f.sentence}" for f in verdict.gamed]
     return "\n".join([*lines, *found]).strip()
@@ -171,7 +171,8 @@ def _begun(state: SessionState, task: str, attempt: int, now: float) -> SessionS
 def _came_to_nothing(terms: Terms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
     """After an executor that ran out of time, or failed again and again: a report, and smaller tasks where that helps."""
     flow, late = state.of(task), result.end is TurnEnd.WALL
-    why = "it ran out of time" if late else result.error or "the agent failed again and again"
+    minutes = state.guardrails.task_wip_minutes
+    why = f"it ran out of time ({minutes:g} minutes)" if late else result.error or "the agent failed again and again"
     text = reports.minimal(task, state.metadata.iteration, flow.attempt, stamp(now), why)
     state = _filed(terms, state, task, text).with_task(task, timeouts=flow.timeouts + late)
     is_child = any(task in children for children in state.metadata.replaced.values())
@@ -185,9 +186,13 @@ def _filed(terms: Terms, state: SessionState, task: str, text: str) -> SessionSt
 
 
 def _with_review(terms: Terms, state: SessionState, task: str, part: str, qualified: bool) -> SessionState:
-    """The report with a review that ends with the verdict that counts."""
-    review = f"{part.rstrip()}\n\n**Status**: {'Qualified' if qualified else 'Failed'}\n"
-    return _filed(terms, state, task, reports.with_review(terms.report(state, task, state.of(task).attempt), review))
+    """The report with a review; where it says another verdict than the one that counts, or none, that one is added."""
+    report = terms.report(state, task, state.of(task).attempt)
+    verdict = reports.Verdict.QUALIFIED if qualified else reports.Verdict.FAILED
+    text = reports.with_review(report, part)
+    if reports.parse(text).verdict is not verdict:
+        text = reports.with_review(report, f"{part.rstrip()}\n\n**Status**: {verdict}\n")
+    return _filed(terms, state, task, text)
 
 
 def _is_sequential(state: SessionState, name: str) -> bool:
