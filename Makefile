@@ -4,10 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow coverage test-agents check fix bench docs clean
+.PHONY: demo session test test-slow coverage test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
+
+session: $(READY)
+	@$(BIN)/python examples/session/run.py $(SESSION_ARGS)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(PYTEST_ARGS)

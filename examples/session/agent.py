@@ -1,7 +1,7 @@
 """An agent without a model that plays every role of the session: what it hands over and writes is in `play/`, by role.
 
 It knows what is asked of it as any agent does, by the `KEY: value` lines at the top of its prompt. What a document claims to
-have run, it really runs: `{{run COMMAND}}` becomes what the command printed.
+have run, it really runs: `{{run COMMAND}}` becomes the command with what it printed, `{{output COMMAND}}` that alone.
 """
 
 import json
@@ -63,7 +63,8 @@ def script(place: Path) -> Path:
 
 def with_outputs(text: str) -> str:
     """A document with what the commands in it print, here and now."""
-    return re.sub(r"\{\{run (.+?)\}\}", lambda match: f"$ {match[1]}\n{output(match[1])}", text)
+    text = re.sub(r"\{\{run (.+?)\}\}", lambda match: f"$ {match[1]}\n{output(match[1])}", text)
+    return re.sub(r"\{\{output (.+?)\}\}", lambda match: output(match[1]), text)
 
 
 def output(command: str) -> str:

@@ -22,6 +22,8 @@ AGENT = shlex.join([sys.executable, "-I", str(HERE / "agent.py")])
 CHECKS = ["--check", "`python3 -m unittest -q` passes", "--check", "`python3 acceptance.py` passes"]
 REQUEST = "Build a URL shortener with stats"
 AWAITING = 7
+QUOTE = re.compile(r"\{\{(?P<name>[^:}]+)(?:: (?P<begin>.+?) \.\.\. (?P<end>.+?))?\}\}")
+"""A place of the page: something that was found, or the part of it from one line to another."""
 
 
 def main() -> int:
@@ -103,7 +105,7 @@ class Story:
 
     def files(self) -> list[Path]:
         """The files of the session, and what it left in the project."""
-        return [*self.session.rglob("*.md"), *self.session.rglob("*.yaml"), *(self.project / ".docs").rglob("*.md")]
+        return [*self.session.rglob("*.*"), *(self.project / ".docs").rglob("*.md")]
 
     def name_of(self, path: Path) -> str:
         """A file by its path in the session, or in the project; the time of a batch of feedback is left out."""
@@ -170,10 +172,10 @@ def page(template: str, found: dict[str, str], session: Path) -> str:
     """The page: `{{NAME}}` is what was found by that name, `{{NAME: FROM ... TO}}` a part of it, from line to line."""
 
     def quoted(match: re.Match[str]) -> str:
-        text = found[match["name"]].strip("\n")
-        return steady(part(text, match["begin"], match["end"]) if match["begin"] else text, session.name)
+        text = steady(found[match["name"]].strip("\n"), session.name)
+        return part(text, match["begin"], match["end"]) if match["begin"] else text
 
-    return re.sub(r"\{\{(?P<name>[^:}]+)(?:: (?P<begin>.+?) \.\.\. (?P<end>.+?))?\}\}", quoted, template)
+    return QUOTE.sub(quoted, template)
 
 
 def part(text: str, begin: str, end: str) -> str:
@@ -192,7 +194,7 @@ def steady(text: str, session: str) -> str:
         (r"\b\d{8}-\d{6}\b", "20261116-091500"),
         (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", "2026-11-16T09:00:00Z"),
         (r"(Ran \d+ tests? in) [\d.]+s", r"\1 0.01s"),
-        (r"(\d+ turns, ).+", r"\g<1>25s"),
+        (r"(\d+ turns, ).+", r"\g<1>25.0 s active"),
         (r"\b[0-9a-f]{7,40}\b(?= |$)", "c0ffee1"),
         (r"\b[0-9a-f]{64}\b", "c0ffee..."),
     ):
@@ -203,7 +205,11 @@ def steady(text: str, session: str) -> str:
 def make_repository(project: Path) -> None:
     """A git repository with one commit."""
     identity = ["-c", "user.name=Demo", "-c", "user.email=demo@localhost", "-c", "commit.gpgsign=false"]
-    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "Codes, and what is wanted"]):
+    for command in (
+        ["init", "-q", "-b", "main"],
+        ["add", "."],
+        [*identity, "commit", "-qm", "Codes, and what is wanted"],
+    ):
         subprocess.run(["git", *command], cwd=project, check=True)
 
 

@@ -19,6 +19,7 @@ from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.core.errors import RalphError, UsageError
+from ralph.core.graphs import natural
 from ralph.core.limits import Limits
 from ralph.core.signals import SignalType
 from ralph.documents.classic.layout import Flat
@@ -287,8 +288,10 @@ def skip(session: str | None, as_json: bool) -> int:
 def tree(session: str | None) -> int:
     """The files of SESSION."""
     home = chosen(here(), session).home
-    for path in sorted(home.rglob("*")):
-        inside = path.relative_to(home)
+    beside = [home.with_name(f"{home.name}.instructions.md"), home]
+    below = sorted(home.rglob("*"), key=lambda path: [natural(part.split(".md")[0]) for part in path.parts])
+    for path in (one for one in (*beside, *below) if one.exists()):
+        inside = path.relative_to(home.parent)
         click.echo(f"{'  ' * (len(inside.parts) - 1)}{inside.name}{'/' if path.is_dir() else ''}")
     return 0
 

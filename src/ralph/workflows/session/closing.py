@@ -66,10 +66,10 @@ def approval(terms: Terms, state: SessionState) -> Decision:
     """Keep what was learned, or ask whether to."""
     number, found = state.metadata.iteration, staged(terms, state)
     if state.guardrails.approval == "signal" and not state.flow.approved:
-        what = "1 thing was learned" if len(found) == 1 else f"{len(found)} things were learned"
-        how = f"`ralph session approve {terms.id}` keeps it, `ralph session skip {terms.id}` does not"
+        what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
+        how = f"`ralph session approve {terms.id}` keeps {it}, `ralph session skip {terms.id}` does not"
         left = [] if state.metadata.status == Status.COMPLETED else _unfinished(terms, state)
-        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, what, how]))
+        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, f"{what} learned: {how}"]))
     message = f"docs: what session {terms.id} learned in iteration {number}"
     return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, found),))
 
