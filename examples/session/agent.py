@@ -31,7 +31,7 @@ def main() -> None:
     if place.is_dir():
         if (place / "tree").is_dir():
             shutil.copytree(place / "tree", ".", dirs_exist_ok=True)
-        papers = {path: with_outputs(path.read_text()) for path in sorted(place.rglob("*.md"))}
+        papers = {path: with_outputs(path.read_text(), keys) for path in sorted(place.rglob("*.md"))}
     for path, text in papers.items():
         target = outbox / path.relative_to(place)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -61,16 +61,15 @@ def script(place: Path) -> Path:
     return place if place.is_dir() or not earlier else max(earlier, key=lambda path: int(path.name))
 
 
-def with_outputs(text: str) -> str:
-    """A document with what the commands in it print, here and now."""
-    text = re.sub(r"\{\{run (.+?)\}\}", lambda match: f"$ {match[1]}\n{output(match[1])}", text)
-    return re.sub(r"\{\{output (.+?)\}\}", lambda match: output(match[1]), text)
+def with_outputs(text: str, keys: dict[str, str]) -> str:
+    """A document with what the commands in it print, here and now; they know the keys of the prompt as variables."""
 
+    def output(match: re.Match[str]) -> str:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        said = subprocess.run(["sh", "-c", match[2]], text=True, env={**os.environ, **keys}, **pipes).stdout.strip()
+        return f"$ {match[2]}\n{said}" if match[1] == "run" else said
 
-def output(command: str) -> str:
-    """What a command prints."""
-    shell = ["sh", "-c", command]
-    return subprocess.run(shell, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.strip()
+    return re.sub(r"\{\{(run|output) (.+?)\}\}", output, text)
 
 
 def answer_of(text: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shlex
 import sys
 import time
@@ -41,6 +42,9 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     reports = {path.name for path in (home(project) / "reports").iterdir()}
     assert {"task-1-report.md", "task-1-report-r2.md", "task-2-report.md", "task-2-report-r2.md"} <= reports
     assert "**Status**: Failed" in (home(project) / "reports" / "task-1-report.md").read_text()
+    prompts = [path.read_text() for path in (project.root / ".ralph" / "runs").glob("*/turns/*-executor/prompt.md")]
+    [branch] = re.findall(r"^PREVIOUS_BRANCH: (.+/task-1/1)$", "\n".join(prompts), re.MULTILINE)
+    assert "a.txt" in project.git("show", "--stat", branch), "what the attempt before did is there to be taken over"
     assert "no reviewer was asked" in (home(project) / "reports" / "task-2-report.md").read_text()
     text = (home(project) / "progress.md").read_text()
     assert "- [x] task-4 (Attempt 1, Iteration 1, qualified: " in text

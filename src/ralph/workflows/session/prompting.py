@@ -82,15 +82,17 @@ def execute(terms: Terms, state: SessionState, task: str) -> TurnRequest:
     """The turn of an executor."""
     flow = state.of(task)
     inbox = {"task.md": state.texts[task_path(terms, state, task)]}
-    inherited = ((one, terms.report(state, one)) for one in state.tasks[task].depends_on)
+    needed = [one for name in state.tasks[task].depends_on for one in state.metadata.replaced.get(name, (name,))]
+    inherited = ((one, terms.report(state, one)) for one in needed)
     inbox |= {f"inherited/{one}-report.md": text for one, text in inherited if text}
     if flow.why:
         inbox["why-it-failed.md"] = flow.why + "\n"
+    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     if flow.attempt > 1 and (text := terms.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
+        keys["PREVIOUS_BRANCH"] = f"ralph/{terms.id}/{workspace(state, task, flow.attempt - 1)}"
     if criteria := terms.criteria(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
-    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     key = f"execute:{task}-{flow.attempt}"
     ask = _Ask(key, "executor", "", "session.executor", ("report.md",), keys, inbox, task)
     return _request(terms, state, ask)
@@ -101,7 +103,7 @@ def review(terms: Terms, state: SessionState, task: str) -> TurnRequest:
     flow = state.of(task)
     inbox = {"task.md": state.texts[task_path(terms, state, task)]}
     inbox |= {"report.md": terms.report(state, task, flow.attempt), **_seen(flow.checked)}
-    keys = {"TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
+    keys = {"TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md", "RUN_BRANCH": f"ralph/{terms.id}/run"}
     key = f"review:{task}-{flow.attempt}"
     ask = _Ask(key, "reviewer", "TASK_REVIEW", "session.reviewer", ("review.md",), keys, inbox, task)
     return _request(terms, state, ask)

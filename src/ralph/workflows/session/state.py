@@ -307,9 +307,9 @@ class Terms:
         return state.texts.get(self.layout.report(state.metadata.iteration, task, number), "") if number else ""
 
 
-def workspace(state: SessionState, task: str) -> str:
-    """Where a task is worked on in its attempt; a dot in its id would not do in the name of a branch."""
-    return f"{task.replace('.', '_')}/{max(1, state.of(task).attempt)}"
+def workspace(state: SessionState, task: str, attempt: int = 0) -> str:
+    """Where a task is worked on in its attempt, or was in another; a dot in its id would not do in the name of a branch."""
+    return f"{task.replace('.', '_')}/{attempt or max(1, state.of(task).attempt)}"
 
 
 def flow_json(flow: Flow) -> str:
