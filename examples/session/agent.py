@@ -66,8 +66,8 @@ def with_outputs(text: str, keys: dict[str, str]) -> str:
 
     def output(match: re.Match[str]) -> str:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        said = subprocess.run(["sh", "-c", match[2]], text=True, env={**os.environ, **keys}, **pipes).stdout.strip()
-        return f"$ {match[2]}\n{said}" if match[1] == "run" else said
+        said = subprocess.run(["sh", "-c", match[2]], text=True, env={**os.environ, **keys}, **pipes).stdout
+        return f"$ {match[2]}\n{said.rstrip()}" if match[1] == "run" else said.strip()
 
     return re.sub(r"\{\{(run|output) (.+?)\}\}", output, text)
 
