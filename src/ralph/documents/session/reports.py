@@ -112,7 +112,6 @@ def with_review(text: str, part2: str) -> str:
 
 def minimal(task: str, iteration: int, attempt: int, created_at: str, reason: str) -> str:
     """The report on an attempt that left none, and failed for that reason."""
-    reason = reason[:1].upper() + reason[1:]
     body = f"### Blockers\n\n{reason}"
     review = f"### Recommendation\n\n**Status**: {Verdict.FAILED}\n**Reasoning**: {' '.join(reason.split())}"
     return with_review(compose(task, iteration, attempt, created_at, body), review)

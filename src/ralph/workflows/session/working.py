@@ -173,7 +173,7 @@ def _came_to_nothing(terms: Terms, state: SessionState, task: str, result: TurnR
     flow, late = state.of(task), result.end is TurnEnd.WALL
     minutes = state.guardrails.task_wip_minutes
     why = f"it ran out of time ({minutes:g} minutes)" if late else result.error or "the agent failed again and again"
-    text = reports.minimal(task, state.metadata.iteration, flow.attempt, stamp(now), why)
+    text = reports.minimal(task, state.metadata.iteration, flow.attempt, stamp(now), why[:1].upper() + why[1:])
     state = _filed(terms, state, task, text).with_task(task, timeouts=flow.timeouts + late)
     is_child = any(task in children for children in state.metadata.replaced.values())
     if not is_child and (not late or flow.timeouts + 1 >= SPLIT_AFTER):
