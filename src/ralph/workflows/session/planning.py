@@ -14,7 +14,7 @@ from ralph.workflows.session.board import Board
 from ralph.workflows.session.state import PLANNING, REPLANNING, SessionState, State, Terms
 
 FEEDBACK_DRIVEN = "feedback-driven"
-_OVER = (Marker.DONE, Marker.CANCELLED)
+_OVER, _OPEN = (Marker.DONE, Marker.CANCELLED), (Marker.FAILED, Marker.TODO)
 
 
 def next_step(state: SessionState) -> str:
@@ -58,11 +58,11 @@ def planned(terms: Terms, state: SessionState, key: str, result: TurnResult, now
 
 
 def broken_down(terms: Terms, state: SessionState, step: str, result: TurnResult, now: float) -> SessionState:
-    """After a breakdown: the tasks are filed and listed; of those that are there already, only failed ones change."""
+    """After a breakdown: the tasks are filed and listed; of those that are there already, what is done or under way stays."""
     number, layout = state.metadata.iteration, terms.layout
     texts, known, fresh = {}, dict(state.tasks), []
     for name, task, text in _handed_over(result.papers):
-        if name in state.tasks and state.marker(name) is not Marker.FAILED:
+        if name in state.tasks and state.marker(name) not in _OPEN:
             state = state.noting(f"the planner wanted to change {name}, which stays as it was defined")
             continue
         if name in state.tasks:
