@@ -68,6 +68,10 @@ class Driver:
         self.state: ClassicState = workflow.load({})
         self.now, self.turns, self.cuts = NOW, 0, False
         self.keys: list[str] = []
+        self.tree = 0
+        """Which tree there is: whoever changes it makes another."""
+        self.passed: dict[str, int] = {}
+        """The tree on which checks passed last, by their key."""
         self.requests: list[TurnRequest] = []
 
     def run(self, most: int = 500) -> Stop:
@@ -94,6 +98,7 @@ class Driver:
         """The engine dies; `lose` takes its own directory with it."""
         if self.lose:
             self.documents = {path: text for path, text in self.documents.items() if path.startswith(".ralph-sessions")}
+        self.tree += self.chance.random() < 0.3  # a person may change something meanwhile
         state = self.rules.load(self.documents)
         assert state.texts == self.state.texts
         assert state.state is self.state.state
@@ -106,6 +111,11 @@ class Driver:
             old, new = before.marker(id), after.marker(id)
             again = (old, new) in ((Marker.PENDING, Marker.WIP), (Marker.FAILED, Marker.WIP), (Marker.WIP, Marker.WIP))
             assert legal(old, new) or again, (id, old, new)
+            if new is Marker.WIP and old is not Marker.WIP:
+                assert all(after.marker(one) is Marker.DONE for one in after.tasks[id].needs)
+            if new is Marker.DONE and old is not Marker.DONE:
+                key = f"check:{id}-{before.attempt(id)}"
+                assert self.passed.get(key) == self.tree, "what is done was seen to hold, on this very tree"
             assert after.attempt(id) >= before.attempt(id) - (new is Marker.PENDING)
         assert sum(after.marker(id) in (Marker.WIP, Marker.PENDING) for id in after.tasks) <= 1, "one task at a time"
         for path, text in before.texts.items():
@@ -122,6 +132,7 @@ class Driver:
             passes = self.chance.random() < 0.75
             status = CheckStatus.PASSED if passes else CheckStatus.FAILED
             found = tuple(CheckResult(check.title, status, 0.1, command=check.command) for check in work.checks)
+            self.passed[work.key] = self.tree if passes else -1
             return ChecksEnded(work.key, Verdict(found))
         assert isinstance(work, TurnRequest)
         self.turns += 1
@@ -129,7 +140,8 @@ class Driver:
         return TurnEnded(work.key, self.turns, work.role, 1, self.turn(work))
 
     def turn(self, work: TurnRequest) -> TurnResult:
-        change = Change("s", 1) if self.chance.random() < 0.2 else None
+        change = Change("s", 1) if work.role == "executor" or self.chance.random() < 0.2 else None
+        self.tree += change is not None
         result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1, change=change)
         if self.cuts and self.chance.random() < 0.05:
             return replace(result, end=self.chance.choice((TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)))
@@ -192,6 +204,11 @@ def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> Non
         if state.marker(id) is Marker.DONE:
             assert found[max(found)].verdict is Judgement.QUALIFIED
     assert len(state.reviews) <= MOST_REVIEWS
+    last = f"review:session-{MOST_REVIEWS}"
+    if last in driver.keys:
+        assert not [key for key in driver.keys[driver.keys.index(last) :] if key.startswith("execute")]
+    if stop.outcome is Outcome.SUCCESS and workflow.checks:
+        assert driver.passed[f"session-{state.reviews[-1].number}"] == driver.tree
 
 
 @pytest.mark.parametrize("seed", seeds(100, 10))
@@ -322,6 +339,38 @@ def test_a_verdict_in_the_report_is_taken_and_a_bad_review_is_reworked() -> None
     workflow, state = told({**files, "tasks.task-1-report-r4.md": REPORT.format("x", "**Status**: Failed")})
     assert state.marker("task-1") is Marker.FAILED, "it was tried often enough"
     assert workflow.decide(state, NOW) == Stop(Outcome.AWAITING_FEEDBACK, "failed: task-1")
+
+
+def test_a_review_cannot_pass_what_the_engine_saw_fail() -> None:
+    workflow = rules("all")
+    files = {"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n"}
+    state = workflow.load({f"{HOME}/{name}": text for name, text in files.items()})
+    failed = CheckResult("all", CheckStatus.FAILED, 0.1)
+    for key in ("baseline", "session-1"):
+        state = workflow.accept(state, ChecksEnded(key, Verdict((failed,))), NOW).state
+    answer = {"status": "completed", "assessment": "Complete"}
+    papers = {"review.md": "# All is well\n", "tasks.md": entry(2)}
+    result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, papers=papers)
+    state = workflow.accept(state, TurnEnded("review:session-1", 1, "reviewer", 1, result), NOW).state
+    assert (state.reviews[-1].complete, state.state, state.marker("task-2")) == (False, State.EXECUTING, Marker.WIP)
+
+
+def test_after_an_update_the_tries_of_what_failed_are_counted_anew() -> None:
+    failed = {f"tasks.task-1-report{n}.md": REPORT.format("x", "**Status**: Failed") for n in ("", "-r2", "-r3")}
+    files = {
+        "plan.md": PLAN,
+        "tasks.md": entry(1),
+        "progress.md": "- [F] task-1 (Failed)\n",
+        "plan.update1.md": "More\n",
+    }
+    workflow, state = told({**files, **failed})
+    done = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer={"status": "completed"}, papers={"plan.md": PLAN})
+    state = workflow.accept(state, TurnEnded("plan:plan-update-1", 1, "planner", 1, done), NOW).state
+    bad = replace(done, answer={"status": "failed", "success_criteria_met": False})
+    for attempt, marker in ((4, Marker.WIP), (5, Marker.WIP), (6, Marker.FAILED)):
+        assert "from Attempt 4" in state.progress.items["task-1"].note
+        state = workflow.accept(state, TurnEnded(f"execute:task-1-{attempt}", 1, "executor", 1, bad), NOW).state
+        assert state.marker("task-1") is marker
 
 
 def test_what_was_left_in_progress_with_a_report_is_reviewed() -> None:
