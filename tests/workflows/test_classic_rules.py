@@ -355,6 +355,17 @@ def test_a_review_cannot_pass_what_the_engine_saw_fail() -> None:
     assert (state.reviews[-1].complete, state.state, state.marker("task-2")) == (False, State.EXECUTING, Marker.WIP)
 
 
+def test_the_last_review_that_finds_gaps_leaves_them_to_a_person() -> None:
+    gaps = "---\nassessment: Gaps Identified\ncovers: [task-0]\n---\n"
+    reviews = {f"progress.review{number}.md": gaps for number in range(1, MOST_REVIEWS)}
+    workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n", **reviews})
+    answer = {"status": "completed", "assessment": "Gaps Identified"}
+    result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, papers={"tasks.md": entry(2)})
+    state = workflow.accept(state, TurnEnded(f"review:session-{MOST_REVIEWS}", 1, "reviewer", 1, result), NOW).state
+    assert "task-2" not in state.tasks
+    assert workflow.decide(state, NOW) == Stop(Outcome.AWAITING_FEEDBACK, "review 3 found gaps that are left to you")
+
+
 def test_after_an_update_the_tries_of_what_failed_are_counted_anew() -> None:
     failed = {f"tasks.task-1-report{n}.md": REPORT.format("x", "**Status**: Failed") for n in ("", "-r2", "-r3")}
     files = {
