@@ -133,5 +133,5 @@ class TestHostileAnswers:
 def test_a_contract_is_shown_as_json_schema(contract: str) -> None:
     shown = json.loads(schema(contract))
     assert shown["type"] == "object"
-    assert shown["required"]
+    assert shown["properties"]
     assert all("description" in field for field in shown["properties"].values())

@@ -108,6 +108,17 @@ def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcom
     assert driver.state.metadata.status == "completed"
 
 
+@pytest.mark.parametrize("end", [TurnEnd.CUT, TurnEnd.UNAVAILABLE])
+def test_a_turn_that_a_limit_cut_short_says_nothing_of_the_work(end: TurnEnd) -> None:
+    driver = Steady(session(), execute_task_1_1={"end": end, "error": "the budget was used"})
+    driver.until(State.EXECUTING_BATCH)
+    driver.next("executor")
+    assert (driver.state.marker("task-1"), driver.state.of("task-1").step) == (Marker.WIP, Step.EXECUTE)
+    driver.says = {}
+    driver.until(State.COMPLETE)
+    assert driver.state.attempt("task-1") == 1
+
+
 def test_others_finish_where_one_pauses() -> None:
     driver = Steady(session(), execute_task_1_1={"answer": {"status": "paused", "blockers": ["told to stop"]}})
     driver.until(State.EXECUTING_BATCH)

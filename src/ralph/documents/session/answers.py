@@ -1,9 +1,9 @@
 """What the roles of a session hand back, and what must hold of the documents that go with it."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ralph.core.errors import RalphError
 from ralph.core.graphs import waves
@@ -41,33 +41,46 @@ class ExecutorAnswer(_Answer):
     )
 
     status: Literal["completed", "failed", "blocked", "paused"] = Field(description="what came of the task")
-    success_criteria_met: bool = Field(description="whether every success criterion holds")
+    success_criteria_met: bool = Field(default=False, description="whether every success criterion holds")
     files_modified: list[str] = Field(default=[], description="the files that you changed")
     feedback_addressed: list[str] = Field(default=[], description="the ids of issues in the feedback that this settles")
     discovered_tasks: list[str] = Field(default=[], description="what else should be done, in a line each")
 
 
-class ReviewerAnswer(_Answer):
-    """What the reviewer of a task hands back."""
-
-    model_config = _form(verdict="Failed", feedback="`--verbose` is not in --help")
-
+class _Judgement(_Answer):
     status: Literal["completed", "blocked", "paused"] = Field(
         default="completed", description="whether you could judge it"
     )
-    verdict: Literal["Qualified", "Failed"] = Field(description="Qualified only where every success criterion holds")
+    verdict_in: ClassVar[str]
+
+    @model_validator(mode="after")
+    def _is_judged(self) -> "_Judgement":
+        if self.status == "completed" and not getattr(self, self.verdict_in):
+            raise ValueError(f"`{self.verdict_in}` is missing")
+        return self
+
+
+class ReviewerAnswer(_Judgement):
+    """What the reviewer of a task hands back."""
+
+    model_config = _form(status="completed", verdict="Failed", feedback="`--verbose` is not in --help")
+    verdict_in = "verdict"
+
+    verdict: Literal["Qualified", "Failed", ""] = Field(
+        default="", description="Qualified only where every success criterion holds"
+    )
     feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, where it failed")
 
 
-class SessionReviewAnswer(_Answer):
+class SessionReviewAnswer(_Judgement):
     """What the reviewer of the whole hands back."""
 
-    model_config = _form(assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"])
+    model_config = _form(status="completed", assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"])
+    verdict_in = "assessment"
 
-    status: Literal["completed", "blocked", "paused"] = Field(
-        default="completed", description="whether you could judge it"
+    assessment: Literal["Complete", "Gaps Identified", ""] = Field(
+        default="", description="Complete only where every goal is reached"
     )
-    assessment: Literal["Complete", "Gaps Identified"] = Field(description="Complete only where every goal is reached")
     goals_achieved: str = Field(default="", max_length=200, description="how many of how many, as X/Y")
     gaps: list[str] = Field(default=[], description="each gap, and what it would take")
 

@@ -127,6 +127,9 @@ class Session(Terms):
         result, task = event.result, rest.rpartition("-")[0]
         status = (result.answer or {}).get("status") if result.end is TurnEnd.FINISHED else None
         of_task = task in state.tasks
+        if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE):
+            # It says nothing of the work: the same is asked for again when the run goes on.
+            return state
         if status == "paused":
             why = _why(result) or "no reason was given"
             state = state.with_task(task, held=True) if of_task else state
