@@ -150,6 +150,10 @@ WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {
 """The rules of a run, by the name of its workflow."""
 
 
+QUORUMS = {"session": ("planner", "questioner", "executor", "reviewer")}
+"""The roles that must have what a person says to all before that is filed, by workflow; elsewhere one will do."""
+
+
 @dataclass
 class TreeLock:
     """The claim of a run on its work tree, handed on to the keeper so that it holds while agents live."""
@@ -207,8 +211,12 @@ async def drive(
     notices: tuple[str, ...] = (),
     *,
     granted: Limits | None = None,
+    resumes: bool = False,
 ) -> Stop:
-    """Be the engine of a run until its next outcome; `granted` are limits that a person set anew."""
+    """Be the engine of a run until its next outcome; `granted` are limits that a person set anew.
+
+    `resumes` says that a person asks it to go on: a pause is over then.
+    """
     _refuse_links(project.root)
     record = run.record()
     if record.workspace != ".":
@@ -224,7 +232,9 @@ async def drive(
         try:
             memory = (LoopMemory(project.root, run.id),) if record.workflow == "loop" else ()
             watchers = Watchers((observer, *memory))
-            kernel = build_kernel(project, run, record, keeper, watchers, (*notices, tree.notice), granted)
+            kernel = build_kernel(
+                project, run, record, keeper, watchers, (*notices, tree.notice), granted, resumes=resumes
+            )
             stop = await _with_signals(kernel)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
@@ -243,6 +253,8 @@ def build_kernel(
     observer: Observer,
     notices: tuple[str, ...],
     granted: Limits | None = None,
+    *,
+    resumes: bool = False,
 ) -> Kernel[Any]:
     """A kernel with the real world around it."""
     root, workspace = project.root, project.workspace(record)
@@ -251,6 +263,7 @@ def build_kernel(
     if record.workflow in SESSION_KINDS:
         notices = (*notices, *mend(root, record, time.time()))
     ledger = Ledger.of(record.limits, records)
+    ledger.words.quorum = QUORUMS.get(record.workflow, ())
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
     own = worktree.create(root, run.id) if record.workspace != "." else None
@@ -293,11 +306,14 @@ def build_kernel(
         queue,
         _slots(run, record, root),
         Lander(root, record, queue) if record.branch else None,
+        run.questions,
     )
     limits = granted or ledger.extended_limits(record.limits, time.time())
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
-    start = Start(started, _roster(record.crew), limits, unwritten, tuple(n for n in notices if n))
+    told = tuple(n for n in notices if n)
+    steering = prompts.load("steering", root)
+    start = Start(started, _roster(record.crew), limits, unwritten, told, resumes, steering)
     return Kernel(WORKFLOWS[record.workflow](record, root, limits), world, ledger, start)
 
 
@@ -487,5 +503,5 @@ async def _merged_aside(
 
 def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: str) -> Outcome:
     """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
-    run.mailbox.post(SignalType.ABORT, message)
+    run.mailbox.post(Signal("", SignalType.ABORT, message))
     return asyncio.run(drive(project, run, observer)).outcome

@@ -39,6 +39,8 @@ from ralph.workflows.loop.state import Fixed
 RUN = "261115-093000-k3x9"
 EPOCH = 1_800_000_000.0
 E = TypeVar("E")
+HEARS_AFTER = 2.0
+"""Seconds after which an agent that hears has taken in what was left for it."""
 
 
 class PowerCut(BaseException):
@@ -234,6 +236,8 @@ class Play:
     error: str = ""
     text: str = ""
     session: str = ""
+    hears: bool = False
+    """Whether it takes in words while it works, a while after they were left."""
 
     def portion(self) -> Usage:
         return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
@@ -249,14 +253,27 @@ class Process:
     result: TurnResult | None = None
     told: int = 0
     stopped: str = ""
+    words: dict[str, str] = field(default_factory=dict)
+    """What was left for it, by name."""
+    heard: list[str] = field(default_factory=list)
     wake: asyncio.Event | None = None
+
+    def hear(self, name: str) -> None:
+        if self.result is None:
+            self.heard.append(name)
+            self.notify()
 
     def notify(self) -> None:
         if self.wake:
             self.wake.set()
 
 
-_ENDS = {"cut": TurnEnd.CUT, "stopped": TurnEnd.STOPPED, "interrupted": TurnEnd.INTERRUPTED}
+_ENDS = {
+    "cut": TurnEnd.CUT,
+    "stopped": TurnEnd.STOPPED,
+    "interrupted": TurnEnd.INTERRUPTED,
+    "steered": TurnEnd.STEERED,
+}
 
 
 class SimTurns:
@@ -269,11 +286,14 @@ class SimTurns:
         process = self._sim.processes.get(turn.number) or self._launch(turn)
         if process.turn.request.key != turn.request.key:
             raise AssertionError(f"turn {turn.number} was started for {process.turn.request.key}")
-        heard = 0
+        heard, listened = 0, 0
         while True:
             for _ in range(process.told - heard):
                 watch(AgentEvent(Kind.USAGE, usage=process.play.portion()))
             heard = process.told
+            for name in process.heard[listened:]:
+                watch(AgentEvent(Kind.HEARD, name, tool="hook"))
+            listened = len(process.heard)
             if process.result:
                 return process.result
             process.wake = asyncio.Event()
@@ -289,7 +309,13 @@ class SimTurns:
             self._sim.end(process, _ENDS[reason])
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
-        return False
+        process = self._sim.processes.get(turn.number)
+        if not process or not process.play.hears or process.result:
+            return False
+        if name not in process.words:
+            process.words[name] = text
+            self._sim.clock.plan(self._sim.clock.now() + HEARS_AFTER, lambda: process.hear(name))
+        return True
 
     def _launch(self, turn: Turn) -> Process:
         sim = self._sim
@@ -338,17 +364,26 @@ class SimMailbox:
     def __init__(self) -> None:
         self.waiting: list[Signal] = []
         self.settled: list[Signal] = []
+        self.actions: dict[str, str] = {}
+        self.missed: dict[str, tuple[str, ...] | None] = {}
+        self.acks: dict[tuple[str, str], Mapping[str, object]] = {}
+        self._posted = 0
 
-    def post(self, kind: SignalType, message: str = "", name: str = "") -> None:
-        number = len(self.waiting) + len(self.settled) + 1
-        self.waiting.append(Signal(name or f"signal.{number:03d}.yaml", kind, message, stamp=str(number)))
+    def post(self, kind: SignalType, message: str = "", name: str = "", **more: Any) -> None:
+        self._posted += 1
+        name = name or f"signal.{self._posted:03d}.yaml"
+        self.waiting.append(Signal(name, kind, message, stamp=str(self._posted), **more))
 
     def peek(self) -> Sequence[Signal]:
         return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
 
-    def settle(self, signal: Signal, action: str) -> None:
+    def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         self.waiting.remove(signal)
         self.settled.append(signal)
+        self.actions[signal.name], self.missed[signal.name] = action, missed
+
+    def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
+        self.acks[signal.name, role] = facts
 
 
 class SimSnapshots:
@@ -416,6 +451,7 @@ class Simulation:
         self.checker, self.roster = checker, roster
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
+        self.resumes = True
         self.verdicts: list[tuple[str, bool]] = []
         self.processes: dict[int, Process] = {}
         self.onlooker = Onlooker()
@@ -461,7 +497,10 @@ class Simulation:
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
         ledger = Ledger.of(self.limits, records)
         limits = ledger.extended_limits(self.limits, self.clock.now())
-        start = Start(entry, self.roster, limits, since_documents(records), self.notices)
+        steering = prompts.load("steering", self.root)
+        start = Start(
+            entry, self.roster, limits, since_documents(records), self.notices, resumed and self.resumes, steering
+        )
         return Kernel(self.workflow, world, ledger, start)
 
     def tell(self, process: Process) -> None:
@@ -491,6 +530,7 @@ class Simulation:
             answer_errors=play.errors if by_itself else (),
             resets_at=None if play.resets_in is None else now + play.resets_in,
             session=play.session,
+            heard=tuple(process.heard),
         )
         process.notify()
 

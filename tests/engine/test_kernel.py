@@ -639,7 +639,7 @@ class TestSignals:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
         settle = sim.mailbox.settle
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.RESUME))
-        sim.mailbox.settle = lambda signal, action: sim.kill_engine()
+        sim.mailbox.settle = lambda signal, action, missed=None: sim.kill_engine()
         with pytest.raises(PowerCut):
             sim.run()
         sim.mailbox.settle = settle

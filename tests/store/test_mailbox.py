@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -25,17 +26,23 @@ class Box:
         self.inputs, self.processed, self.rejected = (directory / name for name in ("inputs", "processed", "rejected"))
         self.inputs.mkdir(parents=True)
         self.mailbox = Mailbox(directory)
+        self._later = (number / 1000 for number in count())
 
     def drop(self, name: str, text: str | bytes) -> Path:
         path = self.inputs / name
         path.write_bytes(text.encode() if isinstance(text, str) else text)
+        before = time.time() - 1 + next(self._later)
+        os.utime(path, (before, before))
         return path
 
     def types(self) -> list[SignalType]:
-        return [signal.type for signal in self.mailbox.peek()]
+        return [signal.type for signal in self.signals()]
+
+    def signals(self) -> list[Signal]:
+        return [one for one in self.mailbox.peek() if isinstance(one, Signal)]
 
     def settle_all(self) -> list[Signal]:
-        found = list(self.mailbox.peek())
+        found = self.signals()
         for signal in found:
             self.mailbox.settle(signal, "done")
         return found
@@ -52,26 +59,61 @@ def yaml(path: Path) -> dict[str, object]:
 
 
 class TestOrder:
-    def test_signals_come_in_the_order_of_their_names(self, box: Box) -> None:
-        for name, kind in (("3", "PAUSE"), ("1", "RESUME"), ("2", "PAUSE")):
-            box.drop(f"signal.{name}.yaml", f"type: {kind}\n")
-        assert [signal.name for signal in box.mailbox.peek()] == [f"signal.{n}.yaml" for n in (1, 2, 3)]
+    STYLES = (
+        "signal.260208-143000.yaml",
+        "signal.20260208-143001.yaml",
+        "260208-143002.yaml",
+        "signal.260208-143003-250.yaml",
+        "signal.260208-143003-a1b2.yaml",
+        "signal.260208-143003-9999.yaml",
+        "signal.2026-02-08T14-30-04.yaml",
+        "signal.260208-143005Z.yaml",
+        "signal.260208-143005Z-000001-ab12.yaml",
+        "signal.260208-163006+0200.yaml",
+        "signal.260208-143007Z.yml",
+        "signal.2026-02-08T14:30:08Z.yaml",
+    )
+
+    def test_signals_come_by_the_time_in_their_names_in_every_style(
+        self, box: Box, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TZ", "UTC")
+        time.tzset()
+        for name in reversed(self.STYLES):
+            box.drop(name, "type: PAUSE\n")
+        names = [signal.name for signal in box.signals()]
+        same = [name for name in names if "143003" in name]
+        assert same == sorted(same, key=lambda name: (name.endswith("250.yaml"), name)), (
+            "in a second: by fraction, name"
+        )
+        assert [name for name in names if name not in same] == [name for name in self.STYLES if name not in same]
+        monkeypatch.undo()
+        time.tzset()
+
+    @pytest.mark.parametrize(
+        "name", ["hello.yaml", "signal.999999-999999.yaml", "signal.1.yaml", "signal.260230-010101"]
+    )
+    def test_without_a_time_in_its_name_a_signal_is_as_old_as_its_file(self, box: Box, name: str) -> None:
+        box.drop("first", "type: PAUSE\n")
+        box.drop(name, "type: PAUSE\n")
+        box.drop("last", "type: PAUSE\n")
+        assert [signal.name for signal in box.signals()] == ["first", name, "last"]
 
     def test_an_abort_comes_first(self, box: Box) -> None:
         for name, kind in (("1", "PAUSE"), ("2", "RESUME"), ("3", "ABORT"), ("4", "PAUSE"), ("5", "STOP")):
             box.drop(f"{name}.yaml", f"type: {kind}\n")
-        assert [signal.name[0] for signal in box.mailbox.peek()] == ["3", "5", "1", "2", "4"]
+        assert [signal.name[0] for signal in box.signals()] == ["3", "5", "1", "2", "4"]
 
     def test_posted_signals_sort_by_time_and_never_collide(self, box: Box) -> None:
-        paths = [box.mailbox.post(SignalType.PAUSE, str(number)) for number in range(20)]
+        paths = [box.mailbox.post(Signal("", SignalType.PAUSE, str(number))) for number in range(20)]
         assert len(set(paths)) == 20
-        assert [signal.message for signal in box.mailbox.peek()] == [str(number) for number in range(20)]
+        assert [signal.message for signal in box.signals()] == [str(number) for number in range(20)]
 
     def test_a_mailbox_that_is_not_there_is_empty(self, tmp_path: Path) -> None:
         assert list(Mailbox(tmp_path / "nowhere").peek()) == []
 
     def test_posting_makes_the_mailbox(self, tmp_path: Path) -> None:
-        Mailbox(tmp_path / "new").post(SignalType.ABORT, "wrong: task # really")
+        Mailbox(tmp_path / "new").post(Signal("", SignalType.ABORT, "wrong: task # really"))
         (signal,) = Mailbox(tmp_path / "new").peek()
         assert (signal.type, signal.message) == (SignalType.ABORT, "wrong: task # really")
 
@@ -93,6 +135,101 @@ class TestOrder:
     def test_peeking_takes_nothing(self, box: Box) -> None:
         box.drop("a.yaml", "type: PAUSE\n")
         assert box.mailbox.peek() == box.mailbox.peek()
+        assert (box.inputs / "a.yaml").exists()
+
+
+class TestContent:
+    @pytest.mark.parametrize(
+        ("target", "role"),
+        [
+            ("ALL", ""),
+            ("", ""),
+            ("all", ""),
+            ("Ralph-Orchestrator", ""),
+            ("Ralph-v2", ""),
+            ("Executor", "executor"),
+            ("Ralph-Executor", "executor"),
+            ("Ralph-v2-Executor", "executor"),
+            ("ralph_v2_EXECUTOR", "executor"),
+            ("test-engineer", "engineer"),
+        ],
+    )
+    def test_a_target_is_known_in_all_its_spellings(self, box: Box, target: str, role: str) -> None:
+        box.drop("a.yaml", f"type: INFO\ntarget: '{target}'\nmessage: hello\n")
+        assert [signal.target for signal in box.signals()] == [role]
+        assert not role or box.signals()[0].is_for("test-engineer" if role == "engineer" else "executor")
+
+    def test_whoever_does_the_work_is_the_executor(self) -> None:
+        signal = Signal("a", SignalType.STEER, "x", target="executor")
+        assert signal.is_for("implementer", acts=True)
+        assert not signal.is_for("reflector")
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("type: STEER\n", "says nothing"),
+            ("type: INFO\nmessage: '  '\n", "says nothing"),
+            ("type: STEER\nmessage: {a: 1}\n", "message of a signal is text"),
+            ("type: PAUSE\ntarget: [a]\n", "target of a signal is text"),
+            ("type: PAUSE\niteration: soon\n", "iteration of a signal is a number"),
+            ("type: PAUSE\niteration: -1\n", "iteration of a signal is a number"),
+            ("type: APPROVE\nitems: api\n", "items of a signal are a list"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, text: str, why: str) -> None:
+        with pytest.raises(StateError, match=why):
+            signals.parse("a.yaml", text)
+
+    def test_a_file_that_ends_in_the_middle_of_a_line_gets_time(self, box: Box) -> None:
+        path = box.inputs / "a.yaml"
+        path.write_text("type: STEER\nmessage: Use htt")
+        assert (box.types(), box.types(), box.types()) == ([], [], [])
+        assert path.exists()
+        box.drop("a.yaml", "type: STEER\nmessage: Use httpx")
+        assert [signal.message for signal in box.signals()] == ["Use httpx"]
+
+
+class TestAcks:
+    def test_an_ack_says_who_took_it_in_and_how(self, box: Box) -> None:
+        box.drop("signal.1.yaml", "type: INFO\nmessage: x\n")
+        (signal,) = box.signals()
+        box.mailbox.acknowledge(signal, "executor", {"turn": 3, "means": "hook"})
+        ack = yaml(box.inputs.parent / "acks" / "signal.1" / "executor.yaml")
+        assert (ack["signal"], ack["role"], ack["turn"], ack["means"]) == ("signal.1.yaml", "executor", 3, "hook")
+
+    def test_a_signal_that_did_not_reach_everybody_says_whom(self, box: Box) -> None:
+        box.drop("a.yaml", "type: INFO\nmessage: x\n")
+        (signal,) = box.signals()
+        box.mailbox.settle(signal, "the run is over", ("reviewer",))
+        handling = yaml(box.processed / "a.yaml")["handling_metadata"]
+        assert handling["delivery_status"] == "partial"  # type: ignore[index]
+        assert handling["unacked_agents"] == ["reviewer"]  # type: ignore[index]
+
+    def test_another_signal_of_the_same_name_does_not_take_its_place(self, box: Box) -> None:
+        for message in ("one", "two"):
+            box.drop("a.yaml", f"type: INFO\nmessage: {message}\n")
+            box.settle_all()
+        texts = [path.read_text() for path in box.processed.iterdir()]
+        assert sorted(text.splitlines()[1] for text in texts) == ["message: one", "message: two"]
+
+
+class TestLooking:
+    def test_nothing_is_read_again_while_nothing_changes(self, box: Box) -> None:
+        box.drop("a.yaml", "type: PAUSE\n")
+        assert box.signals()[0] is box.signals()[0]
+
+    def test_a_signal_that_comes_right_after_the_last_look_is_seen(self, box: Box) -> None:
+        for number in range(50):
+            assert box.types() == []
+            path = box.drop(f"{number}.yaml", "type: PAUSE\n")
+            assert box.types() == [SignalType.PAUSE]
+            path.unlink()
+
+    def test_who_only_looks_sets_nothing_aside(self, box: Box) -> None:
+        box.drop("a.yaml", "junk")
+        box.drop("b.yaml", "type: PAUSE\n")
+        for _ in range(3):
+            assert [signal.name for signal in box.mailbox.look()] == ["b.yaml"]
         assert (box.inputs / "a.yaml").exists()
 
 
@@ -120,14 +257,14 @@ class TestSettling:
 
     def test_settling_what_is_gone_does_nothing(self, box: Box) -> None:
         path = box.drop("a.yaml", "type: PAUSE\n")
-        (signal,) = box.mailbox.peek()
+        (signal,) = box.signals()
         path.unlink()
         box.mailbox.settle(signal, "done")
         assert not box.processed.exists()
 
     def test_settling_twice_is_settling_once(self, box: Box) -> None:
         box.drop("a.yaml", "type: PAUSE\n")
-        (signal,) = box.mailbox.peek()
+        (signal,) = box.signals()
         box.mailbox.settle(signal, "one")
         box.mailbox.settle(signal, "two")
         assert "one" in (box.processed / "a.yaml").read_text()
@@ -175,9 +312,9 @@ class TestMalformed:
     def test_it_is_rejected_with_a_reason_but_only_at_the_second_look(self, box: Box, kind: str) -> None:
         path = box.drop("a.yaml", BROKEN[kind])
         good = box.drop("b.yaml", "type: PAUSE\n")
-        assert [signal.name for signal in box.mailbox.peek()] == ["b.yaml"]
+        assert [signal.name for signal in box.signals()] == ["b.yaml"]
         assert path.exists(), "it may be half-written"
-        assert [signal.name for signal in box.mailbox.peek()] == ["b.yaml"]
+        assert [signal.name for signal in box.signals()] == ["b.yaml"]
         assert not path.exists()
         assert good.exists()
         assert (box.rejected / "a.yaml").exists()
@@ -226,7 +363,7 @@ class TestMalformed:
             file.write(b"type: PAUSE\n")
         book, _ = Journal.open(box.inputs.parent / "journal.jsonl")
         for _ in range(2):
-            for signal in box.mailbox.peek():
+            for signal in box.signals():
                 book.append(1_800_000_000.0, SignalTaken(signal))
                 box.mailbox.settle(signal, "done")
         assert not os.path.exists(name)
@@ -264,7 +401,17 @@ def test_every_text_is_a_signal_or_a_state_error(text: str) -> None:
 
 
 @settings(deadline=None)
-@given(st.sampled_from(SignalType), st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=200))
-def test_what_is_posted_is_what_is_read(kind: SignalType, message: str) -> None:
-    signal = signals.parse("a.yaml", signals.render(kind, message))
-    assert (signal.type, signal.message) == (kind, message)
+@given(
+    st.builds(
+        Signal,
+        name=st.just("a.yaml"),
+        type=st.sampled_from(SignalType),
+        message=st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=200),
+        target=st.sampled_from(["", "executor", "reviewer"]),
+        iteration=st.none() | st.integers(1, 99),
+        items=st.lists(st.text(alphabet="abc/.-", min_size=1), max_size=3).map(tuple),
+        now=st.booleans(),
+    )
+)
+def test_what_is_posted_is_what_is_read(signal: Signal) -> None:
+    assert signals.parse("a.yaml", signals.render(signal)) == signal

@@ -17,7 +17,6 @@ from ralph.core.events import (
     Do,
     RunChecks,
     RunEnded,
-    SignalTaken,
     TurnEnded,
     Work,
     WorkCommitted,
@@ -26,7 +25,6 @@ from ralph.core.findings import Finding, Rule
 from ralph.core.fingerprints import fingerprint, normalised
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import reflection
 from ralph.workflows.loop.kinds import KINDS, TaskType, guess, too_few
@@ -224,16 +222,8 @@ class TestLessons:
                 learned="l" * 2000,
                 next="n" * 2000,
             )
-            run.take(SignalTaken(Signal(f"{number}.yaml", SignalType.RESUME, "g" * 5000)))
             sizes.append(len(run.prompts[-1]))
-        assert max(sizes) < 16_000
-        assert len(run.state.guidance) == 3
-
-    def test_words_of_a_person_reach_the_next_prompt(self) -> None:
-        run = begun()
-        run.take(SignalTaken(Signal("a.yaml", SignalType.RESUME, "use the other parser")))
-        run.turn()
-        assert "use the other parser" in run.prompts[-1]
+        assert max(sizes) < 13_000
 
     def test_lessons_of_other_loops_are_in_the_first_prompt(self) -> None:
         run = begun(recalled=("(2 days ago, solved) dates need a time zone",))

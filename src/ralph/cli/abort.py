@@ -11,7 +11,7 @@ from ralph.cli.console import here, json_option, say_json
 from ralph.cli.restore import at_rest, say_written
 from ralph.core.entries import Record
 from ralph.core.errors import UsageError
-from ralph.core.signals import SignalType
+from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.git.commits import TakenOff, take_off
@@ -88,7 +88,7 @@ def _ask(run: RunDir, *, yes: bool) -> None:
 def _end(project: Project, run: RunDir, message: str) -> None:
     """End a run, by its engine where it has one."""
     if run.alive:
-        run.mailbox.post(SignalType.ABORT, message)
+        run.mailbox.post(Signal("", SignalType.ABORT, message))
         _wait_until_over(run)
     else:
         from ralph.wiring import abort_on_disk

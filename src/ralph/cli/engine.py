@@ -37,14 +37,20 @@ def refuse_inside_a_turn() -> None:
 
 
 def work_on(
-    project: Project, run: RunDir, notices: tuple[str, ...], *, as_json: bool, granted: Limits | None = None
+    project: Project,
+    run: RunDir,
+    notices: tuple[str, ...],
+    *,
+    as_json: bool,
+    granted: Limits | None = None,
+    resumes: bool = False,
 ) -> int:
     """Drive a run in the foreground and say how it ended."""
     record = run.record()
     limits = granted or record.limits
     teller = teller_for(project, record, limits)
     with view_for(teller, limits, as_json=as_json) as view:
-        stop = asyncio.run(drive(project, run, view, notices, granted=granted))
+        stop = asyncio.run(drive(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")
     if as_json:
         spent = to_plain(view.ended.spent) if view.ended else {}

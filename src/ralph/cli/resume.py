@@ -9,7 +9,7 @@ from ralph.cli.console import here, json_option, positive, say_json
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
-from ralph.core.signals import SignalType
+from ralph.core.signals import Signal, SignalType
 from ralph.engine.ledger import Ledger
 from ralph.store.journal import read_records
 from ralph.store.runs import RunDir
@@ -56,7 +56,7 @@ def command(
             raise UsageError(
                 f"run {chosen.id} is under way: its limits hold until it ends", todo="leave the limits out"
             )
-        chosen.mailbox.post(SignalType.RESUME, guidance or "")
+        chosen.mailbox.post(Signal("", SignalType.RESUME, guidance or ""))
         if as_json:
             say_json(command="resume", run=chosen.id, signalled=True)
         else:
@@ -69,13 +69,9 @@ def command(
             where=str(chosen.path),
             todo="start a new one with `ralph loop`",
         )
-    mailbox = chosen.mailbox
-    for signal in mailbox.peek():
-        if signal.type is SignalType.PAUSE:
-            mailbox.settle(signal, "taken back by `ralph resume`")
     granted = _granted(chosen, asked)
     if guidance:
-        mailbox.post(SignalType.RESUME, guidance)
+        chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
     if detached:
         given = {
             "--max-iterations": max_iterations,
@@ -85,7 +81,7 @@ def command(
         }
         options = tuple(f"{name}={value}" for name, value in given.items() if value is not None)
         return detach(project, chosen, as_json=as_json, options=options)
-    return work_on(project, chosen, (), as_json=as_json, granted=granted)
+    return work_on(project, chosen, (), as_json=as_json, granted=granted, resumes=True)
 
 
 def _granted(run: RunDir, asked: Limits) -> Limits | None:

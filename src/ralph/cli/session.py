@@ -21,7 +21,7 @@ from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
-from ralph.core.signals import SignalType
+from ralph.core.signals import Signal, SignalType
 from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
@@ -227,7 +227,7 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
         raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
     if detached:
         return detach(project, found.run, as_json=as_json)
-    return work_on(project, found.run, (), as_json=as_json)
+    return work_on(project, found.run, (), as_json=as_json, resumes=True)
 
 
 @command.command("feedback")
@@ -321,7 +321,7 @@ def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
             f"session {found.id} does not wait for an approval",
             todo=f"`ralph session show {found.id}` says what it does",
         )
-    found.run.mailbox.post(signal)
+    found.run.mailbox.post(Signal("", signal))
     return 0 if found.run.alive else work_on(project, found.run, (), as_json=as_json)
 
 

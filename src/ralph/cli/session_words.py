@@ -4,14 +4,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ralph.cli.words import DOUBLE, check_line, landed_lines, merged_lines, turn_ended_lines
+from ralph.cli.words import DOUBLE, check_line, landed_lines, merged_lines, said_lines, turn_ended_lines, words_line
 from ralph.core.entries import (
     ChecksStarted,
     LimitExtended,
     MergeStarted,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Record,
     RunStarted,
+    SignalHeard,
+    SignalRefused,
     SnapshotTaken,
     TurnStarted,
 )
@@ -52,7 +56,7 @@ class SessionTeller:
                 who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
                 self.agent = entry.agent
                 asked = "asked for a better answer" if entry.repair else about(entry.key)
-                return [f"turn {entry.turn}: {who}, {asked}"]
+                return [f"turn {entry.turn}: {who}, {asked}{words_line(entry)}"]
             case TurnEnded() as entry:
                 return turn_ended_lines(entry)
             case ChecksStarted(key=key, checks=checks):
@@ -66,8 +70,8 @@ class SessionTeller:
                 return merged_lines(entry)
             case Landed(moved=True) as entry:
                 return landed_lines(entry)
-            case SignalTaken(signal=signal):
-                return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
+            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered() as entry:
+                return said_lines(entry)
             case DocumentEdited(path=path):
                 return [f"{path} was taken in"]
             case Notice(text=text):

@@ -9,8 +9,12 @@ from ralph.core.entries import (
     LimitExtended,
     MergeStarted,
     Notice,
+    QuestionAnswered,
+    QuestionAsked,
     Record,
     RunStarted,
+    SignalHeard,
+    SignalRefused,
     SnapshotTaken,
     TurnStarted,
 )
@@ -78,8 +82,8 @@ class Teller:
                 said = [f"committed as {commit[:10]}"] if commit else []
                 said += [f"note: {notice}"] if notice else []
                 return [*said, *(() if self.state.phase is Phase.REFLECT else self._learned())]
-            case SignalTaken(signal=signal):
-                return [f"signal {signal.type} taken" + (f": {signal.message}" if signal.message else "")]
+            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered():
+                return said_lines(entry)
             case DocumentEdited(path=path):
                 return [f"{path} was edited by somebody else and taken in"]
             case Notice(text=text):
@@ -96,6 +100,7 @@ class Teller:
     def _turn_started(self, entry: TurnStarted) -> list[str]:
         who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
+        line += words_line(entry)
         if not entry.counts or entry.key == self.begun:
             return ["", line]
         self.begun = entry.key
@@ -218,6 +223,34 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     said = str((result.answer or {}).get("summary", "")) or "(it did not say)"
     lines += ["", "This iteration:", f"- Approach: {said}"]
     return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
+
+
+def words_line(entry: TurnStarted) -> str:
+    """What of a person's words a turn is told when it starts."""
+    return f"\n  told in its prompt: {', '.join(entry.words)}" if entry.words else ""
+
+
+def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked | QuestionAnswered) -> list[str]:
+    """What a person said to a run, and what it asked the person."""
+    match entry:
+        case SignalTaken(signal=signal):
+            whom = f" for {signal.target}" if signal.target else ""
+            return [f"signal {signal.type}{whom} taken" + (f": {signal.message}" if signal.message else "")]
+        case SignalHeard(id=name, turn=turn, role=role, means=means):
+            return [f"  turn {turn} ({role}) heard {name} ({means})"]
+        case SignalRefused(name=name, reason=reason):
+            return [f"note: signal {name} was set aside: {reason}"]
+        case QuestionAsked(question=asked):
+            options = f" [{' | '.join(asked.options)}]" if asked.options else ""
+            default = f", else {asked.default!r} counts" if asked.default else ""
+            until = f"  until {clock_time(asked.asked_at + asked.timeout)}{default}"
+            return [
+                "",
+                f"QUESTION {asked.id} ({asked.role}): {asked.question}{options}",
+                f'{until}: ralph answer {asked.id} "..."',
+            ]
+        case QuestionAnswered(id=one, answer=answer, by=by):
+            return [f"question {one} was answered by {by}: {answer}"]
 
 
 def merged_lines(entry: Merged) -> list[str]:

@@ -14,6 +14,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.limits import Limits
+from ralph.core.questions import Question
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class TurnStarted:
     """Whether it only has to answer again, in the form that was asked for."""
     counts: bool = False
     """Whether its work is an iteration."""
+    words: tuple[str, ...] = ()
+    """What its prompt says of a person's words, by the ids of the signals."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,43 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True)
+class SignalHeard:
+    """A turn took in what a person said while it ran."""
+
+    id: str
+    """Of the signal."""
+    turn: int
+    role: str
+    means: str
+    """`hook`, `live` or `tool`."""
+
+
+@dataclass(frozen=True)
+class SignalRefused:
+    """A file in the mailbox was set aside: it is no signal, or it came too late."""
+
+    name: str
+    reason: str
+    stamp: str = ""
+
+
+@dataclass(frozen=True)
+class QuestionAsked:
+    """A turn asks the person something."""
+
+    question: Question
+
+
+@dataclass(frozen=True)
+class QuestionAnswered:
+    """A question was answered, or nobody did in time."""
+
+    id: str
+    answer: str
+    by: str
+
+
+@dataclass(frozen=True)
 class Notice:
     """Something a person should know."""
 
@@ -92,6 +132,10 @@ Entry = (
     | ChecksStarted
     | MergeStarted
     | SnapshotTaken
+    | SignalHeard
+    | SignalRefused
+    | QuestionAsked
+    | QuestionAnswered
     | Notice
     | TurnEnded
     | ChecksEnded
@@ -117,6 +161,10 @@ NAMES: dict[str, type[Entry]] = {
     "merge.ended": Merged,
     "work.landed": Landed,
     "signal.taken": SignalTaken,
+    "signal.heard": SignalHeard,
+    "signal.refused": SignalRefused,
+    "question.asked": QuestionAsked,
+    "question.answered": QuestionAnswered,
     "document.edited": DocumentEdited,
     "run.ended": RunEnded,
 }

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from ralph.core.checks import Check, Verdict
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal
+from ralph.core.signals import Signal, Stage
 from ralph.core.turns import FileStat, TurnRequest, TurnResult
 
 S = TypeVar("S")
@@ -67,6 +67,7 @@ class Do:
     """This should be under way; what already is stays as it is, and nothing is started twice."""
 
     work: tuple[Work, ...]
+    stage: Stage = field(default_factory=Stage, compare=False)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Stop:
 
     outcome: Outcome
     reason: str
+    stage: Stage = field(default_factory=Stage, compare=False)
 
 
 Decision = Do | Stop
@@ -97,6 +99,8 @@ class TurnEnded:
     retry_reason: str = ""
     repair: bool = False
     """Whether the next try only asks for a better answer."""
+    unheard: tuple[str, ...] = ()
+    """What a person said while it ran and it did not hear: the next turn for this work is told, by the ids of the signals."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,20 @@
 """Signals: messages from a person to a run that is under way."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
+from typing import Any
 
 
 class SignalType(StrEnum):
     """What a signal asks for."""
 
+    STEER = "STEER"
+    """Change direction: the work takes the message into account, or says that it cannot."""
+    INFO = "INFO"
+    """Know this: nothing is restarted, paused or asked for."""
     PAUSE = "PAUSE"
     """Finish the turn under way, start no other, and end with `paused`."""
     RESUME = "RESUME"
@@ -25,6 +33,15 @@ class SignalType(StrEnum):
         return cls.ABORT if upper == "STOP" else cls(upper)
 
 
+ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
+"""Types that wait in the mailbox until the work asks for them."""
+_WORDS = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
+_EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "ralph", "engine", "v2"))
+"""Whom a signal to all, or to the engine itself, is addressed to."""
+_ACTORS = frozenset(("actor", "executor"))
+"""Names for whoever does the work, whatever its role is called in that workflow."""
+
+
 @dataclass(frozen=True)
 class Signal:
     """One signal, as it was found in the mailbox."""
@@ -35,3 +52,99 @@ class Signal:
     message: str = ""
     stamp: str = ""
     """What tells this file from a later one of the same name."""
+    target: str = ""
+    """The role that is meant, as `addressee` has it; empty for all."""
+    iteration: int | None = None
+    """The iteration that it is for; None for any."""
+    items: tuple[str, ...] = ()
+    """What exactly is approved; empty for all of it."""
+    now: bool = False
+    """Whether a turn that runs is interrupted, so that it hears at once."""
+    key: str = ""
+    """What it is known by in the journal, where its name alone would not do."""
+
+    @property
+    def id(self) -> str:
+        """What it is known by."""
+        return self.key or self.name
+
+    @property
+    def has_words(self) -> bool:
+        """Whether its message is for the agents."""
+        return self.type in _WORDS and bool(self.message.strip())
+
+    def is_for(self, role: str, *, acts: bool = False) -> bool:
+        """Whether a role is meant; `acts` says that it does the work itself."""
+        return not self.target or self.target == addressee(role) or (acts and self.target in _ACTORS)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file in the mailbox that is no signal."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How far the work has come, as far as signals depend on it."""
+
+    iteration: int | None = None
+    """The iteration under way; None where there is nothing to go by."""
+    wants: frozenset[SignalType] = frozenset()
+    """What it waits for a person to say."""
+
+
+def addressee(target: str) -> str:
+    """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all."""
+    last = re.split(r"[-_\s]+", target.strip().lower())[-1]
+    return "" if last in _EVERYBODY else last
+
+
+SCOPE_CHANGE = "STEER scope change"
+"""How an answer says that what a person asks for is another task."""
+
+
+def scope_change(answer: Mapping[str, Any] | None) -> str:
+    """What an agent was asked for instead of its task, where its answer says so; empty where it does not."""
+    answer = answer or {}
+    for blocker in map(str, answer.get("blockers") or ()):
+        if blocker.lower().startswith(SCOPE_CHANGE.lower()):
+            return blocker
+    steering = answer.get("steering") or {}
+    if steering.get("response") != "scope-change":
+        return ""
+    return f"{SCOPE_CHANGE}: {steering.get('note') or answer.get('summary') or 'it did not say what'}"
+
+
+_ZONE = r"(Z|[+]\d\d:?\d\d|-\d\d:\d\d)?"
+_TIME = re.compile(
+    r"(?<!\d)(\d{4}|\d\d)-?(\d\d)-?(\d\d)[-_T ](\d\d)[:-]?(\d\d)[:-]?(\d\d)"
+    rf"{_ZONE}(?:[-.](\d{{6}}|\d{{3}})(?![0-9a-zA-Z]))?{_ZONE}",
+    re.IGNORECASE,
+)
+
+
+def named_time(name: str) -> float | None:
+    """The moment in the name of a file, in any style that people and programs use; without a zone it is local time."""
+    found = _TIME.search(name)
+    if not found:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in found.group(1, 2, 3, 4, 5, 6))
+    year = year + 2000 if year < 100 else year
+    zone, fraction = _zone(found[7] or found[9]), int((found[8] or "0").ljust(6, "0"))
+    try:
+        return datetime(year, month, day, hour, minute, second, fraction, zone).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _zone(text: str | None) -> timezone | None:
+    if not text:
+        return None
+    if text in "Zz":
+        return UTC
+    digits = text[1:].replace(":", "")
+    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-away if text[0] == "-" else away)

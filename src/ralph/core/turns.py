@@ -31,6 +31,8 @@ class TurnEnd(StrEnum):
     """The agent program could not be started at all, is not signed in, or was given a setting that it refuses."""
     INTERRUPTED = "interrupted"
     """Its keeper died with it, or the engine was told to go: nothing is known but the tree it left."""
+    STEERED = "steered"
+    """A person said something that it has to take into account: the work goes on in another turn."""
 
 
 @dataclass(frozen=True)
@@ -155,3 +157,5 @@ class Turn:
     """What that conversation has used already."""
     mends: int = 0
     """The turn whose answer it has to mend; 0 where it is none."""
+    words: str = ""
+    """What a person said, as its prompt tells it."""

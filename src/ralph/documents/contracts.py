@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ralph.core.stream import clean_text
 from ralph.documents.classic import answers as classic
 from ralph.documents.session import answers
+from ralph.documents.steering import Answer
 
 
-class LoopAnswer(BaseModel):
+class LoopAnswer(Answer):
     """What the actor of a loop hands back. It informs people and later turns; it decides nothing."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     summary: str = Field(min_length=1, max_length=2000, description="what you did, in one or two sentences")
     learned: str = Field(default="", max_length=2000, description="what the next iteration should know")
@@ -57,7 +56,7 @@ def example(contract: str) -> str:
 def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:
-        answer = CONTRACTS[contract].model_validate(_clean(json.loads(text))).model_dump()
+        answer = CONTRACTS[contract].model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
     except ValidationError as error:
         return None, tuple(_sentence(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:

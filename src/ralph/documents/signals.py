@@ -1,14 +1,16 @@
 """Signal files: what people drop into a mailbox, and what is added when a signal was taken."""
 
 import io
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from ralph.core.errors import StateError
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import Signal, SignalType, addressee
 
 SIZE_LIMIT = 64 * 1024
 DEEPEST = 20
@@ -29,10 +31,45 @@ def parse(name: str, text: str) -> Signal:
     except ValueError:
         known = ", ".join(SignalType)
         raise StateError(f"unknown type {word!r}; known are {known}", where=name) from None
-    message = data.get("message")
-    if isinstance(message, dict | list):
-        raise StateError("the message of a signal is text", where=name)
-    return Signal(name, kind, "" if message is None else str(message))
+    message = _text(data, "message", name)
+    if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
+        raise StateError(f"a {kind} without a message says nothing", where=name)
+    return Signal(
+        name,
+        kind,
+        message,
+        target=addressee(_text(data, "target", name)),
+        iteration=_iteration(data.get("iteration"), name),
+        items=_items(data.get("items"), name),
+        now=data.get("now") is True,
+    )
+
+
+def _text(data: Mapping[Any, Any], key: str, name: str) -> str:
+    value = data.get(key)
+    if isinstance(value, dict | list):
+        raise StateError(f"the {key} of a signal is text", where=name)
+    return "" if value is None else str(value)
+
+
+def _iteration(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        number = int(str(value))
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1_000_000:
+        raise StateError(f"the iteration of a signal is a number, not {str(value)[:40]!r}", where=name)
+    return number
+
+
+def _items(value: object, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise StateError("the items of a signal are a list of names", where=name)
+    return tuple(value)
 
 
 def _refuse_bombs(name: str, text: str) -> None:
@@ -46,19 +83,28 @@ def _refuse_bombs(name: str, text: str) -> None:
             raise StateError(f"nested deeper than {DEEPEST} levels", where=name)
 
 
-def render(signal: SignalType, message: str) -> str:
+def render(signal: Signal) -> str:
     """A signal file as Ralph itself writes it."""
-    return _dump({"type": signal.value, "target": "ALL", "message": message})
-
-
-def with_handling(text: str, *, action: str, at: datetime) -> str:
-    """The file as it was written, comments and unknown keys included, with what was done about it."""
-    body = text if not text or text.endswith("\n") else text + "\n"
-    handling = {
-        "handled_by": "Ralph",
-        "handled_at": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "action_taken": action,
+    facts = {
+        "type": signal.type.value,
+        "target": signal.target or "ALL",
+        "message": signal.message,
+        "iteration": signal.iteration,
+        "items": list(signal.items),
+        "now": signal.now,
     }
+    return _dump({name: value for name, value in facts.items() if value or name == "message"})
+
+
+def with_handling(text: str, *, action: str, at: datetime, missed: tuple[str, ...] | None = None) -> str:
+    """The file as it was written, comments and unknown keys included, with what was done about it.
+
+    `missed` are the roles that a signal to all did not reach; None where it was not for the roles.
+    """
+    body = text if not text or text.endswith("\n") else text + "\n"
+    handling: dict[str, object] = {"handled_by": "Ralph", "handled_at": _stamp(at), "action_taken": action}
+    if missed is not None:
+        handling |= {"delivery_status": "partial" if missed else "delivered", "unacked_agents": list(missed)}
     appended = body + _dump({"handling_metadata": handling})
     try:
         if "handling_metadata" in YAML(typ="safe", pure=True).load(appended):
@@ -68,6 +114,15 @@ def with_handling(text: str, *, action: str, at: datetime) -> str:
     data = YAML().load(text)
     data["handling_metadata"] = handling
     return _dump(data)
+
+
+def acknowledgement(signal: Signal, role: str, at: datetime, facts: Mapping[str, object]) -> str:
+    """That a role has taken a signal in: how, by which turn, and what came of it."""
+    return _dump({"signal": signal.name, "type": signal.type.value, "role": role, "at": _stamp(at), **facts})
+
+
+def _stamp(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _dump(data: object) -> str:

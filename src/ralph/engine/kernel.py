@@ -8,7 +8,17 @@ policies beside it.
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from ralph.core.entries import Entry, LimitExtended, Notice, Record, RunStarted, SnapshotTaken, TurnStarted
+from ralph.core.entries import (
+    Entry,
+    LimitExtended,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    RunStarted,
+    SnapshotTaken,
+    TurnStarted,
+)
 from ralph.core.errors import RalphError
 from ralph.core.events import (
     ChecksEnded,
@@ -17,7 +27,6 @@ from ralph.core.events import (
     Event,
     Merged,
     RunEnded,
-    SignalTaken,
     Stop,
     TurnEnded,
     Work,
@@ -25,8 +34,9 @@ from ralph.core.events import (
 )
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest
+from ralph.engine.intake import Intake
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import S, Workflow
 from ralph.engine.roster import Roster
@@ -48,6 +58,10 @@ class Start:
     unwritten: tuple[Record, ...] = ()
     """Events that were journaled after the documents were last written."""
     notices: tuple[str, ...] = ()
+    resumes: bool = False
+    """Whether a person asks the run to go on, so that a pause is over."""
+    steering: str = "{{words}}"
+    """The template of what agents are told of a person's words."""
 
 
 class Kernel(Generic[S]):
@@ -58,7 +72,8 @@ class Kernel(Generic[S]):
         self.world = world
         self.ledger = ledger
         self._start = start
-        self._under_way = UnderWay(world, ledger, start.roster, self._journal)
+        self._under_way = UnderWay(world, ledger, start.roster, self._journal, start.steering)
+        self._intake = Intake(world, ledger, self._under_way, start.steering, self._commit, self._journal)
         self._asked: list[Signal] = []
         self._stop: Stop | None = None
         self._over_limit = False
@@ -67,10 +82,12 @@ class Kernel(Generic[S]):
         """Run until there is a reason to end, and say which."""
         self._take_up()
         try:
+            await self._welcome()
             while (stop := await self.step()) is None:
                 pass
             await self._end_all(stop)
             await self._land(stop)
+            self._intake.close(stop.outcome)
         except RalphError:
             await self._under_way.stop_turns("stopped")
             raise
@@ -81,7 +98,8 @@ class Kernel(Generic[S]):
 
     async def step(self) -> Stop | None:
         """Take signals, decide, start, and accept what happens next."""
-        self._take_signals()
+        await self._take_signals()
+        self._take_questions()
         self._take_edits()
         if self._stop:
             return self._stop
@@ -141,18 +159,31 @@ class Kernel(Generic[S]):
         bare = TurnRequest(key, started.role, "", counts=started.counts)
         return next((work for work in wanted if isinstance(work, TurnRequest) and work.key == key), bare)
 
-    def _take_signals(self) -> None:
-        while self._asked:
-            self._heed(self._asked.pop(0))
-        for signal in self.world.mailbox.peek():
-            if (signal.name, signal.stamp) not in self.ledger.taken:
-                self._heed(signal)
-            self.world.mailbox.settle(signal, _ACTIONS[signal.type])
+    async def _welcome(self) -> None:
+        """Acknowledge and tell what an earlier engine had no time for; a person who resumes takes a pause back."""
+        for record in self._start.unwritten:
+            self._intake.noted(record)
+        await self._intake.tell_again()
+        await self._take_signals()
+        if self._start.resumes and self.ledger.paused:
+            await self._intake.heed(Signal(f"resumed.{self.world.clock.now()}", SignalType.RESUME))
 
-    def _heed(self, signal: Signal) -> None:
-        self._commit(SignalTaken(signal))
-        if signal.type is SignalType.ABORT:
-            self._stop = _aborted(signal)
+    async def _take_signals(self) -> None:
+        taken = [await self._intake.heed(self._asked.pop(0)) for _ in self._asked[:]]
+        for signal in [*taken, *await self._intake.take(self._stage)]:
+            if signal.type is SignalType.ABORT:
+                self._stop = _aborted(signal)
+
+    def _stage(self) -> Stage:
+        return self.workflow.decide(self.state, self.world.clock.now()).stage
+
+    def _take_questions(self) -> None:
+        """Journal what turns ask the person, and what was answered."""
+        for question in self.world.questions.look() if self.world.questions else ():
+            if question.id not in self.ledger.asked:
+                self._journal(QuestionAsked(replace(question, answer=None, by="")))
+            if question.answer is not None and question.id not in self.ledger.answered:
+                self._journal(QuestionAnswered(question.id, question.answer, question.by))
 
     def _take_edits(self) -> None:
         for path, content in self.world.store.edited():
@@ -190,7 +221,7 @@ class Kernel(Generic[S]):
     def _reason_not_to_wait(self) -> Stop | None:
         """Why the run ends although a turn is to be tried again later."""
         if self.ledger.paused:
-            return Stop(Outcome.PAUSED, "paused by a signal")
+            return Stop(Outcome.PAUSED, "Paused by signal")
         spent = self.ledger.with_activity(self._under_way.activity.peek())
         reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._under_way else None
         return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
@@ -232,7 +263,8 @@ class Kernel(Generic[S]):
         after = spent.with_turn(event.result.usage, counts=False)
         goes_on = event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED
         if goes_on and self.ledger.limits.reached(after, self.world.clock.now()):
-            result = replace(event.result, end=TurnEnd.FINISHED if event.repair else TurnEnd.CUT)
+            answered = event.repair or (event.result.end is TurnEnd.STEERED and event.result.code == 0)
+            result = replace(event.result, end=TurnEnd.FINISHED if answered else TurnEnd.CUT)
             event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
         counts = event.counts and not unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
         return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
@@ -256,6 +288,7 @@ class Kernel(Generic[S]):
 
     def _note(self, record: Record) -> None:
         self.ledger.apply(record)
+        self._intake.noted(record)
         self.world.observer.recorded(record)
 
 
@@ -268,15 +301,6 @@ def _slim(event: Event) -> Event:
             return replace(event, result=replace(event.result, papers={}))
         case _:
             return event
-
-
-_ACTIONS = {
-    SignalType.PAUSE: "pausing after the turn under way",
-    SignalType.RESUME: "going on",
-    SignalType.ABORT: "aborting",
-    SignalType.APPROVE: "approved",
-    SignalType.SKIP: "skipped",
-}
 
 
 def _aborted(signal: Signal) -> Stop:

@@ -4,7 +4,17 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ralph.core.entries import LimitExtended, Record, RunStarted, SnapshotTaken, TurnStarted
+from ralph.core.entries import (
+    LimitExtended,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    RunStarted,
+    SignalHeard,
+    SignalRefused,
+    SnapshotTaken,
+    TurnStarted,
+)
 from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
@@ -12,6 +22,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
 from ralph.engine.roster import NEVER
+from ralph.engine.words import PROMPT, Words
 
 _REMEMBERED_COSTS = 5
 
@@ -36,6 +47,14 @@ class Pending:
     """The turn whose answer is being repaired."""
     used: dict[str, Usage] = field(default_factory=dict)
     """What each conversation has used."""
+    words: tuple[str, ...] = ()
+    """What of a person's words its turns have so far: a new conversation is told again."""
+    unheard: tuple[str, ...] = ()
+    """What the last turn did not hear."""
+    steered: int = 0
+    """How often a turn that had finished was asked again because of that."""
+    to_pause: bool = False
+    """Whether the turn under way was asked to pause."""
 
 
 @dataclass
@@ -49,8 +68,13 @@ class Ledger:
     work: dict[str, Pending] = field(default_factory=dict)
     paused: bool = False
     aborted: Signal | None = None
-    taken: set[tuple[str, str]] = field(default_factory=set)
-    """Signals that were acted on; one that is still in the mailbox only has to be filed."""
+    taken: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Signals that were acted on, with their ids; one that is still in the mailbox only has to be filed."""
+    ids: set[str] = field(default_factory=set)
+    words: Words = field(default_factory=Words)
+    asked: set[str] = field(default_factory=set)
+    """Questions to the person."""
+    answered: set[str] = field(default_factory=set)
     snapshots: int = 0
     resting: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
@@ -73,13 +97,14 @@ class Ledger:
             case RunStarted() as entry:
                 self.started = self.started or entry
                 self.ended = None
-                self.paused = False
                 self.resting = {label: until for label, until in self.resting.items() if until != NEVER}
             case LimitExtended(limits=limits):
                 self.limits = limits
             case TurnStarted() as entry:
                 work = self.work.setdefault(entry.key, Pending())
                 work.open, work.opened_at, work.counts, work.agent = entry, record.at, entry.counts, entry.agent
+                work.words, work.unheard, work.to_pause = (*work.words, *entry.words), (), False
+                self.words.give(entry.words, entry.role, entry.turn, PROMPT)
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
@@ -88,18 +113,34 @@ class Ledger:
             case ChecksEnded(spent=spent) | Merged(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):
-                self.taken.add((signal.name, signal.stamp))
-                if signal.type in (SignalType.PAUSE, SignalType.RESUME):
-                    self.paused = signal.type is SignalType.PAUSE
-                self.aborted = signal if signal.type is SignalType.ABORT else self.aborted
+                self._take(signal, record.at)
+            case SignalHeard(id=one, turn=turn, role=role, means=means):
+                self.words.give((one,), role, turn, means)
+            case SignalRefused(name=name, stamp=stamp):
+                self.taken[name, stamp] = ""
+            case QuestionAsked(question=question):
+                self.asked.add(question.id)
+            case QuestionAnswered(id=one):
+                self.answered.add(one)
             case RunEnded() as entry:
                 self.ended = entry
                 self.spent = entry.spent
             case _:
                 pass
 
+    def _take(self, signal: Signal, at: float) -> None:
+        self.taken[signal.name, signal.stamp] = signal.id
+        self.ids.add(signal.id)
+        self.words.take(signal, at)
+        if signal.type in (SignalType.PAUSE, SignalType.RESUME):
+            self.paused = signal.type is SignalType.PAUSE
+        for work in self.work.values():
+            work.to_pause = work.to_pause or signal.type is SignalType.PAUSE
+        self.aborted = signal if signal.type is SignalType.ABORT else self.aborted
+
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
+        self.words.give(entry.result.heard, entry.role, entry.turn, "heard")
         if entry.key in self.work and (until := rests_until(entry.result, at)):
             self.resting[self.work[entry.key].agent] = until
         if entry.result.usage.cost is not None:
@@ -109,6 +150,7 @@ class Ledger:
             return
         work = self.work.setdefault(entry.key, Pending())
         work.open, work.last = None, entry
+        work.words, work.unheard = (*work.words, *entry.result.heard), entry.unheard
         if session := entry.result.session:
             work.used[session] = work.used.get(session, Usage()) + entry.result.usage
         if entry.repair:
@@ -117,6 +159,9 @@ class Ledger:
             work.interruptions += 1
         elif entry.result.end is TurnEnd.OVERLOADED:
             work.overloads += 1
+        elif entry.result.end is TurnEnd.STEERED:
+            work.steered += bool(entry.unheard)
+            work.broken = None
         elif entry.result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             work.attempt += 1
             work.broken = None if entry.result.answer_errors else work.broken

@@ -6,7 +6,8 @@ from typing import Protocol, TypeVar
 from ralph.core.checks import Check, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, WorkCommitted
-from ralph.core.signals import Signal
+from ralph.core.questions import Question
+from ralph.core.signals import Refused, Signal
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, FileStat, Turn, TurnResult
 
@@ -134,12 +135,24 @@ class Slots(Protocol):
 class Mailbox(Protocol):
     """Where people leave signals."""
 
-    def peek(self) -> Sequence[Signal]:
-        """The signals that wait, in the order in which they are to be taken."""
+    def peek(self) -> Sequence[Signal | Refused]:
+        """The signals that wait, in the order in which they are to be taken, and files that were set aside."""
         ...
 
-    def settle(self, signal: Signal, action: str) -> None:
-        """File a signal that was taken."""
+    def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
+        """File a signal that was taken, with the roles that one to all did not reach."""
+        ...
+
+    def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
+        """Note that a role has taken a signal in."""
+        ...
+
+
+class Questions(Protocol):
+    """Where turns ask the person something."""
+
+    def look(self) -> Sequence[Question]:
+        """The questions so far, with the answers that there are."""
         ...
 
 

@@ -9,6 +9,8 @@ from ralph.engine.ledger import Pending, rests_until
 from ralph.engine.retry import retry_after
 from ralph.engine.roster import NEVER, Roster
 
+MOST_STEERED = 2
+"""How often work that was finished is asked for again because a person steered it in the meantime."""
 _GOLDEN = 0.618
 """Spreads the waits of turns that were overloaded at the same time."""
 
@@ -18,6 +20,8 @@ def what_follows(
 ) -> TurnEnded:
     """The end of a turn with what follows: no `retry_at` where it was the last for its work."""
     result = ended.result
+    if result.end is TurnEnd.STEERED:
+        return replace(ended, retry_at=now, retry_reason="it goes on with what a person said")
     broken = bool(result.answer_errors) and result.end is TurnEnd.FINISHED
     if broken and not turn.repair:
         why = "the answer is not in the form that was asked for"
@@ -58,15 +62,29 @@ def pick(
 
 
 def session_of(work: Pending) -> str:
-    """The conversation that the next turn goes on with: to mend its answer, or after it was interrupted."""
+    """The conversation that the next turn goes on with: to mend its answer, or after it was interrupted or steered."""
     last = work.last
-    goes_on = last is not None and (last is work.broken or last.result.end is TurnEnd.INTERRUPTED)
+    goes_on = last is not None and (last is work.broken or last.result.end in (TurnEnd.INTERRUPTED, TurnEnd.STEERED))
     return last.result.session if last and goes_on else ""
 
 
 def unsettled(event: TurnEnded) -> bool:
     """Whether the work behind a turn goes on in another one, now or after a resume."""
     return event.retry_at is not None or event.result.end is TurnEnd.STOPPED
+
+
+def steered(result: TurnResult, work: Pending, unheard: tuple[str, ...]) -> TurnResult:
+    """The end of a turn, where it answered before it heard how it was to be steered, or stopped for a pause.
+
+    What a turn that nobody steered says of steering does not count.
+    """
+    if result.answer and result.answer.get("steering") and not (work.words or result.heard):
+        result = replace(result, answer={**result.answer, "steering": None})
+    again = bool(unheard) and work.steered < MOST_STEERED
+    paused = work.to_pause and (result.answer or {}).get("status") == "paused"
+    if result.end is TurnEnd.FINISHED and (again or paused):
+        return replace(result, end=TurnEnd.STEERED)
+    return result
 
 
 def mended(first: TurnResult, repair: TurnResult) -> TurnResult:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, TurnStarted
+from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, SignalHeard, TurnStarted
 from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, TurnEnded, Work, WorkCommitted
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
+from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger, Pending
 from ralph.engine.ports import (
@@ -21,13 +21,15 @@ from ralph.engine.ports import (
     Mailbox,
     Merger,
     Observer,
+    Questions,
     Slots,
     Snapshots,
     Store,
     Turns,
 )
 from ralph.engine.roster import Roster
-from ralph.engine.settling import mended, pick, session_of, what_follows
+from ralph.engine.settling import mended, pick, session_of, steered, what_follows
+from ralph.engine.words import fitting, told
 
 Happening = TurnEnded | ChecksEnded | WorkCommitted | Merged
 """What comes of work that was under way."""
@@ -50,13 +52,21 @@ class World:
     merger: Merger | None = None
     slots: Slots | None = None
     lander: Lander | None = None
+    questions: Questions | None = None
 
 
 class UnderWay:
     """Starts work, and hands over what came of it."""
 
-    def __init__(self, world: World, ledger: Ledger, roster: Roster, journal: Callable[[Entry], None]) -> None:
-        self.world, self.ledger, self.roster = world, ledger, roster
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        roster: Roster,
+        journal: Callable[[Entry], None],
+        steering: str = "{{words}}",
+    ) -> None:
+        self.world, self.ledger, self.roster, self.steering = world, ledger, roster, steering
         self.activity = Activity(world.clock.now)
         self.wake = asyncio.Event()
         self._journal = journal
@@ -77,6 +87,11 @@ class UnderWay:
     def turns(self) -> int:
         """How many turns run."""
         return len(self._running)
+
+    @property
+    def running(self) -> list[Turn]:
+        """The turns that run."""
+        return [turn for turn, _ in self._running.values()]
 
     @property
     def used(self) -> Usage:
@@ -185,24 +200,16 @@ class UnderWay:
         mends = pending.broken.turn if pending.broken else 0
         if pending.open:
             last = pending.last.result.session if pending.last else ""
-            before = pending.used.get(last, Usage())
+            before, words = pending.used.get(last, Usage()), self._told(request, pending.open.words, anew=True)
+            opened = pending.open
             return self._enter(
-                Turn(
-                    pending.open.turn,
-                    pending.open.attempt,
-                    request,
-                    None,
-                    errors,
-                    pending.open.agent,
-                    "",
-                    before,
-                    mends,
-                )
+                Turn(opened.turn, opened.attempt, request, None, errors, opened.agent, "", before, mends, words)
             )
         ledger, agent = self.ledger, self._pick(request, pending)
         session = session_of(pending) if pending.agent == agent else ""
         number, reserved = ledger.turns + 1, ledger.estimate(request.role)
         budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
+        new = () if errors else self._words_for(request, pending, anew=not session)
         self._journal(
             TurnStarted(
                 number,
@@ -213,10 +220,24 @@ class UnderWay:
                 reserved,
                 repair=bool(errors),
                 counts=request.counts,
+                words=new,
             )
         )
-        before = pending.used.get(session, Usage())
-        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before, mends))
+        before, words = pending.used.get(session, Usage()), self._told(request, new, anew=not session and not errors)
+        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before, mends, words))
+
+    def _words_for(self, request: TurnRequest, pending: Pending, *, anew: bool) -> tuple[str, ...]:
+        """What a turn has to be told of a person's words: all that this work was told, where it begins anew."""
+        said = self.ledger.words.said
+        known = dict.fromkeys((*(pending.words if anew else ()), *pending.unheard))
+        new = self.ledger.words.waiting(request.role, acts=request.counts)
+        signals = [said[one].signal for one in known if one in said]
+        return tuple(signal.id for signal in fitting([*signals, *(one for one in new if one.id not in known)]))
+
+    def _told(self, request: TurnRequest, ids: tuple[str, ...], *, anew: bool) -> str:
+        words = self.ledger.words
+        new = [words.said[one].signal for one in ids if one in words.said]
+        return told(self.steering, new, words.before(request.role, acts=request.counts, but=new) if anew else ())
 
     def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())
@@ -239,8 +260,17 @@ class UnderWay:
             result = replace(result, change=self.snapshot(f"turn {turn.number} ({request.role})"))
         if pending.broken:
             result = mended(pending.broken.result, result)
-        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts)
+        unheard = self._unheard(request, pending, result)
+        result = steered(result, pending, unheard)
+        if unheard and result.end is TurnEnd.FINISHED:
+            self._journal(Notice(f"[STEER-LOOP] turn {turn.number} is not asked again; {', '.join(unheard)} waits"))
+        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts, unheard=unheard)
         return what_follows(ended, turn, pending, self.roster, self.ledger.resting, self.world.clock.now())
+
+    def _unheard(self, request: TurnRequest, pending: Pending, result: TurnResult) -> tuple[str, ...]:
+        """How the turn was to be steered while it ran, and did not hear it."""
+        heard = (*pending.words, *result.heard)
+        return self.ledger.words.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard)
 
     def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
         def watch(event: AgentEvent) -> None:
@@ -248,6 +278,9 @@ class UnderWay:
             if event.kind is Kind.USAGE and turn.number in self._running:
                 self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
                 self.wake.set()
+            known = event.text in self.ledger.ids and (event.text, turn.number) not in self.ledger.words.heard
+            if event.kind is Kind.HEARD and known:
+                self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))
 
         return watch
 

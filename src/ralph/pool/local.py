@@ -37,6 +37,7 @@ _ENDS = {
     "cut": TurnEnd.CUT,
     "stopped": TurnEnd.STOPPED,
     "interrupted": TurnEnd.INTERRUPTED,
+    "steered": TurnEnd.STEERED,
     "exec": TurnEnd.UNAVAILABLE,
 }
 
@@ -179,6 +180,10 @@ class LocalTurns:
         return papers.read(before, (*turn.request.hands_over, *turn.request.drafts))
 
     def _prompt(self, turn: Turn) -> str:
+        prompt = self._asked(turn)
+        return f"{prompt.rstrip()}\n\n{turn.words}" if turn.words else prompt
+
+    def _asked(self, turn: Turn) -> str:
         goes_on = turn.session and self.agents[turn.agent].abilities.resume
         if goes_on and not turn.repair:
             return fill("continue", self.templates["continue"], {"outbox": ".ralph/turn/outbox"})

@@ -16,6 +16,7 @@ from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
 from ralph.store.lines import last_lines
 from ralph.store.mailbox import Mailbox
+from ralph.store.questions import Questions
 
 _ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
 
@@ -33,8 +34,19 @@ class RunDir:
 
     @property
     def mailbox(self) -> Mailbox:
-        """Where people leave signals for it."""
-        return Mailbox(self.path / "signals")
+        """Where people leave signals for it: with a session, beside its other documents."""
+        from ralph.documents.session.layout import HOME as SESSIONS
+
+        try:
+            session = self.record().workflow == "session"
+        except StateError:
+            session = False
+        return Mailbox((self.path.parents[2] / SESSIONS / self.id if session else self.path) / "signals")
+
+    @property
+    def questions(self) -> Questions:
+        """Where its turns ask the person something."""
+        return Questions(self.path / "questions")
 
     @property
     def alive(self) -> bool:

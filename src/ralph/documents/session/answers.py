@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ralph.core.errors import RalphError
 from ralph.core.graphs import waves
 from ralph.documents.session import plan, tasks
+from ralph.documents.steering import Answer
 
 Papers = Mapping[str, str]
 _TEXT = 4000
@@ -17,7 +18,7 @@ def _form(**example: Any) -> ConfigDict:
     return ConfigDict(extra="ignore", strict=True, json_schema_extra={"examples": [example]})
 
 
-class _Answer(BaseModel):
+class _Answer(Answer):
     model_config = _form()
 
     summary: str = Field(default="", max_length=_TEXT, description="what you did or found, in a few sentences")

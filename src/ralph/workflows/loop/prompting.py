@@ -44,7 +44,6 @@ def actor_prompt(
         "lessons": "" if state.pivot else _lessons(lessons),
         "recalled": _recalled(fixed),
         "pivot": _pivot(prompts, state) if state.pivot else "",
-        "guidance": _guidance(state),
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
@@ -96,12 +95,6 @@ def _recalled(fixed: Fixed) -> str:
     if not fixed.recalled:
         return ""
     return "What was learned here before, on tasks like this one:\n" + "\n".join(f"- {line}" for line in fixed.recalled)
-
-
-def _guidance(state: LoopState) -> str:
-    if not state.guidance:
-        return ""
-    return "A person who watches this work says:\n" + "\n".join(f"- {text[:1000]}" for text in state.guidance)
 
 
 def _pivot(prompts: Prompts, state: LoopState) -> str:

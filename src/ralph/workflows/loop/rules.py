@@ -25,7 +25,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import Stage, scope_change
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
@@ -60,8 +60,6 @@ STUCK = 3
 """The same failure so often in a row, with no number getting better, is a loop that is stuck."""
 MOST_RED = 500
 """How many tests that failed before the run are remembered by name."""
-HEARD = 3
-"""How many of the latest words of a person the prompts carry."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,9 @@ class Loop:
 
     def decide(self, state: LoopState, now: float) -> Decision:
         """Verify when something was done, act when it was not enough."""
+        return replace(self._decided(state), stage=Stage(state.iteration))
+
+    def _decided(self, state: LoopState) -> Decision:
         match state.phase:
             case Phase.BASELINE:
                 return Do((RunChecks("baseline", self.checks),))
@@ -152,9 +153,7 @@ class Loop:
                 return self._edited(state, path, content)
             case RunEnded():
                 return _ended(state, event)
-            case SignalTaken(signal=signal):
-                return _heard(state, signal)
-            case Merged() | Landed():
+            case SignalTaken() | Merged() | Landed():
                 return state
             case _:
                 assert_never(event)
@@ -222,7 +221,8 @@ class Loop:
         )
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
         error = (result.error or str(result.end)) if failed else ""
-        return replace(state, phase=Phase.VERIFY, pending=pending, pivot=False, agent_error=error)
+        rescope = scope_change(answer)
+        return replace(state, phase=Phase.VERIFY, pending=pending, pivot=False, agent_error=error, rescope=rescope)
 
     def _verified(self, state: LoopState, verdict: Verdict) -> LoopState:
         """After the checks: success, another iteration, or an end for lack of anything to stand on."""
@@ -243,6 +243,8 @@ class Loop:
         return _forward(replace(then, ahead=(*between, then.phase)))
 
     def _next(self, state: LoopState, verdict: Verdict) -> LoopState:
+        if state.rescope:
+            return _done(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed:
             return _done(state, Outcome.SUCCESS, "all checks pass")
         if state.agent_error:
@@ -275,7 +277,8 @@ def reopened(state: LoopState) -> LoopState:
         return replace(state, phase=Phase.VERIFY if state.iterations else Phase.BASELINE, outcome=None, ended=False)
     if not state.ended:
         return state
-    done, state = state.phase is Phase.DONE, replace(state, outcome=None, reason="", agent_error="", ended=False)
+    done = state.phase is Phase.DONE
+    state = replace(state, outcome=None, reason="", agent_error="", rescope="", ended=False)
     if not done:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE
@@ -344,13 +347,6 @@ def _reflected(state: LoopState, result: TurnResult) -> LoopState:
 def _since_best(state: LoopState) -> int:
     """How many iterations have come and gone since the best one."""
     return max(0, state.iteration - 1 - (state.best.number if state.best else 0))
-
-
-def _heard(state: LoopState, signal: Signal) -> LoopState:
-    """What a person says with a resume goes into the prompts that follow."""
-    if signal.type is not SignalType.RESUME or not signal.message:
-        return state
-    return replace(state, guidance=(*state.guidance, signal.message)[-HEARD:])
 
 
 def _ended(state: LoopState, event: RunEnded) -> LoopState:

@@ -137,8 +137,8 @@ class LoopState:
     """How often another approach was asked for since a number last got better."""
     pivot: bool = False
     """Whether the next turn is asked for another approach."""
-    guidance: tuple[str, ...] = ()
-    """What a person said while the loop was under way, the latest last."""
+    rescope: str = ""
+    """What a person asks for instead of the task, as the agent understood it."""
     outcome: Outcome | None = None
     reason: str = ""
     ended: bool = False

@@ -1,0 +1,145 @@
+"""Signals on their way in: from the mailbox into the journal, and on to the turns that they are meant for.
+
+The journal is the one ledger: what a person said is written there before its file moves, and so is who has it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from ralph.core.entries import Entry, Notice, Record, SignalHeard, SignalRefused, TurnStarted
+from ralph.core.events import Event, SignalTaken, TurnEnded
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage
+from ralph.core.turns import Turn
+from ralph.engine.ledger import Ledger
+from ralph.engine.under_way import UnderWay, World
+from ralph.engine.words import pause_told, told
+
+_ACTIONS = {
+    SignalType.PAUSE: "pausing after the turn under way",
+    SignalType.RESUME: "going on",
+    SignalType.ABORT: "aborting",
+    SignalType.APPROVE: "approved",
+    SignalType.SKIP: "skipped",
+}
+_LONGEST_ID = 150
+
+
+class Intake:
+    """Takes in what people leave for a run."""
+
+    def __init__(
+        self,
+        world: World,
+        ledger: Ledger,
+        under_way: UnderWay,
+        template: str,
+        commit: Callable[[Event], None],
+        journal: Callable[[Entry], None],
+    ) -> None:
+        self._world, self._ledger, self._under_way, self._template = world, ledger, under_way, template
+        self._commit, self._journal = commit, journal
+
+    async def take(self, stage: Callable[[], Stage]) -> list[Signal]:
+        """Take what waits and can be taken now, and file what is done with."""
+        taken: list[Signal] = []
+        for found in self._world.mailbox.peek():
+            if isinstance(found, Refused):
+                self._journal(SignalRefused(found.name, found.reason))
+            elif (found.name, found.stamp) in self._ledger.taken:
+                self._file(found)
+            elif not (waits := self._waits(found, stage)):
+                taken.append(await self.heed(found))
+                self._file(found)
+            elif isinstance(waits, str):
+                self._journal(SignalRefused(found.name, waits, found.stamp))
+                self._world.mailbox.settle(found, waits)
+        return taken
+
+    async def heed(self, signal: Signal) -> Signal:
+        """Journal a signal, and tell the turns that run and that it is meant for."""
+        signal = self._named(signal)
+        self._commit(SignalTaken(signal))
+        if signal.type is SignalType.PAUSE or signal.has_words:
+            for turn in self._under_way.running:
+                if signal.is_for(turn.request.role, acts=turn.request.counts):
+                    await self._reach(turn, signal)
+        return signal
+
+    async def tell_again(self) -> None:
+        """Tell turns that were taken over what was said to them; what they have heard they are not told twice."""
+        for turn in self._under_way.running:
+            work = self._ledger.work[turn.request.key]
+            words, role, acts = self._ledger.words, turn.request.role, turn.request.counts
+            since = words.unheard(work.opened_at, role, acts=acts, heard=work.open.words if work.open else ())
+            told_ids = {*since, *(signal.id for signal in words.waiting(role, acts=acts))}
+            for said in [said for one, said in words.said.items() if one in told_ids]:
+                await self._reach(turn, replace(said.signal, now=False))
+
+    def noted(self, record: Record) -> None:
+        """Acknowledge what the journal now says that a turn has."""
+        match record.entry:
+            case TurnStarted(words=ids, role=role):
+                self._acknowledge(ids, role)
+            case SignalHeard(id=one, role=role):
+                self._acknowledge((one,), role)
+            case TurnEnded(turn=turn, role=role, result=result):
+                self._acknowledge(result.heard, role)
+                if steering := (result.answer or {}).get("steering"):
+                    self._acknowledge(self._ledger.words.steered(role, turn), role, steering)
+            case _:
+                pass
+
+    async def _reach(self, turn: Turn, signal: Signal) -> None:
+        """Bring a signal to a turn that runs, by the best means that its agent has."""
+        if signal.now and signal.type is not SignalType.INFO:
+            await self._world.turns.stop(turn, "steered")
+            return
+        text = pause_told(signal) if signal.type is SignalType.PAUSE else told(self._template, [signal])
+        await self._world.turns.tell(turn, signal.id, text)
+
+    def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:
+        """Whether a signal is left where it is for now; the reason where its time is over."""
+        if signal.type in ASKED_FOR and signal.type not in stage().wants:
+            return True
+        now = stage().iteration if signal.iteration is not None else None
+        if signal.iteration is None or now is None or signal.iteration == now:
+            return False
+        late = f"expired: it was for iteration {signal.iteration}, and this is iteration {now}"
+        return True if signal.iteration > now else late
+
+    def _named(self, signal: Signal) -> Signal:
+        """The signal with an id of its own, short enough for the name of a file."""
+        if signal.id not in self._ledger.ids and len(signal.name.encode()) <= _LONGEST_ID:
+            return signal
+        return replace(signal, key=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
+
+    def _file(self, signal: Signal) -> None:
+        """Move a signal that was taken out of the way; one to all stays until everybody has it."""
+        words, mailbox = self._ledger.words, self._world.mailbox
+        said = words.said.get(self._ledger.taken[signal.name, signal.stamp])
+        if said is None or signal.type not in (SignalType.STEER, SignalType.INFO):
+            mailbox.settle(signal, _ACTIONS.get(signal.type, "taken in"))
+        elif signal.target:
+            mailbox.settle(signal, f"taken in by {said.by}" if said.has else f"kept for the next {signal.target}")
+        elif words.is_had(said):
+            mailbox.settle(signal, f"taken in by {said.by}", ())
+
+    def close(self, outcome: Outcome) -> None:
+        """At the end: what was said to all is filed with whom it did not reach; where the run can go on, it waits."""
+        if outcome.resumable:
+            return
+        words, taken = self._ledger.words, self._ledger.taken
+        for signal in [one for one in self._world.mailbox.peek() if isinstance(one, Signal)]:
+            if said := words.said.get(taken.get((signal.name, signal.stamp), "")):
+                by = f"taken in by {said.by}" if said.has else "the run was over before a turn could take it in"
+                self._world.mailbox.settle(signal, by, words.missed(said))
+        late = [said.signal.name for said in words.said.values() if not said.has]
+        if late and outcome is not Outcome.ABORTED:
+            self._journal(Notice(f"the run was over before a turn could take in {', '.join(late[:5])}"))
+
+    def _acknowledge(self, ids: Iterable[str], role: str, facts: Mapping[str, object] | None = None) -> None:
+        for one in ids:
+            if (said := self._ledger.words.said.get(one)) and role in said.has:
+                turn, means = said.has[role]
+                self._world.mailbox.acknowledge(said.signal, role, {"turn": turn, "means": means, **(facts or {})})

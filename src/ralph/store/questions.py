@@ -1,0 +1,106 @@
+"""Questions to the person, a file each in the run's directory: standard library alone, for agents ask by it.
+
+`ID.json` holds the question, `ID.answer.json` the answer; the first answer is the one.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ralph.core.errors import StateError, UsageError
+from ralph.core.questions import Question
+from ralph.core.stream import clean_text
+from ralph.store.files import read_limited, storage, to_bytes, write_atomic
+
+_LARGEST, _MOST = 64 * 1024, 500
+_TEXT = 4000
+_ID = re.compile(r"q[0-9]{1,6}")
+
+
+@dataclass
+class Questions:
+    """The questions of one run."""
+
+    directory: Path
+    _seen: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+
+    def ask(self, question: Question) -> Question:
+        """Write a question down, under an id of its own."""
+        with storage(self.directory):
+            self.directory.mkdir(parents=True, exist_ok=True)
+        for number in range(1, _MOST + 1):
+            asked = replace(question, id=f"q{number}")
+            if _create(self.directory / f"{asked.id}.json", asdict(asked)):
+                return asked
+        raise UsageError(f"{_MOST} questions were asked already", where=str(self.directory))
+
+    def answer(self, id: str, answer: str, by: str, at: float) -> bool:
+        """Answer a question; False where somebody did already."""
+        return _create(self.directory / f"{id}.answer.json", {"answer": answer, "by": by, "at": at})
+
+    def look(self) -> Sequence[Question]:
+        """The questions so far, with the answers that there are, the oldest first; what is no question is passed over."""
+        try:
+            names = {entry.name for entry in os.scandir(self.directory)}
+        except OSError:
+            return ()
+        ids = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        known = sorted((one for one in ids if _ID.fullmatch(one)), key=lambda one: int(one[1:]))[:_MOST]
+        return [found for one in known if (found := self.get(one, answered=f"{one}.answer.json" in names))]
+
+    def get(self, id: str, *, answered: bool = True) -> Question | None:
+        """One question; None where it cannot be read."""
+        data = self._data(f"{id}.json")
+        if data is None or not isinstance(data.get("question"), str):
+            return None
+        said = (self._data(f"{id}.answer.json") or {}) if answered else {}
+        options = data.get("options")
+        return Question(
+            id,
+            _clean(data["question"]),
+            tuple(_clean(one) for one in options[:20]) if isinstance(options, list) else (),
+            _clean(data.get("default", "")),
+            _number(data.get("asked_at")),
+            _number(data.get("timeout")),
+            _clean(data.get("turn", "")),
+            _clean(data.get("role", "")),
+            _clean(said["answer"]) if "answer" in said else None,
+            _clean(said.get("by", "")),
+        )
+
+    def _data(self, name: str) -> dict[str, Any] | None:
+        path = self.directory / name
+        try:
+            seen = path.lstat().st_mtime_ns
+            if name not in self._seen or self._seen[name][0] != seen:
+                found = json.loads(read_limited(path, _LARGEST))
+                self._seen[name] = (seen, found if isinstance(found, dict) else {})
+            return self._seen[name][1]
+        except (OSError, StateError, ValueError, RecursionError):
+            return None
+
+
+def _create(path: Path, data: dict[str, Any]) -> bool:
+    """Write a file that nobody else has written; whole or not at all."""
+    temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
+    write_atomic(temporary, to_bytes(json.dumps(data) + "\n"))
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def _clean(value: object) -> str:
+    return clean_text(str(value))[:_TEXT]
+
+
+def _number(value: object) -> float:
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if fits else 0.0  # type: ignore[arg-type]
