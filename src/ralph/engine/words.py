@@ -87,13 +87,13 @@ class Words:
         return [said.signal.id for said in steers if role in said.has and said.has[role][0] == turn]
 
     def before(self, role: str, *, acts: bool, but: Sequence[Signal]) -> list[Signal]:
-        """The last of what was said to a role before."""
+        """The last of what was said before, to this role among others."""
         new = {signal.id for signal in but}
         found: list[Signal] = []
         for said in reversed(self.said.values()):
             if len(found) == STANDING:
                 break
-            if said.signal.id not in new and said.signal.is_for(role, acts=acts):
+            if said.has and said.signal.id not in new and said.signal.is_for(role, acts=acts):
                 found.append(said.signal)
         return found[::-1]
 

@@ -1,0 +1,374 @@
+"""What a person says reaches the turns that it is meant for: once, durably, and with an account of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import EPOCH, Play, PowerCut, Simulation, works
+
+from ralph.core.entries import Notice, SignalHeard, SignalRefused, TurnStarted
+from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalTaken, Stop, TurnEnded
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType, Stage
+from ralph.core.turns import TurnEnd, TurnRequest
+from ralph.engine.words import BUDGET, STANDING
+
+STEER, INFO = SignalType.STEER, SignalType.INFO
+
+
+def steer_at(
+    sim: Simulation, seconds: float, message: str = "use httpx", kind: SignalType = STEER, **more: Any
+) -> None:
+    sim.after(seconds, lambda: sim.mailbox.post(kind, message, **more))
+
+
+def words(sim: Simulation) -> list[str]:
+    """What each turn was told by its prompt."""
+    return [process.turn.words for process in sim.processes.values()]
+
+
+class TestWhileATurnRuns:
+    def test_an_agent_that_hears_is_told_at_once_and_the_journal_says_how(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
+        steer_at(sim, 50.0)
+        assert sim.run().outcome is Outcome.SUCCESS
+        [heard] = sim.entries(SignalHeard)
+        assert (heard.id, heard.turn, heard.role, heard.means) == ("signal.001.yaml", 1, "implementer", "hook")
+        assert "use httpx" in sim.processes[1].words["signal.001.yaml"]
+        assert "scope change" in sim.processes[1].words["signal.001.yaml"], "the ways to answer are told with it"
+        assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "hook"
+        assert sim.mailbox.waiting == []
+
+    def test_one_that_does_not_hear_is_asked_again_with_it_before_its_work_counts(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0, session="s1"), Play(works)])
+        steer_at(sim, 50.0)
+        assert sim.run().outcome is Outcome.SUCCESS
+        first, second = sim.entries(TurnEnded)
+        assert (first.result.end, first.unheard) == (TurnEnd.STEERED, ("signal.001.yaml",))
+        assert (second.key, second.attempt) == (first.key, 1), "neither another piece of work nor a failure"
+        assert sim.spent.iterations == 1
+        assert "- STEER: use httpx" in words(sim)[1]
+        assert sim.processes[2].turn.session == "s1", "the same conversation goes on"
+        assert sim.entries(TurnStarted)[1].words == ("signal.001.yaml",)
+        assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "prompt"
+
+    def test_finished_work_is_asked_for_again_twice_at_most(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0)] * 4)
+        for seconds in (50.0, 150.0, 250.0, 350.0):
+            steer_at(sim, seconds)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert len(sim.processes) == 3
+        assert any("[STEER-LOOP]" in entry.text for entry in sim.entries(Notice))
+
+    def test_information_never_restarts_anything(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
+        steer_at(sim, 50.0, "the target is Azure", INFO, now=True)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert [entry.result.end for entry in sim.entries(TurnEnded)] == [TurnEnd.FINISHED] * 2
+        assert "- INFO: the target is Azure" in words(sim)[1]
+
+    def test_now_interrupts_the_turn_and_goes_on_with_the_same_conversation(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=1000.0, session="s1", hears=True), Play(works)])
+        steer_at(sim, 50.0, now=True)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.processes[1].stopped == "steered"
+        assert sim.clock.now() - EPOCH < 70.0
+        assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
+        assert "use httpx" in words(sim)[1]
+        assert (sim.spent.turns, sim.spent.iterations) == (2, 1)
+
+    def test_an_adopted_turn_is_told_what_came_while_there_was_no_engine(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
+        sim.after(40.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        sim.mailbox.post(STEER, "use httpx")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert len(sim.entries(SignalHeard)) == 1
+
+    def test_what_was_heard_is_not_told_again_by_the_next_engine(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
+        steer_at(sim, 20.0)
+        sim.after(60.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert len(sim.entries(SignalHeard)) == 1
+        assert sim.processes[1].heard == ["signal.001.yaml"]
+
+
+class TestTheNextTurn:
+    @pytest.mark.parametrize("target", ["", "implementer", "executor", "actor"])
+    def test_words_wait_for_the_next_turn_of_the_role(self, tmp_path: Path, target: str) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(STEER, "use httpx", target=target)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert "- STEER: use httpx" in words(sim)[0]
+        assert sim.mailbox.waiting == []
+
+    def test_words_for_another_role_do_not_reach_it_and_that_is_said(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(STEER, "look harder", target="reviewer")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert words(sim) == [""]
+        assert sim.mailbox.actions["signal.001.yaml"] == "kept for the next reviewer"
+        assert any("signal.001.yaml" in entry.text for entry in sim.entries(Notice))
+
+    def test_they_are_given_once_and_remembered(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play(), Play(works)])
+        sim.mailbox.post(STEER, "use httpx")
+        sim.run()
+        first, second, third = words(sim)
+        assert "said while you worked" in first and "said before" not in first
+        assert "said while you worked" not in second and "- use httpx" in second and "said before" in second
+        assert third == second
+        assert [entry.words for entry in sim.entries(TurnStarted)] == [("signal.001.yaml",), (), ()]
+
+    def test_a_try_that_failed_gives_them_to_the_next(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(end=TurnEnd.FAILED), Play(works)])
+        sim.mailbox.post(STEER, "use httpx")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert all("- STEER: use httpx" in text for text in words(sim))
+
+    def test_a_turn_that_was_journaled_and_not_started_still_has_them(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(STEER, "use httpx")
+        sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
+            sim.kill_engine() if isinstance(record.entry, TurnStarted) else None
+        )
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert not sim.processes
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert "- STEER: use httpx" in words(sim)[0]
+        assert len(sim.entries(TurnStarted)) == 1
+
+    def test_a_prompt_holds_so_much_and_the_rest_waits(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play(works)])
+        for number in range(5):
+            sim.mailbox.post(INFO, f"{number}" * (BUDGET // 3))
+        sim.run()
+        assert [len(entry.words) for entry in sim.entries(TurnStarted)] == [3, 2]
+        assert max(map(len, words(sim))) < BUDGET + 2000
+
+    def test_only_the_last_words_are_remembered(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play(works)])
+        for number in range(10):
+            sim.mailbox.post(INFO, f"fact-{number}")
+        sim.run()
+        assert [number for number in range(10) if f"fact-{number}" in words(sim)[1]] == list(range(10 - STANDING, 10))
+
+    def test_two_signals_in_files_of_the_same_name_are_two(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=50.0), Play(works)])
+        sim.mailbox.post(INFO, "one", name="note.yaml")
+        sim.after(20.0, lambda: sim.mailbox.post(INFO, "two", name="note.yaml"))
+        sim.run()
+        assert "- INFO: one" in words(sim)[0] and "- INFO: two" in words(sim)[1]
+
+
+class TestPause:
+    def test_it_holds_over_restarts_until_somebody_resumes(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
+        sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "until the API is reviewed"))
+        stop = sim.run()
+        assert (stop.outcome, stop.reason) == (Outcome.PAUSED, "Paused by signal")
+        sim.resumes = False
+        assert [sim.run().outcome for _ in range(2)] == [Outcome.PAUSED] * 2
+        assert len(sim.processes) == 1
+        sim.resumes = True
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert "- PAUSE: until the API is reviewed" in words(sim)[1], "its message is passed on"
+
+    def test_it_is_offered_to_a_turn_that_hears_and_the_work_goes_on_after_it(self, tmp_path: Path) -> None:
+        paused = {"status": "paused"}
+        sim = Simulation(tmp_path, [Play(seconds=100.0, hears=True, answer=paused, session="s1"), Play(works)])
+        sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "lunch"))
+        assert sim.run().outcome is Outcome.PAUSED
+        assert "asks for a pause (lunch)" in sim.processes[1].words["signal.001.yaml"]
+        assert sim.spent.iterations == 0
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
+        assert "- PAUSE: lunch" in words(sim)[1]
+
+    def test_an_agent_that_nobody_paused_cannot_pause_the_run(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, answer={"status": "paused"})])
+        assert sim.run().outcome is Outcome.SUCCESS
+
+    def test_now_does_not_wait_for_the_turn(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=1000.0, session="s1"), Play(works)])
+        sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, now=True))
+        assert sim.run().outcome is Outcome.PAUSED
+        assert sim.clock.now() - EPOCH < 60.0
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.processes[2].turn.session == "s1"
+
+
+class TestIterations:
+    def test_a_signal_for_a_later_one_waits_and_for_an_earlier_one_is_expired(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=50.0), Play(seconds=50.0), Play(works, seconds=50.0)])
+        sim.mailbox.post(INFO, "for the second", iteration=2)
+        sim.after(120.0, lambda: sim.mailbox.post(INFO, "too late", iteration=1))
+        sim.run()
+        assert ["for the second" in text.partition("said while")[2] for text in words(sim)] == [False, True, False]
+        [refused] = sim.entries(SignalRefused)
+        assert refused.name == "signal.002.yaml" and refused.reason.startswith("expired")
+        assert sim.mailbox.waiting == []
+        assert not any("too late" in text for text in words(sim))
+
+
+class Gate:
+    """A workflow that works, then waits for an approval, with roles of its own."""
+
+    def __init__(self, roles: tuple[str, ...], waits: bool = False) -> None:
+        self.roles, self.waits = roles, waits
+
+    def load(self, documents: Mapping[str, str]) -> tuple[int, bool]:
+        return 0, False
+
+    def decide(self, state: tuple[int, bool], now: float) -> Decision:
+        done, approved = state
+        if done < len(self.roles):
+            return Do((TurnRequest(f"work-{done}", self.roles[done], "do it"),), Stage(1))
+        if self.waits and not approved:
+            return Stop(Outcome.AWAITING_APPROVAL, "approve it", Stage(1, frozenset((SignalType.APPROVE,))))
+        return Stop(Outcome.SUCCESS, "done", Stage(1))
+
+    def accept(self, state: tuple[int, bool], event: Event, now: float) -> Changes[tuple[int, bool]]:
+        done, approved = state
+        match event:
+            case TurnEnded():
+                return Changes((done + 1, approved))
+            case SignalTaken(signal=signal) if signal.type is SignalType.APPROVE:
+                return Changes((done, True))
+            case _:
+                return Changes(state)
+
+
+class TestStates:
+    def test_an_approval_that_comes_early_waits_and_does_not_block_the_others(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play()], workflow=Gate(("planner", "executor"), waits=True))
+        sim.mailbox.post(SignalType.APPROVE)
+        sim.mailbox.post(INFO, "hello")
+        assert sim.run().outcome is Outcome.SUCCESS
+        taken = [entry.signal.type for entry in sim.entries(SignalTaken)]
+        assert taken == [INFO, SignalType.APPROVE]
+        assert sim.mailbox.waiting == []
+
+    def test_one_that_nobody_asks_for_stays_where_it_is(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(SignalType.SKIP)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert [signal.type for signal in sim.mailbox.waiting] == [SignalType.SKIP]
+
+
+class TestBroadcasts:
+    QUORUM = ("planner", "executor", "reviewer")
+
+    def sim(self, tmp_path: Path, *roles: str) -> Simulation:
+        sim = Simulation(tmp_path, lambda turn: Play(), workflow=Gate(roles))
+        build = sim.build
+
+        def with_quorum() -> Any:
+            kernel = build()
+            kernel.ledger.words.quorum = self.QUORUM
+            return kernel
+
+        sim.build = with_quorum  # type: ignore[method-assign]
+        sim.mailbox.post(INFO, "tabs, not spaces")
+        return sim
+
+    def test_every_role_gets_it_once_and_it_is_filed_when_all_have_it(self, tmp_path: Path) -> None:
+        sim = self.sim(tmp_path, "planner", "executor", "executor", "reviewer", "librarian")
+        assert sim.run().outcome is Outcome.SUCCESS
+        given = [bool(entry.words) for entry in sim.entries(TurnStarted)]
+        assert given == [True, True, False, True, False]
+        assert sim.mailbox.missed["signal.001.yaml"] == ()
+        assert [role for _, role in sim.mailbox.acks] == ["planner", "executor", "reviewer"]
+
+    def test_at_the_end_it_is_filed_with_those_whom_it_did_not_reach(self, tmp_path: Path) -> None:
+        sim = self.sim(tmp_path, "planner", "executor")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.mailbox.missed["signal.001.yaml"] == ("reviewer",)
+        assert sim.mailbox.waiting == []
+
+    def test_where_the_run_can_go_on_it_waits(self, tmp_path: Path) -> None:
+        sim = self.sim(tmp_path, "planner", "executor", "reviewer")
+        sim.after(6.0, lambda: sim.mailbox.post(SignalType.PAUSE))
+        assert sim.run().outcome is Outcome.PAUSED
+        assert len(sim.mailbox.waiting) == 1
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.mailbox.missed["signal.001.yaml"] == ()
+
+
+class TestWhatTheAgentMakesOfIt:
+    def run_with(self, tmp_path: Path, answer: Mapping[str, Any], *, steered: bool = True) -> Simulation:
+        sim = Simulation(tmp_path, [Play(works, answer=answer), Play(works)])
+        if steered:
+            sim.mailbox.post(STEER, "build B instead")
+        sim.run()
+        return sim
+
+    @pytest.mark.parametrize("response", ["restarted", "adjusted"])
+    def test_the_ack_says_what(self, tmp_path: Path, response: str) -> None:
+        sim = self.run_with(tmp_path, {"summary": "s", "steering": {"response": response, "note": "httpx it is"}})
+        ack = sim.mailbox.acks["signal.001.yaml", "implementer"]
+        assert (ack["response"], ack["note"], ack["turn"]) == (response, "httpx it is", 1)
+
+    def test_a_change_of_scope_asks_the_person_even_where_the_checks_pass(self, tmp_path: Path) -> None:
+        sim = self.run_with(tmp_path, {"summary": "s", "steering": {"response": "scope-change", "note": "B, not A"}})
+        assert sim.ended is not None
+        assert (sim.ended.outcome, sim.ended.outcome.exit_code) == (Outcome.AWAITING_GUIDANCE, 7)
+        assert "STEER scope change: B, not A" in sim.ended.reason
+        sim.mailbox.post(SignalType.RESUME, "go on with A")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert "- RESUME: go on with A" in words(sim)[1]
+
+    def test_an_agent_that_nobody_steered_cannot_claim_one(self, tmp_path: Path) -> None:
+        answer = {"summary": "s", "steering": {"response": "scope-change", "note": "I would rather not"}}
+        sim = self.run_with(tmp_path, answer, steered=False)
+        assert sim.ended is not None and sim.ended.outcome is Outcome.SUCCESS
+
+
+@pytest.mark.parametrize("moment", [SignalTaken, TurnStarted, TurnEnded, SignalHeard, RunEnded])
+def test_wherever_the_engine_dies_every_signal_is_taken_once(tmp_path: Path, moment: type) -> None:
+    sim = Simulation(tmp_path, [Play(seconds=30.0, hears=True), Play(seconds=30.0), Play(works, seconds=30.0)] * 9)
+    for number in range(12):
+        steer_at(sim, 5.0 + 7 * number, f"word-{number}", INFO, target="" if number % 2 else "implementer")
+    die_at(sim, moment)
+    outcome = None
+    for _ in range(60):
+        try:
+            outcome = sim.run().outcome
+            break
+        except PowerCut:
+            continue
+    assert outcome is Outcome.SUCCESS
+    taken = [entry.signal.name for entry in sim.entries(SignalTaken)]
+    assert len(taken) == len(set(taken))
+    said = [one for entry in sim.entries(TurnStarted) for one in entry.words]
+    heard = [entry.id for entry in sim.entries(SignalHeard)]
+    assert len(said + heard) == len({*said, *heard}), "no path delivers twice"
+    assert set(taken) >= {*said, *heard}
+    assert sim.mailbox.waiting == [] or {signal.name for signal in sim.mailbox.waiting}.isdisjoint(taken)
+
+
+def die_at(sim: Simulation, moment: type) -> None:
+    """Have the engine die at each record of a kind, but for the last of them."""
+    left = 1 if moment is RunEnded else 40
+
+    def recorded(record: Any) -> None:
+        nonlocal left
+        if isinstance(record.entry, moment) and left:
+            left -= 1
+            sim.kill_engine()
+
+    sim.onlooker.recorded = recorded  # type: ignore[method-assign]
+
+
+def test_a_signal_of_an_engine_that_was_asked_directly_has_an_id(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path, [Play(works, seconds=50.0)])
+    sim.after(10.0, lambda: sim.kernel.ask(Signal("x" * 300, INFO, "hello")))  # type: ignore[union-attr]
+    assert sim.run().outcome is Outcome.SUCCESS
+    [taken] = sim.entries(SignalTaken)
+    assert len(taken.signal.id) <= 150
