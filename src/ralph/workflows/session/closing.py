@@ -1,18 +1,20 @@
 """How an iteration ends: the review of the whole, what was learned, and the feedback that begins the next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
 from ralph.core.turns import TurnResult
 from ralph.documents.session import feedback, knowledge, progress, review
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import IterationMetadata
 from ralph.documents.session.timestamps import render as stamp
-from ralph.workflows.session.planning import broken_down, task_path
+from ralph.workflows.session.planning import broken_down, next_step, task_path
 from ralph.workflows.session.state import REPLANNING, SessionState, State, Status, Step, Terms
+
+PAUSED = "Paused by signal"
 
 
 def judged(terms: Terms, state: SessionState, result: TurnResult, now: float) -> SessionState:
@@ -64,7 +66,7 @@ def staged(terms: Terms, state: SessionState) -> dict[str, str]:
 
 def approval(terms: Terms, state: SessionState) -> Decision:
     """Keep what was learned, or ask whether to."""
-    number, found = state.metadata.iteration, staged(terms, state)
+    number, found = state.metadata.iteration, _wanted(staged(terms, state), state.flow.items)
     if state.guardrails.approval == "signal" and not state.flow.approved:
         what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
         how = f"`ralph session approve {terms.id}` keeps {it}, `ralph session skip {terms.id}` does not"
@@ -74,11 +76,41 @@ def approval(terms: Terms, state: SessionState) -> Decision:
     return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, found),))
 
 
-def heard(state: SessionState, signal: Signal) -> SessionState:
-    """A person said whether what was learned is kept."""
-    if signal.type is SignalType.APPROVE:
-        return state.with_flow(approved=True)
-    return state.to(State.COMPLETE) if signal.type is SignalType.SKIP else state
+def stage(state: SessionState) -> Stage:
+    """How far the session has come, and whether it waits to be told if what was learned is kept."""
+    waits = state.state is State.KNOWLEDGE_APPROVAL
+    return Stage(state.metadata.iteration, ASKED_FOR if waits else frozenset())
+
+
+def heard(terms: Terms, state: SessionState, signal: Signal) -> SessionState:
+    """A person said whether what was learned is kept, or that a pause is over."""
+    match signal.type:
+        case SignalType.APPROVE if not _wanted(staged(terms, state), signal.items):
+            return state.noting(
+                f"nothing that was learned is called {', '.join(signal.items)}: it waits for another word"
+            )
+        case SignalType.APPROVE:
+            return state.with_flow(approved=True, items=signal.items)
+        case SignalType.SKIP:
+            return state.to(State.COMPLETE)
+        case SignalType.RESUME:
+            for name, item in state.progress.items.items():
+                if PAUSED in item.note:
+                    state = state.marked(name, item.marker, item.note.replace(PAUSED, "").strip(" ,"))
+            return state
+        case _:
+            return state
+
+
+def paused(state: SessionState, reason: str) -> SessionState:
+    """A person paused the session: its list says where."""
+    if state.flow.paused:
+        return state
+    active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
+    for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
+        item = state.progress.items[name]
+        state = state.marked(name, item.marker, ", ".join(part for part in (item.note, PAUSED) if part))
+    return state.stopped(reason, paused=True)
 
 
 def over(terms: Terms, state: SessionState) -> Stop:
@@ -163,8 +195,15 @@ def _unfinished(terms: Terms, state: SessionState) -> list[str]:
     blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
     told = [f"failed: {', '.join(failed)}"] if failed else []
     told += [f"blocked: {', '.join(blocked)}"] if blocked else []
+    told += [state.of(name).why for name in failed if state.of(name).rescoped]
     told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
     return told or ["the review found gaps"]
+
+
+def _wanted(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:
+    """Those that were named: by path, file name, its stem, or category; all where none was."""
+    names = {path: {path, *path.split("/")[1:], path.partition("/")[2], path.split("/")[-1][:-3]} for path in found}
+    return {path: text for path, text in found.items() if not items or not names[path].isdisjoint(items)}
 
 
 def _left(terms: Terms, state: SessionState) -> list[tuple[str, Marker, str]]:

@@ -72,6 +72,9 @@ class Session(Terms):
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """What should be under way; where the session cannot go on, what is under way is waited for."""
+        return replace(self._decided(state), stage=closing.stage(state))
+
+    def _decided(self, state: SessionState) -> Decision:
         if self.checks and not state.flow.baseline:
             return Do((RunChecks(BASELINE, self.checks, LOOK),))
         if not state.flow.stops:
@@ -111,11 +114,13 @@ class Session(Terms):
             case DocumentEdited(path=path, content=content):
                 return closing.with_late_feedback(self, editing.edited(self, state, path, content))
             case Merged(key=key) if key.startswith("promote-"):
-                return state.with_flow(approved=False).to(State.COMPLETE)
-            case SignalTaken(signal=signal) if state.state is State.KNOWLEDGE_APPROVAL:
-                return closing.heard(state, signal)
+                return state.with_flow(approved=False, items=()).to(State.COMPLETE)
+            case SignalTaken(signal=signal):
+                return closing.heard(self, state, signal)
             case RunEnded(outcome=Outcome.ABORTED):
                 return closing.aborted(state, now)
+            case RunEnded(outcome=Outcome.PAUSED, reason=reason):
+                return _rested(closing.paused(state, reason))
             case RunEnded():
                 return _rested(state)
             case _:

@@ -81,6 +81,8 @@ class TaskFlow:
     """Where its work was left, if it could not be merged."""
     held: bool = False
     """Whether its work waits until the run is taken up again."""
+    rescoped: bool = False
+    """Whether a person asked for another task instead: it waits until it is planned again."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Flow:
     """Whether they passed."""
     approved: bool = False
     """Whether a person said that what was learned is kept."""
+    items: tuple[str, ...] = ()
+    """What of it, as the person named it; empty for all."""
     stop: str = ""
     """Why the session could not go on, where it could not."""
     paused: bool = False
@@ -180,7 +184,8 @@ class SessionState:
     def retryable(self, task: str) -> bool:
         """Whether a task that failed is tried again by itself."""
         flow = self.of(task)
-        return task in self.tasks and not flow.branch and flow.tries < self.guardrails.rework_attempts
+        waits = bool(flow.branch) or flow.rescoped
+        return task in self.tasks and not waits and flow.tries < self.guardrails.rework_attempts
 
     def followed(self) -> "SessionState":
         """The same with a board that is up to date."""

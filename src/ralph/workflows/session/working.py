@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ralph.core.checks import Verdict
+from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, reports, tasks
 from ralph.documents.session.markers import Marker
@@ -42,6 +43,9 @@ def executed(terms: Terms, state: SessionState, task: str, result: TurnResult, n
     body = result.papers.get("report.md") or result.text or "(the executor wrote no report)"
     text = reports.compose(task, state.metadata.iteration, flow.attempt, stamp(now), body)
     state = _filed(terms, state, task, text)
+    if rescoped := scope_change(answer):
+        state = state.with_task(task, rescoped=True)
+        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}, {rescoped[:200]}", rescoped)
     if answer.get("status") != "completed" or not answer.get("success_criteria_met"):
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or "its criteria are not met"
         return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", why)
