@@ -40,6 +40,7 @@ from ralph.git.history import contains
 from ralph.git.repository import OWN, hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
 from ralph.memory.keeping import LoopMemory
+from ralph.notify import Notifier, Service, services_for
 from ralph.pool.desk import Desk
 from ralph.pool.lander import Lander, branch_now, fast_forwarded
 from ralph.pool.local import LocalTurns
@@ -50,6 +51,7 @@ from ralph.sessions import SESSION_KINDS, classic_workflow, mend, session_workfl
 from ralph.store import locks, prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
+from ralph.store.settings import load_config
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import BASELINE, Rules, Verifier
 from ralph.workflows.loop.kinds import TaskType
@@ -219,6 +221,7 @@ async def drive(
     """
     _refuse_links(project.root)
     record = run.record()
+    notifier, silence = notifier_for(project, run, record)
     if record.workspace != ".":
         worktree.create(project.root, run.id)
     workspace = project.workspace(record)
@@ -231,11 +234,16 @@ async def drive(
         keeper.attach()
         try:
             memory = (LoopMemory(project.root, run.id),) if record.workflow == "loop" else ()
-            watchers = Watchers((observer, *memory))
+            watchers = Watchers((observer, *memory, notifier))
             kernel = build_kernel(
-                project, run, record, keeper, watchers, (*notices, tree.notice), granted, resumes=resumes
+                project, run, record, keeper, watchers, (*notices, silence, tree.notice), granted, resumes=resumes
             )
-            stop = await _with_signals(kernel)
+            loop = asyncio.get_running_loop()
+            notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
+            try:
+                stop = await _with_signals(kernel)
+            finally:
+                await asyncio.to_thread(notifier.close)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
             await keeper.close()
@@ -243,6 +251,20 @@ async def drive(
     finally:
         tree.release()
         lock.release()
+
+
+def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:
+    """Who tells people that are away what happens in a run; where a run under way can have none, a notice says why."""
+    services: tuple[Service, ...] = ()
+    notice = ""
+    try:
+        wanted = load_config(project.root).notify
+        services = services_for(((one.url, one.events) for one in wanted), os.environ)
+    except RalphError as error:
+        if not (run.path / "journal.jsonl").exists():
+            raise
+        notice = f"nobody is notified: {error.what.splitlines()[0]}"
+    return Notifier(record.id, record.task, services, os.environ), notice
 
 
 def build_kernel(

@@ -51,7 +51,7 @@ def command(run: str | None, message: str, revert: bool, yes: bool, as_json: boo
     if revert:
         _ask(chosen, yes=yes)
     if not over:
-        _end(project, chosen, message or "aborted by `ralph abort`")
+        end(project, chosen, message or "aborted by `ralph abort`")
     reverted = _revert(project, chosen) if revert else None
     if as_json:
         _say_json(chosen, reverted)
@@ -85,7 +85,7 @@ def _ask(run: RunDir, *, yes: bool) -> None:
         raise click.Abort
 
 
-def _end(project: Project, run: RunDir, message: str) -> None:
+def end(project: Project, run: RunDir, message: str) -> None:
     """End a run, by its engine where it has one."""
     if run.alive:
         run.mailbox.post(Signal("", SignalType.ABORT, message))

@@ -19,6 +19,7 @@ from ralph.agents.proofs import Standing, proofs
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
+from ralph.notify import services_for
 from ralph.store.journal import read_records
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
@@ -61,6 +62,7 @@ def examine(project: Project) -> Iterator[Finding]:
     yield _git()
     yield from _disk(project)
     yield _configuration(project)
+    yield from _notifications(project)
     yield from _agents(project)
     yield from _runs(project)
 
@@ -96,6 +98,21 @@ def _configuration(project: Project) -> Finding:
         return Finding("ralph.yml", False, error.what.replace("\n", "; "), error.todo)
     there = (project.root / "ralph.yml").exists()
     return Finding("ralph.yml", True, "valid" if there else "none here; the defaults hold")
+
+
+def _notifications(project: Project) -> Iterator[Finding]:
+    """Whether people that are away can be told; an address itself is never shown."""
+    try:
+        wanted = load_config(project.root).notify
+    except RalphError:
+        return
+    try:
+        found = services_for(((one.url, one.events) for one in wanted), os.environ)
+    except RalphError as error:
+        yield Finding("notify", False, error.what, error.todo)
+        return
+    for service in found:
+        yield Finding("notify", True, f"{service.name}: {', '.join(service.events)}")
 
 
 def _agents(project: Project) -> Iterator[Finding]:

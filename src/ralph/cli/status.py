@@ -1,5 +1,7 @@
 """`ralph status`: the runs of this project."""
 
+import time
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -56,6 +58,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "max_iterations": record.limits.iterations,
         "spent": words["spent"],
         "reason": str(ended.get("reason", "")) if ended else "",
+        "questions": [asdict(question) for question in run.questions.open(time.time())] if alive else [],
         "doing": _doing(run, words) if alive else "",
         "at": words["at"],
     }
@@ -84,6 +87,8 @@ def _line(row: dict[str, Any]) -> str:
     money = spent.get("cost")
     cost = f"${money:.4f}" if isinstance(money, float) and money else "-"
     tail = row["doing"] or row["reason"]
+    asked = [f'QUESTION {q["id"]}: {one_line(q["question"])}  (ralph answer {q["id"]} "...")' for q in row["questions"]]
+    tail = f"\n{'':20}".join(filter(None, [tail, *asked]))
     return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {row['task'][:50]}" + (
         f"\n{'':20}{tail}" if tail else ""
     )

@@ -123,6 +123,15 @@ class SlotSettings(_Section):
     agents: dict[str, int] = Field(default={}, description="turns of an agent in all runs, by its name")
 
 
+class NotifySettings(_Section):
+    """One service that is told what happens."""
+
+    url: str = Field(min_length=1, description="its address, as apprise has it; `$NAME` is taken from the environment")
+    events: tuple[Literal["done", "stuck", "question", "limit", "failed"], ...] = Field(
+        default=("done", "stuck", "question", "limit", "failed"), min_length=1, description="what it is told of"
+    )
+
+
 class RetentionSettings(_Section):
     """What `ralph clean` keeps."""
 
@@ -170,6 +179,18 @@ class Config(_Section):
         description="where the work of a branch of its own goes on success: `ff` onto yours, `push`, or it stays (`branch`)",
     )
     retention: RetentionSettings = RetentionSettings()
+    notify: tuple[NotifySettings, ...] = Field(
+        default=(),
+        description="services that are told when a run is done, stuck, limited or failed, or asks: addresses of apprise, or"
+        " `{url: ..., events: [done, stuck, question, limit, failed]}`",
+    )
+
+    @field_validator("notify", mode="before")
+    @classmethod
+    def _addresses(cls, value: Any) -> Any:
+        """An address alone stands for a service that is told everything."""
+        value = [value] if isinstance(value, str) else value
+        return [{"url": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
     @field_validator("agent", mode="before")
     @classmethod

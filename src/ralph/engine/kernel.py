@@ -121,6 +121,10 @@ class Kernel(Generic[S]):
         self._asked.append(signal)
         self._under_way.wake.set()
 
+    def notice(self, text: str) -> None:
+        """Journal what a person should know."""
+        self._journal(Notice(text))
+
     def ask_leave(self, reason: str) -> None:
         """End the turns under way and leave the run to be resumed."""
         self._stop = Stop(Outcome.INTERRUPTED, reason)

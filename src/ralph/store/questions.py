@@ -52,6 +52,10 @@ class Questions:
         known = sorted((one for one in ids if _ID.fullmatch(one)), key=lambda one: int(one[1:]))[:_MOST]
         return [found for one in known if (found := self.get(one, answered=f"{one}.answer.json" in names))]
 
+    def open(self, now: float) -> list[Question]:
+        """Those that somebody waits for an answer to."""
+        return [question for question in self.look() if question.waits(now)]
+
     def get(self, id: str, *, answered: bool = True) -> Question | None:
         """One question; None where it cannot be read."""
         data = self._data(f"{id}.json")

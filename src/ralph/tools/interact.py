@@ -4,7 +4,7 @@ import os
 
 from ralph.documents.agent.quick_json import dumps
 from ralph.tools import place
-from ralph.tools.arguments import Command, Refused, run_group, say
+from ralph.tools.arguments import Command, Option, Refused, run_group, say
 
 ABOUT = "Words to the people who look on; nobody has to be there."
 FEED = "progress.jsonl"
@@ -15,11 +15,7 @@ def _progress(given: dict[str, str]) -> int:
     message = given["message"].strip()
     if not message or len(message) > LONGEST:
         raise Refused(f"a message has 1 to {LONGEST} characters", "say in a sentence or two how far you are")
-    run = place.run_id(given)
-    runs = os.path.join(place.root(given), ".ralph", "runs")
-    directory = os.path.join(runs, run)
-    if not run or run.startswith(".") or os.path.dirname(directory) != runs or not os.path.isdir(directory):
-        raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
+    directory = _run_dir(given)
     turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
     role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
     told = {"turn": int(turn) if turn.isdigit() else None, "role": role, "message": message}
@@ -28,7 +24,35 @@ def _progress(given: dict[str, str]) -> int:
     return say("Sent.")
 
 
-COMMANDS = (Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE...",)),)
+def _ask(given: dict[str, str]) -> int:
+    from ralph.tools.ask import ask
+
+    return ask(given, _run_dir(given))
+
+
+def _run_dir(given: dict[str, str]) -> str:
+    run = place.run_id(given)
+    runs = os.path.join(place.root(given), ".ralph", "runs")
+    directory = os.path.join(runs, run)
+    if not run or run.startswith(".") or os.path.dirname(directory) != runs or not os.path.isdir(directory):
+        raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
+    return directory
+
+
+COMMANDS = (
+    Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE...",)),
+    Command(
+        "ask",
+        "Ask the person, wait for the answer, and print it.",
+        _ask,
+        ("QUESTION...",),
+        (
+            Option("options", "The answers to choose from, divided by |.", value="A|B|C"),
+            Option("default", "What counts where nobody answers in time.", value="TEXT"),
+            Option("timeout", "Seconds to wait.", value="SECONDS", numbers=range(1, 86_401), default="300"),
+        ),
+    ),
+)
 
 
 def run(words: list[str]) -> int:

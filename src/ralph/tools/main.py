@@ -11,7 +11,8 @@ TOOLS = {
     "task": "The queue of work that the agents of a project share.",
     "memory": "What agents learned, for those that come after them.",
     "decision": "What was decided without being sure, and how to take it back.",
-    "interact": "Words to the people who look on.",
+    "interact": "Words to the people who look on, and questions.",
+    "signals": "What the person has said to this turn.",
 }
 """Every tool: its module in this package, and its line in the help."""
 

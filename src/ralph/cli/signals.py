@@ -1,0 +1,146 @@
+"""`ralph signals`: what was said to a run, who took it in, how and when, and what came of it."""
+
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import click
+
+from ralph.cli.console import clock_time, here, json_option, say_json
+from ralph.cli.signal import run_option
+from ralph.core.errors import UsageError
+from ralph.core.signals import ASKED_FOR, Signal
+from ralph.store.lines import moment, read_raw
+from ralph.store.runs import Project, RunDir
+
+
+@dataclass
+class Taken:
+    """A turn that took a signal in."""
+
+    role: str
+    turn: int
+    means: str
+    at: str
+    response: str = ""
+    note: str = ""
+
+
+@dataclass
+class Row:
+    """One signal, and what became of it."""
+
+    name: str
+    type: str
+    state: str
+    """`waiting`, `taken` or `refused`."""
+    at: str = ""
+    target: str = "ALL"
+    message: str = ""
+    reason: str = ""
+    taken_in: list[Taken] = field(default_factory=list)
+
+
+@click.command("signals")
+@run_option
+@click.option("--watch", is_flag=True, help="Go on until the run ends.")
+@json_option
+def command(run: str | None, watch: bool, as_json: bool) -> int:
+    """Show the signals of a run (the one that is under way, or the latest): each with who took it in, and what came of it."""
+    project = here()
+    chosen = _chosen(project, run)
+    shown: dict[str, str] = {}
+    while True:
+        alive = chosen.alive
+        rows = signals_of(chosen)
+        if as_json and not watch:
+            say_json(command="signals", run=chosen.id, signals=[asdict(row) for row in rows])
+            return 0
+        for key, row in ((f"{row.name} {row.at}", row) for row in rows):
+            text = "\n".join(_lines(row))
+            if shown.get(key) != text:
+                shown[key] = text
+                say_json(command="signals", run=chosen.id, signal=asdict(row)) if as_json else click.echo(text)
+        if not (watch and alive):
+            break
+        time.sleep(0.2)
+    if not shown and not as_json:
+        click.echo(f'Nothing was said to run {chosen.id}.\nNext:   ralph steer "..." --run {chosen.id}')
+    return 0
+
+
+def signals_of(run: RunDir) -> list[Row]:
+    """What the journal and the mailbox of a run tell of its signals, the oldest first."""
+    rows: dict[str, Row] = {}
+    refused: list[Row] = []
+    path = run.path / "journal.jsonl"
+    for _, line in read_raw(path) if path.exists() else ():
+        match line.get("type"):
+            case "signal.taken" if isinstance(line.get("signal"), dict):
+                one = line["signal"]
+                row = Row(str(one.get("name")), str(one.get("type")), "taken", str(line.get("at")))
+                row.target, row.message = str(one.get("target") or "ALL"), str(one.get("message", ""))
+                rows[str(one.get("key") or one.get("name"))] = row
+            case "signal.refused":
+                name, reason = str(line.get("name")), str(line.get("reason"))
+                refused.append(Row(name, "", "refused", str(line.get("at")), reason=reason))
+            case "turn.started":
+                _take_in(rows, line, line.get("words") or [], "prompt")
+            case "signal.heard":
+                _take_in(rows, line, [line.get("id")], str(line.get("means")))
+            case "turn.ended":
+                _respond(rows, line)
+    taken = {row.name for row in (*rows.values(), *refused)}
+    waiting = [_waiting(signal) for signal in run.mailbox.look() if signal.name not in taken]
+    return [*sorted([*rows.values(), *refused], key=lambda row: row.at), *waiting]
+
+
+def _take_in(rows: dict[str, Row], line: dict[str, Any], ids: list[Any], means: str) -> None:
+    for one in ids:
+        if row := rows.get(str(one)):
+            turn = int(line.get("turn", 0))
+            row.taken_in.append(Taken(str(line.get("role")), turn, means, str(line.get("at"))))
+
+
+def _respond(rows: dict[str, Row], line: dict[str, Any]) -> None:
+    steering = ((line.get("result") or {}).get("answer") or {}).get("steering") or {}
+    for row in rows.values() if steering else ():
+        for one in row.taken_in if row.type == "STEER" else ():
+            if one.turn == line.get("turn"):
+                one.response, one.note = str(steering.get("response", "")), str(steering.get("note", ""))
+
+
+def _waiting(signal: Signal) -> Row:
+    reason = "until the session asks whether what it learned is kept" if signal.type in ASKED_FOR else ""
+    reason = f"for iteration {signal.iteration}" if signal.iteration is not None else reason
+    row = Row(signal.name, str(signal.type), "waiting", target=signal.target or "ALL", reason=reason)
+    row.message = signal.message
+    return row
+
+
+def _lines(row: Row) -> list[str]:
+    when = clock_time(moment(row.at)) if row.at else "--:--:--"
+    if row.state == "refused":
+        return [f"{when}  refused {row.name}: {row.reason}"]
+    whom = "" if row.target == "ALL" else f" for {row.target}"
+    head = f"{when}  {row.type}{whom}" + (f": {row.message.strip()}" if row.message.strip() else "") + f"  ({row.name})"
+    if row.state == "waiting":
+        return [head, f"{'':10}waits {row.reason}".rstrip()]
+    told = [
+        f"{'':10}{one.role}, turn {one.turn}, by {one.means} at {clock_time(moment(one.at))}"
+        + (f": {one.response}" if one.response else "")
+        + (f", {one.note}" if one.note else "")
+        for one in row.taken_in
+    ]
+    needs = row.type in ("STEER", "INFO")
+    return [head, *(told or ([f"{'':10}no turn has taken it in yet"] if needs else [f"{'':10}done"]))]
+
+
+def _chosen(project: Project, wanted: str | None) -> RunDir:
+    runs = project.runs()
+    if wanted:
+        return project.run(wanted)
+    if not runs:
+        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    alive = [run for run in runs if run.alive]
+    return project.only(iter(alive), "show the signals of", None) if alive else runs[-1]

@@ -1,0 +1,169 @@
+"""Notifications: what a person should hear of while they are away, through any service that apprise knows.
+
+They are sent in the background. A service that fails is noticed once; it neither delays the run nor ends it. What an address
+says is secret: it is in no journal, no log and no message.
+"""
+
+import importlib.util
+import logging
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ralph.core.entries import QuestionAsked, Record
+from ralph.core.errors import UsageError
+from ralph.core.events import RunEnded, TurnEnded
+from ralph.core.outcomes import Outcome
+from ralph.core.redaction import Redactor, secrets_in
+from ralph.core.stream import AgentEvent
+from ralph.core.turns import Turn, TurnEnd
+
+EVENTS = ("done", "stuck", "question", "limit", "failed")
+"""What can be notified of."""
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+_LAST_WAIT = 5.0
+"""Seconds for which the end of a run waits for the last notification."""
+_NEEDS_YOU = frozenset((Outcome.STUCK, Outcome.BLOCKED, Outcome.AWAITING_GUIDANCE))
+_NEEDS_YOU |= frozenset((Outcome.AWAITING_FEEDBACK, Outcome.AWAITING_APPROVAL))
+_YOUR_OWN = frozenset((Outcome.PAUSED, Outcome.ABORTED, Outcome.INTERRUPTED))
+"""Ends that a person asked for."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where notifications go, and which."""
+
+    url: str
+    events: tuple[str, ...] = EVENTS
+
+    @property
+    def name(self) -> str:
+        """What people are told of it: its kind alone."""
+        return self.url.partition(":")[0]
+
+
+def services_for(wanted: Iterable[tuple[str, tuple[str, ...]]], environment: Mapping[str, str]) -> tuple[Service, ...]:
+    """The services of the settings, with the variables in their addresses; an error says what is missing."""
+    found = tuple(Service(_expanded(url, environment), events) for url, events in wanted)
+    if found and importlib.util.find_spec("apprise") is None:
+        todo = "pip install 'ralph-engine[notify]', or take `notify:` out of ralph.yml"
+        raise UsageError("notifications are set up, and apprise is not installed", where="ralph.yml", todo=todo)
+    for number, service in enumerate(found, 1):
+        if not _accepted(service.url):
+            todo = "look it up in the list of apprise: a kind, then ://, then what it needs"
+            raise UsageError(
+                f"the address {number} of `notify` is none that apprise knows", where="ralph.yml", todo=todo
+            )
+    return found
+
+
+class Notifier:
+    """Looks on, and tells the services what they are for."""
+
+    def __init__(self, run: str, task: str, services: Sequence[Service], environment: Mapping[str, str]) -> None:
+        self._run, self._task, self._services = run, " ".join(task.split())[:80], services
+        self._redactor = Redactor((*secrets_in(environment), *(service.url for service in services)))
+        self._waiting: queue.Queue[tuple[str, str, str] | None] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._failed: set[str] = set()
+        self._limit = 0.0
+        self.notice: Callable[[str], object] = lambda text: None
+        """Whom a failing service is told of; it is called from another thread."""
+
+    def recorded(self, record: Record) -> None:
+        """Send what a person should hear of."""
+        if found := self._news(record):
+            kind, title, text = found
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send_all, name="notify", daemon=True)
+                self._thread.start()
+            self._waiting.put((kind, self._redactor.text(title), self._redactor.text(text)))
+
+    def told(self, turn: Turn, event: AgentEvent) -> None:
+        """What agents say while they work is not worth a notification."""
+
+    def close(self) -> None:
+        """Wait for what is still being sent, but not for long."""
+        if self._thread:
+            self._waiting.put(None)
+            self._thread.join(_LAST_WAIT)
+
+    def _news(self, record: Record) -> tuple[str, str, str] | None:
+        match record.entry:
+            case RunEnded(outcome=outcome, reason=reason) if outcome not in _YOUR_OWN:
+                text = f"{self._task}\n{reason}\nralph status {self._run}"
+                return kind_of(outcome), f"Ralph: {outcome}", text
+            case QuestionAsked(question=asked):
+                options = f"\n{' | '.join(asked.options)}" if asked.options else ""
+                text = f'{asked.question}{options}\nralph answer {asked.id} "..." --run {self._run}'
+                return "question", f"Ralph asks: {self._task}", text
+            case TurnEnded(result=result, retry_at=at) if (
+                result.end is TurnEnd.LIMITED and at and at > self._limit + 60
+            ):
+                self._limit = at
+                return (
+                    "limit",
+                    f"Ralph waits: {self._task}",
+                    f"The provider's limit was reached.\nralph status {self._run}",
+                )
+            case _:
+                return None
+
+    def _send_all(self) -> None:
+        while (message := self._waiting.get()) is not None:
+            kind, title, text = message
+            for number, service in enumerate(self._services, 1):
+                if kind in service.events and not _sent(service.url, title, text):
+                    self._fail(f"notification {number} ({service.name}) could not be sent")
+
+    def _fail(self, said: str) -> None:
+        if said not in self._failed:
+            self._failed.add(said)
+            self.notice(said)
+
+
+def kind_of(outcome: Outcome) -> str:
+    """What the end of a run is to a person who is away."""
+    if outcome.succeeded:
+        return "done"
+    if outcome in _NEEDS_YOU:
+        return "stuck"
+    return "limit" if outcome.value.startswith("limit-") else "failed"
+
+
+def _expanded(url: str, environment: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in environment:
+            raise UsageError(f"`notify` uses ${name}, which is not set", where="ralph.yml", todo=f"export {name}=...")
+        return environment[name]
+
+    return _VARIABLE.sub(value, url)
+
+
+def _accepted(url: str) -> bool:
+    _quiet()
+    import apprise
+
+    return bool(apprise.Apprise().add(url))
+
+
+def _sent(url: str, title: str, text: str) -> bool:
+    _quiet()
+    import apprise
+
+    try:
+        service = apprise.Apprise()
+        return bool(service.add(url) and service.notify(body=text, title=title))
+    except Exception:  # noqa: BLE001 - the code of a hundred services: whatever goes wrong in it is a failure to send
+        return False
+
+
+def _quiet() -> None:
+    """What apprise logs may hold addresses: nobody is shown it."""
+    logger = logging.getLogger("apprise")
+    logger.propagate = False
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
