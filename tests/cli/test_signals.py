@@ -1,0 +1,420 @@
+"""Steering, pausing, aborting, asking and notifying through the real command line, for loops and sessions."""
+
+import http.server
+import json
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from test_loop import Project, eventually, make_project
+
+AGENT = Path(__file__).with_name("session_agent.py")
+LISTENS = """
+turns:
+  - when: {turn: 1}
+    steps:
+      - run: touch started
+      - listen: {seconds: 30, into: heard.txt}
+      - write: {path: done.txt, content: "done\\n"}
+      - answer: {summary: Made it., steering: {response: adjusted, note: httpx it is}}
+  - steps:
+      - write: {path: done.txt, content: "done\\n"}
+      - answer: {summary: Made it.}
+"""
+DEAF = """
+touch started
+while [ ! -e go ]; do sleep 0.02; done
+cat > prompt-$RALPH_ATTEMPT-$(basename $RALPH_TURN).txt
+touch done.txt
+"""
+"""An agent that has no way of hearing while it works."""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    yield from make_project(tmp_path)
+
+
+def began(project: Project, *args: str) -> "subprocess.Popen[str]":
+    engine = project.start(*args)
+    eventually(lambda: (project.root / "started").exists())
+    return engine
+
+
+def ended(engine: "subprocess.Popen[str]") -> int:
+    engine.communicate(timeout=60)
+    return engine.returncode
+
+
+def signals(project: Project, *args: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = project.ralph("signals", *args, "--json").json["signals"]
+    return found
+
+
+def yaml(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = YAML(typ="safe").load(path.read_text())
+    return loaded
+
+
+class TestSteering:
+    def test_a_sentence_reaches_the_agent_in_the_middle_of_its_turn(self, project: Project) -> None:
+        engine = began(project, *project.playing(LISTENS))
+        done = project.ralph("steer", "Use httpx, not requests")
+        assert (done.code, "STEER to run" in done.out) == (0, True)
+        assert ended(engine) == 0
+        assert "Use httpx, not requests" in (project.root / "heard.txt").read_text()
+        [row] = signals(project)
+        [taken] = row["taken_in"]
+        assert (taken["means"], taken["turn"], taken["response"]) == ("hook", 1, "adjusted")
+        told = project.ralph("signals").out
+        assert "STEER: Use httpx, not requests" in told and "by hook at" in told and "adjusted, httpx it is" in told
+        stem = Path(row["name"]).stem
+        assert yaml(project.run / "signals" / "acks" / stem / "implementer.yaml")["response"] == "adjusted"
+        handling = yaml(project.run / "signals" / "processed" / row["name"])["handling_metadata"]
+        assert "implementer (turn 1, hook)" in handling["action_taken"]
+
+    def test_an_agent_that_cannot_hear_is_asked_again_before_its_work_counts(self, project: Project) -> None:
+        engine = began(project, *project.working(DEAF))
+        project.ralph("steer", "Use httpx, not requests", "--to", "executor")
+        eventually(lambda: project.journal("signal.taken"))
+        (project.root / "go").touch()
+        assert ended(engine) == 0
+        prompts = [path.read_text() for path in sorted(project.root.glob("prompt-1-*.txt"))]
+        assert ["- STEER: Use httpx" in text for text in prompts] == [False, True]
+        assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["steered", "finished"]
+        assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
+
+    def test_now_interrupts_the_turn(self, project: Project) -> None:
+        engine = began(
+            project, *project.working("touch started; cat > p.txt; grep -q STEER p.txt || sleep 300; touch done.txt")
+        )
+        assert project.ralph("steer", "stop and think", "--now").code == 0
+        assert ended(engine) == 0
+        ends = [entry["result"]["end"] for entry in project.journal("turn.ended")]
+        assert ends == ["steered", "finished"]
+        assert project.living() == []
+
+    @pytest.mark.parametrize(
+        ("args", "why"),
+        [
+            (("steer", " "), "the message is empty"),
+            (("signal", "info", "x", "--now"), "--now does not go with info"),
+            (("signal", "pause", "--item", "x"), "--item does not go with pause"),
+            (("steer", "x", "--to", "reviewer"), "a loop has no role 'reviewer'"),
+            (("signal", "dance"), "'dance' is not one of"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, project: Project, args: tuple[str, ...], why: str) -> None:
+        project.work("true", "--max-iterations", "1")
+        done = project.ralph(*args)
+        assert (done.code, why in done.err) == (2, True), done.err
+
+    def test_without_a_run_that_is_under_way_the_open_one_is_meant_and_several_are_listed(
+        self, project: Project
+    ) -> None:
+        assert "no run here" in project.ralph("steer", "hello").err
+        project.work("true", "--max-iterations", "1")
+        assert "when the run goes on" in project.ralph("steer", "write done.txt").out
+        project.work("true", "--max-iterations", "1")
+        done = project.ralph("steer", "hello")
+        assert done.code == 2
+        assert all(run.name in done.err for run in project.runs)
+        first = project.runs[0].name
+        assert signals(project, "--run", first)[0]["state"] == "waiting"
+        project.ralph("resume", first)
+        assert signals(project, "--run", first)[0]["taken_in"][0]["means"] == "prompt"
+
+    def test_a_run_that_is_over_is_not_signalled(self, project: Project) -> None:
+        project.work("touch done.txt")
+        done = project.ralph("steer", "x", "--run", project.run.name)
+        assert (done.code, "is over: success" in done.err) == (2, True)
+
+    def test_turns_send_no_signals(self, project: Project) -> None:
+        done = project.ralph("signal", "approve", RALPH_TURN="x/00001")
+        assert (done.code, "come from people" in done.err) == (2, True)
+
+    def test_watching_shows_each_as_it_comes(self, project: Project) -> None:
+        engine = began(project, *project.playing(LISTENS))
+        watch = project.start("signals", "--watch")
+        time.sleep(0.5)
+        project.ralph("signal", "info", "the target is Azure")
+        assert ended(engine) == 0
+        out, _ = watch.communicate(timeout=30)
+        assert "INFO: the target is Azure" in out and "by hook" in out
+
+    def test_the_agent_can_ask_by_itself(self, project: Project) -> None:
+        script = """touch started
+        while ! "$RALPH_BIN" tools signals > said.txt || grep -q Nothing said.txt; do sleep 0.1; done
+        cp said.txt done.txt"""
+        engine = began(project, *project.working(script))
+        words = project.turn() / "words"
+        words.mkdir(exist_ok=True)
+        (words / "signal.1.yaml.txt").write_text("Use httpx")
+        assert ended(engine) == 0
+        assert (project.root / "done.txt").read_text() == "Use httpx\n"
+        assert (words / "signal.1.yaml.heard.tool").exists()
+
+
+class TestLoops:
+    def test_a_pause_holds_until_it_is_resumed_and_its_message_is_passed_on(self, project: Project) -> None:
+        engine = began(project, *project.working(DEAF, until="`test -f never.txt`"), "--max-iterations", "2")
+        assert project.ralph("signal", "pause", "until the API is reviewed").code == 0
+        eventually(lambda: project.journal("signal.taken"))
+        (project.root / "go").touch()
+        assert ended(engine) == 7
+        assert project.journal("run.ended")[-1]["reason"] == "Paused by signal"
+        assert "nobody works on run" in project.ralph("signal", "resume").err
+        assert project.ralph("resume").code == 3
+        assert "- PAUSE: until the API is reviewed" in (project.turn(2) / "prompt.md").read_text()
+
+    def test_an_abort_leaves_the_files_and_no_process(self, project: Project) -> None:
+        engine = began(project, *project.working("touch started; echo half > half.txt; sleep 300 & sleep 300"))
+        assert project.ralph("signal", "abort", "wrong task").code == 0
+        assert ended(engine) == 8
+        assert (project.root / "half.txt").read_text() == "half\n"
+        assert project.living() == []
+        assert project.ralph("resume").code == 2
+
+    def test_information_changes_nothing_but_the_next_prompt(self, project: Project) -> None:
+        engine = began(project, *project.working(DEAF, until="`test -f never.txt`"), "--max-iterations", "2")
+        project.ralph("signal", "info", "the target is Azure")
+        eventually(lambda: project.journal("signal.taken"))
+        (project.root / "go").touch()
+        assert ended(engine) == 3
+        assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["finished", "finished"]
+        assert "- INFO: the target is Azure" in (project.turn(2) / "prompt.md").read_text()
+
+    def test_a_change_of_scope_waits_for_a_person(self, project: Project) -> None:
+        scope = LISTENS.replace(
+            "response: adjusted, note: httpx it is", "response: scope-change, note: build B instead"
+        )
+        engine = began(project, *project.playing(scope))
+        project.ralph("steer", "do not build A, build B")
+        assert ended(engine) == 7
+        end = project.journal("run.ended")[-1]
+        assert (end["outcome"], "STEER scope change: build B instead" in end["reason"]) == ("awaiting-guidance", True)
+        assert project.ralph("resume", "--guidance", "A after all").code == 0
+
+
+def session(project: Project, *args: str, **script: Any) -> "subprocess.Popen[str]":
+    path = project.home / "script.json"
+    path.write_text(json.dumps(script))
+    project.extra["SCRIPT"] = str(path)
+    command = shlex.join([sys.executable, "-I", str(AGENT)])
+    return project.start("session", "new", "Build the files", "--agent-command", command, "--yes", *args)
+
+
+def home(project: Project) -> Path:
+    [only] = [path for path in (project.root / ".ralph-sessions").iterdir() if path.is_dir()]
+    return only
+
+
+def executing(project: Project) -> bool:
+    return any(entry["role"] == "executor" for entry in project.journal("turn.started"))
+
+
+class TestSessions:
+    def test_a_pause_is_noted_and_holds_and_the_session_goes_on(self, project: Project) -> None:
+        engine = session(project, slow=1.5)
+        eventually(lambda: executing(project), 60)
+        assert project.ralph("signal", "pause", "have a look first").code == 0
+        assert ended(engine) == 7
+        text = (home(project) / "progress.md").read_text()
+        assert "Paused by signal" in text
+        assert yaml(home(project) / "metadata.yaml")["orchestrator"].get("paused", True) is not False
+        assert not list((home(project) / "signals" / "inputs").iterdir())
+        (project.home / "script.json").write_text("{}")
+        done = project.ralph("session", "resume")
+        assert done.code == 0, done.said
+        assert "Paused by signal" not in (home(project) / "progress.md").read_text()
+        prompts = [path.read_text() for path in (project.run / "turns").glob("*/prompt.md")]
+        assert any("- PAUSE: have a look first" in text for text in prompts)
+
+    def test_an_abort_does_the_whole_checklist_and_leaves_the_files(self, project: Project) -> None:
+        engine = session(project, slow=60)
+        eventually(lambda: executing(project), 60)
+        assert project.ralph("signal", "abort").code == 0
+        assert ended(engine) == 8
+        text, data = (home(project) / "progress.md").read_text(), yaml(home(project) / "metadata.yaml")
+        assert "[/]" not in text.partition("## Legend")[2].partition("## ")[2]
+        assert "Aborted by signal" in text
+        assert (data["orchestrator"]["state"], data["status"]) == ("COMPLETE", "aborted")
+        assert project.living() == []
+
+    def test_what_is_said_to_all_reaches_every_role_and_is_filed_with_those_it_missed(self, project: Project) -> None:
+        engine = session(project)
+        eventually(lambda: (project.root / ".ralph-sessions").exists() and project.journal("turn.started"), 60)
+        inputs = home(project) / "signals" / "inputs"
+        inputs.mkdir(parents=True, exist_ok=True)
+        (inputs / "signal.261116-080000.yaml").write_text("type: INFO\ntarget: ALL\nmessage: tabs, not spaces\n")
+        assert ended(engine) == 0
+        acks = {path.stem for path in (home(project) / "signals" / "acks" / "signal.261116-080000").iterdir()}
+        assert {"executor", "reviewer"} <= acks
+        filed = yaml(home(project) / "signals" / "processed" / "signal.261116-080000.yaml")["handling_metadata"]
+        missed = {"planner", "questioner", "executor", "reviewer"} - acks
+        assert (filed["delivery_status"], set(filed["unacked_agents"])) == (
+            "partial" if missed else "delivered",
+            missed,
+        )
+        words = [entry for entry in project.journal("turn.started") if entry.get("words")]
+        assert len({entry["role"] for entry in words}) == len(words), "no role is told twice"
+
+    def test_a_steer_that_changes_the_scope_fails_the_task_and_is_not_tried_again(self, project: Project) -> None:
+        engine = session(project, scope="task-1", slow=1.0, large=["task-1"])
+        eventually(lambda: executing(project), 60)
+        project.ralph("steer", "do not make a.txt, make z.txt", "--to", "Ralph-v2-Executor")
+        assert ended(engine) == 7
+        text = (home(project) / "progress.md").read_text()
+        assert "[F] task-1" in text and "STEER scope change" in text
+        tries = [
+            entry["key"] for entry in project.journal("turn.started") if entry["key"].startswith("execute:task-1-")
+        ]
+        assert set(tries) == {"execute:task-1-1"}
+
+    def test_an_approval_waits_for_its_state_and_may_name_items(self, project: Project) -> None:
+        engine = session(project, instructions="# Instructions\n\n## Guardrails\n- approval: signal\n")
+        eventually(lambda: (project.root / ".ralph-sessions").exists() and project.journal("turn.started"), 60)
+        project.ralph("signal", "approve", "--item", "make-files")
+        [row] = signals(project)
+        assert (row["state"], "until the session asks" in row["reason"]) == ("waiting", True)
+        assert ended(engine) == 0
+        assert (project.root / ".docs" / "how-to" / "make-files.md").exists()
+
+
+class TestHostileFiles:
+    def test_they_are_set_aside_with_a_reason_and_the_journal_says_so(self, project: Project) -> None:
+        engine = began(project, *project.playing(LISTENS))
+        inputs = project.run / "signals" / "inputs"
+        inputs.mkdir(parents=True, exist_ok=True)
+        (inputs / "a\x1b[31m.yaml").write_text("type: DANCE\n")
+        (inputs / "big.yaml").write_text("type: STEER\nmessage: " + "x" * 100_000 + "\n")
+        (inputs / "half.yaml").write_text("type: STEER\nmessage: [half\n")
+        (inputs / "link.yaml").symlink_to("/etc/passwd")
+        eventually(lambda: len(project.journal("signal.refused")) == 4)
+        assert list(inputs.iterdir()) == []
+        assert "\x1b" not in project.ralph("signals").out
+        project.ralph("steer", "go on")
+        assert ended(engine) == 0
+        assert sorted(row["state"] for row in signals(project)) == ["refused"] * 4 + ["taken"]
+
+
+ASKS = """touch started
+"$RALPH_BIN" tools interact ask "Which database?" \\
+  --options "sqlite|postgres" --default sqlite --timeout {seconds} > answer.txt
+touch done.txt"""
+
+
+class TestQuestions:
+    def test_a_run_asks_shows_it_and_goes_on_with_the_answer(self, project: Project) -> None:
+        engine = began(project, *project.working(ASKS.format(seconds=60)))
+        eventually(lambda: project.journal("question.asked"))
+        told = project.ralph("status").out
+        assert "QUESTION q1: Which database?" in told and "ralph answer q1" in told
+        assert project.ralph("answer", "postgres", "it", "is").code == 0
+        assert project.ralph("answer", "q1", "again").code == 2
+        out, _ = engine.communicate(timeout=60)
+        assert engine.returncode == 0
+        assert "QUESTION q1 (implementer): Which database? [sqlite | postgres]" in out
+        assert (project.root / "answer.txt").read_text() == "postgres it is\n"
+        [answered] = project.journal("question.answered")
+        assert (answered["answer"], answered["by"]) == ("postgres it is", "person")
+
+    def test_where_nobody_answers_the_default_counts(self, project: Project) -> None:
+        done = project.work(ASKS.format(seconds=1))
+        assert done.code == 0
+        assert (project.root / "answer.txt").read_text() == "sqlite\n"
+        assert [entry["by"] for entry in project.journal("question.answered")] == ["default"]
+        late = project.ralph("answer", "q1", "postgres")
+        assert late.code == 2
+
+    def test_turns_do_not_answer_themselves(self, project: Project) -> None:
+        assert "come from people" in project.ralph("answer", "yes", RALPH_TURN="x/00001").err
+
+
+class Listener:
+    """A service on this machine that keeps what it is told."""
+
+    def __init__(self, code: int = 200) -> None:
+        told: list[dict[str, Any]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(code)
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None:
+                """Not in the output of the tests."""
+
+        self.told = told
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"json://127.0.0.1:{self.server.server_address[1]}/hooks/very-secret-path"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    one = Listener()
+    yield one
+    one.close()
+
+
+class TestNotifications:
+    def test_the_end_of_a_run_and_its_questions_are_told_without_secrets(
+        self, project: Project, listener: Listener
+    ) -> None:
+        project.extra |= {"HOOK": listener.url, "SERVICE_TOKEN": "s3cr3t-value-123"}
+        (project.root / "ralph.yml").write_text("notify:\n  - $HOOK\n")
+        script = """"$RALPH_BIN" tools interact ask "Is $SERVICE_TOKEN right?" --default yes --timeout 1
+        touch done.txt"""
+        done = project.real(*project.working(script))
+        assert done.code == 0, done.said
+        assert [told["title"] for told in listener.told] == ["Ralph asks: the task", "Ralph: success"]
+        assert "s3cr3t-value-123" not in json.dumps(listener.told)
+        written = b"".join(path.read_bytes() for path in project.run.rglob("*") if path.is_file())
+        assert b"very-secret-path" not in written and "very-secret-path" not in done.said
+
+    def test_only_what_is_asked_for_is_told(self, project: Project, listener: Listener) -> None:
+        (project.root / "ralph.yml").write_text(f"notify:\n  - url: {listener.url}\n    events: [limit]\n")
+        assert project.real(*project.working("touch done.txt")).code == 0
+        assert project.real(*project.working("rm done.txt", "--max-iterations", "1")).code in (0, 3)
+        assert project.real(*project.working("true", "--max-iterations", "1", until="`test -f x`")).code == 3
+        assert [told["title"] for told in listener.told] == ["Ralph: limit-iterations"]
+
+    def test_a_service_that_fails_is_noticed_once_and_the_run_goes_on(self, project: Project) -> None:
+        (project.root / "ralph.yml").write_text("notify: json://127.0.0.1:9/very-secret-path\n")
+        done = project.real(*project.working(ASKS.format(seconds=1)))
+        assert done.code == 0, done.said
+        notices = [entry["text"] for entry in project.journal("notice") if "notification" in entry["text"]]
+        assert notices == ["notification 1 (json) could not be sent"]
+        assert "very-secret-path" not in done.said + (project.run / "journal.jsonl").read_text()
+
+    @pytest.mark.parametrize(
+        ("setting", "why"),
+        [("nonsense", "is none that apprise knows"), ("json://$NOT_THERE/x", "uses $NOT_THERE, which is not set")],
+    )
+    def test_a_wrong_address_is_said_at_the_start_and_by_the_doctor(
+        self, project: Project, setting: str, why: str
+    ) -> None:
+        (project.root / "ralph.yml").write_text(f"notify: [{setting}]\n")
+        done = project.real(*project.working("touch done.txt"))
+        assert (done.code, why in done.err) == (2, True), done.err
+        assert why in project.real("doctor").out
+
+    def test_one_that_is_broken_later_does_not_keep_a_run_from_going_on(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "1")
+        (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
+        assert project.real("resume").code == 3
+        assert any("nobody is notified" in entry["text"] for entry in project.journal("notice"))
+        assert project.real("abort").code == 0
