@@ -4,6 +4,7 @@ They are sent in the background. A service that fails is noticed once; it neithe
 says is secret: it is in no journal, no log and no message.
 """
 
+import contextlib
 import importlib.util
 import logging
 import queue
@@ -121,7 +122,8 @@ class Notifier:
     def _fail(self, said: str) -> None:
         if said not in self._failed:
             self._failed.add(said)
-            self.notice(said)
+            with contextlib.suppress(RuntimeError):  # the engine is gone, and nobody is left to be told
+                self.notice(said)
 
 
 def kind_of(outcome: Outcome) -> str:

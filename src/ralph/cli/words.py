@@ -210,7 +210,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.survivors:
         facts.append(f"{result.survivors} left-over processes ended")
     lines = ["  " + " · ".join(facts)]
-    if result.error and result.end is not TurnEnd.STOPPED:
+    if result.error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
         lines.append(f"  {result.error}")
     lines += [f"  DENIED: {denied}" for denied in result.denied[:5]]
     if result.left:

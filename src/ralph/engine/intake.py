@@ -22,6 +22,7 @@ _ACTIONS = {
     SignalType.APPROVE: "approved",
     SignalType.SKIP: "skipped",
 }
+_FOR_AGENTS = (SignalType.STEER, SignalType.INFO)
 _LONGEST_ID = 150
 
 
@@ -118,7 +119,7 @@ class Intake:
         """Move a signal that was taken out of the way; one to all stays until everybody has it."""
         words, mailbox = self._ledger.words, self._world.mailbox
         said = words.said.get(self._ledger.taken[signal.name, signal.stamp])
-        if said is None or signal.type not in (SignalType.STEER, SignalType.INFO):
+        if said is None or signal.type not in _FOR_AGENTS:
             mailbox.settle(signal, _ACTIONS.get(signal.type, "taken in"))
         elif signal.target:
             mailbox.settle(signal, f"taken in by {said.by}" if said.has else f"kept for the next {signal.target}")
@@ -134,7 +135,7 @@ class Intake:
             if said := words.said.get(taken.get((signal.name, signal.stamp), "")):
                 by = f"taken in by {said.by}" if said.has else "the run was over before a turn could take it in"
                 self._world.mailbox.settle(signal, by, words.missed(said))
-        late = [said.signal.name for said in words.said.values() if not said.has]
+        late = [said.signal.name for said in words.said.values() if not said.has and said.signal.type in _FOR_AGENTS]
         if late and outcome is not Outcome.ABORTED:
             self._journal(Notice(f"the run was over before a turn could take in {', '.join(late[:5])}"))
 

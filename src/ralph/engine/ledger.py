@@ -103,7 +103,7 @@ class Ledger:
             case TurnStarted() as entry:
                 work = self.work.setdefault(entry.key, Pending())
                 work.open, work.opened_at, work.counts, work.agent = entry, record.at, entry.counts, entry.agent
-                work.words, work.unheard, work.to_pause = (*work.words, *entry.words), (), False
+                work.words, work.unheard, work.to_pause = _joined(work.words, entry.words), (), False
                 self.words.give(entry.words, entry.role, entry.turn, PROMPT)
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
@@ -150,7 +150,7 @@ class Ledger:
             return
         work = self.work.setdefault(entry.key, Pending())
         work.open, work.last = None, entry
-        work.words, work.unheard = (*work.words, *entry.result.heard), entry.unheard
+        work.words, work.unheard = _joined(work.words, entry.result.heard), entry.unheard
         if session := entry.result.session:
             work.used[session] = work.used.get(session, Usage()) + entry.result.usage
         if entry.repair:
@@ -189,6 +189,10 @@ class Ledger:
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""
         return replace(self.spent, active_seconds=round(self.spent.active_seconds + seconds, 3))
+
+
+def _joined(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*some, *others)))
 
 
 def rests_until(result: TurnResult, at: float) -> float | None:

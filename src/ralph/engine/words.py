@@ -39,7 +39,7 @@ class Words:
     """The roles that must have what was said to all; where none is named, one will do."""
     said: dict[str, Said] = field(default_factory=dict)
     heard: set[tuple[str, int]] = field(default_factory=set)
-    """What turns took in while they ran, by id and turn."""
+    """What turns have, by id and turn."""
     _open: dict[str, Said] = field(default_factory=dict)
 
     def take(self, signal: Signal, at: float) -> None:
@@ -50,10 +50,12 @@ class Words:
     def give(self, ids: Iterable[str], role: str, turn: int, means: str) -> None:
         """A turn has words; those of a pause are only had by a turn whose prompt tells them: they are for after it."""
         for one in ids:
+            if (one, turn) in self.heard:
+                continue
             self.heard.add((one, turn))
             said = self.said.get(one)
             if said and (means == PROMPT or said.signal.type is not SignalType.PAUSE):
-                said.has.setdefault(role, (turn, means))
+                said.has[role] = (turn, means)
 
     def waiting(self, role: str, *, acts: bool) -> list[Signal]:
         """What a turn of that role has to be told."""
@@ -93,7 +95,8 @@ class Words:
         for said in reversed(self.said.values()):
             if len(found) == STANDING:
                 break
-            if said.has and said.signal.id not in new and said.signal.is_for(role, acts=acts):
+            lasts = said.has and said.signal.type is not SignalType.PAUSE
+            if lasts and said.signal.id not in new and said.signal.is_for(role, acts=acts):
                 found.append(said.signal)
         return found[::-1]
 
