@@ -154,12 +154,11 @@ class TestSteering:
         while ! "$RALPH_BIN" tools signals > said.txt || grep -q Nothing said.txt; do sleep 0.1; done
         cp said.txt done.txt"""
         engine = began(project, *project.working(script))
-        words = project.turn() / "words"
-        words.mkdir(exist_ok=True)
-        (words / "signal.1.yaml.txt").write_text("Use httpx")
+        project.ralph("steer", "Use httpx")
         assert ended(engine) == 0
-        assert (project.root / "done.txt").read_text() == "Use httpx\n"
-        assert (words / "signal.1.yaml.heard.tool").exists()
+        assert "- STEER: Use httpx" in (project.root / "done.txt").read_text()
+        [row] = signals(project)
+        assert [(taken["turn"], taken["means"]) for taken in row["taken_in"]] == [(1, "tool")]
 
 
 class TestLoops:

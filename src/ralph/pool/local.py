@@ -103,9 +103,7 @@ class LocalTurns:
         await keeper_client.stop(self._directory(turn), reason)
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
-        """Leave words where the agent hears them; those that wait there or were taken in are not left again."""
-        if not self.agents[turn.agent].hears(self._call(turn)):
-            return False
+        """Leave words where the agent hears them, or finds them by `ralph tools signals`; no name is left twice."""
         words = self._directory(turn) / WORDS
         place = words / f"{name}{hook.WAITING}"
         if place.parent != words or name.startswith(".") or not name:
@@ -115,7 +113,7 @@ class LocalTurns:
             with storage(words):
                 words.mkdir(parents=True, exist_ok=True)
             write_atomic(place, to_bytes(text))
-        return True
+        return self.agents[turn.agent].hears(self._call(turn))
 
     def _directory(self, turn: Turn) -> Path:
         return self.run_dir / "turns" / turn_name(turn.number, turn.request.role)
