@@ -82,11 +82,12 @@ class Mailbox:
         source.unlink(missing_ok=True)
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
-        """Note that a role has taken a signal in."""
+        """Note that a role has taken a signal in; nothing rests on it, for the journal says so too."""
         path = self._acks / Path(signal.id).stem / f"{role}.yaml"
         with storage(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _codec().acknowledgement(signal, role, datetime.now(UTC), facts).encode())
+        text = _codec().acknowledgement(signal, role, datetime.now(UTC), facts)
+        write_atomic(path, text.encode(), durable=False)
 
     def _is_empty(self) -> bool:
         """Whether nothing can have come since the mailbox was last found empty: one system call."""
