@@ -51,7 +51,7 @@ class TestStuck:
         assert "awaiting-guidance" in project.ralph("status").out
         resumed = project.ralph("resume", project.run.name, "--guidance", "Hyphens, and see section 4.2 of the guide")
         assert resumed.code == 0, resumed.said
-        assert "- Hyphens, and see section 4.2 of the guide" in project.prompt(7)
+        assert "- RESUME: Hyphens, and see section 4.2 of the guide" in project.prompt(7)
         assert "section 4.2" not in project.prompt(6)
         assert project.read("slugs.py") == RIGHT
 
