@@ -175,6 +175,10 @@ class Ledger:
         """Iterations that have begun and not been counted yet, except one."""
         return sum(work.counts for key, work in self.work.items() if key != but)
 
+    def is_news(self, signal: str, turn: int) -> bool:
+        """Whether that a turn heard a signal is not accounted for yet; what is no signal of ours is nothing to it."""
+        return signal in self.ids and (signal, turn) not in self.words.heard
+
     @property
     def reserved(self) -> float:
         """The money set aside for turns that are under way."""

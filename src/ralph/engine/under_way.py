@@ -278,8 +278,7 @@ class UnderWay:
             if event.kind is Kind.USAGE and turn.number in self._running:
                 self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
                 self.wake.set()
-            known = event.text in self.ledger.ids and (event.text, turn.number) not in self.ledger.words.heard
-            if event.kind is Kind.HEARD and known:
+            if event.kind is Kind.HEARD and self.ledger.is_news(event.text, turn.number):
                 self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))
 
         return watch
