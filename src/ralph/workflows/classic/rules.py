@@ -20,6 +20,7 @@ from ralph.core.events import (
     TurnEnded,
 )
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.classic.repair import PLANNING, repair
 from ralph.documents.session.markers import Marker
@@ -139,6 +140,8 @@ class Classic(Terms):
         match kind:
             case _ if status == "paused":
                 return _stuck(state, f"{rest} was paused", result, paused=True)
+            case "execute" if asked := scope_change(result.answer):
+                return _stuck(state, f"{task} waits to be defined anew ({asked})", result, paused=True)
             case "execute":
                 return working.executed(state, task, result, now) if state.marker(task) is Marker.WIP else state
             case _ if status != "completed":
