@@ -4,6 +4,7 @@ import difflib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -197,7 +198,7 @@ def command(
     if dry_run:
         return show_plan(project, record, asked.notes, as_json=as_json)
     ask_consent(project, config, crew, yes=yes)
-    run, notices = create_run(project, record, Ground.WORKTREE if worktree else Ground.HERE)
+    run, notices = create_run(project, replace(record, id=""), Ground.WORKTREE if worktree else Ground.HERE)
     notices = (*notices, *asked.notes, *_notices(project, limits, record))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
