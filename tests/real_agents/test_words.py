@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from place import Place, eventually
+from place import RALPH, Place, eventually
 from script import Fault, Step, put, run, say
 from subject import SUBJECTS
 
@@ -104,3 +104,24 @@ def test_hooks_of_the_user_run_as_ever(bench: Place, mine: str) -> None:
     check(mid_turn(bench, mine))
     assert ran.exists()
     assert json.loads(settings.read_text())["hooks"] == {event: [entry]}
+
+
+@pytest.mark.parametrize("who", ["claude", "codex", "gemini"])
+def test_a_steer_from_the_command_line_reaches_a_loop_in_the_middle_of_a_turn(bench: Place, who: str) -> None:
+    bench.furnish(who)
+    script = bench.home / "wait.sh"
+    script.write_text("touch here; for i in $(seq 600); do test -e go && break; sleep 0.1; done")
+    bench.model.play(run(f"sh {script}"), put("hello.txt", "saluton\n"), say("All done."))
+    until = "`grep -q saluton hello.txt` passes"
+    with bench.start(str(RALPH), *("loop", TASK, "--until", until, *SUBJECTS[who].options, "--yes")) as loop:
+        eventually(lambda: (bench.root / "here").exists() or loop.poll() is not None)
+        steered = bench.ralph("steer", WORDS)
+        assert steered.code == 0, steered.said
+        eventually(lambda: list(bench.root.glob(".ralph/runs/*/turns/*/words/*")), 20)
+        (bench.root / "go").touch()
+        out, err = loop.communicate(timeout=120)
+    assert loop.returncode == 0, (out, err)
+    assert carrying(bench)[:2] == [False, True]
+    [told_of] = bench.ralph("signals", "--json").json["signals"]
+    [taken] = told_of["taken_in"]
+    assert (told_of["type"], taken["means"], taken["turn"]) == ("STEER", "hook", 1), told_of
