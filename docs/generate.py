@@ -109,7 +109,9 @@ HEARS = "hears you mid-turn"
 
 def agents() -> str:
     """What works with which agent, and what was seen of it."""
-    assert {field.name for field in fields(Abilities)} == {*ABLE, "session", "hooks", "live_input"}, "no words for one"
+    assert {field.name for field in fields(Abilities)} == {*ABLE, "session", "hooks", "live_input", "commands"}, (
+        "no words for one"
+    )
     seen, known = proofs(), {name: registry.known(name).abilities for name in registry.ADAPTERS}
     shown = [able for able in ABLE if any(getattr(can, able) for can in known.values())]
     rows = [["agent", *(ABLE[able] for able in shown), HEARS, "proven with"]]

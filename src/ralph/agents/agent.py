@@ -46,6 +46,8 @@ class Abilities:
     """Take in words while it works, by the way on which it is spoken with."""
     hooks: bool = False
     """Take in words while it works, by a hook of ours that it runs after its tools and before its end."""
+    commands: bool = False
+    """Run commands that its prompt asks for: without hooks, it has to ask by itself what a person said."""
     tokens: bool = False
     cost: bool = False
     budget: bool = False

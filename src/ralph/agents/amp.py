@@ -16,7 +16,7 @@ class Amp(Adapter):
     name = "amp"
     install = "npm install -g @sourcegraph/amp"
     advice = "run `amp login`, or set AMP_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True)
+    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
     keys = ("AMP_API_KEY",)
     settings = ("", ".local/share/amp")
     credentials = ("secrets.json",)

@@ -17,7 +17,7 @@ class Cursor(Adapter):
     name = "cursor"
     install = "curl https://cursor.com/install -fsS | bash"
     advice = "run `cursor-agent login`, or set CURSOR_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True)
+    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
     keys = ("CURSOR_API_KEY",)
     settings = ("", ".config/cursor")
     credentials = ("auth.json",)

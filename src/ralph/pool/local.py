@@ -31,6 +31,7 @@ SHARED = ".ralph/agent"
 """Where the files are that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
+_LISTEN = "A person may say something while you work: run `ralph tools signals` between two steps."
 _ENDS = {
     "idle": TurnEnd.IDLE,
     "wall": TurnEnd.WALL,
@@ -178,8 +179,10 @@ class LocalTurns:
         return papers.read(before, (*turn.request.hands_over, *turn.request.drafts))
 
     def _prompt(self, turn: Turn) -> str:
-        prompt = self._asked(turn)
-        return f"{prompt.rstrip()}\n\n{turn.words}" if turn.words else prompt
+        agent = self.agents[turn.agent]
+        listens = agent.abilities.commands and not agent.hears(self._call(turn))
+        parts = [self._asked(turn), turn.words, _LISTEN if listens else ""]
+        return "\n\n".join(part.rstrip() for part in parts if part) + "\n" if turn.words or listens else parts[0]
 
     def _asked(self, turn: Turn) -> str:
         goes_on = turn.session and self.agents[turn.agent].abilities.resume
