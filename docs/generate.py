@@ -1,8 +1,10 @@
 """Writes docs/reference.md, and parts of agents.md and tools.md, from the code; `--check` only says if they are up to date."""
 
+import json
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args, get_origin
 
 import click
 
@@ -13,6 +15,8 @@ from ralph.agents.proofs import proofs
 from ralph.cli.main import COMMANDS, cli
 from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
+from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.schema import schema
 from ralph.tools import emit
 from ralph.tools import main as tools
 
@@ -27,11 +31,12 @@ def main() -> int:
         print(f"{page.name} says nothing of {', '.join(untold)}: write a line under `Traps`", file=sys.stderr)
         return 1
     generated = {
-        HERE / "reference.md": "\n\n".join([HEAD, commands(), settings(), outcomes()]) + "\n",
+        HERE / "reference.md": "\n\n".join([HEAD, commands(), settings(), presets(), outcomes()]) + "\n",
+        HERE / "schema" / "ralph.schema.json": json.dumps(schema(), indent=1) + "\n",
         page: between_marks(page, agents()),
         HERE / "tools.md": between_marks(HERE / "tools.md", agent_tools()),
     }
-    late = [target for target, text in generated.items() if target.read_text() != text]
+    late = [target for target, text in generated.items() if not target.exists() or target.read_text() != text]
     if "--check" not in sys.argv:
         for target in late:
             target.write_text(generated[target])
@@ -76,11 +81,23 @@ def settings() -> str:
     return "\n".join(rows)
 
 
+def presets() -> str:
+    """Every key of a preset."""
+    rows = ["## Keys of presets, in ralph.yml too", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    rows += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in keys(Preset, "")]
+    return "\n".join(rows)
+
+
 def keys(model, prefix):
     """The keys of a section and of the sections in it."""
     for name, field in model.model_fields.items():
+        tables = [one for one in get_args(field.annotation) if hasattr(one, "model_fields")]
         if hasattr(field.annotation, "model_fields"):
             yield from keys(field.annotation, f"{prefix}{name}.")
+        elif get_origin(field.annotation) is dict and tables and model is Preset:
+            yield from keys(tables[0], f"{prefix}{name}.NAME.")
+        elif name == "guardrails":
+            yield f"{prefix}{name}", f"{len(field.default)} rules", field.description
         else:
             default = "none" if field.default is None else f"`{field.default}`".lower()
             yield f"{prefix}{field.alias or name}", default, field.description

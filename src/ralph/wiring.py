@@ -27,6 +27,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.documents import run_record
+from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.run_record import Crew, RunRecord, TreeSettings
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger
@@ -54,6 +55,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import BASELINE, Rules, Verifier
+from ralph.workflows.hats.rules import Hats
 from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
@@ -144,10 +146,16 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
     return Loop(record.task, record.checks, {name: prompts.load(name, root) for name in NAMES}, fixed)
 
 
+def hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Hats:
+    """The rules of a run of hats."""
+    return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, prompts.load("hats", root))
+
+
 WORKFLOWS: dict[str, Callable[[RunRecord, Path, Limits], Workflow[Any]]] = {
     "loop": loop_workflow,
     "session": session_workflow,
     "classic": classic_workflow,
+    "hats": hats_workflow,
 }
 """The rules of a run, by the name of its workflow."""
 
@@ -281,7 +289,7 @@ def build_kernel(
     """A kernel with the real world around it."""
     root, workspace = project.root, project.workspace(record)
     documents, records = Documents.open(root, run.path)
-    documents.watched = watched(record)
+    documents.watched = hats_workflow(record, root).watched if record.hats else watched(record)
     if record.workflow in SESSION_KINDS:
         notices = (*notices, *mend(root, record, time.time()))
     ledger = Ledger.of(record.limits, records)
@@ -324,7 +332,9 @@ def build_kernel(
         SystemClock(),
         observer,
         snapshots,
-        Committer(snapshots, run.id) if snapshots and asked.commit else None,
+        Committer(snapshots, run.id)
+        if snapshots and (asked.commit or (record.hats and record.hats.checkpoint))
+        else None,
         queue,
         _slots(run, record, root),
         Lander(root, record, queue) if record.branch else None,

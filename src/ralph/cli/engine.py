@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from ralph.cli.console import say_json
+from ralph.cli.hats_words import HatsTeller
 from ralph.cli.session_words import SessionTeller
 from ralph.cli.view import view_for
 from ralph.cli.words import Teller
@@ -23,7 +24,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.sessions import SESSION_KINDS
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
-from ralph.wiring import drive, loop_workflow
+from ralph.wiring import drive, hats_workflow, loop_workflow
 
 
 def refuse_inside_a_turn() -> None:
@@ -117,6 +118,8 @@ def teller_for(
     """Who tells what happens in a run: from where its documents are, or from its beginning."""
     if record.workflow in SESSION_KINDS:
         return SessionTeller(record.id)
+    if record.hats:
+        return HatsTeller(record.id, project.root / hats_workflow(record, project.root).events_path)
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
     try:

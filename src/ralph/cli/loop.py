@@ -5,7 +5,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -14,12 +13,13 @@ from ralph.agents import registry
 from ralph.cli.console import here, json_option, positive
 from ralph.cli.crew import ask_consent, crew_for, with_options
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.limits import run_limits, turn_limits
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
 from ralph.core.limits import Limits
-from ralph.documents.run_record import LoopSettings, RunRecord, TurnLimits
+from ralph.documents.run_record import LoopSettings, RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
@@ -144,18 +144,7 @@ def command(
     asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
     crew = crew_for(project, config, agents, agent_command, scenario, agent_acp)
     crew = with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
-    limits = Limits(
-        positive("--max-iterations", max_iterations, config.limits.iterations),
-        _seconds(positive("--timeout", timeout, config.limits.minutes)),
-        _moment(deadline),
-        positive("--max-tokens", max_tokens, config.limits.tokens),
-        positive("--max-cost", max_cost, config.limits.cost),
-    )
-    turn_limits = TurnLimits(
-        _seconds(positive("--turn-timeout", turn_timeout, config.turn.minutes)) or 0,
-        _seconds(positive("--idle-timeout", idle_timeout, config.turn.idle_minutes)) or 0,
-        config.turn.grace_seconds,
-    )
+    limits = run_limits(config, max_iterations, timeout, deadline, max_tokens, max_cost)
 
     if no_stuck and on_stuck not in (None, OnStuck.CONTINUE):
         raise UsageError(f"--no-stuck and --on-stuck {on_stuck} exclude each other", todo="give one of them")
@@ -184,9 +173,9 @@ def command(
         crew=crew,
         created_at=time.time(),
         limits=limits,
-        turn_limits=turn_limits,
+        turn_limits=turn_limits(config, turn_timeout, idle_timeout),
         snapshots=snapshots,
-        allowed=_allowed(allow, because),
+        allowed=lifted(allow, because),
         push=config.push,
         most_steps=config.max_steps,
         prices=config.prices,
@@ -199,7 +188,7 @@ def command(
         return show_plan(project, record, asked.notes, as_json=as_json)
     ask_consent(project, config, crew, yes=yes)
     run, notices = create_run(project, replace(record, id=""), Ground.WORKTREE if worktree else Ground.HERE)
-    notices = (*notices, *asked.notes, *_notices(project, limits, record))
+    notices = (*notices, *asked.notes, *notices_of(project, limits, record))
     try:
         return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
     except RalphError:
@@ -256,10 +245,10 @@ def _refuse_unworkable(project: Project, loop: LoopSettings, *, snapshots: bool,
         )
 
 
-def _notices(project: Project, limits: Limits, record: RunRecord) -> Iterator[str]:
+def notices_of(project: Project, limits: Limits, record: RunRecord) -> Iterator[str]:
     """What a person may not expect."""
     allowed, loop = record.allowed, record.loop
-    if note := too_few(TaskType(loop.type), limits.iterations):
+    if not record.hats and (note := too_few(TaskType(loop.type), limits.iterations)):
         yield note
     if loop.recalled:
         yield f"lessons of earlier loops are in the prompt: {len(loop.recalled)} (--no-recall leaves them out)"
@@ -278,7 +267,7 @@ def _notices(project: Project, limits: Limits, record: RunRecord) -> Iterator[st
             yield f"{label} has no limit of steps: max_steps does not hold for it"
 
 
-def _allowed(rules: tuple[str, ...], because: str | None) -> dict[str, str]:
+def lifted(rules: tuple[str, ...], because: str | None) -> dict[str, str]:
     """The rules that a person lifts, each with the reason."""
     known = [rule.value for rule in Rule]
     for rule in rules:
@@ -295,19 +284,3 @@ def _refuse_blank(task: str) -> None:
         raise UsageError(
             "the task is empty", todo='say what is to be done: ralph loop "Fix the failing tests" --until ...'
         )
-
-
-def _seconds(minutes: float | None) -> float | None:
-    return None if minutes is None else minutes * 60
-
-
-def _moment(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise UsageError(f"--deadline {text!r} is no moment", todo="write it like 2026-11-16T07:00") from None
-    if moment.timestamp() <= time.time():
-        raise UsageError(f"--deadline {text} has passed already", todo="give a moment that is still to come")
-    return moment.timestamp()

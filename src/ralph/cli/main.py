@@ -16,6 +16,9 @@ from ralph.core.outcomes import Outcome
 COMMANDS = {
     "loop": ("ralph.cli.loop", "Work on one task until its criterion is verified."),
     "session": ("ralph.cli.session", "Plan a request, do its tasks side by side, review, take feedback."),
+    "run": ("ralph.cli.run", "Have hats work on an objective, event by event, until it is done."),
+    "init": ("ralph.cli.init", "Write a ralph.yml, from a preset if you want."),
+    "prompt": ("ralph.cli.prompt", "Show what a turn was told, with the tokens of each part."),
     "status": ("ralph.cli.status", "Show the runs of this project."),
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
     "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),

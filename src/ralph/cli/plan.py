@@ -1,4 +1,4 @@
-"""What a loop would do, before it does anything: `--dry-run`."""
+"""What a run would do, before it does anything: `--dry-run`."""
 
 import shlex
 import time
@@ -13,15 +13,19 @@ from ralph.core.events import Do
 from ralph.core.turns import TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
-from ralph.wiring import loop_workflow
+from ralph.wiring import hats_workflow, loop_workflow
 from ralph.workflows.loop.state import Phase
 
 
 def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
     """What a run would do, and what it could cost at worst."""
-    loop = loop_workflow(record, project.root)
-    state = loop.load({})
-    first = loop.decide(replace(state, phase=Phase.ACT, iteration=1), time.time())
+    now = time.time()
+    if record.hats:
+        hats = hats_workflow(record, project.root)
+        first = hats.decide(hats.load({}), now)
+    else:
+        loop = loop_workflow(record, project.root)
+        first = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), now)
     works = first.work if isinstance(first, Do) else ()
     prompt = next((work.prompt for work in works if isinstance(work, TurnRequest)), "")
     limits = record.limits
@@ -36,7 +40,8 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
         click.echo(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
     for note in notes:
         click.echo(f"  note: {note}")
-    click.echo(f"Type:       {record.loop.type}")
+    if not record.hats:
+        click.echo(f"Type:       {record.loop.type}")
     for label, spec in record.crew.everyone.items():
         agent = registry.make(spec, record.prices)
         words = agent.command(Call(project.root, spec.model, spec.arguments, limits.cost, record.most_steps))

@@ -1,7 +1,7 @@
 """`ralph.yml`: the project's own settings. Options on the command line win over it."""
 
 import difflib
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,11 +15,13 @@ SIZE_LIMIT = 1024 * 1024
 DEEPEST = 50
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """Settings that belong together."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class AgentSettings(_Section):
+class AgentSettings(Section):
     """One agent, and how it is started."""
 
     agent: str | None = Field(default=None, description="its name, e.g. `claude`; docs/agents.md has all")
@@ -49,7 +51,7 @@ class EscalationSettings(AgentSettings):
     after: int = Field(default=2, ge=1, description="iterations without progress, or failed tries, before that")
 
 
-class LimitSettings(_Section):
+class LimitSettings(Section):
     """What a run may spend."""
 
     iterations: int | None = Field(default=10, ge=1, description="iterations a run may take")
@@ -58,7 +60,7 @@ class LimitSettings(_Section):
     tokens: int | None = Field(default=None, ge=1, description="tokens a run may use")
 
 
-class TurnSettings(_Section):
+class TurnSettings(Section):
     """What one turn may take."""
 
     minutes: float = Field(default=60, gt=0, description="minutes after which a turn is ended")
@@ -66,7 +68,7 @@ class TurnSettings(_Section):
     grace_seconds: float = Field(default=5, ge=0, description="seconds between asking a turn to end and killing it")
 
 
-class LoopSettings(_Section):
+class LoopSettings(Section):
     """How a loop works."""
 
     confirm: int = Field(default=1, ge=1, le=20, description="how often in a row the checks must pass on the same tree")
@@ -78,7 +80,7 @@ class LoopSettings(_Section):
     recall: bool = Field(default=True, description="whether prompts tell what loops before this one learned")
 
 
-class SessionSettings(_Section):
+class SessionSettings(Section):
     """How sessions go, unless their instructions say otherwise."""
 
     waves: bool = Field(default=False, description="whether a wave of tasks is finished before the next begins")
@@ -87,7 +89,7 @@ class SessionSettings(_Section):
     )
 
 
-class WorkspaceSettings(_Section):
+class WorkspaceSettings(Section):
     """How worktrees are furnished."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -111,7 +113,7 @@ class WorkspaceSettings(_Section):
         return value
 
 
-class SlotSettings(_Section):
+class SlotSettings(Section):
     """How many turns run at once."""
 
     run: int = Field(default=3, ge=1, description="turns of one run")
@@ -123,7 +125,7 @@ class SlotSettings(_Section):
     agents: dict[str, int] = Field(default={}, description="turns of an agent in all runs, by its name")
 
 
-class NotifySettings(_Section):
+class NotifySettings(Section):
     """One service that is told what happens."""
 
     url: str = Field(min_length=1, description="its address, as apprise has it; `$NAME` is taken from the environment")
@@ -132,14 +134,14 @@ class NotifySettings(_Section):
     )
 
 
-class RetentionSettings(_Section):
+class RetentionSettings(Section):
     """What `ralph clean` keeps."""
 
     runs: int = Field(default=20, ge=0, description="the latest ended runs that are kept")
     days: float = Field(default=30, ge=0, description="days for which every ended run is kept")
 
 
-class Config(_Section):
+class Config(Section):
     """All settings."""
 
     agent: AgentSettings | None = Field(
@@ -185,20 +187,20 @@ class Config(_Section):
         " `{url: ..., events: [done, stuck, question, limit, failed]}`",
     )
 
-    @field_validator("notify", mode="before")
+    @field_validator("notify", mode="before", json_schema_input_type=list[NotifySettings | str] | str)
     @classmethod
     def _addresses(cls, value: Any) -> Any:
         """An address alone stands for a service that is told everything."""
         value = [value] if isinstance(value, str) else value
         return [{"url": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
-    @field_validator("agent", mode="before")
+    @field_validator("agent", mode="before", json_schema_input_type=AgentSettings | str | None)
     @classmethod
     def _name(cls, value: Any) -> Any:
         """A name alone stands for the agent of that name."""
         return {"agent": value} if isinstance(value, str) else value
 
-    @field_validator("agents", mode="before")
+    @field_validator("agents", mode="before", json_schema_input_type=list[AgentSettings | str] | str)
     @classmethod
     def _names(cls, value: Any) -> Any:
         """A name alone stands for the agent of that name."""
@@ -206,8 +208,25 @@ class Config(_Section):
         return [{"agent": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
 
 
+HATS = frozenset(
+    (
+        *("event_loop", "cli", "core", "hats", "events", "tasks", "memories", "skills", "hooks", "features", "RObot"),
+        *("adapters", "tui", "verbose", "_suppress_warnings", "agent_priority", "prompt_file", "completion_promise"),
+        *("max_iterations", "max_runtime", "max_cost"),
+    )
+)
+"""The keys of a preset, which is in the same file: they are read where hats are run."""
+M = TypeVar("M", bound=BaseModel)
+
+
 def parse(text: str, name: str) -> Config:
-    """The settings in a file, or one error that names every fault with its line."""
+    """The settings in a file, or one error that names every fault with its line; those of hats are passed over."""
+    data = read_yaml(text, name)
+    return validated(Config, data, name, {key: value for key, value in data.items() if key not in HATS})
+
+
+def read_yaml(text: str, name: str) -> CommentedMap:
+    """The keys and values of a file, with their lines."""
     try:
         yaml = YAML(typ="rt", pure=True)
         yaml.max_depth = DEEPEST
@@ -218,24 +237,43 @@ def parse(text: str, name: str) -> Config:
     except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise UsageError(f"not readable as YAML: {[*str(error).splitlines(), '?'][0]}", where=name) from error
     if data is None:
-        return Config()
+        return CommentedMap()
     if not isinstance(data, CommentedMap):
         raise UsageError("the file must hold `key: value` lines", where=name)
+    return data
+
+
+def validated(
+    model: type[M], data: CommentedMap, name: str, given: dict[str, Any], unknown: list[str] | None = None
+) -> M:
+    """The part of a file that a model is for; unknown keys are faults, or are left out and listed."""
     try:
-        return Config.model_validate(data)
+        return model.model_validate(given)
     except ValidationError as error:
-        faults = [_fault(fault, data, name) for fault in error.errors()]
-        raise UsageError(
-            "\n".join(faults), where=name, todo="correct the file; docs/reference.md lists the keys"
-        ) from None
+        faults = [one for one in error.errors() if unknown is None or one["type"] != "extra_forbidden"]
+        extra = [one for one in error.errors() if one not in faults]
+        if faults or unknown is None:
+            told = "\n".join(_fault(fault, data, model) for fault in faults)
+            raise UsageError(told, where=name, todo="correct the file; docs/reference.md lists the keys") from None
+    unknown += [f"{name}, {_fault(fault, data, model)}" for fault in extra]
+    return validated(model, data, name, _without(given, {fault["loc"] for fault in extra}), unknown)
 
 
-def _fault(fault: Any, data: CommentedMap, name: str) -> str:
+def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, ...] = ()) -> Any:
+    """The same data without what is at some paths."""
+    if isinstance(data, dict):
+        return {key: _without(value, paths, (*at, key)) for key, value in data.items() if (*at, key) not in paths}
+    if isinstance(data, list):
+        return [_without(value, paths, (*at, number)) for number, value in enumerate(data)]
+    return data
+
+
+def _fault(fault: Any, data: CommentedMap, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
     where = f"line {_line(path, data)}: `{'.'.join(path)}`"
     if fault["type"] != "extra_forbidden":
         return f"{where}: {fault['msg']}"
-    near = difflib.get_close_matches(path[-1], _known(path[:-1]), 1)
+    near = difflib.get_close_matches(path[-1], _known(path[:-1], model), 1)
     return f"{where} is not a setting" + (f"; did you mean `{near[0]}`?" if near else "")
 
 
@@ -243,15 +281,15 @@ def _line(path: list[str], data: CommentedMap) -> int:
     node: Any = data
     line = 1
     for part in path:
-        if not isinstance(node, CommentedMap) or part not in node:
+        if not isinstance(node, CommentedMap) or part not in node or part not in (node.lc.data or ()):
             break
         line = node.lc.key(part)[0] + 1
         node = node[part]
     return line
 
 
-def _known(path: list[str]) -> list[str]:
-    model: Any = Config
+def _known(path: list[str], top: type[BaseModel]) -> list[str]:
+    model: Any = top
     for part in path:
         model = _section(model.model_fields[part].annotation) if part in model.model_fields else model
     return [field.alias or name for name, field in model.model_fields.items()]
@@ -261,4 +299,4 @@ def _section(kind: Any) -> Any:
     """The section that a setting holds: itself, or the one in its lists, tables and alternatives."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
-    return next((found for one in get_args(kind) if (found := _section(one)) is not _Section), _Section)
+    return next((found for one in get_args(kind) if (found := _section(one)) is not Section), Section)

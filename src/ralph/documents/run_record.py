@@ -8,6 +8,7 @@ from ralph.core.checks import Check
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
+from ralph.documents.hats.definition import HatsSettings
 
 SCHEMA = 1
 
@@ -159,6 +160,7 @@ class RunRecord:
     trees: TreeSettings = field(default_factory=TreeSettings)
     loop: LoopSettings = field(default_factory=LoopSettings)
     session: SessionSettings = field(default_factory=SessionSettings)
+    hats: HatsSettings | None = None
     schema: int = SCHEMA
 
 

@@ -222,7 +222,7 @@ class LocalTurns:
             TURN_MARK: self._mark(turn),
             "RALPH_ROLE": turn.request.role,
             "RALPH_TASK": turn.request.task,
-            "RALPH_HAT": "",
+            "RALPH_HAT": turn.request.role if self.record.hats else "",
             "RALPH_ATTEMPT": str(turn.attempt),
             "RALPH_INBOX": str(self.desk.inbox),
             "RALPH_OUTBOX": str(self.desk.outbox),

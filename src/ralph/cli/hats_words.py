@@ -1,0 +1,66 @@
+"""How the command line tells what happens in a run of hats."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ralph.cli.session_words import SessionTeller
+from ralph.cli.words import DOUBLE, turn_ended_lines
+from ralph.core.entries import Record, RunStarted, TurnStarted
+from ralph.core.events import DocumentEdited, RunEnded, TurnEnded, WorkCommitted
+from ralph.documents.agent.events import Event, parse
+from ralph.workflows.loop.report import changes_text, cost, duration, totals
+
+
+@dataclass
+class HatsTeller(SessionTeller):
+    """Tells the records of one run, one after the other, with the events that its turns published."""
+
+    events: Path
+    read: int = 0
+    """How much of the file of events was read."""
+    by_turn: dict[object, list[Event]] = field(default_factory=dict)
+
+    def lines(self, record: Record) -> list[str]:
+        """A record as the lines that a person reads; none where it is of no interest."""
+        match record.entry:
+            case RunStarted(run=run, resumed=resumed):
+                return [f"run {run} {'goes on' if resumed else 'starts'}"]
+            case TurnStarted() as entry:
+                again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
+                return ["", f"turn {entry.turn}: {entry.role} ({entry.agent}){again}"]
+            case TurnEnded(result=result, turn=turn) as entry:
+                lines = turn_ended_lines(replace(entry, counts=False))
+                changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
+                return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._published(turn))]
+            case DocumentEdited():
+                return []
+            case WorkCommitted(commit=commit, notice=notice):
+                return [*([f"checkpoint {commit[:10]}"] if commit else []), *([f"note: {notice}"] if notice else [])]
+            case _:
+                return super().lines(record)
+
+    def _published(self, turn: int) -> list[Event]:
+        try:
+            with self.events.open("rb") as file:
+                file.seek(self.read)
+                found, _, length = parse(file.read())
+        except FileNotFoundError:
+            return []
+        self.read += length
+        for event in found:
+            self.by_turn.setdefault(event.row.get("turn"), []).append(event)
+        return self.by_turn.pop(turn, [])
+
+    def closing(self, ended: RunEnded, report: str) -> list[str]:
+        """The banner at the end: what happened, where the evidence is, and what to type next."""
+        run, spent = self.session, ended.spent
+        lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
+        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, {cost(spent)}"]
+        lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]
+        then = f'ralph resume {run}   (--guidance "...")' if ended.outcome.resumable else f"ralph diff {run}"
+        return [*lines, f"Next:   {then}", DOUBLE]
+
+
+def _told(event: Event) -> str:
+    why = " (by default)" if event.row.get("default") else ""
+    return f"{event.topic}{why} {' '.join(event.text.split())[:120]}".rstrip()

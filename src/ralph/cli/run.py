@@ -1,0 +1,211 @@
+"""`ralph run`: hats that work on one objective, event by event, until it is done."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.cli import loop
+from ralph.cli.console import here, positive
+from ralph.cli.crew import ask_consent
+from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.hats_crew import hats_crew
+from ralph.cli.limits import run_limits, turn_limits
+from ralph.cli.parallel import slot_limits, tree_settings
+from ralph.cli.plan import show_plan
+from ralph.core.errors import RalphError, UsageError
+from ralph.documents.config import Config
+from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.reading import settings
+from ralph.documents.hats.source import Source, source_of
+from ralph.documents.run_record import RunRecord
+from ralph.git.commits import clean_for_commit
+from ralph.git.history import HEADS, head_of
+from ralph.git.repository import repository
+from ralph.store.files import read_limited
+from ralph.store.presets import load_preset
+from ralph.store.runs import Project, RunDir
+from ralph.verify.criterion import compile_criterion
+from ralph.wiring import Ground, create_run
+
+SHARED = (
+    *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),
+    *("timeout", "deadline", "max_cost", "max_tokens", "turn_timeout", "idle_timeout", "check_timeout", "allow"),
+    *("because", "worktree", "land", "no_snapshots", "detached", "dry_run", "yes", "as_json"),
+)
+"""The options that it has in common with `ralph loop`."""
+
+
+@click.command("run")
+@click.option(
+    "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
+)
+@click.option("-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or builtin:code-assist.")
+@click.option("-p", "--prompt", help="The objective (- reads it from standard input).")
+@click.option("-P", "--prompt-file", help="The file with the objective (PROMPT.md).")
+@click.option("-b", "--backend", help="The agent, as --agent.")
+@click.option("--completion-promise", help="The event, or last line, that says that all is done (LOOP_COMPLETE).")
+@click.option("--check", "criteria", multiple=True, help="What the engine checks before it believes that, as --until.")
+def command(
+    given: tuple[str, ...],
+    hats: str | None,
+    prompt: str | None,
+    prompt_file: str | None,
+    backend: str | None,
+    completion_promise: str | None,
+    criteria: tuple[str, ...],
+    **options: Any,
+) -> int:
+    """Have the hats of ralph.yml work on an objective, one turn an event, until it is done and verified.
+
+    \b
+    ralph init --preset code-assist && ralph run -p "Add --verbose to the CLI" --check 'tests pass'
+    """
+    refuse_inside_a_turn()
+    project = here()
+    loaded = load_preset(project.root, given, hats)
+    preset, config = loaded.preset, _with_limits(loaded.preset, loaded.config)
+    if completion_promise is not None:
+        if not completion_promise.strip():
+            raise UsageError("--completion-promise is empty", todo="give a word that hats say when all is done")
+        preset = preset.model_copy(update={"completion_promise": completion_promise.strip()})
+    objective = _objective(project, preset, prompt, prompt_file)
+    source = source_of(objective, preset.core.specs_dir, lambda path: _look(project.root / path))
+    crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
+    seconds = positive("--check-timeout", options["check_timeout"], config.check_timeout) or 0
+    texts = criteria or preset.event_loop.checks
+    asked = [compile_criterion(text, seconds, project.root) for text in texts]
+    checks = tuple(check for one in asked for check in one.checks)
+    snapshots = config.snapshots and not options["no_snapshots"]
+    hat_settings = settings(preset, source, checks=bool(checks))
+    why_not = _no_checkpoints(project, snapshots=snapshots, in_worktree=options["worktree"])
+    notices = [*loaded.notices, *(note for one in asked for note in one.notes), *_told(source, checks=bool(checks))]
+    if hat_settings.checkpoint and why_not:
+        hat_settings = replace(hat_settings, checkpoint=0)
+        notices.append(f"checkpoints are not committed: {why_not}; every turn is recorded as a snapshot all the same")
+    if options["land"] and not options["worktree"]:
+        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
+    limits = run_limits(
+        config, *(options[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
+    )
+    record = RunRecord(
+        id="000000-000000",
+        workflow="hats",
+        task=objective,
+        criterion=" AND ".join(one.text for one in asked),
+        checks=checks,
+        crew=crew,
+        created_at=time.time(),
+        limits=limits,
+        turn_limits=turn_limits(config, options["turn_timeout"], options["idle_timeout"]),
+        check_seconds=seconds,
+        snapshots=snapshots,
+        allowed=loop.lifted(options["allow"], options["because"]),
+        push=config.push,
+        most_steps=config.max_steps,
+        prices=config.prices,
+        land=options["land"] or config.land or "branch",
+        slots=slot_limits(config.slots),
+        trees=tree_settings(config.workspace),
+        hats=hat_settings,
+    )
+    if options["dry_run"]:
+        return show_plan(project, record, tuple(notices), as_json=options["as_json"])
+    ask_consent(project, config, crew, yes=options["yes"])
+    run, more = create_run(project, record, Ground.WORKTREE if options["worktree"] else Ground.HERE)
+    _fresh(project, run, record)
+    told = (*more, *notices, *loop.notices_of(project, limits, record))
+    try:
+        if options["detached"]:
+            return detach(project, run, as_json=options["as_json"])
+        return work_on(project, run, told, as_json=options["as_json"])
+    except RalphError:
+        if not (run.path / "journal.jsonl").exists():
+            project.remove(run)
+        raise
+
+
+command.params += [param for param in loop.command.params if param.name in SHARED]
+
+
+def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file: str | None) -> str:
+    """What is to be done: by option, by preset, or in `PROMPT.md`."""
+    if prompt is not None and prompt_file is not None:
+        raise UsageError("-p and -P exclude each other", todo="give one of them")
+    text = sys.stdin.read() if prompt == "-" else prompt
+    if text is None and prompt_file is None:
+        text = preset.event_loop.prompt or None
+    if text is None:
+        named = prompt_file or preset.prompt_file or preset.event_loop.prompt_file or "PROMPT.md"
+        path = (Path.cwd() if prompt_file else project.root) / named
+        try:
+            text = read_limited(path, 256 * 1024, follow=True).decode(errors="replace")
+        except OSError as error:
+            todo = f'say what is to be done: ralph run -p "...", or write it into {named}'
+            raise UsageError(f"there is no objective: {error.strerror}", where=str(path), todo=todo) from error
+    if not text.strip():
+        raise UsageError("the objective is empty", todo='say what is to be done: ralph run -p "..."')
+    return text.strip()
+
+
+def _look(path: Path) -> str:
+    """What a path of the objective is: a file, or a directory with a plan or tasks in it."""
+    signs = ("plan.md", "design.md", "context.md", "tasks")
+    if path.is_dir():
+        return "directory" if any((path / sign).exists() for sign in signs) else ""
+    return "file" if path.is_file() else ""
+
+
+def _told(source: Source, *, checks: bool) -> Iterator[str]:
+    yield f"a {source.kind}: the hats share their documents in {source.documents}"
+    if not checks:
+        yield "no checks are given (--check, event_loop.checks): the engine can verify nothing, and believes the hats"
+
+
+def _with_limits(preset: Preset, config: Config) -> Config:
+    """The settings with the limits of the preset, where it sets any, or nobody does."""
+    loop_keys, own = preset.event_loop, config.limits.model_fields_set
+    iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost
+    given: dict[str, Any] = {}
+    if iterations or "max_iterations" in loop_keys.model_fields_set or "iterations" not in own:
+        given["iterations"] = iterations or loop_keys.max_iterations
+    if seconds or "max_runtime_seconds" in loop_keys.model_fields_set or "minutes" not in own:
+        given["minutes"] = (seconds or loop_keys.max_runtime_seconds) / 60
+    if cost or loop_keys.max_cost_usd:
+        given["cost"] = cost or loop_keys.max_cost_usd
+    turn = config.turn
+    if found := preset.adapters.get(preset.cli.backend or "claude"):
+        turn = turn.model_copy(update={"idle_minutes": found.timeout / 60})
+    return config.model_copy(update={"limits": config.limits.model_copy(update=given), "turn": turn})
+
+
+def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> str:
+    """Why the work cannot be committed between turns; empty where it can."""
+    if not snapshots:
+        return "no snapshots are taken"
+    place = repository(project.root) if shutil.which("git") else None
+    if place is None:
+        return "there is no git repository"
+    if in_worktree:
+        return ""
+    if not head_of(place.git).startswith(HEADS):
+        return "HEAD is detached"
+    dirty = clean_for_commit(place)
+    return f"there are uncommitted changes of yours ({', '.join(dirty[:3])})" if dirty else ""
+
+
+def _fresh(project: Project, run: RunDir, record: RunRecord) -> None:
+    """Put the scratchpads of an earlier run aside: they are not this one's."""
+    hats = record.hats
+    pads = (hats.scratchpad, *(hat.scratchpad for hat in hats.hats)) if hats else ()
+    for pad in filter(None, dict.fromkeys(pads)):
+        if (project.root / pad).is_file():
+            aside = run.path / "before"
+            aside.mkdir(exist_ok=True)
+            os.rename(project.root / pad, aside / pad.replace("/", "-"))

@@ -1,0 +1,1 @@
+"""Hats: the preset format, what a run takes from it, and where its shared documents are."""

@@ -1,0 +1,227 @@
+"""Reading presets: several layers of one format, merged, with every fault named by file and line."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from ruamel.yaml.comments import CommentedMap
+
+from ralph.core.errors import UsageError
+from ralph.documents.config import HATS, Config, read_yaml, validated
+from ralph.documents.hats.definition import Hat, HatsSettings, MemoryUse, Topic
+from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.source import Source
+
+Layer = dict[str, Any]
+"""The keys that one file, or one option, sets."""
+_LINE = re.compile(r"([A-Za-z_]\w*):(\s.*)?$")
+_SECOND = re.compile(r":\s+(?:\"[^\"]*\"|'[^']*'|[^\s\"'#]+)\s+(\w+):\s")
+_EVIDENCE = {"build.done": "build.blocked", "review.done": "review.blocked", "verify.passed": "verify.failed"}
+"""Topics that claim that the work is good, and what is published where the checks say that it is not."""
+_ENGINE = ("task.start", "task.resume")
+_INSIDE = {
+    key: frozenset(field.annotation.model_fields)
+    for key, field in Preset.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+}
+"""The keys of each section."""
+
+
+def read_layer(text: str, name: str, warnings: list[str], fetch: Callable[[str], str]) -> Layer:
+    """The keys of one file; unknown ones are warned of with the nearest known. `fetch` reads the files of imported hats."""
+    _refuse_flat(text, name)
+    data = read_yaml(text, name)
+    if isinstance(hats := data.get("hats"), dict):
+        for id, hat in hats.items():
+            hats[id] = _imported(hat, f"{name}, hat {id}", fetch)
+    return _checked(data, name, warnings)
+
+
+def read_override(text: str, where: str) -> Layer:
+    """`KEY=VALUE` as a layer of its own; a key that is not known is an error."""
+    path, equals, value = text.partition("=")
+    if not equals or not path.strip():
+        raise UsageError(f"{text!r} sets nothing", where=where, todo="write it like event_loop.max_iterations=20")
+    nested: Any = read_yaml(f"value: {value}\n", where)["value"]
+    for part in reversed(path.strip().split(".")):
+        nested = CommentedMap({part: nested})
+    return _checked(nested, where, None)
+
+
+def merged(files: Sequence[Layer], overrides: Sequence[Layer] = ()) -> Layer:
+    """Later layers over earlier ones: mappings are merged, all else is replaced; hats of two files are never mixed."""
+    result: Layer = {}
+    for layer in files:
+        result = _over({**result, "hats": {}} if "hats" in layer else result, layer)
+    for layer in overrides:
+        result = _over(result, layer)
+    return result
+
+
+def split(layer: Layer) -> tuple[Preset, Config]:
+    """The preset and the settings in a whole of keys."""
+    preset = {key: value for key, value in layer.items() if key in HATS}
+    return Preset.model_validate(preset), Config.model_validate({k: v for k, v in layer.items() if k not in HATS})
+
+
+def notices(preset: Preset) -> Iterator[str]:
+    """What is set and means nothing here, or cannot come to pass."""
+    for path, told in _set(preset, ""):
+        if told.startswith("no effect"):
+            yield f"`{path}` has {told.replace(';', ':', 1)}"
+    loop, hats = preset.event_loop, preset.hats
+    listed = {topic for hat in hats.values() for topic in (*hat.publishes, hat.default_publishes)}
+    if hats and (nobody := [topic for topic in loop.required_events if topic not in listed]):
+        yield f"no hat publishes {', '.join(nobody)}, which `required_events` asks for"
+    if preset.cli.prompt_mode == "stdin" and preset.cli.backend not in ("", "custom"):
+        yield f"`cli.prompt_mode`: {preset.cli.backend} gets its prompt as its adapter gives it"
+
+
+def refuse(preset: Preset, where: str) -> None:
+    """One error for all that is asked for and cannot be done here."""
+    faults = [f"`{path}` is {told}" for path, told in _set(preset, "") if told.startswith("refused")]
+    if not preset.hooks.get("enabled"):
+        faults = [fault for fault in faults if not fault.startswith("`hooks`")]
+    taken: dict[str, str] = {}
+    for id, hat in preset.hats.items():
+        for topic in hat.triggers:
+            if topic in _ENGINE:
+                faults.append(f"`hats.{id}.triggers`: {topic} is the coordinator's own")
+            if topic in taken:
+                faults.append(f"`hats.{id}.triggers`: {topic} triggers {taken[topic]} already; one hat takes an event")
+            taken[topic] = id
+    if preset.cli.backend == "custom" and not preset.cli.command:
+        faults.append("`cli.command` is missing: `backend: custom` needs the program")
+    if preset.event_loop.starting_hat and preset.event_loop.starting_hat not in preset.hats:
+        faults.append(f"`event_loop.starting_hat`: there is no hat {preset.event_loop.starting_hat}")
+    if faults:
+        raise UsageError("\n".join(faults), where=where, todo="correct these keys; docs/hats.md says what each does")
+
+
+def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
+    """What a run is started with."""
+    loop, core, memories = preset.event_loop, preset.core, preset.memories
+    known = {"specs_dir": core.specs_dir.rstrip("/") + "/", "task_name": source.task_name}
+    topics = dict(preset.events)
+    rules = {
+        name: Topic(
+            *(topic.description, topic.on_trigger, topic.on_publish, topic.requires),
+            evidence=checks and (name in _EVIDENCE if topic.evidence is None else topic.evidence),
+            otherwise=topic.otherwise or _EVIDENCE.get(name, ""),
+        )
+        for name, topic in topics.items()
+    }
+    rules |= {name: Topic(evidence=checks, otherwise=other) for name, other in _EVIDENCE.items() if name not in rules}
+    hats = tuple(
+        Hat(
+            *(id, hat.name or id, _filled(hat.description, known), hat.triggers, hat.publishes),
+            instructions=_filled("\n".join((hat.instructions.strip(), *hat.extra_instructions)).strip(), known),
+            default_publishes=hat.default_publishes,
+            max_activations=hat.max_activations,
+            wall=hat.timeout,
+            disallowed_tools=hat.disallowed_tools,
+            may_ask=hat.may_ask,
+            scratchpad=hat.scratchpad,
+        )
+        for id, hat in preset.hats.items()
+    )
+    start = loop.starting_event
+    if loop.starting_hat and not start:
+        start = next((topic for topic in preset.hats[loop.starting_hat].triggers if "*" not in topic), "")
+    return HatsSettings(
+        hats,
+        rules,
+        preset.completion_promise or loop.completion_promise,
+        loop.cancellation_promise,
+        start,
+        loop.required_events,
+        loop.enforce_hat_scope,
+        tuple(_filled(rule, known) for rule in core.guardrails),
+        loop.max_consecutive_failures,
+        loop.cooldown_delay_seconds,
+        loop.checkpoint_interval,
+        preset.tasks.enabled,
+        MemoryUse(
+            memories.enabled and memories.inject == "auto",
+            memories.budget or 2000,
+            *(memories.filter.types, memories.filter.tags, memories.filter.recent),
+        ),
+        core.scratchpad,
+        source.kind,
+        source.documents,
+    )
+
+
+def _checked(data: CommentedMap, name: str, warnings: list[str] | None) -> Layer:
+    """The keys that are set, validated; `warnings` takes the unknown ones, which are else an error."""
+    layer: Layer = {}
+    for model, own in ((Preset, True), (Config, False)):
+        given = {key: value for key, value in data.items() if (key in HATS) is own}
+        layer |= validated(model, data, name, given, warnings).model_dump(exclude_unset=True, by_alias=True)
+    return layer
+
+
+def _over(below: Layer, above: Mapping[str, Any]) -> Layer:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = _over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _imported(hat: Any, where: str, fetch: Callable[[str], str]) -> Any:
+    """A hat with what it imports from another file; its own keys win."""
+    if not isinstance(hat, dict) or "import" not in hat:
+        return hat
+    path = str(hat["import"])
+    other = read_yaml(fetch(path), path)
+    if bad := [key for key in ("import", "events", "hats") if key in other]:
+        raise UsageError(f"an imported hat may not have `{bad[0]}`", where=f"{where}: {path}", todo="take it out")
+    return CommentedMap({**other, **{key: value for key, value in hat.items() if key != "import"}})
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with the names that Ralph knows replaced; other braces stay as they are."""
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", value)
+    return text.replace("//", "/") if "{specs_dir}/" in text else text
+
+
+def _set(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:
+    """Every key that is set to something else than its default, with what is said of it."""
+    for name in model.model_fields_set:
+        field, value = type(model).model_fields[name], getattr(model, name)
+        here = f"{path}{field.alias or name}"
+        if isinstance(value, BaseModel):
+            yield from _set(value, f"{here}.")
+        elif isinstance(value, dict) and any(isinstance(one, BaseModel) for one in value.values()):
+            for key, one in value.items():
+                yield from _set(one, f"{here}.{key}.")
+        elif value != field.default:
+            yield here, field.description or ""
+
+
+def _refuse_flat(text: str, name: str) -> None:
+    """An error where the file has lost its indentation: keys of a section stand at the margin below it."""
+    lines = text.splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        head = _LINE.match(line)
+        if not head or (head[2] or "").strip() or (head[1] not in _INSIDE and head[1] != "hats"):
+            continue
+        own = _INSIDE.get(head[1], frozenset())
+        at, below = next(((n, one) for n, one in enumerate(lines[number:], number + 1) if one.strip(" \t#")), (0, ""))
+        key = _LINE.match(below)
+        if key and (key[1] in own or (head[1] == "hats" and key[1] not in HATS)):
+            found.append(f"line {at}: `{key[1]}:` belongs under `{head[1]}:` of line {number}")
+    if not found:
+        return
+    crowded = next((n for n, line in enumerate(lines, 1) if _SECOND.search(line)), None)
+    also = f"\nline {crowded}: several keys are on one line" if crowded else ""
+    raise UsageError(
+        "the file has lost its indentation:\n" + "\n".join(found[:4]) + also,
+        where=f"{name}, {found[0].partition(':')[0]}",
+        todo="get the file from its source again as a file, not as pasted text, or indent it by hand;"
+        " `ralph init --preset code-assist` writes one to compare with",
+    )

@@ -1,0 +1,46 @@
+"""The report of a run of hats: what was asked, what came of it, and the evidence."""
+
+from ralph.core.events import RunEnded
+from ralph.documents.agent.tasks import Tasks
+from ralph.documents.hats.definition import HatsSettings
+from ralph.workflows.hats.state import REMEMBERED, HatsState
+from ralph.workflows.loop.report import changes_text, cost, duration, totals
+
+
+def report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, tasks: Tasks) -> str:
+    """The report in Markdown."""
+    spent = ended.spent
+    rows = [
+        ("Objective", state.objective),
+        ("Run", run),
+        ("Status", f"{ended.outcome}: {ended.reason}"),
+        ("Turns", f"{spent.turns}, {spent.iterations} of {ended.limits.iterations or 'any number'} iterations"),
+        ("By hat", ", ".join(f"{hat} {count}" for hat, count in state.activations.items())),
+        ("Duration", f"{duration(spent.active_seconds)} of active work"),
+        ("Cost", cost(spent)),
+        ("Changes", changes_text(totals(ended))),
+        ("Required events", ", ".join(f"{t} {'seen' if t in state.seen else 'missing'}" for t in settings.required)),
+    ]
+    own = [task for task in tasks.by_id.values() if task.run == run]
+    parts = [
+        f"# Ralph run: {ended.outcome}",
+        "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows if value),
+        "## Verification\n\n" + (f"```\n{state.verification}\n```" if state.verification else "No check was run."),
+        "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
+        "## Last events\n\n"
+        + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent[-REMEMBERED:]),
+        "## Next\n\n" + _next(run, ended),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _next(run: str, ended: RunEnded) -> str:
+    if ended.outcome.resumable:
+        return (
+            f'Go on with `ralph resume {run}`, with a hint by `--guidance "..."`, or end it with `ralph abort {run}`.'
+        )
+    return f"See what changed with `ralph diff {run}`; take it back with `ralph undo {run}`."
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")[:300]

@@ -1,0 +1,133 @@
+"""`ralph run` through the real command line: hats that call the real tools on a real project."""
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
+
+AGENT = Path(__file__).with_name("hats_agent.py")
+OBJECTIVE = "Add --verbose to the CLI"
+CHECK = f"`{sys.executable} -m unittest -q`"
+DOCS = ".agents/scratchpad/implementation/add-verbose-to-the-cli"
+
+
+def words(project: Project, **script: Any) -> list[str]:  # noqa: F811
+    path = project.home / "script.json"
+    path.write_text(json.dumps(script))
+    project.extra["SCRIPT"] = str(path)
+    return ["--agent-command", shlex.join([sys.executable, str(AGENT)]), "--yes"]
+
+
+def begin(project: Project, *args: str, **script: Any) -> Done:  # noqa: F811
+    if not (project.root / "ralph.yml").exists():
+        assert project.ralph("init", "--preset", "code-assist").code == 0
+        project.git("add", "-A")
+        project.git("commit", "-qm", "preset")
+    return project.ralph("run", "-p", OBJECTIVE, "--check", CHECK, *words(project, **script), *args)
+
+
+def hats_of(project: Project) -> list[str]:  # noqa: F811
+    return [line.split()[0] for line in (project.home / "turns").read_text().splitlines()]
+
+
+def events(project: Project) -> list[dict[str, Any]]:  # noqa: F811
+    [path] = (project.root / ".ralph").glob("events-*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+ONE_TASK = ["builder", "critic", "finalizer"]
+
+
+def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None:  # noqa: F811
+    done = begin(project, reject=1)
+    assert done.code == 0, done.said
+    cycle = ["planner", *ONE_TASK]
+    assert hats_of(project) == ["planner", "builder", "critic", *ONE_TASK, *cycle, *cycle]
+    topics = [event["topic"] for event in events(project)]
+    assert topics[:4] == ["build.start", "tasks.ready", "review.ready", "review.rejected"]
+    assert (topics[-1], topics.count("queue.advance"), topics.count("review.passed")) == ("LOOP_COMPLETE", 2, 3)
+    assert "VERBOSE = True" in (project.root / "cli.py").read_text()
+    assert {path.name for path in (project.root / DOCS).iterdir()} == {"context.md", "plan.md", "progress.md", "logs"}
+    agent = project.root / ".ralph" / "agent"
+    tasks = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
+    assert [task["status"] for task in tasks] == ["closed"] * 3
+    assert {task["loop_id"] for task in tasks} == {project.run.name}
+    assert "DEC-001" in (agent / "decisions.md").read_text()
+    assert "verbose is in cli.py" in (agent / "memories.md").read_text()
+    subjects = project.git("log", "--format=%s").splitlines()
+    assert [s for s in subjects if s.startswith("ralph: checkpoint")] == [
+        "ralph: checkpoint after turn 14",
+        "ralph: checkpoint after turn 10",
+        "ralph: checkpoint after turn 5",
+    ]
+    assert project.git("status", "--porcelain") == ""
+
+
+def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None:  # noqa: F811
+    assert begin(project).code == 0
+    told = project.ralph("prompt", "--turn", "3", "--json").json
+    counts = {part["section"]: part["tokens"] for part in told["sections"]}
+    assert {"frame", "guardrails", "objective", "hat", "event-for-you", "ready-tasks", "memories"} <= counts.keys()
+    assert counts["frame"] <= 3200 / 3, "the fixed part"
+    assert sum(counts.values()) <= told["tokens"]
+    assert "(under way)" in told["prompt"] and "entry-point is in cli.py" in told["prompt"]
+    assert "frame" in project.ralph("prompt", "--sections").out
+    assert (project.ralph("prompt", "--turn", "99").code, project.ralph("prompt").code) == (2, 0)
+
+
+def test_done_too_early_is_refused_and_the_hat_is_told_why(project: Project) -> None:  # noqa: F811
+    done = begin(project, rash=True)
+    assert done.code == 0, done.said
+    assert hats_of(project)[:5] == ["planner", "builder", "critic", "finalizer", "finalizer"]
+    page = project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
+    assert "`LOOP_COMPLETE` was refused: 2 tasks are not closed" in page
+
+
+def test_a_mute_agent_is_stuck_long_before_its_iterations_are_used(project: Project) -> None:  # noqa: F811
+    done = begin(project, mute=["builder", "critic"])
+    assert done.code == 4, done.said
+    assert "nothing changed in 8 turns" in done.out
+    assert len(hats_of(project)) == 9
+    assert [e["default"] for e in events(project)][2:] == [True] * 8
+
+
+def test_nothing_is_believed_that_the_checks_deny(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--max-iterations", "16", "--check", "file cli.py exists", silent=True)
+    assert done.code == 3, done.said
+    page = project.ralph("prompt", "--turn", "13", "--json").json["prompt"]
+    assert "the engine ran the checks, and they do not pass" in page
+    assert "LOOP_COMPLETE" in {event["topic"] for event in events(project)}
+
+
+@pytest.mark.parametrize("turn", [1, 2, 4])
+def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int) -> None:  # noqa: F811
+    project.ralph("init", "--preset", "code-assist")
+    project.git("add", "-A")
+    project.git("commit", "-qm", "preset")
+    args = ["run", "-p", OBJECTIVE, "--check", CHECK, *words(project, slow=0.4)]
+    engine = project.start(*args)
+    eventually(lambda: len(project.journal("turn.started")) >= turn, 60)
+    engine.kill()
+    engine.communicate()
+    time.sleep(0.1 * turn)
+    (project.home / "script.json").write_text("{}")
+    done = project.real("resume", timeout=120)
+    assert done.code == 0, done.said
+    assert hats_of(project) == ["planner", *ONE_TASK] * 3
+    keys = [entry["key"] for entry in project.journal("turn.started")]
+    assert keys == [f"turn-{number}" for number in range(1, 13)]
+    assert [e["topic"] for e in events(project)].count("tasks.ready") == 3
+
+
+def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Project) -> None:  # noqa: F811
+    begin(project, "--max-iterations", "2")
+    done = project.ralph("resume", "--guidance", "Greet in capitals", "--max-iterations", "30")
+    assert done.code != 0
+    page = project.ralph("prompt", "--turn", "3", "--json").json["prompt"]
+    assert "A person says: Greet in capitals" in page
+    assert "what a person said is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
