@@ -1,0 +1,181 @@
+"""A world of hats without files, processes or time: the rules are driven step by step, and restarted after every one."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.events import (
+    ChecksEnded,
+    Commit,
+    Do,
+    DocumentEdited,
+    Event,
+    RunChecks,
+    SignalTaken,
+    Stop,
+    TurnEnded,
+    WorkCommitted,
+)
+from ralph.core.signals import Signal, SignalType
+from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
+from ralph.documents.hats.definition import Hat, HatsSettings, Topic
+from ralph.workflows.hats.intake import EVENTS
+from ralph.workflows.hats.prompting import TASKS
+from ralph.workflows.hats.rules import Hats
+from ralph.workflows.hats.state import HatsState, Phase
+
+RUN = "261116-093000-k3x9"
+OBJECTIVE = "Build the thing"
+
+
+def hat(id: str, triggers: str, publishes: str, **more: Any) -> Hat:
+    return Hat(id, id, f"The {id}.", tuple(triggers.split()), tuple(publishes.split()), f"Be the {id}.", **more)
+
+
+CREW = (
+    hat("planner", "build.start queue.advance", "tasks.ready", default_publishes="tasks.ready"),
+    hat(
+        "builder",
+        "tasks.ready review.rejected finalization.failed",
+        "review.ready build.blocked",
+        default_publishes="review.ready",
+    ),
+    hat("critic", "review.ready", "review.passed review.rejected", default_publishes="review.rejected"),
+    hat(
+        "finalizer",
+        "review.passed",
+        "queue.advance finalization.failed LOOP_COMPLETE",
+        default_publishes="finalization.failed",
+    ),
+)
+CODE_ASSIST = HatsSettings(CREW, starting_event="build.start", required=("review.passed",))
+CHECK = (Check("works"),)
+
+
+def lines(*events: tuple[str, object]) -> str:
+    return "".join(
+        json.dumps({"topic": topic, "payload": payload, "ts": "2026-11-16T09:30:00Z"}) + "\n"
+        for topic, payload in events
+    )
+
+
+@dataclass
+class Turned:
+    """What an agent makes of a turn."""
+
+    events: tuple[tuple[str, object], ...] = ()
+    raw: str = ""
+    """The events file, where it is not what `events` say."""
+    text: str = ""
+    end: TurnEnd = TurnEnd.FINISHED
+    files: int = 0
+    tasks: str | None = None
+    """What is in tasks.jsonl from now on."""
+
+
+@dataclass
+class Stage:
+    """One run, played to its end."""
+
+    rules: Hats
+    works: bool = False
+    """Whether the checks pass."""
+    state: HatsState = field(init=False)
+    documents: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    """The hat and the topic of every turn."""
+    taken: list[int] = field(default_factory=list)
+    """The number of the event of every turn."""
+    commits: list[int] = field(default_factory=list)
+    now: float = 1_800_000_000.0
+    checked: int = 0
+    page: str = ""
+
+    def __post_init__(self) -> None:
+        self.state = self.rules.load({})
+
+    def tell(self, event: Event) -> None:
+        """Accept an event; an engine that starts anew from the documents knows the same."""
+        changes = self.rules.accept(self.state, event, self.now)
+        self.state = changes.state
+        self.documents.update(changes.documents)
+        self.log += "".join(changes.aside.lines.values())
+        again = self.rules.load({**self.documents, **self.state.texts})
+        if changes.documents and self.state.phase is not Phase.DONE:
+            assert again == self.state, "a restart forgets or invents something"
+
+    def says(self, words: str) -> None:
+        self.tell(SignalTaken(Signal("s", SignalType.RESUME, words)))
+
+    def play(self, agent: Callable[["Stage", str], Turned], most: int = 200) -> Stop | None:
+        """Have agents take turns until the run ends, or after so many."""
+        while self.state.phase is not Phase.ACT or len(self.turns) < most:
+            decision = self.rules.decide(self.state, self.now)
+            if isinstance(decision, Stop):
+                return decision
+            assert isinstance(decision, Do)
+            if not decision.work:
+                self.now += 1.0
+                continue
+            [work] = decision.work
+            self._do(work, agent)
+        return None
+
+    def _do(self, work: object, agent: Callable[["Stage", str], Turned]) -> None:
+        match work:
+            case TurnRequest():
+                self.page = work.prompt
+                self.turns.append((work.role, self.state.event.topic))
+                self.taken.append(self.state.event.number)
+                began, made = self.now, agent(self, work.role)
+                self.now += 10.0
+                if made.tasks is not None and made.tasks != self.state.texts.get(TASKS, ""):
+                    self.tell(DocumentEdited(TASKS, made.tasks))
+                result = TurnResult(
+                    made.end,
+                    began,
+                    self.now,
+                    text=made.text,
+                    error="" if made.end is TurnEnd.FINISHED else "it broke",
+                    change=Change(f"snapshot-{len(self.turns)}", made.files),
+                    papers={EVENTS: made.raw or lines(*made.events)},
+                )
+                number = len(self.turns)
+                self.tell(TurnEnded(work.key, number, work.role, 1, result, counts=True))
+            case RunChecks():
+                self.checked += 1
+                status = CheckStatus.PASSED if self.works else CheckStatus.FAILED
+                self.tell(
+                    ChecksEnded(work.key, Verdict((CheckResult("works", status, 1.0, output="no", command="works"),)))
+                )
+            case Commit():
+                self.commits.append(work.iteration)
+                self.tell(WorkCommitted(work.key, "abc"))
+            case _:
+                raise AssertionError(work)
+
+    @property
+    def topics(self) -> list[str]:
+        return [json.loads(line)["topic"] for line in self.log.splitlines()]
+
+
+def stage(settings: HatsSettings = CODE_ASSIST, checks: tuple[Check, ...] = (), **more: Any) -> Stage:
+    changed = replace(
+        settings, **{key: value for key, value in more.items() if key in HatsSettings.__dataclass_fields__}
+    )
+    return Stage(Hats(RUN, OBJECTIVE, changed, checks, "Frame."), works=more.get("works", False))
+
+
+def task(id: str, status: str = "open", key: str = "", run: str = RUN) -> str:
+    return (
+        json.dumps(
+            {"id": id, "title": id, "status": status, "key": key, "priority": 3, "blocked_by": [], "loop_id": run}
+        )
+        + "\n"
+    )
+
+
+EVIDENT = {"build.done": Topic(evidence=True, otherwise="build.blocked")}

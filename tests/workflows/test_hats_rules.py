@@ -1,0 +1,478 @@
+"""The rules of hats, one by one, and by thousands of random agents."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from playing_hats import CHECK, CODE_ASSIST, CREW, EVIDENT, RUN, Stage, Turned, hat, lines, stage, task
+
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd
+from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
+from ralph.workflows.hats.intake import take_in
+from ralph.workflows.hats.prompting import MEMORIES, TASKS, fit, sections
+from ralph.workflows.hats.routing import hat_for
+from ralph.workflows.hats.state import Published
+
+PASSING = {
+    "planner": "tasks.ready",
+    "builder": "review.ready",
+    "critic": "review.passed",
+    "finalizer": "LOOP_COMPLETE",
+}
+
+
+def dutiful(world: Stage, hat: str) -> Turned:
+    return Turned(((PASSING.get(hat, "queue.advance"), "go on"),), files=hat == "builder")
+
+
+def mute(world: Stage, hat: str) -> Turned:
+    return Turned()
+
+
+class TestRouting:
+    @pytest.mark.parametrize(
+        ("topic", "taker"),
+        [
+            ("build.done", "exact"),
+            ("build.other", "pattern"),
+            ("deploy.done", "tail"),
+            ("build.done.twice", "all"),
+            ("anything", "all"),
+            ("task.resume", COORDINATOR),
+        ],
+    )
+    def test_the_best_trigger_takes_an_event(self, topic: str, taker: str) -> None:
+        hats = (
+            hat("all", "*", ""),
+            hat("tail", "*.done", ""),
+            hat("pattern", "build.*", ""),
+            hat("exact", "build.done", ""),
+        )
+        assert hat_for(HatsSettings(hats), Published(1, topic)) == taker
+
+    def test_what_nobody_takes_goes_to_the_coordinator(self) -> None:
+        assert hat_for(CODE_ASSIST, Published(1, "build.blocked")) == COORDINATOR
+        assert hat_for(CODE_ASSIST, Published(1, "build.blocked", target="critic")) == "critic"
+
+    def test_one_hat_a_turn_and_the_oldest_event_first(self) -> None:
+        def agent(world: Stage, hat: str) -> Turned:
+            if hat == "planner":
+                return Turned((("tasks.ready", "a"), ("tasks.ready", "b"), ("build.blocked", "c")))
+            return Turned((("review.rejected", "again"),))
+
+        world = stage()
+        world.play(agent, 5)
+        assert world.turns == [
+            ("planner", "build.start"),
+            ("builder", "tasks.ready"),
+            ("builder", "tasks.ready"),
+            (COORDINATOR, "build.blocked"),
+            ("builder", "review.rejected"),
+        ]
+        assert world.taken == sorted(world.taken)
+
+
+class TestCompletion:
+    def test_the_whole_way(self) -> None:
+        world = stage(checks=CHECK, works=True)
+        stop = world.play(dutiful)
+        assert stop and stop.outcome is Outcome.SUCCESS
+        assert [who for who, _ in world.turns] == ["planner", "builder", "critic", "finalizer"]
+        assert world.topics == ["build.start", "tasks.ready", "review.ready", "review.passed", "LOOP_COMPLETE"]
+
+    def test_it_counts_on_the_last_allowed_turn(self) -> None:
+        """The limit keeps the fifth turn from starting; the fourth one's word is still heard and judged."""
+        world = stage(checks=CHECK, works=True)
+        stop = world.play(dutiful, most=4)
+        assert stop and stop.outcome is Outcome.SUCCESS
+
+    @pytest.mark.parametrize("saying", [{"events": (("LOOP_COMPLETE", ""),)}, {"text": "All done.\n\nLOOP_COMPLETE\n"}])
+    def test_only_hats_that_list_the_promise_may_keep_it(self, saying: dict) -> None:
+        world = stage(required=())
+        world.play(lambda world, hat: Turned(**saying), 1)
+        assert world.state.outcome is None
+        assert "`LOOP_COMPLETE` is not yours to publish: it is for finalizer" in world.state.notes[0]
+
+    @pytest.mark.parametrize(
+        ("text", "done"),
+        [
+            ("LOOP_COMPLETE", True),
+            ("Done.\n  LOOP_COMPLETE  \n\n", True),
+            ("I will say LOOP_COMPLETE when I am done", False),
+            ("LOOP_COMPLETE\nis what I will say later", False),
+            ("Not yet\n```\nLOOP_COMPLETE\n```", False),
+            ('<event topic="LOOP_COMPLETE">done</event>', True),
+        ],
+    )
+    def test_as_the_last_line(self, text: str, done: bool) -> None:
+        world = stage(HatsSettings())
+        world.play(lambda world, hat: Turned(text=text), 1)
+        assert (world.state.outcome is Outcome.SUCCESS) is done
+
+    def test_required_events_are_those_of_this_run_and_in_earnest(self) -> None:
+        """The critic says nothing: `review.passed` comes by default, and satisfies nobody."""
+        crew = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in CREW)
+        world = stage(hats=crew)
+        world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 4)
+        assert world.turns[-1] == ("finalizer", "review.passed")
+        assert world.state.outcome is None
+        assert world.state.notes == ("`LOOP_COMPLETE` was refused: review.passed was never published in this run",)
+
+    def test_a_default_never_completes(self) -> None:
+        crew = tuple(replace(one, default_publishes="LOOP_COMPLETE") if one.id == "finalizer" else one for one in CREW)
+        world = stage(hats=crew)
+        world.play(lambda world, hat: Turned() if hat == "finalizer" else dutiful(world, hat), 5)
+        assert world.turns[-2:] == [("finalizer", "review.passed"), (COORDINATOR, "task.resume")]
+
+    def test_open_tasks_of_this_run_keep_it_from_being_done_those_of_others_do_not(self) -> None:
+        left = task("task-1") + task("task-2", "closed") + task("task-3", run="261111-000000-aaaa")
+
+        def agent(world: Stage, hat: str) -> Turned:
+            return replace(dutiful(world, hat), tasks=left)
+
+        world = stage()
+        world.play(agent, 4)
+        assert world.state.notes == ("`LOOP_COMPLETE` was refused: 1 tasks are not closed: task-1 (task-1)",)
+        left = left.replace('"open"', '"closed"')
+        stop = world.play(agent, 5)
+        assert stop and stop.outcome is Outcome.SUCCESS, "the finalizer has its event again, and is told why"
+        assert world.turns[-1] == ("finalizer", "review.passed")
+
+    def test_what_a_person_said_must_be_acknowledged_by_a_turn_that_was_told(self) -> None:
+        world = stage()
+        world.play(dutiful, 3)
+        world.says("In capitals, please")
+        world.play(dutiful, 4)
+        assert "what a person said is not acknowledged" in world.state.notes[0]
+
+        def acknowledges(world: Stage, hat: str) -> Turned:
+            assert "In capitals, please" in world.page
+            world.now += 1
+            world.says("And one thing more")
+            return Turned((("human.guidance.ack", ""), ("LOOP_COMPLETE", "")))
+
+        world.play(acknowledges, 5)
+        assert [one.text for one in world.state.guidance] == ["And one thing more"]
+        assert world.state.outcome is None
+
+    def test_the_checks_have_the_last_word_and_the_hat_gets_theirs(self) -> None:
+        world = stage(checks=CHECK)
+        world.play(dutiful, 6)
+        assert [who for who, _ in world.turns] == [
+            "planner",
+            "builder",
+            "critic",
+            "finalizer",
+            "finalizer",
+            "finalizer",
+        ]
+        assert world.checked == 3 and "they do not pass" in world.page
+        world.works = True
+        assert world.play(dutiful, 20)
+
+    def test_after_three_refusals_the_coordinator_sees_to_it(self) -> None:
+        world = stage(checks=CHECK)
+        world.play(dutiful, 7)
+        assert world.turns[-1] == (COORDINATOR, "task.resume")
+
+    def test_it_is_refused_with_other_events_after_it(self) -> None:
+        taken = take_in(CODE_ASSIST, CREW[3], lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
+        assert taken.completes is None and "was not the last event" in taken.refused[0]
+
+    def test_a_cancellation_ends_the_run_for_good(self) -> None:
+        world = stage(cancellation="GIVE_UP")
+        stop = world.play(lambda world, hat: Turned((("GIVE_UP", "no such API"),)), 1)
+        assert stop and (stop.outcome, stop.reason) == (Outcome.ABORTED, "cancelled by planner: no such API")
+
+
+class TestIntake:
+    def test_a_hat_may_not_publish_what_is_not_its_own_where_scope_is_enforced(self) -> None:
+        world = stage(enforce_scope=True)
+        world.play(lambda world, hat: Turned((("review.passed", "skip the review"),)), 3)
+        assert [who for who, _ in world.turns] == ["planner"] * 3
+        assert world.state.seen == () and "`review.passed` is not yours to publish" in world.state.notes[0]
+
+    @pytest.mark.parametrize(
+        ("payload", "whole"),
+        [
+            ({"task_id": "t", "task_key": "k"}, True),
+            ({"task_id": "t", "task_key": ""}, False),
+            ({"task_id": "t"}, False),
+            ("task_id: t-1, task_key=k", True),
+            ("the task_id is missing", False),
+            ("", False),
+        ],
+    )
+    def test_a_payload_must_have_what_its_topic_requires(self, payload: object, whole: bool) -> None:
+        settings = replace(CODE_ASSIST, topics={"tasks.ready": Topic(requires=("task_id", "task_key"))})
+        taken = take_in(settings, CREW[0], lines(("tasks.ready", payload)), "")
+        assert (len(taken.events), len(taken.refused)) == ((1, 0) if whole else (0, 1))
+
+    def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
+        good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
+        raw = 'not json\n{"payload": 1}\n' + good + '{"topic": "tasks.re'
+        taken = take_in(CODE_ASSIST, CREW[0], raw, "")
+        assert [said.payload for said in taken.events] == ["one", "two"]
+        assert len(taken.refused) == 3
+        assert take_in(CODE_ASSIST, CREW[0], good.rstrip("\n"), "").events == taken.events, (
+            "whole, though without an end"
+        )
+
+    @pytest.mark.parametrize("cut", range(0, 170, 7))
+    def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
+        raw = lines(("tasks.ready", "é one"), ("tasks.ready", "two"))
+        taken = take_in(CODE_ASSIST, CREW[0], raw[:cut], "")
+        whole = raw[:cut].count("\n") + (raw[:cut].endswith("}"))
+        assert len(taken.events) == whole
+
+    def test_tags_in_the_last_words_count_once(self) -> None:
+        text = 'So: <event topic="tasks.ready" target="critic">go</event>\n```\n<event topic="x.y">no</event>\n```'
+        taken = take_in(CODE_ASSIST, CREW[0], "", text)
+        assert [(said.topic, said.payload, said.target) for said in taken.events] == [("tasks.ready", "go", "critic")]
+        again = take_in(CODE_ASSIST, CREW[0], lines(("tasks.ready", "go")), '<event topic="tasks.ready">go</event>')
+        assert len(again.events) == 1
+
+    @pytest.mark.parametrize("topic", ["human.guidance", "human.interact", "human.response"])
+    def test_nobody_speaks_for_a_person(self, topic: str) -> None:
+        taken = take_in(CODE_ASSIST, CREW[0], lines((topic, "do it")), "")
+        assert not taken.events and len(taken.refused) == 1
+
+    def test_a_flood_of_events_is_cut(self) -> None:
+        taken = take_in(CODE_ASSIST, CREW[0], lines(*(("tasks.ready", n) for n in range(80))), "")
+        assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
+
+
+class TestDefaults:
+    def test_a_hat_that_published_nothing_has_its_default_with_what_it_was_about(self) -> None:
+        world = stage()
+        world.play(lambda world, hat: Turned() if hat == "builder" else Turned((("tasks.ready", "t-7"),)), 2)
+        assert world.state.event.topic == "review.ready"
+        assert (world.state.event.payload, world.state.event.default) == ("t-7", True)
+        world.play(dutiful, 3)
+        assert "`review.ready` from builder, published for it because it published nothing" in world.page
+
+    def test_a_hat_without_one_leaves_it_to_the_coordinator(self) -> None:
+        world = stage(hats=(hat("lone", "build.start", "x.y"),))
+        world.play(mute, 3)
+        assert world.turns == [("lone", "build.start"), (COORDINATOR, "task.resume"), (COORDINATOR, "task.resume")]
+        assert world.state.event.payload.count("It was about") == 1
+
+    def test_evidence_is_what_the_engine_saw(self) -> None:
+        crew = (hat("builder", "build.start build.blocked", "build.done"), hat("next", "build.done", "LOOP_COMPLETE"))
+
+        def agent(world: Stage, hat: str) -> Turned:
+            return Turned((("build.done", "tests: pass lint: pass"),))
+
+        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",))
+        world.play(agent, 2)
+        assert world.turns[-1] == ("builder", "build.blocked") and "build.done" not in world.state.seen
+        world.works = True
+        world.play(agent, 4)
+        assert world.turns[-1] == ("next", "build.done") and "build.done" in world.state.seen
+
+
+class TestLimits:
+    def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_go_on(self) -> None:
+        crew = tuple(replace(one, max_activations=2) if one.id == "builder" else one for one in CREW)
+        world = stage(hats=crew)
+
+        def agent(world: Stage, hat: str) -> Turned:
+            if hat == COORDINATOR:
+                return Turned((("tasks.ready", "try"),), files=1)
+            return Turned((("review.rejected", "no"),) if hat == "critic" else ((PASSING[hat], ""),), files=1)
+
+        world.play(agent, 9)
+        assert [who for who, _ in world.turns].count("builder") == 2
+        assert world.topics.count("builder.exhausted") == 1
+        assert {topic for who, topic in world.turns if who == COORDINATOR} == {
+            "review.rejected",
+            "builder.exhausted",
+            "tasks.ready",
+        }
+
+    def test_failures_in_a_row_end_the_run_and_the_event_is_kept(self) -> None:
+        world = stage(max_failures=5)
+        stop = world.play(lambda world, hat: Turned(end=TurnEnd.FAILED), 9)
+        assert stop and stop.outcome is Outcome.FAILED and "5 times" in stop.reason
+        assert world.turns == [("planner", "build.start")] and world.state.event.topic == "build.start"
+
+    def test_a_turn_that_ran_too_long_is_tried_again_with_its_event(self) -> None:
+        world = stage()
+        world.play(lambda world, hat: Turned(end=TurnEnd.WALL) if len(world.turns) < 3 else dutiful(world, hat), 4)
+        assert [who for who, _ in world.turns] == ["planner", "planner", "planner", "builder"]
+        assert world.state.activations == {"planner": 1, "builder": 1}
+
+    def test_what_a_turn_published_before_it_was_cut_off_counts(self) -> None:
+        world = stage()
+        world.play(lambda world, hat: Turned((("tasks.ready", "x"),), end=TurnEnd.WALL), 2)
+        assert world.turns[-1] == ("builder", "tasks.ready")
+
+    def test_checkpoints_and_a_last_commit(self) -> None:
+        world = stage(checkpoint=3, checks=CHECK, works=True)
+        world.play(dutiful)
+        assert world.commits == [3, 4]
+
+    def test_a_cool_down_passes_before_the_next_turn_unless_a_person_speaks(self) -> None:
+        world = stage(cooldown=100.0)
+        world.play(dutiful, 1)
+        before = world.now
+        world.play(dutiful, 2)
+        assert world.now - before >= 100.0
+        world.says("hurry")
+        before = world.now
+        world.play(dutiful, 3)
+        assert world.now - before < 100.0
+
+
+class TestStale:
+    def test_a_mute_ping_pong_is_stuck(self) -> None:
+        world = stage()
+        stop = world.play(mute)
+        assert stop and stop.outcome is Outcome.STUCK and len(world.turns) == 8
+
+    def test_a_talkative_one_too(self) -> None:
+        """New words each time, and nothing done: what counts is the tree and the queue."""
+
+        def agent(world: Stage, hat: str) -> Turned:
+            topic = "review.rejected" if hat == "critic" else PASSING[hat]
+            return Turned(((topic, f"attempt {len(world.turns)}"),))
+
+        stop = stage().play(agent)
+        assert stop and stop.outcome is Outcome.STUCK
+
+    def test_many_tasks_in_a_healthy_run_are_not(self) -> None:
+        """The same topics and payloads a hundred times over; each time a task is closed, or a file changed."""
+        count = 60
+
+        def agent(world: Stage, hat: str) -> Turned:
+            done = sum(who == "finalizer" for who, _ in world.turns) - (hat == "finalizer")
+            if hat == "planner":
+                rows = "".join(task(f"task-{n}", "closed" if n < done else "open") for n in range(count))
+                return Turned((("tasks.ready", "next"),), tasks=rows)
+            if hat == "finalizer":
+                rows = "".join(task(f"task-{n}", "closed" if n <= done else "open") for n in range(count))
+                return Turned((("LOOP_COMPLETE" if done == count - 1 else "queue.advance", "next"),), tasks=rows)
+            return Turned(((PASSING[hat], "same as ever"),))
+
+        world = stage()
+        stop = world.play(agent, most=1000)
+        assert stop and stop.outcome is Outcome.SUCCESS, stop
+        assert len(world.turns) == 4 * count
+
+    def test_a_run_that_was_stuck_can_go_on(self) -> None:
+        world = stage()
+        world.play(mute)
+        ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
+        state = world.rules.load({world.rules.state_path: ended})
+        assert (state.phase, state.still, state.outcome) == ("act", 0, None)
+        assert state.queue == world.state.queue
+
+
+class TestPage:
+    def test_the_parts_and_their_order(self) -> None:
+        settings = replace(CODE_ASSIST, guardrails=("Be kind.", "Be brief."), documents="docs/x/")
+        world = stage(settings)
+        world.play(lambda world, hat: replace(dutiful(world, hat), tasks=task("task-1", key="a:step-01:b")), 2)
+        names = [name for name, _ in sections(world.page)]
+        assert names == ["frame", "guardrails", "objective", "documents", "hat", "ready-tasks", "event-for-you"]
+        assert "1. Be kind.\n2. Be brief." in world.page
+        assert "1 ready, 1 open, 0 closed\n- [ ] [P3] task-1 (task-1) — key: a:step-01:b" in world.page
+
+    def test_what_comes_first_is_the_same_for_every_turn_of_a_hat(self) -> None:
+        world, pages = stage(), []
+
+        def agent(world: Stage, hat: str) -> Turned:
+            pages.extend([world.page] if hat == "builder" else [])
+            topic = "review.rejected" if hat == "critic" else PASSING[hat]
+            return Turned(((topic, f"about {len(world.turns)}"),), files=1, tasks=task(f"task-{len(world.turns)}"))
+
+        world.play(agent, 6)
+        first, second = pages[0].split("<ready-tasks"), pages[1].split("<ready-tasks")
+        assert first[0] == second[0] and first[1] != second[1]
+
+    def test_tasks_of_two_steps_at_once_are_pointed_out(self) -> None:
+        world = stage()
+        rows = task("task-1", key="ca:x:step-01:a") + task("task-2", key="ca:x:step-02:b")
+        world.play(lambda world, hat: replace(dutiful(world, hat), tasks=rows), 2)
+        assert "Tasks of step-01, step-02 are open at once" in world.page
+
+    def test_memories_are_filtered_and_kept_within_their_budget(self) -> None:
+        text = "# Memories\n\n## Fixes\n\n" + "".join(
+            f"### mem-{n}-aaaa\n> {'long ' * 100}{n}\n<!-- tags: cli | created: 2026-11-{n:02d} -->\n\n"
+            for n in range(1, 20)
+        )
+        world = stage(memories=MemoryUse(budget=600, types=("fix",), tags=("cli",)))
+        world.state = replace(world.state, texts={MEMORIES: text})
+        world.play(dutiful, 1)
+        counts = dict(sections(world.page))
+        assert 300 < counts["memories"] < 650 and "mem-19-" in world.page and "mem-1-" not in world.page
+        world = stage(memories=MemoryUse(types=("pattern",)))
+        world.state = replace(world.state, texts={MEMORIES: text})
+        world.play(dutiful, 1)
+        assert "memories" not in dict(sections(world.page))
+
+    def test_the_changing_parts_share_one_budget(self) -> None:
+        world = stage()
+        world.state = replace(world.state, texts={".ralph/agent/scratchpad.md": "word " * 20_000, TASKS: task("t")})
+        world.play(dutiful, 1)
+        counts = dict(sections(world.page))
+        assert counts["scratchpad"] < 4100 and "characters are left out" in world.page
+        assert sum(counts.values()) < 11_000
+
+    def test_fitting_says_what_is_left_out(self) -> None:
+        assert fit("abcdefgh", 1) == "abcd\n(4 characters are left out here)"
+        assert fit("abcdefgh", 1, "F", tail=True) == "(4 characters are left out here; all of it is in F)\nefgh"
+
+
+TOPICS = sorted({topic for one in CREW for topic in one.publishes} | {"nonsense", "human.guidance.ack", "build.start"})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
+    """Whatever hats publish, in whatever scope: success only through every gate, and no event lost or taken twice."""
+    for number in range(25):
+        chance = random.Random(f"{seed}/{number}")
+        scope, checks = chance.random() < 0.5, CHECK if chance.random() < 0.7 else ()
+        world = stage(
+            checks=checks, enforce_scope=scope, checkpoint=chance.choice([0, 2]), max_failures=chance.choice([2, 9])
+        )
+        earnest: set[str] = set()
+
+        def agent(
+            world: Stage, hat: str, chance: random.Random = chance, earnest: set[str] = earnest, scope: bool = scope
+        ) -> Turned:
+            if chance.random() < 0.1:
+                world.says("a word")
+            world.works = chance.random() < 0.4
+            own = next((one.publishes for one in CREW if one.id == hat), tuple(TOPICS))
+            usual = chance.random() < 0.7
+            chosen = chance.choices(own if usual else TOPICS, k=chance.choice([0, 1, 1, 1, 2]))
+            if chance.random() < 0.3:
+                chosen.append("human.guidance.ack")
+            ends = [TurnEnd.FINISHED] * 8 + [TurnEnd.FAILED, TurnEnd.WALL]
+            end = chance.choice(ends)
+            rows = "".join(
+                task(f"task-{n}", chance.choice(["open", "closed", "closed"])) for n in range(chance.choice([0, 1, 2]))
+            )
+            earnest |= {topic for topic in chosen if not scope or hat == COORDINATOR or topic in own}
+            text = chance.choice(["", "", "LOOP_COMPLETE", '<event topic="review.passed">ok</event>'])
+            if "<event" in text and (not scope or hat in (COORDINATOR, "critic")):
+                earnest.add("review.passed")
+            events = tuple((topic, chance.randint(0, 5)) for topic in chosen)
+            return Turned(events, text=text, end=end, files=chance.choice([0, 1]), tasks=chance.choice([None, rows]))
+
+        stop = world.play(agent, most=60)
+        if stop and stop.outcome is Outcome.SUCCESS:
+            assert "review.passed" in earnest
+            assert world.works or not checks
+            assert not world.state.guidance
+            assert not world.rules.tasks(world.state).unfinished(RUN)
+        numbered = {json.loads(line)["topic"] for line in world.log.splitlines()}
+        assert numbered <= {*TOPICS, "task.resume"}
+        pending = [event.number for event in (*world.state.queue, *world.state.claims)]
+        assert len(pending) == len(set(pending)), "an event is in the queue twice"
+        taken = set(world.taken)
+        promised = sum(topic == "LOOP_COMPLETE" for topic in world.topics)
+        assert len(taken | set(pending)) >= world.state.number - promised, "an event was lost"
