@@ -103,8 +103,8 @@ class Stage:
         self.state = changes.state
         self.documents.update(changes.documents)
         self.log += "".join(changes.aside.lines.values())
-        again = self.rules.load({**self.documents, **self.state.texts})
-        if changes.documents and self.state.phase is not Phase.DONE:
+        if isinstance(event, TurnEnded) and self.state.phase is not Phase.DONE:
+            again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"
 
     def says(self, words: str) -> None:

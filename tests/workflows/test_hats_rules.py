@@ -429,10 +429,10 @@ class TestPage:
 TOPICS = sorted({topic for one in CREW for topic in one.publishes} | {"nonsense", "human.guidance.ack", "build.start"})
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
     """Whatever hats publish, in whatever scope: success only through every gate, and no event lost or taken twice."""
-    for number in range(25):
+    for number in range(20):
         chance = random.Random(f"{seed}/{number}")
         scope, checks = chance.random() < 0.5, CHECK if chance.random() < 0.7 else ()
         world = stage(

@@ -3,7 +3,7 @@
 from ralph.core.events import RunEnded
 from ralph.documents.agent.tasks import Tasks
 from ralph.documents.hats.definition import HatsSettings
-from ralph.workflows.hats.state import REMEMBERED, HatsState
+from ralph.workflows.hats.state import HatsState
 from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
 
@@ -27,8 +27,7 @@ def report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, 
         "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows if value),
         "## Verification\n\n" + (f"```\n{state.verification}\n```" if state.verification else "No check was run."),
         "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
-        "## Last events\n\n"
-        + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent[-REMEMBERED:]),
+        "## Last events\n\n" + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent),
         "## Next\n\n" + _next(run, ended),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

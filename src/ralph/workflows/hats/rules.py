@@ -329,6 +329,7 @@ class Hats:
         )
         copies = {".ralph/current-events": self.events_path + "\n", ".ralph/current-loop-id": self.run + "\n"}
         lines = {self.events_path: rows} if rows else {}
+        after = replace(after, recent=after.recent[-REMEMBERED:])
         return Changes(after, {self.state_path: state_json(after)}, Aside(copies, lines))
 
 
@@ -345,7 +346,7 @@ def reopened(state: HatsState, *, verifies: bool) -> HatsState:
 def _add(state: HatsState, said: Said, source: str, *, default: bool = False, claim: bool = False) -> HatsState:
     """One more event, at the end of the queue, or among those that wait for the checks."""
     event = Published(state.number + 1, said.topic, said.payload, source, state.turn, said.target, default)
-    state = replace(state, number=event.number, recent=(*state.recent, event)[-REMEMBERED * 2 :])
+    state = replace(state, number=event.number, recent=(*state.recent, event))
     if claim:
         return replace(state, claims=(*state.claims, event))
     seen = state.seen if default or event.topic in state.seen else (*state.seen, event.topic)

@@ -11,7 +11,7 @@ from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR
 
 SCHEMA = 1
-REMEMBERED = 30
+REMEMBERED = 12
 """How many of the latest events the state holds for reports."""
 START, RESUME = "task.start", "task.resume"
 """Topics of the engine, for the coordinator."""
