@@ -238,6 +238,7 @@ class Play:
     session: str = ""
     hears: bool = False
     """Whether it takes in words while it works, a while after they were left."""
+    papers: Mapping[str, str] = field(default_factory=dict)
 
     def portion(self) -> Usage:
         return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
@@ -427,6 +428,7 @@ class Simulation:
         checks: Sequence[str] = ("works",),
         mailbox: Any = None,
         workflow: Any = None,
+        watched: tuple[str, ...] = (),
         checker: Any = None,
         roster: Roster = Roster(("simulated",)),  # noqa: B008 - it does not change
         snapshots: bool = False,
@@ -464,6 +466,7 @@ class Simulation:
             Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds, **fixed),
         )
         self.workflow = workflow or self.loop
+        self.watched = watched
 
     def run(self, disk: Disk | None = None) -> Stop:
         """Be an engine of this run, built from what is on the disk, until its next outcome."""
@@ -484,6 +487,7 @@ class Simulation:
     def build(self) -> Kernel[Any]:
         """A kernel over what is on the disk."""
         documents, records = Documents.open(self.root, self.run_dir)
+        documents.watched = self.watched
         world = World(
             documents,
             SimTurns(self),
@@ -531,6 +535,7 @@ class Simulation:
             resets_at=None if play.resets_in is None else now + play.resets_in,
             session=play.session,
             heard=tuple(process.heard),
+            papers=play.papers if by_itself else {},
         )
         process.notify()
 

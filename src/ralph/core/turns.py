@@ -156,6 +156,6 @@ class Turn:
     before: Usage = field(default_factory=Usage)
     """What that conversation has used already."""
     mends: int = 0
-    """The turn whose answer it has to mend; 0 where it is none."""
+    """The turn that it goes on with, to mend its answer or after an interruption, and whose papers it has; 0 for none."""
     words: str = ""
     """What a person said, as its prompt tells it."""

@@ -207,6 +207,7 @@ class UnderWay:
             )
         ledger, agent = self.ledger, self._pick(request, pending)
         session = session_of(pending) if pending.agent == agent else ""
+        mends = pending.last.turn if session and pending.last else mends
         number, reserved = ledger.turns + 1, ledger.estimate(request.role)
         budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
         new = () if errors else self._words_for(request, pending, anew=not session)

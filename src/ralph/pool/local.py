@@ -172,8 +172,8 @@ class LocalTurns:
             place.symlink_to(shared)
 
     def _to_mend(self, turn: Turn) -> dict[str, str]:
-        """The documents of the turn whose answer is to be mended: they lie in the outbox again."""
-        if not turn.mends:
+        """The documents of the turn that this one goes on with: they lie in the outbox again."""
+        if not turn.mends or not (turn.repair or self.agents[turn.agent].abilities.resume):
             return {}
         before = self._directory(replace(turn, number=turn.mends)) / "outbox"
         return papers.read(before, (*turn.request.hands_over, *turn.request.drafts))

@@ -146,8 +146,7 @@ class Documents:
             with storage(target):
                 descriptor = open_regular(target, os.O_RDWR | os.O_APPEND | os.O_CREAT)
                 try:
-                    if not (again and _ends_with(descriptor, data)):
-                        write_all(descriptor, data)
+                    write_all(descriptor, data[_there(descriptor, data) if again else 0 :])
                 finally:
                     os.close(descriptor)
 
@@ -217,9 +216,11 @@ class Documents:
         return target
 
 
-def _ends_with(descriptor: int, data: bytes) -> bool:
+def _there(descriptor: int, data: bytes) -> int:
+    """How many of these bytes a file ends with already: all, none, or what a write that was cut off left."""
     size = os.fstat(descriptor).st_size
-    return size >= len(data) and os.pread(descriptor, len(data), size - len(data)) == data
+    tail = os.pread(descriptor, len(data), max(0, size - len(data)))
+    return next((length for length in range(len(tail), 0, -1) if tail.endswith(data[:length])), 0)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -157,7 +157,7 @@ def _checked(data: CommentedMap, name: str, warnings: list[str] | None) -> Layer
     """The keys that are set, validated; `warnings` takes the unknown ones, which are else an error."""
     layer: Layer = {}
     for model, own in ((Preset, True), (Config, False)):
-        given = {key: value for key, value in data.items() if (key in HATS) is own}
+        given = {key: value for key, value in data.items() if (key in HATS) is own and not (own and value is None)}
         layer |= validated(model, data, name, given, warnings).model_dump(exclude_unset=True, by_alias=True)
     return layer
 
@@ -184,8 +184,8 @@ def _imported(hat: Any, where: str, fetch: Callable[[str], str]) -> Any:
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """The text with the names that Ralph knows replaced; other braces stay as they are."""
     for name, value in values.items():
-        text = text.replace("{" + name + "}", value)
-    return text.replace("//", "/") if "{specs_dir}/" in text else text
+        text = text.replace("{" + name + "}/", value.rstrip("/") + "/").replace("{" + name + "}", value)
+    return text
 
 
 def _set(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:

@@ -335,8 +335,9 @@ class Hats:
 
 def reopened(state: HatsState, *, verifies: bool) -> HatsState:
     """Where a run goes on: one that had given up begins a new turn; a document that says done is verified again."""
-    if state.phase is Phase.DONE and state.outcome is Outcome.SUCCESS and state.claims and verifies and not state.ended:
-        return replace(state, phase=Phase.VERIFY, outcome=None, reason="")
+    if state.phase is Phase.DONE and state.outcome is Outcome.SUCCESS:
+        again = verifies and bool(state.claims)
+        return replace(state, phase=Phase.VERIFY, outcome=None, reason="", ended=False) if again else state
     if not state.ended:
         return state
     state = replace(state, outcome=None, reason="", ended=False)
