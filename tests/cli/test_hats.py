@@ -131,3 +131,66 @@ def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Proje
     page = project.ralph("prompt", "--turn", "3", "--json").json["prompt"]
     assert "A person says: Greet in capitals" in page
     assert "what a person said is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
+
+
+def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) -> None:  # noqa: F811
+    begin(project, "--max-iterations", "2")
+    assert project.real("emit", "build.blocked", "look at the wires").code == 0
+    assert project.ralph("resume", "--max-iterations", "4").code == 3
+    topics = [(event["topic"], event["hat"]) for event in events(project)]
+    assert topics[3:5] == [("build.blocked", "person"), ("review.passed", "critic")]
+    assert (
+        "`build.blocked` from person:\nlook at the wires"
+        in project.ralph("prompt", "--turn", "4", "--json").json["prompt"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["-c", "missing.yml"], "it cannot be read"),
+        (["-H", "builtin:nothing"], "there is no preset 'nothing'"),
+        (["-c", "event_loop.max_iteration=3"], "did you mean `max_iterations`?"),
+        (["-c", "hats.planner.concurrency=3"], "refused above 1"),
+        (["-c", "https://example.org/x.yml"], "is not fetched"),
+        (["-P", "NOPE.md"], "there is no objective"),
+        (["-p", " "], "the objective is empty"),
+        (["-p", "x", "--completion-promise", " "], "--completion-promise is empty"),
+        (["-p", "x", "-b", "claud"], "did you mean claude?"),
+        (["-p", "x", "--land", "ff"], "--land needs a branch"),
+        (["-p", "x", "--max-iterations", "0"], "is no limit to work with"),
+        (["-p", "x", "--check", "make it nice"], "ralph:"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_starts(project: Project, options: list[str], told: str) -> None:  # noqa: F811
+    project.ralph("init", "--preset", "code-assist")
+    agent = [] if "-b" in options else ["--agent-command", "cat"]
+    done = project.ralph("run", *options, *agent, "--yes")
+    assert (done.code, told in done.err) == (2, True), done.said
+    assert project.runs == []
+
+
+def test_init_writes_once_and_knows_its_presets(project: Project) -> None:  # noqa: F811
+    assert project.ralph("init", "--list-presets").out.split() == ["code-assist"]
+    assert project.ralph("init", "-b", "codex").code == 0
+    assert "codex" in (project.root / "ralph.yml").read_text()
+    assert project.ralph("init").code == 2
+    assert project.ralph("init", "--force", "--preset", "code-assist").code == 0
+    assert '"event_loop"' in project.ralph("init", "--schema").out
+
+
+def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument(project: Project) -> None:  # noqa: F811
+    one = project.agent('printf "%s" "$2" | head -c 8 > one.txt; "$RALPH_BIN" emit next.one go')
+    two = project.agent('printf "%s" "$1" | head -c 8 > two.txt; "$RALPH_BIN" emit LOOP_COMPLETE')
+    (project.root / "ralph.yml").write_text(
+        f"event_loop: {{starting_event: go.on}}\n"
+        f"cli: {{backend: custom, command: '{one}', prompt_flag: --prompt}}\n"
+        f"hats:\n  first: {{triggers: [go.on], publishes: [next.one]}}\n"
+        f"  second: {{triggers: [next.one], publishes: [LOOP_COMPLETE], backend: {{command: '{two}'}}}}\n"
+    )
+    (project.root / "PROMPT.md").write_text("Do it\n")
+    done = project.ralph("run", "--yes")
+    assert done.code == 0, done.said
+    assert (project.root / "one.txt").read_text() == "You wear"
+    roles = [(entry["role"], entry["agent"]) for entry in project.journal("turn.started")]
+    assert [role for role, _ in roles][:2] == ["first", "second"] and roles[0][1] != roles[1][1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from playing_hats import CHECK, CODE_ASSIST, CREW, EVIDENT, RUN, Stage, Turned, hat, lines, stage, task
 
+from ralph.core.events import DocumentEdited
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
@@ -242,6 +243,20 @@ class TestIntake:
     def test_a_flood_of_events_is_cut(self) -> None:
         taken = take_in(CODE_ASSIST, CREW[0], lines(*(("tasks.ready", n) for n in range(80))), "")
         assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
+
+    def test_what_a_person_publishes_joins_the_queue_once(self) -> None:
+        world = stage()
+        path = world.rules.emitted_path
+        one = lines(("review.passed", "by hand"), ("LOOP_COMPLETE", ""))
+        world.tell(DocumentEdited(path, one + '{"topic": "half'))
+        world.tell(DocumentEdited(path, one + lines(("build.blocked", "look"))))
+        assert [(e.topic, e.source) for e in world.state.queue[1:]] == [
+            ("review.passed", "person"),
+            ("build.blocked", "person"),
+        ]
+        assert world.state.outcome is None, "only hats keep promises"
+        world.play(dutiful, 3)
+        assert [who for who, _ in world.turns] == ["planner", "finalizer"]
 
 
 class TestDefaults:

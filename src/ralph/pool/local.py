@@ -171,6 +171,11 @@ class LocalTurns:
         if not os.path.lexists(place):
             place.symlink_to(shared)
 
+    def _is_silent(self, role: str) -> bool:
+        """Whether a hat may not put questions to a person."""
+        hat = self.record.hats.hat(role) if self.record.hats else None
+        return hat is not None and not hat.may_ask
+
     def _to_mend(self, turn: Turn) -> dict[str, str]:
         """The documents of the turn that this one goes on with: they lie in the outbox again."""
         if not turn.mends or not (turn.repair or self.agents[turn.agent].abilities.resume):
@@ -223,6 +228,7 @@ class LocalTurns:
             "RALPH_ROLE": turn.request.role,
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": turn.request.role if self.record.hats else "",
+            "RALPH_MAY_ASK": "no" if self._is_silent(turn.request.role) else "yes",
             "RALPH_ATTEMPT": str(turn.attempt),
             "RALPH_INBOX": str(self.desk.inbox),
             "RALPH_OUTBOX": str(self.desk.outbox),

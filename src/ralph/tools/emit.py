@@ -27,7 +27,7 @@ def _emit(given: dict[str, str]) -> int:
 
 
 def _file(given: dict[str, str]) -> str:
-    """The turn's own file, that of the run which is under way, or the one that is named."""
+    """The turn's own file, that for people of the run which is under way, or the one that is named."""
     if given.get("file"):
         return given["file"]
     if own := os.environ.get("RALPH_EVENTS_FILE"):
@@ -40,7 +40,11 @@ def _file(given: dict[str, str]) -> str:
     path = os.path.realpath(os.path.join(root, name))
     if os.path.commonpath([path, os.path.realpath(root)]) != os.path.realpath(root):
         raise Refused(f"it names a file outside of the project: {name}", "remove it", where=marker)
-    return path
+    run = place.run_id(given)
+    own = os.path.join(root, ".ralph", "runs", run)
+    # A run of hats takes what comes from outside of its turns from here; its own log is only for reading.
+    is_its_log = bool(run) and name == f".ralph/events-{run}.jsonl" and os.path.isdir(own)
+    return os.path.join(own, "emitted.jsonl") if is_its_log else path
 
 
 COMMAND = Command(

@@ -57,4 +57,6 @@ COMMANDS = (
 
 def run(words: list[str]) -> int:
     """Do what `ralph tools interact WORDS...` says."""
+    if words[:1] == ["ask"] and os.environ.get("RALPH_MAY_ASK") == "no":
+        raise Refused("this hat may not ask a person", "choose the safest way, and record it: ralph tools decision add")
     return run_group("ralph tools interact", ABOUT, COMMANDS, words)

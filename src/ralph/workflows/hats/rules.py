@@ -25,7 +25,6 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import SignalType
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.agent.events import line
 from ralph.documents.agent.tasks import Tasks
@@ -52,6 +51,9 @@ LADDER = 5
 """How often the engine tries a turn at most before its failure is final."""
 PATIENCE = 2
 """How often in a row a hat is told what was refused, before others go on."""
+PERSON = "person"
+_GUIDING = ("RESUME", "STEER")
+"""Signals whose words a hat has to acknowledge."""
 CHARGED = (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED, TurnEnd.OVERLOADED)
 
 
@@ -77,10 +79,15 @@ class Hats:
         return f".ralph/events-{self.run}.jsonl"
 
     @property
+    def emitted_path(self) -> str:
+        """Where `ralph emit` puts what people publish from outside of a turn."""
+        return f".ralph/runs/{self.run}/emitted.jsonl"
+
+    @property
     def watched(self) -> tuple[str, ...]:
         """The files that agents share, as patterns."""
         pads = (self.settings.scratchpad, *(hat.scratchpad for hat in self.settings.hats))
-        return TASKS, f"{SHARED}*.md", *(pad for pad in dict.fromkeys(pads) if pad)
+        return TASKS, f"{SHARED}*.md", self.emitted_path, *(pad for pad in dict.fromkeys(pads) if pad)
 
     @property
     def patience(self) -> int:
@@ -124,11 +131,13 @@ class Hats:
             case WorkCommitted():
                 after = replace(state, committed=state.snapshot) if state.phase is Phase.COMMIT else state
                 return self._changes(state, _forward(after), now)
-            case SignalTaken(signal=signal) if signal.type is SignalType.RESUME and signal.message:
+            case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
                 return self._changes(state, after, now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)
+            case DocumentEdited(path=self.emitted_path, content=content):
+                return self._changes(state, self._from_outside(state, content), now)
             case DocumentEdited(path=path, content=content):
                 # What is replayed from the journal comes without content: the files were read again before that.
                 text = content or state.texts.get(path, "")
@@ -200,6 +209,13 @@ class Hats:
             return _done(state, Outcome.ABORTED, why)
         state = self._published(state, hat, taken)
         return state if state.outcome else self._next(state)
+
+    def _from_outside(self, state: HatsState, text: str) -> HatsState:
+        """What people published joins the queue; only hats keep promises."""
+        whole = text[: text.rfind("\n") + 1]
+        for said in take_in(self.settings, None, whole[state.outside :], "").events:
+            state = _add(state, said, PERSON)
+        return replace(state, outside=len(whole))
 
     def _failed(self, state: HatsState, result: TurnResult) -> HatsState:
         """A turn that came to nothing: its event stays the next one, until it is too often."""

@@ -80,6 +80,8 @@ class HatsState:
     """What was refused in the last turn, and why."""
     guidance: tuple[Guidance, ...] = ()
     """What a person said and no hat has acknowledged."""
+    outside: int = 0
+    """How much of what people published from outside was taken."""
     still: int = 0
     """Turns in a row in which nothing changed: no file, no task, no memory."""
     moved: bool = False
