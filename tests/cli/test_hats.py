@@ -68,6 +68,17 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
     assert project.git("status", "--porcelain") == ""
 
 
+def test_what_people_do_with_other_runs_they_do_with_these(project: Project) -> None:  # noqa: F811
+    assert begin(project).code == 0
+    assert "| By hat | planner 3, builder 3, critic 3, finalizer 3 |" in project.ralph("report").out
+    logs = project.ralph("logs").out
+    assert "-> tasks.ready {" in logs and "-> LOOP_COMPLETE all steps are done" in logs
+    assert project.ralph("restore", "2").code == 0
+    assert "VERBOSE = False" in (project.root / "cli.py").read_text()
+    assert project.ralph("clean", project.run.name).code == 0
+    assert not list((project.root / ".ralph").glob("events-*"))
+
+
 def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None:  # noqa: F811
     assert begin(project).code == 0
     told = project.ralph("prompt", "--turn", "3", "--json").json
@@ -120,7 +131,7 @@ def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int)
     assert done.code == 0, done.said
     assert hats_of(project) == ["planner", *ONE_TASK] * 3
     keys = [entry["key"] for entry in project.journal("turn.started")]
-    assert keys == [f"turn-{number}" for number in range(1, 13)]
+    assert keys == [f"iteration-{number}" for number in range(1, 13)]
     assert [e["topic"] for e in events(project)].count("tasks.ready") == 3
 
 

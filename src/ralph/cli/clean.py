@@ -84,4 +84,5 @@ def _remove(project: Project, run: RunDir) -> list[str]:
         kept.append(f"the snapshots of {run.id}: {error.what}")
     project.remove(run)
     shutil.rmtree(project.root / HOME / "loops" / run.id, ignore_errors=True)
+    (project.root / ".ralph" / f"events-{run.id}.jsonl").unlink(missing_ok=True)
     return kept

@@ -14,7 +14,7 @@ from ralph.store.lines import moment, read_raw
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.rules import HOME
 
-_PATH = re.compile(rf"{re.escape(HOME)}/completion-[\w.+-]+\.md")
+_PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
 
 
 @dataclass(frozen=True)

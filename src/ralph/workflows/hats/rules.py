@@ -178,7 +178,7 @@ class Hats:
         prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now)
         tries = min(LADDER, max(1, self.settings.max_failures - state.failures))
         wall = hat.wall if hat else None
-        key = f"turn-{state.iteration}"
+        key = f"iteration-{state.iteration}"
         return TurnRequest(key, id, prompt, counts=True, wall=wall, retries=tries - 1, hands_over=(EVENTS,))
 
     def _ended_turn(self, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
