@@ -135,6 +135,24 @@ def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int)
     assert [e["topic"] for e in events(project)].count("tasks.ready") == 3
 
 
+def test_nothing_leaks_from_one_run_to_the_next(project: Project) -> None:  # noqa: F811
+    """Its events, its open tasks and its scratchpad are the first run's own."""
+    assert begin(project, "--max-iterations", "3").code == 3
+    [first] = project.runs
+    pad = project.root / ".ralph" / "agent" / "scratchpad.md"
+    pad.write_text("old notes\n")
+    done = begin(project)
+    assert done.code == 0, done.said
+    [second] = [run for run in project.runs if run != first]
+    page = project.ralph("prompt", second.name, "--turn", "1", "--json").json["prompt"]
+    assert "old notes" not in page and "<ready-tasks" not in page
+    assert (second / "before" / ".ralph-agent-scratchpad.md").read_text() == "old notes\n"
+    state = json.loads((second / "hats.json").read_text())
+    assert state["number"] == 13 and state["activations"]["planner"] == 3
+    rows = [json.loads(line) for line in (pad.parent / "tasks.jsonl").read_text().splitlines()]
+    assert {row["status"] for row in rows if row["loop_id"] == first.name} == {"open", "in_progress"}
+
+
 def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
     done = project.ralph("resume", "--guidance", "Greet in capitals", "--max-iterations", "30")

@@ -93,6 +93,7 @@ class Stage:
     now: float = 1_800_000_000.0
     checked: int = 0
     page: str = ""
+    during_checks: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.state = self.rules.load({})
@@ -147,6 +148,7 @@ class Stage:
                 self.tell(TurnEnded(work.key, number, work.role, 1, result, counts=True))
             case RunChecks():
                 self.checked += 1
+                self.during_checks()
                 status = CheckStatus.PASSED if self.works else CheckStatus.FAILED
                 self.tell(
                     ChecksEnded(work.key, Verdict((CheckResult("works", status, 1.0, output="no", command="works"),)))

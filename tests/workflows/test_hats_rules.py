@@ -173,6 +173,14 @@ class TestCompletion:
         world.works = True
         assert world.play(dutiful, 20)
 
+    def test_what_comes_up_while_the_checks_run_counts_too(self) -> None:
+        world = stage(checks=CHECK, works=True)
+        world.play(dutiful, 3)
+        world.during_checks = lambda: world.says("One thing more")
+        world.play(dutiful, 4)
+        assert world.checked == 1 and world.state.outcome is None
+        assert "what a person said is not acknowledged" in world.state.notes[0]
+
     def test_after_three_refusals_the_coordinator_sees_to_it(self) -> None:
         world = stage(checks=CHECK)
         world.play(dutiful, 7)

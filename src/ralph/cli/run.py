@@ -28,11 +28,11 @@ from ralph.documents.run_record import RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
-from ralph.store.files import read_limited
+from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import compile_criterion
-from ralph.wiring import Ground, create_run
+from ralph.wiring import Ground, create_run, hats_workflow
 
 SHARED = (
     *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),
@@ -119,7 +119,7 @@ def command(
         return show_plan(project, record, tuple(notices), as_json=options["as_json"])
     ask_consent(project, config, crew, yes=options["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if options["worktree"] else Ground.HERE)
-    _fresh(project, run, record)
+    _take_the_floor(project, run, record)
     told = (*more, *notices, *loop.notices_of(project, limits, record))
     try:
         if options["detached"]:
@@ -200,11 +200,14 @@ def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> 
     return f"there are uncommitted changes of yours ({', '.join(dirty[:3])})" if dirty else ""
 
 
-def _fresh(project: Project, run: RunDir, record: RunRecord) -> None:
-    """Put the scratchpads of an earlier run aside: they are not this one's."""
-    hats = record.hats
-    pads = (hats.scratchpad, *(hat.scratchpad for hat in hats.hats)) if hats else ()
-    for pad in filter(None, dict.fromkeys(pads)):
+def _take_the_floor(project: Project, run: RunDir, record: RunRecord) -> None:
+    """Be the latest run for those who look; scratchpads of earlier ones go aside, unless somebody still works with them."""
+    hats = hats_workflow(record, project.root)
+    for name, text in (("current-events", f".ralph/events-{run.id}.jsonl"), ("current-loop-id", run.id)):
+        write_atomic(project.root / ".ralph" / name, to_bytes(f"{text}\n"))
+    if any(one.alive for one in project.runs()):
+        return
+    for pad in hats.scratchpads:
         if (project.root / pad).is_file():
             aside = run.path / "before"
             aside.mkdir(exist_ok=True)

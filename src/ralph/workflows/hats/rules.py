@@ -86,8 +86,13 @@ class Hats:
     @property
     def watched(self) -> tuple[str, ...]:
         """The files that agents share, as patterns."""
+        return TASKS, f"{SHARED}*.md", self.emitted_path, *self.scratchpads
+
+    @property
+    def scratchpads(self) -> tuple[str, ...]:
+        """Where hats keep notes for each other."""
         pads = (self.settings.scratchpad, *(hat.scratchpad for hat in self.settings.hats))
-        return TASKS, f"{SHARED}*.md", self.emitted_path, *(pad for pad in dict.fromkeys(pads) if pad)
+        return tuple(pad for pad in dict.fromkeys(pads) if pad)
 
     @property
     def patience(self) -> int:
@@ -235,10 +240,10 @@ class Hats:
             rule = self.settings.topics.get(said.topic)
             state = _add(state, said, source, claim=bool(rule and rule.evidence and self.checks))
         if taken.completes:
-            if reasons := self.gates(state):
-                return self._refused(state, event, [f"`{taken.completes.topic}` was refused: {one}" for one in reasons])
-            state = _add(state, taken.completes, source, claim=True)
             state = replace(state, queue=(event, *state.queue))
+            if reasons := self.gates(state):
+                return self._not_done(state, reasons)
+            state = _add(state, taken.completes, source, claim=True)
             return state if self.checks else self._complete(state)
         if taken.events:
             return replace(state, refusals=0)
@@ -270,8 +275,11 @@ class Hats:
             return state
         state = replace(state, verification=verification_text(verdict, ()))
         completes = any(claim.topic == self.settings.completion for claim in state.claims)
-        if verdict.passed:
+        reasons = self.gates(state) if completes else []
+        if verdict.passed and not reasons:
             return self._complete(state) if completes else self._next(_granted(state))
+        if verdict.passed:
+            return self._next(self._not_done(replace(state, claims=()), reasons))
         told = failure_text(verdict, (), ())
         for claim in (c for c in state.claims if c.topic != self.settings.completion):
             rule = self.settings.topics[claim.topic]
@@ -282,12 +290,13 @@ class Hats:
         if completes and verdict.unrunnable and state.refusals >= PATIENCE:
             return _done(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
         if completes:
-            event, state = state.queue[0], replace(state, queue=state.queue[1:])
-            why = [
-                f"`{self.settings.completion}` was refused: the engine ran the checks, and they do not pass:\n{told}"
-            ]
-            state = self._refused(state, event, why)
+            state = self._not_done(state, [f"the engine ran the checks, and they do not pass:\n{told}"])
         return self._next(state)
+
+    def _not_done(self, state: HatsState, reasons: list[str]) -> HatsState:
+        """The hat that claimed completion has its event again, or the coordinator sees to it."""
+        event, state = state.event, replace(state, queue=state.queue[1:])
+        return self._refused(state, event, [f"`{self.settings.completion}` was refused: {one}" for one in reasons])
 
     def _complete(self, state: HatsState) -> HatsState:
         """All gates are passed."""
@@ -343,10 +352,9 @@ class Hats:
             ).decode()
             for one in (*first, *new)
         )
-        copies = {".ralph/current-events": self.events_path + "\n", ".ralph/current-loop-id": self.run + "\n"}
         lines = {self.events_path: rows} if rows else {}
         after = replace(after, recent=after.recent[-REMEMBERED:])
-        return Changes(after, {self.state_path: state_json(after)}, Aside(copies, lines))
+        return Changes(after, {self.state_path: state_json(after)}, Aside(lines=lines))
 
 
 def reopened(state: HatsState, *, verifies: bool) -> HatsState:
