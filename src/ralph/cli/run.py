@@ -95,7 +95,7 @@ def command(
         config, *(options[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
     )
     record = RunRecord(
-        id="000000-000000",
+        id="",
         workflow="hats",
         task=objective,
         criterion=" AND ".join(one.text for one in asked),

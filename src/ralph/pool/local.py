@@ -228,13 +228,13 @@ class LocalTurns:
             "RALPH_ROLE": turn.request.role,
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": turn.request.role if self.record.hats else "",
-            "RALPH_MAY_ASK": "no" if self._is_silent(turn.request.role) else "yes",
             "RALPH_ATTEMPT": str(turn.attempt),
             "RALPH_INBOX": str(self.desk.inbox),
             "RALPH_OUTBOX": str(self.desk.outbox),
             "RALPH_WORDS": str(self._directory(turn) / WORDS),
             "RALPH_EVENTS_FILE": str(self.desk.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
+            **({"RALPH_MAY_ASK": "no"} if self._is_silent(turn.request.role) else {}),
             **({} if self.record.push else push_guard(self.environment)),
         }
 
