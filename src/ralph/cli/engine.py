@@ -119,7 +119,7 @@ def teller_for(
     if record.workflow in SESSION_KINDS:
         return SessionTeller(record.id)
     if record.hats:
-        return HatsTeller(record.id, project.root / hats_workflow(record, project.root).events_path)
+        return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
     try:

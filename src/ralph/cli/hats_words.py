@@ -15,7 +15,8 @@ from ralph.workflows.loop.report import changes_text, cost, duration, totals
 class HatsTeller(SessionTeller):
     """Tells the records of one run, one after the other, with the events that its turns published."""
 
-    events: Path
+    events: Path = Path()
+    """The file of its events."""
     read: int = 0
     """How much of the file of events was read."""
     by_turn: dict[object, list[Event]] = field(default_factory=dict)
@@ -27,7 +28,9 @@ class HatsTeller(SessionTeller):
                 return [f"run {run} {'goes on' if resumed else 'starts'}"]
             case TurnStarted() as entry:
                 again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-                return ["", f"turn {entry.turn}: {entry.role} ({entry.agent}){again}"]
+                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
+                self.agent = entry.agent
+                return ["", f"turn {entry.turn}: {who}{again}"]
             case TurnEnded(result=result, turn=turn) as entry:
                 lines = turn_ended_lines(replace(entry, counts=False))
                 changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
