@@ -165,7 +165,7 @@ def command(
         raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     _refuse_unworkable(project, loop, snapshots=snapshots, in_worktree=worktree)
     record = RunRecord(
-        id="",
+        id="000000-000000",
         workflow="loop",
         task=task,
         criterion=asked.text,
