@@ -223,3 +223,16 @@ def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument
     assert (project.root / "one.txt").read_text() == "You wear"
     roles = [(entry["role"], entry["agent"]) for entry in project.journal("turn.started")]
     assert [role for role, _ in roles][:2] == ["first", "second"] and roles[0][1] != roles[1][1]
+
+
+def test_a_hat_that_may_not_ask_is_refused_by_the_tool_itself(project: Project) -> None:  # noqa: F811
+    script = project.agent(
+        '"$RALPH_BIN" tools interact ask "May I?" > said.txt 2>&1; "$RALPH_BIN" emit LOOP_COMPLETE; echo "$RALPH_HAT" >> said.txt'
+    )
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on}\nhats: {quiet: {triggers: [go.on], publishes: [LOOP_COMPLETE], may_ask: false}}\n"
+    )
+    done = project.ralph("run", "-p", "Do it", "--agent-command", script, "--yes")
+    assert done.code == 0, done.said
+    said = (project.root / "said.txt").read_text()
+    assert "this hat may not ask a person" in said and said.endswith("quiet\n")
