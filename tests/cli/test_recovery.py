@@ -219,6 +219,7 @@ class TestReboot:
         assert project.git("status", "--short") == ""
 
 
+@pytest.mark.slow
 class TestRandomKills:
     def test_however_often_the_engine_is_killed_every_turn_happens_once(self, project: Project) -> None:
         steps = 8

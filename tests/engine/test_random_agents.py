@@ -376,7 +376,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
         state = loop.follow(state, event)
 
 
-@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, SEEDS))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, SEEDS))])
 def test_success_is_never_false(seed: int) -> None:
     outcomes: Counter[Outcome | None] = Counter()
     loop = rules(6)

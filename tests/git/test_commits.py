@@ -242,7 +242,7 @@ class TestOnce:
         assert commit_work(opened(repo), base, snapshots.latest() or "", "again", trailers) == first
         assert git(repo, "rev-list", "--count", "HEAD") == "3"
 
-    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.slow)])
     def test_a_kill_at_any_git_command_leaves_one_commit_and_a_clean_index(
         self, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
     ) -> None:

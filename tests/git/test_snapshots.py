@@ -730,7 +730,7 @@ Snapshots.open(root, root, {RUN!r}, root / ".ralph" / "runs" / {RUN!r}).undo()
 """
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_kill_at_any_git_command_of_an_undo_loses_nothing(
     repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playground import Done, Playground, answer, needs, patch, playground, put, used
 
-pytestmark = pytest.mark.xdist_group("typescript-project")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("typescript-project")]
 PINNED = {"typescript": "5.9.3", "vitest": "3.2.4"}
 PACKAGE = {
     "name": "ledger",
