@@ -130,7 +130,9 @@ class Hats:
         """What follows from an event, and the documents that tell of it."""
         match event:
             case TurnEnded():
-                return self._changes(state, self._ended_turn(state, event, now), now)
+                after = self._ended_turn(state, event, now)
+                told = tuple(note for note in after.notes if note not in state.notes)
+                return replace(self._changes(state, after, now), notices=told)
             case ChecksEnded(verdict=verdict):
                 return self._changes(state, self._judged(state, verdict), now)
             case WorkCommitted():
