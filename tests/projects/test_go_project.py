@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playground import Done, Playground, answer, needs, patch, playground, put, used
 
-pytestmark = pytest.mark.xdist_group("go-project")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("go-project")]
 
 ROMAN = """\
 package roman

@@ -11,7 +11,7 @@ from playground import Done, Playground, answer, playground, put
 from ruamel.yaml import YAML
 from slugs import HYPHENS, RIGHT, SLUG, TASK, slugs
 
-pytestmark = pytest.mark.xdist_group("reflexion")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reflexion")]
 HALF = [
     put("slugs.py", HYPHENS),
     answer("Joined words by hyphens.", learned="punctuation survives replace()", next="strip the punctuation"),

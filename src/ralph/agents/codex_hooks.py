@@ -15,7 +15,7 @@ from ralph.agents.hearing import hook_command, lay, own_place, short_hash
 from ralph.agents.lines import inner, objects, parse, word
 from ralph.core.errors import StorageError
 
-_PATIENCE = 20.0
+_PATIENCE = 10.0
 _GREETING = (
     {"id": 0, "method": "initialize", "params": {"clientInfo": {"name": "ralph", "title": "Ralph", "version": "1"}}},
     {"method": "initialized"},
