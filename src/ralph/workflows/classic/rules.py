@@ -113,7 +113,7 @@ class Classic(Terms):
 
     def _follow(self, state: ClassicState, event: Event, now: float) -> ClassicState:
         match event:
-            case TurnEnded(key=key, result=result) if result.end not in _CUT_OFF:
+            case TurnEnded(key=key, result=result):
                 return self._turned(state, key, result, now)
             case ChecksEnded(key=key) if key == BASELINE:
                 return replace(state, flow=replace(state.flow, baseline=True))
@@ -129,7 +129,7 @@ class Classic(Terms):
     def _turned(self, state: ClassicState, key: str, result: TurnResult, now: float) -> ClassicState:
         """After a turn; where somebody who only reads has changed the tree, what was checked before says nothing of it."""
         kind, _, rest = key.partition(":")
-        after = self._answered(state, kind, rest, result, now)
+        after = state if result.end in _CUT_OFF else self._answered(state, kind, rest, result, now)
         is_changed = result.change is not None and result.change.files > 0
         return after.checked("", "", passed=False) if is_changed and kind != "execute" else after
 
