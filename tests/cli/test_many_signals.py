@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -68,9 +69,11 @@ def test_every_signal_is_handled_exactly_once(project: Project, writers: int, ea
         before = len(project.journal("run.started"))
         eventually(lambda known=before: len(project.journal("run.started")) > known)  # type: ignore[misc]
     assert [pen.wait() for pen in pens] == [0] * writers
+    reader = threading.Thread(target=engine.communicate)
+    reader.start()
     eventually(lambda: not list((home / "inputs").iterdir()), 120)
     (project.root / "enough").touch()
-    engine.communicate(timeout=120)
+    reader.join(120)
     assert engine.returncode == 0
 
     taken = Counter(entry["signal"]["message"].strip() for entry in project.journal("signal.taken"))

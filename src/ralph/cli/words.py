@@ -227,7 +227,10 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
 
 def words_line(entry: TurnStarted) -> str:
     """What of a person's words a turn is told when it starts."""
-    return f"\n  told in its prompt: {', '.join(entry.words)}" if entry.words else ""
+    if not entry.words:
+        return ""
+    more = f" and {len(entry.words) - 5} others" if len(entry.words) > 5 else ""
+    return f"\n  told in its prompt: {', '.join(entry.words[:5])}{more}"
 
 
 def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked | QuestionAnswered) -> list[str]:
