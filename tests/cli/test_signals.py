@@ -122,11 +122,11 @@ class TestSteering:
         assert "no run here" in project.ralph("steer", "hello").err
         project.work("true", "--max-iterations", "1")
         assert "when the run goes on" in project.ralph("steer", "write done.txt").out
+        first = project.run.name
         project.work("true", "--max-iterations", "1")
         done = project.ralph("steer", "hello")
         assert done.code == 2
         assert all(run.name in done.err for run in project.runs)
-        first = project.runs[0].name
         assert signals(project, "--run", first)[0]["state"] == "waiting"
         project.ralph("resume", first)
         assert signals(project, "--run", first)[0]["taken_in"][0]["means"] == "prompt"

@@ -26,7 +26,7 @@ from ralph.core.events import (
 from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.documents.session import metadata, progress, tasks, timestamps
+from ralph.documents.session import metadata, progress, tasks
 from ralph.documents.session.metadata import IterationMetadata, Metadata
 from ralph.documents.session.tasks import TaskFile
 from ralph.documents.session.timestamps import render as stamp
@@ -68,8 +68,7 @@ class Session(Terms):
         listed = progress.Progress(documents.get(self.layout.progress(number), ""))
         limits = planning.guardrails_of(self, documents)
         state = SessionState(data, own, listed, self._tasks(documents, number), documents, limits, flow)
-        state = editing.taken_up(self, state)
-        return state if self._can_go_on(state) else self._route(state, _last(data))
+        return editing.taken_up(self, state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """What should be under way; where the session cannot go on, what is under way is waited for."""
@@ -95,16 +94,6 @@ class Session(Terms):
         notices = after.notices
         after = replace(after, texts={**after.texts, **written} if written else after.texts, written={}, notices=())
         return Changes(after, written, notices=notices)
-
-    def _can_go_on(self, state: SessionState) -> bool:
-        """Whether there is something to wait for: documents that were mended may leave a session between two states."""
-        match state.state:
-            case State.INITIALIZING | State.PLANNING | State.REPLANNING:
-                return bool(planning.next_step(state))
-            case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return state.flow.stops or bool(self._batch(state))
-            case _:
-                return True
 
     # What follows from each event
 
@@ -293,12 +282,6 @@ class Session(Terms):
         status = Status.BLOCKED.value if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
         return state.with_metadata(paused=state.flow.paused, **data, **closing.counts(state))
-
-
-def _last(data: Metadata) -> float:
-    """When a session was last worked on."""
-    found = timestamps.parse(data.updated_at)
-    return found.timestamp() if found else 0.0
 
 
 def _rested(state: SessionState) -> SessionState:
