@@ -106,5 +106,6 @@ def _clean(value: object) -> str:
 
 
 def _number(value: object) -> float:
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
-    return float(value) if fits else 0.0  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 <= value < 1e12 else 0.0

@@ -48,7 +48,7 @@ def _run(words: list[str]) -> int:
         return say(help_text())
     if words[1] not in TOOLS:
         raise unknown("ralph tools", words[1], list(TOOLS))
-    code: int = _module(words[1]).run(words[2:])  # type: ignore[attr-defined]
+    code: int = _module(words[1]).run(words[2:])  # type: ignore[attr-defined]  # typing would cost its import
     return code
 
 

@@ -17,11 +17,11 @@ class _Settings:
 try:
     from _json import encode_basestring, make_scanner
 
-    _scan = make_scanner(_Settings)  # type: ignore[arg-type]
+    _scan = make_scanner(_Settings)  # type: ignore[arg-type]  # it takes whatever has these attributes
 except ImportError:  # an interpreter without the accelerators of CPython
     from json.encoder import encode_basestring
 
-    _scan = None  # type: ignore[assignment]
+    _scan = None  # type: ignore[assignment]  # then `json` itself reads
 
 
 def loads(text: str) -> object:
