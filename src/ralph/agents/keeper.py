@@ -62,9 +62,17 @@ class Keeper:
                 self.sweeping = self._sweep()
         while self.sweeping and self._sweep():
             time.sleep(SWEEP_PAUSE)
+        self._dismiss()
         for name in ("keeper.sock", "jobs.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
+
+    def _dismiss(self) -> None:
+        """Let the free job keepers go, and wait until they have: nobody may find a process of a run that is over."""
+        os.close(self.alive_write)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
 
     def _have_one_free(self) -> None:
         if not all(self.workers.values()):
