@@ -242,7 +242,7 @@ async def drive_many(place: Path, runs: int) -> float:
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
     from ralph.verify.criterion import compile_criterion
-    from ralph.wiring import build_kernel
+    from ralph.wiring.kernel import build_kernel
 
     async def one(number: int) -> None:
         root = place / str(number)
@@ -290,7 +290,7 @@ def bench_parallel(seconds: float) -> None:
     from ralph.core.limits import Limits
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
-    from ralph.wiring import Ground, create_run
+    from ralph.wiring.creating import Ground, create_run
 
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
     ENVIRONMENT["XDG_STATE_HOME"] = str(place / "state")

@@ -31,7 +31,7 @@ from ralph.engine.under_way import World
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
-from ralph.wiring import since_documents
+from ralph.wiring.kernel import since_documents
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed

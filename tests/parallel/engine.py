@@ -6,11 +6,12 @@ from pathlib import Path
 
 from graph import workflow
 
-from ralph import wiring
 from ralph.core.entries import Record
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.store.runs import Project
+from ralph.wiring import engine, kernel
+from ralph.wiring.kinds import Kind
 
 
 class Silent:
@@ -22,9 +23,9 @@ class Silent:
 
 
 def main(root: str, run: str) -> int:
-    wiring.WORKFLOWS["graph"] = workflow
+    engine.kind_of = kernel.kind_of = lambda name: Kind(workflow)
     project = Project(Path(root))
-    stop = asyncio.run(wiring.drive(project, project.run(run), Silent()))
+    stop = asyncio.run(engine.drive(project, project.run(run), Silent()))
     print(stop.outcome, stop.reason)
     return stop.outcome.exit_code
 

@@ -15,7 +15,7 @@ from ralph.core.checks import Check
 from ralph.core.limits import Limits
 from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits, TreeSettings
 from ralph.store.runs import Project, RunDir
-from ralph.wiring import Ground, create_run
+from ralph.wiring.creating import Ground, create_run
 
 HERE = Path(__file__).parent
 TASKS = 40

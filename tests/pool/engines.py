@@ -23,7 +23,7 @@ from ralph.pool.workspaces import Site, Workspaces
 from ralph.store.runs import Project, RunDir
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import Rules, Verifier
-from ralph.wiring import Ground, create_run
+from ralph.wiring.creating import Ground, create_run
 
 AGENT = AgentSpec("command", ("/bin/sh", "-s"))
 """It does what its prompt says."""

@@ -20,7 +20,7 @@ from ralph.git.command import Git
 from ralph.pool import workspaces as module
 from ralph.pool.workspaces import MERGED_DIFF, TASK_DIFF, SetupError, room_for
 from ralph.store.runs import RunDir
-from ralph.wiring import Ground
+from ralph.wiring.creating import Ground
 from ralph.workflows.merging import Queue
 
 A = "one\ntwo\n"

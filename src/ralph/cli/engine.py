@@ -7,24 +7,26 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ralph.cli.console import say_json
-from ralph.cli.hats_words import HatsTeller
-from ralph.cli.session_words import SessionTeller
 from ralph.cli.view import view_for
-from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Landed
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
-from ralph.sessions import SESSION_KINDS
 from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
-from ralph.wiring import drive, hats_workflow, loop_workflow
+from ralph.wiring.engine import drive
+from ralph.wiring.kinds import SESSIONS
+
+if TYPE_CHECKING:
+    from ralph.cli.session_words import SessionTeller
+    from ralph.cli.words import Teller
 
 
 def refuse_inside_a_turn() -> None:
@@ -114,12 +116,20 @@ def _why(log: Path) -> RalphError:
 
 def teller_for(
     project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False
-) -> Teller | SessionTeller:
+) -> "Teller | SessionTeller":
     """Who tells what happens in a run: from where its documents are, or from its beginning."""
-    if record.workflow in SESSION_KINDS:
+    if record.workflow in SESSIONS:
+        from ralph.cli.session_words import SessionTeller
+
         return SessionTeller(record.id)
     if record.hats:
+        from ralph.cli.hats_words import HatsTeller
+        from ralph.wiring.hats import hats_workflow
+
         return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
+    from ralph.cli.words import Teller
+    from ralph.wiring.loops import loop_workflow
+
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
     try:

@@ -9,7 +9,7 @@ from ralph.cli.engine import refuse_inside_a_turn
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.store.runs import Project, RunDir
-from ralph.wiring import land_run
+from ralph.wiring.landing import land_run
 
 
 @click.command("land")

@@ -29,7 +29,7 @@ from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
-from ralph.wiring import Ground, create_run
+from ralph.wiring.creating import Ground, create_run
 from ralph.workflows.loop.kinds import TaskType, guess, too_few
 from ralph.workflows.loop.state import OnStuck
 

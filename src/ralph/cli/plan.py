@@ -13,7 +13,8 @@ from ralph.core.events import Do
 from ralph.core.turns import TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
-from ralph.wiring import hats_workflow, loop_workflow
+from ralph.wiring.hats import hats_workflow
+from ralph.wiring.loops import loop_workflow
 from ralph.workflows.loop.state import Phase
 
 

@@ -20,7 +20,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.rules import HOME
 
 if TYPE_CHECKING:
-    from ralph.wiring import TreeLock
+    from ralph.wiring.tree_lock import TreeLock
 
 LISTED = 20
 """How many files are named."""
@@ -76,7 +76,7 @@ def command(which: str, run: str | None, as_json: bool) -> int:
 @contextmanager
 def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
     """The snapshots of a run that nobody works on, with its tree kept from other runs meanwhile."""
-    from ralph.wiring import TreeLock
+    from ralph.wiring.tree_lock import TreeLock
 
     if run.alive:
         raise UsageError(f"run {run.id} is under way", todo=f"`ralph abort {run.id}` first")

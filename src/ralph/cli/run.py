@@ -32,7 +32,8 @@ from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import compile_criterion
-from ralph.wiring import Ground, create_run, hats_workflow
+from ralph.wiring.creating import Ground, create_run
+from ralph.wiring.hats import hats_workflow
 
 SHARED = (
     *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),

@@ -27,12 +27,13 @@ from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
 from ralph.documents.session.timestamps import render
-from ralph.sessions import mend, session_workflow
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
-from ralph.wiring import Ground, create_run
+from ralph.wiring.creating import Ground, create_run
+from ralph.wiring.kinds import kind_of
+from ralph.wiring.sessions import session_workflow
 from ralph.workflows.loop.report import duration
 from ralph.workflows.session.state import State
 
@@ -304,7 +305,7 @@ def repair(session: str, as_json: bool) -> int:
     found = chosen(here(), session)
     if found.run and found.run.alive:
         raise UsageError(f"session {found.id} is under way", todo="pause it first")
-    done = mend(found.project.root, found.record, time.time())
+    done = kind_of(found.record.workflow).mend(found.project.root, found.record, time.time())
     if as_json:
         say_json(command="session repair", session_id=found.id, done=done)
     else:

@@ -14,9 +14,10 @@ from ralph.documents.session import plan, timestamps
 from ralph.documents.session.layout import HOME
 from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
-from ralph.sessions import SESSION_KINDS, classic_workflow, session_texts, session_workflow
 from ralph.store.files import read_limited, to_text
 from ralph.store.runs import Project, RunDir
+from ralph.wiring.kinds import SESSIONS
+from ralph.wiring.sessions import classic_workflow, session_texts, session_workflow
 from ralph.workflows.classic.state import ClassicState
 from ralph.workflows.session.state import SessionState
 
@@ -82,7 +83,7 @@ class Found:
 def sessions(project: Project) -> list[Found]:
     """All of them, the latest last."""
     known = {run.id: run for run in project.runs() if (run.path / "run.json").exists()}
-    own = [Found(project, id, run) for id, run in known.items() if run.record().workflow in SESSION_KINDS]
+    own = [Found(project, id, run) for id, run in known.items() if run.record().workflow in SESSIONS]
     home = project.root / HOME
     names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
     others = [Found(project, name, None) for name in names if _is_id(name) and name not in known]

@@ -8,8 +8,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ralph.core.stream import clean_text
-from ralph.documents.classic import answers as classic
-from ralph.documents.session import answers
 from ralph.documents.steering import Answer
 
 
@@ -32,31 +30,38 @@ class ReflectorAnswer(BaseModel):
     next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
 
 
-CONTRACTS: Mapping[str, type[BaseModel]] = {
-    "loop.actor": LoopAnswer,
-    "loop.reflector": ReflectorAnswer,
-    **answers.CONTRACTS,
-    **classic.CONTRACTS,
-}
+LOOP: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
+
+
+def form(contract: str) -> type[BaseModel]:
+    """The form of an answer; those of a workflow are loaded when one of them is wanted."""
+    match contract.partition(".")[0]:
+        case "session":
+            from ralph.documents.session.answers import CONTRACTS as forms
+        case "classic":
+            from ralph.documents.classic.answers import CONTRACTS as forms
+        case _:
+            return LOOP[contract]
+    return forms[contract]
 
 
 @cache
 def schema(contract: str) -> str:
     """The contract as JSON Schema, for the inbox."""
-    return json.dumps(CONTRACTS[contract].model_json_schema(), indent=2) + "\n"
+    return json.dumps(form(contract).model_json_schema(), indent=2) + "\n"
 
 
 @cache
 def example(contract: str) -> str:
     """An answer that fulfils a contract, in one line."""
-    found = CONTRACTS[contract].model_json_schema().get("examples") or [{}]
+    found = form(contract).model_json_schema().get("examples") or [{}]
     return json.dumps(found[0])
 
 
 def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:
-        answer = CONTRACTS[contract].model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
+        answer = form(contract).model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
     except ValidationError as error:
         return None, tuple(_sentence(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:
@@ -66,7 +71,14 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
 
 def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
     """What is wrong with an answer of the right form, or with the documents that go with it."""
-    look = answers.FAULTS.get(contract) or classic.FAULTS.get(contract)
+    match contract.partition(".")[0]:
+        case "session":
+            from ralph.documents.session.answers import FAULTS as known
+        case "classic":
+            from ralph.documents.classic.answers import FAULTS as known
+        case _:
+            return ()
+    look = known.get(contract)
     return look(answer, papers) if look else ()
 
 

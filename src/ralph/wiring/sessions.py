@@ -17,13 +17,12 @@ from ralph.documents.session.timestamps import render
 from ralph.store import prompts
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.criterion import commands_in
+from ralph.wiring.kinds import Kind
 from ralph.workflows.classic.rules import Classic
 from ralph.workflows.merging import queue_path, read_queue
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, read_flow
 
-SESSION_KINDS = ("session", "classic")
-"""The workflows whose documents are in a directory of the session."""
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian")
 
 
@@ -63,10 +62,8 @@ def _roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozense
     return {name: text for name, (text, _) in found.items()}, frozenset(n for n, (_, other) in found.items() if other)
 
 
-def watched(record: RunRecord) -> tuple[str, ...]:
-    """The files that people may put beside the documents of a run, as patterns."""
-    if record.workflow not in SESSION_KINDS:
-        return ()
+def watched(record: RunRecord, root: Path) -> tuple[str, ...]:
+    """The files that people may put beside the documents of a session, as patterns."""
     home = f"{HOME}/{record.id}"
     return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
 
@@ -80,14 +77,12 @@ def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
         f"{home}/state/*.yaml",
         f"{home}/*/*/state.yaml",
     )
-    paths = sorted({path for pattern in (*watched(record), *own) for path in root.glob(pattern)})
+    paths = sorted({path for pattern in (*watched(record, root), *own) for path in root.glob(pattern)})
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 
 
 def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     """Put the engine's own documents right by what the others say, and say what was done; what was there is kept beside."""
-    if record.workflow == "classic":
-        return _mend_classic(root, record, now)
     rules, texts = session_workflow(record, root), session_texts(root, record)
     layout = rules.layout
     if not any(path.startswith(f"{layout.root}/") for path in texts):
@@ -112,7 +107,8 @@ def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     return tuple(done)
 
 
-def _mend_classic(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
+def mend_classic(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
+    """The same for a classic session, whose files are its state."""
     changed, done = classic_repairing.repair(Flat.of(record.id), session_texts(root, record))
     for path, text in changed.items():
         _keep_beside(root / path, text, now)
@@ -127,3 +123,7 @@ def _keep_beside(place: Path, text: str, now: float) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.exists() and to_text(read_limited(place)) != text:
         shutil.copy2(place, place.with_name(f"{place.name}.{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}.bak"))
+
+
+SESSION = Kind(session_workflow, watched, mend, quorum=("planner", "questioner", "executor", "reviewer"))
+CLASSIC = Kind(classic_workflow, watched, mend_classic)

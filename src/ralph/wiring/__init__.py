@@ -1,0 +1,1 @@
+"""The parts of the house put together: what the commands start, drive and land."""
