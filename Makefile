@@ -3,8 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Each test starts the command anew: without compiled modules most of its time would go into compiling them again.
-unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo session test test-slow coverage test-agents check fix bench docs clean
 

@@ -1,12 +1,17 @@
 """Where the tests work: in memory, if there is enough of it, for most of them wait for a disk and for nothing else.
 
+Most start the command anew, so its modules are compiled once; the little projects that they work on are never compiled,
+for what was written twice in a second would then be run as it was before.
+
 Properties are tried on the same examples each time, so that a change is judged by itself; `RALPH_EXPLORE=1` tries others.
 """
 
+import compileall
 import os
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True)
@@ -15,8 +20,12 @@ if not os.environ.get("RALPH_EXPLORE"):
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 3 << 30
+SOURCE = Path(__file__).parent.parent / "src" / "ralph"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(SOURCE, quiet=2)
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
