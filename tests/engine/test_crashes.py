@@ -233,7 +233,11 @@ def test_the_whole_script_has_everything_in_it(place: Path) -> None:
     assert left.signals == ("1-PAUSE.yaml", "2-RESUME.yaml")
 
 
-EVERYWHERE = [("whole", how) for how in Cut] + [(name, Cut.BEFORE) for name in SCRIPTS if name != "whole"]
+EVERYWHERE = [
+    ("whole", Cut.LOST),
+    *(pytest.param("whole", how, marks=pytest.mark.slow) for how in Cut if how is not Cut.LOST),
+    *(pytest.param(name, Cut.BEFORE, marks=pytest.mark.slow) for name in SCRIPTS if name != "whole"),
+]
 """In one script all ways to lose the power; how a write is cut does not depend on what is written."""
 
 

@@ -126,7 +126,9 @@ def test_the_whole_story(place: Path) -> None:
     assert list(documents.edited()) == []
 
 
-@pytest.mark.parametrize("how", list(Cut))
+@pytest.mark.parametrize(
+    "how", [Cut.LOST, *(pytest.param(how, marks=pytest.mark.slow) for how in Cut if how is not Cut.LOST)]
+)
 def test_a_power_cut_at_any_system_call_makes_no_difference(place: Path, how: Cut) -> None:
     undisturbed, disk = staged(place / "undisturbed"), Disk()
     lived(undisturbed, disk)

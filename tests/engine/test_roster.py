@@ -100,6 +100,7 @@ class TestTheChain:
         assert all(0.7 * want <= wait <= 1.4 * want for wait, want in zip(waits, OVERLOADS, strict=False))
         assert sim.spent.iterations == 1
 
+    @pytest.mark.slow
     def test_overload_that_does_not_end_is_given_up(self, tmp_path: Path) -> None:
         busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
         sim = Simulation(tmp_path, lambda turn: busy)
