@@ -12,6 +12,9 @@ from ralph.core.events import (
     Do,
     DocumentEdited,
     Event,
+    Merge,
+    Merged,
+    MergeEnd,
     RunChecks,
     SignalTaken,
     Stop,
@@ -24,7 +27,8 @@ from ralph.documents.hats.definition import Hat, HatsSettings, Topic
 from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import TASKS
 from ralph.workflows.hats.rules import Hats
-from ralph.workflows.hats.state import HatsState, Phase
+from ralph.workflows.hats.state import HatsState, Phase, Published
+from ralph.workflows.merging import RESOLVER
 
 RUN = "261116-093000-k3x9"
 OBJECTIVE = "Build the thing"
@@ -94,6 +98,13 @@ class Stage:
     checked: int = 0
     page: str = ""
     during_checks: Callable[[], None] = lambda: None
+    pick: Callable[[int], int] = lambda count: 0
+    """Which of several that are under way ends next."""
+    merges: Callable[[str], MergeEnd] = lambda workspace: MergeEnd.MERGED
+    """What comes of the merge of a workspace."""
+    most: int = 1
+    """The most turns that were under way at once."""
+    resolved: int = 0
 
     def __post_init__(self) -> None:
         self.state = self.rules.load({})
@@ -104,7 +115,7 @@ class Stage:
         self.state = changes.state
         self.documents.update(changes.documents)
         self.log += "".join(changes.aside.lines.values())
-        if isinstance(event, TurnEnded) and self.state.phase is not Phase.DONE:
+        if isinstance(event, TurnEnded | Merged) and self.state.phase is not Phase.DONE:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"
 
@@ -113,7 +124,7 @@ class Stage:
 
     def play(self, agent: Callable[["Stage", str], Turned], most: int = 200) -> Stop | None:
         """Have agents take turns until the run ends, or after so many."""
-        while self.state.phase is not Phase.ACT or len(self.turns) < most:
+        while self.state.phase not in (Phase.ACT, Phase.WAVE) or len(self.turns) < most:
             decision = self.rules.decide(self.state, self.now)
             if isinstance(decision, Stop):
                 return decision
@@ -121,16 +132,25 @@ class Stage:
             if not decision.work:
                 self.now += 1.0
                 continue
-            [work] = decision.work
-            self._do(work, agent)
+            self.most = max(self.most, sum(isinstance(one, TurnRequest) for one in decision.work))
+            self._do(decision.work[self.pick(len(decision.work))], agent)
         return None
 
     def _do(self, work: object, agent: Callable[["Stage", str], Turned]) -> None:
         match work:
+            case TurnRequest(role=role) if role == RESOLVER:
+                self.resolved += 1
+                ended = TurnResult(TurnEnd.FINISHED, self.now, self.now)
+                self.tell(TurnEnded(work.key, len(self.turns), role, 1, ended))
+            case Merge():
+                end = self.merges(work.workspace)
+                branch = f"ralph/{RUN}/{work.workspace}"
+                self.tell(Merged(work.key, work.workspace, end, branch, "abc", snapshot=f"of {work.workspace}"))
             case TurnRequest():
                 self.page = work.prompt
-                self.turns.append((work.role, self.state.event.topic))
-                self.taken.append(self.state.event.number)
+                given = self._given(work)
+                self.turns.append((work.role, given[0].topic))
+                self.taken += [event.number for event in given]
                 began, made = self.now, agent(self, work.role)
                 self.now += 10.0
                 if made.tasks is not None and made.tasks != self.state.texts.get(TASKS, ""):
@@ -145,7 +165,8 @@ class Stage:
                     papers={EVENTS: made.raw or lines(*made.events)},
                 )
                 number = len(self.turns)
-                self.tell(TurnEnded(work.key, number, work.role, 1, result, counts=True))
+                tries = (work.retries or 0) + 1 if made.end is TurnEnd.FAILED else 1
+                self.tell(TurnEnded(work.key, number, work.role, tries, result, counts=True))
             case RunChecks():
                 self.checked += 1
                 self.during_checks()
@@ -158,6 +179,12 @@ class Stage:
                 self.tell(WorkCommitted(work.key, "abc"))
             case _:
                 raise AssertionError(work)
+
+    def _given(self, work: TurnRequest) -> tuple[Published, ...]:
+        """The events that a turn is about."""
+        jobs = self.state.wave.jobs if self.state.wave and work.workspace else ()
+        of_wave = tuple(job.event for job in jobs if work.key == f"wave-{job.event.number}-{job.attempt}")
+        return of_wave or self.state.events
 
     @property
     def topics(self) -> list[str]:

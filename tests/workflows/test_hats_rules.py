@@ -149,7 +149,7 @@ class TestCompletion:
         assert "what a person said is not acknowledged" in world.state.notes[0]
 
         def acknowledges(world: Stage, hat: str) -> Turned:
-            assert "In capitals, please" in world.page
+            assert "What a person said is told below" in world.page
             world.now += 1
             world.says("And one thing more")
             return Turned((("human.guidance.ack", ""), ("LOOP_COMPLETE", "")))

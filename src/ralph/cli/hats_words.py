@@ -6,7 +6,7 @@ from pathlib import Path
 from ralph.cli.session_words import SessionTeller
 from ralph.cli.words import DOUBLE, turn_ended_lines
 from ralph.core.entries import Record, RunStarted, TurnStarted
-from ralph.core.events import DocumentEdited, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
 from ralph.documents.agent.events import Event, parse
 from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
@@ -35,6 +35,11 @@ class HatsTeller(SessionTeller):
                 lines = turn_ended_lines(replace(entry, counts=False))
                 changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
                 return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._published(turn))]
+            case Merged():
+                self._read()
+                held = [event for turn, events in self.by_turn.items() if turn for event in events]
+                self.by_turn.clear()
+                return [*super().lines(record), *(f"  -> {_told(event)}" for event in held)]
             case DocumentEdited():
                 return []
             case WorkCommitted(commit=commit, notice=notice):
@@ -43,16 +48,19 @@ class HatsTeller(SessionTeller):
                 return super().lines(record)
 
     def _published(self, turn: int) -> list[Event]:
+        self._read()
+        return self.by_turn.pop(turn, [])
+
+    def _read(self) -> None:
         try:
             with self.events.open("rb") as file:
                 file.seek(self.read)
                 found, _, length = parse(file.read())
         except FileNotFoundError:
-            return []
+            return
         self.read += length
         for event in found:
             self.by_turn.setdefault(event.row.get("turn"), []).append(event)
-        return self.by_turn.pop(turn, [])
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""

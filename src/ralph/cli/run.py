@@ -21,6 +21,7 @@ from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
 from ralph.documents.config import Config
+from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import settings
 from ralph.documents.hats.source import Source, source_of
@@ -28,6 +29,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
+from ralph.git.worktree import possible
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
@@ -85,12 +87,14 @@ def command(
     checks = tuple(check for one in asked for check in one.checks)
     snapshots = config.snapshots and not options["no_snapshots"]
     hat_settings = settings(preset, source, checks=bool(checks))
-    why_not = _no_checkpoints(project, snapshots=snapshots, in_worktree=options["worktree"])
+    apart = options["worktree"] or (hat_settings.has_waves and possible(project.root))
+    why_not = _no_checkpoints(project, snapshots=snapshots, in_worktree=apart)
     notices = [*loaded.notices, *(note for one in asked for note in one.notes), *_told(source, checks=bool(checks))]
+    notices += _side_by_side(hat_settings, apart=apart)
     if hat_settings.checkpoint and why_not:
         hat_settings = replace(hat_settings, checkpoint=0)
         notices.append(f"checkpoints are not committed: {why_not}; every turn is recorded as a snapshot all the same")
-    if options["land"] and not options["worktree"]:
+    if options["land"] and not apart:
         raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     limits = run_limits(
         config, *(options[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
@@ -112,14 +116,14 @@ def command(
         most_steps=config.max_steps,
         prices=config.prices,
         land=options["land"] or config.land or "branch",
-        slots=slot_limits(config.slots),
+        slots=slot_limits(config.slots, _most_at_once(hat_settings, config)),
         trees=tree_settings(config.workspace),
         hats=hat_settings,
     )
     if options["dry_run"]:
         return show_plan(project, record, tuple(notices), as_json=options["as_json"])
     ask_consent(project, config, crew, yes=options["yes"])
-    run, more = create_run(project, record, Ground.WORKTREE if options["worktree"] else Ground.HERE)
+    run, more = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
     _take_the_floor(project, run, record)
     told = (*more, *notices, *loop.notices_of(project, limits, record))
     try:
@@ -167,6 +171,20 @@ def _told(source: Source, *, checks: bool) -> Iterator[str]:
     yield f"a {source.kind}: the hats share their documents in {source.documents}"
     if not checks:
         yield "no checks are given (--check, event_loop.checks): the engine can verify nothing, and believes the hats"
+
+
+def _side_by_side(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
+    """Where a run with waves works."""
+    if hats.has_waves and apart:
+        yield "hats work side by side, so each has a worktree, and all that they do comes together on a branch"
+    elif hats.has_waves:
+        yield "one turn at a time: worktrees need a git repository with a commit"
+
+
+def _most_at_once(hats: HatsSettings, config: Config) -> int | None:
+    """How many turns a run may have at once: what its hats say, unless the settings do."""
+    most = max((hat.concurrency for hat in hats.hats), default=1)
+    return None if "run" in config.slots.model_fields_set else max(most, 1)
 
 
 def _with_limits(preset: Preset, config: Config) -> Config:

@@ -153,6 +153,8 @@ class Merged:
     moved: bool = False
     """Whether others were merged since the workspace last took in what was there: the fault is then nobody's."""
     notice: str = ""
+    snapshot: str = ""
+    """The snapshot of the run's own tree with it, where that has it too."""
     spent: Spent = field(default_factory=Spent)
 
     @property

@@ -11,7 +11,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.git import landing, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
-from ralph.git.merging import put_right, tip
+from ralph.git.merging import put_right, stand, tip
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.workspaces import furniture_of
 from ralph.store import locks
@@ -38,7 +38,8 @@ class Lander:
         if record.workspace != ".":
             tree = worktree.create(self.root, record.id)
             out = furniture_of(tree, record.trees)
-            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, known=(record.base,))
+            known = (record.base, stand(git, record.branch))
+            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, known=known)
         else:
             put_right(git, record.branch)
         commit = tip(git, record.branch)

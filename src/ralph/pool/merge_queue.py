@@ -101,8 +101,11 @@ class MergeQueue:
     async def _found(self, decision: Merge) -> Merged | None:
         """The merge that an earlier engine made and did not live to tell of."""
         commit = await self._commit_of(decision.workspace)
+        if not commit:
+            return None
         branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
-        return Merged(decision.key, decision.workspace, MergeEnd.MERGED, branch, commit) if commit else None
+        snapshot = await asyncio.to_thread(self.workspaces.take_over)
+        return Merged(decision.key, decision.workspace, MergeEnd.MERGED, branch, commit, snapshot=snapshot)
 
     async def _commit_of(self, workspace: str) -> str:
         """The merge of a workspace; empty where it is not merged."""
@@ -148,8 +151,9 @@ class MergeQueue:
             verdict = await runner.run(f"merge-{decision.key}", decision.checks)
             if not verdict.passed:
                 return replace(failed, verdict=verdict)
-        await asyncio.to_thread(merging.advance, self._git, self.workspaces.record.branch, onto, candidate.commit)
-        return replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
+        snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
+        merged = replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
+        return replace(merged, snapshot=snapshot)
 
     @property
     def _git(self) -> Git:

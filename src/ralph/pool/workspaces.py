@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,6 +99,8 @@ class Workspaces:
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
     _own_ready: bool = False
     _scratch: Worktree | None = None
+    _in_step: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the run's own worktree and the branch of the run are brought to the same."""
 
     @property
     def root(self) -> Path:
@@ -118,12 +121,10 @@ class Workspaces:
         if self.record.workspace == "." or self._own_ready:
             return
         self._own_ready = True
-        tree = worktree.create(self.root, self.record.id)
-        noted = _read(self._file(_OWN)) or Noted(tree.branch, self.record.base)
+        tree, noted = self._own()
         self.lay(tree)
         ready = await self.set_up(tree, self.runner, _OWN, noted.ready)
         if ready != noted.ready:
-            self._file(_OWN).parent.mkdir(exist_ok=True)
             _write(self._file(_OWN), replace(noted, ready=ready, size=self._measured(tree)))
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
@@ -266,10 +267,60 @@ class Workspaces:
             raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {said[0][:300]}", todo=todo)
         return head
 
+    def advance(self, onto: str, commit: str) -> str:
+        """Move the branch of the run, and its own worktree with it where it has one; the snapshot of that."""
+        with self._in_step:
+            merging.advance(Git(self.root), self.record.branch, onto, commit)
+            return self._take_over()
+
+    def take_over(self) -> str:
+        """Bring the run's own worktree to where the merges have come to; the snapshot of it."""
+        with self._in_step:
+            return self._take_over()
+
+    def _take_over(self) -> str:
+        if self.record.workspace == ".":
+            return ""
+        tree, noted = self._own()
+        stand = merging.stand(Git(self.root), self.record.branch)
+        if noted.taken_in != stand:
+            worktree.put_back(tree, stand)
+            self.lay(tree)
+            _write(self._file(_OWN), replace(noted, taken_in=stand))
+        return self.verifier.snapshots.take("what was done side by side").snapshot if self.verifier.snapshots else ""
+
+    def _hand_over(self) -> None:
+        """Commit what is in the run's own worktree: others who work beside it begin with that.
+
+        Where a kill came between a merge and this worktree, it takes that over first: it has nothing of its own then.
+        """
+        if self.record.workspace == ".":
+            return
+        with self._in_step:
+            tree, noted = self._own()
+            git, ref = Git(self.root), worktree.stand_ref(self.record.branch)
+            stand = git.run("rev-parse", "-q", "--verify", ref, ok=(0, 1, 128)).text
+            if stand and noted.taken_in != stand:
+                self._take_over()
+                return
+            known = [one for one in (self.record.base, stand) if one]
+            message = f"ralph: before work side by side\n\n{self.record.task}"
+            tip = worktree.save(tree, message, leaving_out=self.furniture(tree), known=known)
+            if tip != stand:
+                git.run("update-ref", ref, tip, stand)
+            _write(self._file(_OWN), replace(noted, taken_in=tip))
+
+    def _own(self) -> tuple[Worktree, Noted]:
+        """The run's own worktree, and what is written down of it."""
+        tree = worktree.create(self.root, self.record.id)
+        self._file(_OWN).parent.mkdir(exist_ok=True)
+        return tree, _read(self._file(_OWN)) or Noted(tree.branch, self.record.base)
+
     def _made(self, name: str) -> Site:
         file = self._file(name)
         noted = _read(file)
         if noted is None:
+            self._hand_over()
             start = merging.stand(Git(self.root), self.record.branch)
             noted = Noted(f"ralph/{self.record.id}/{name}", start)
             file.parent.mkdir(parents=True, exist_ok=True)

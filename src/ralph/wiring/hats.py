@@ -12,7 +12,8 @@ from ralph.workflows.hats.rules import Hats
 
 def hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Hats:
     """The rules of a run of hats."""
-    return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, prompts.load("hats", root))
+    templates = prompts.load("hats", root), prompts.load("resolver", root)
+    return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, *templates)
 
 
 HATS = Kind(hats_workflow, lambda record, root: hats_workflow(record, root).watched)

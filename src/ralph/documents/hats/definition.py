@@ -27,6 +27,12 @@ class Hat:
     """Whether it may put questions to a person."""
     scratchpad: str = ""
     """Its own scratchpad, where it is another than that of all."""
+    concurrency: int = 1
+    """How many of its events it takes side by side."""
+    gathers: bool = False
+    """Whether it waits until all of a wave have ended, and takes what came of it in one turn."""
+    gathers_within: float = 0.0
+    """Seconds that it waits for them; 0 for any time."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,11 @@ class HatsSettings:
     """What the objective is: a directory of tasks, one task file, or a description."""
     documents: str = ""
     """The directory of the documents that the hats share."""
+
+    @property
+    def has_waves(self) -> bool:
+        """Whether some hat works side by side with itself."""
+        return any(hat.concurrency > 1 for hat in self.hats)
 
     def hat(self, name: str) -> Hat | None:
         """The hat of that id; None for the coordinator."""

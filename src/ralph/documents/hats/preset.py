@@ -124,6 +124,15 @@ class Core(Section):
     guardrails: tuple[str, ...] = Field(default=GUARDRAILS, description="rules that every prompt carries, numbered")
 
 
+class Aggregate(Section):
+    """How a hat takes what comes of a wave."""
+
+    mode: Literal["wait_for_all"] = Field(default="wait_for_all", description="when all of the wave have ended")
+    timeout: float | None = Field(
+        default=None, gt=0, description="seconds that a wave may take; who needs longer fails"
+    )
+
+
 class HatKeys(Section):
     """One hat."""
 
@@ -144,8 +153,8 @@ class HatKeys(Section):
     disallowed_tools: Words = Field(default=(), description="tools that it may not use, by its agent's names")
     may_ask: bool = Field(default=True, description="whether it may put questions to a person")
     scratchpad: Place = Field(default="", description="its own scratchpad")
-    concurrency: int = Field(default=1, ge=1, description="refused above 1: waves are not there yet")
-    aggregate: dict[str, Any] | None = Field(default=None, description="refused: waves are not there yet")
+    concurrency: int = Field(default=1, ge=1, description="how many of its events it takes side by side")
+    aggregate: Aggregate | None = Field(default=None, description="it takes all that came of a wave in one turn")
 
     @model_validator(mode="before")
     @classmethod

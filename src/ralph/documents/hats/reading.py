@@ -91,6 +91,12 @@ def refuse(preset: Preset, where: str) -> None:
             if topic in taken:
                 faults.append(f"`hats.{id}.triggers`: {topic} triggers {taken[topic]} already; one hat takes an event")
             taken[topic] = id
+        if hat.concurrency > 1 and hat.aggregate:
+            faults.append(
+                f"`hats.{id}.aggregate`: a hat works side by side (`concurrency`), or gathers what others did"
+            )
+        if hat.concurrency > 1 and (preset.completion_promise or preset.event_loop.completion_promise) in hat.publishes:
+            faults.append(f"`hats.{id}.concurrency`: a hat that says when all is done works alone")
     if preset.cli.backend == "custom" and not preset.cli.command:
         faults.append("`cli.command` is missing: `backend: custom` needs the program")
     if preset.event_loop.starting_hat and preset.event_loop.starting_hat not in preset.hats:
@@ -123,6 +129,9 @@ def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
             disallowed_tools=hat.disallowed_tools,
             may_ask=hat.may_ask,
             scratchpad=hat.scratchpad,
+            concurrency=hat.concurrency,
+            gathers=hat.aggregate is not None,
+            gathers_within=(hat.aggregate and hat.aggregate.timeout) or 0.0,
         )
         for id, hat in preset.hats.items()
     )

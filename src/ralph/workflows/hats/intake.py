@@ -11,8 +11,6 @@ from ralph.documents.hats.definition import Hat, HatsSettings
 EVENTS = "events.jsonl"
 MOST = 50
 """Events that are taken from one turn."""
-LONGEST = 16_000
-"""Characters of a payload."""
 ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
@@ -37,6 +35,11 @@ class Intake:
     acknowledged: bool = False
     refused: tuple[str, ...] = ()
     """Sentences for the next turn."""
+
+    @property
+    def published(self) -> bool:
+        """Whether anything was that counts."""
+        return bool(self.events or self.completes or self.cancels)
 
 
 def take_in(settings: HatsSettings, hat: Hat | None, file: str, text: str) -> Intake:
@@ -128,8 +131,8 @@ def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:
 
 
 def _cut(topic: str, payload: str, target: str) -> Said:
-    more = f"… ({len(payload) - LONGEST} more characters)" if len(payload) > LONGEST else ""
-    return Said(topic, payload[:LONGEST] + more, target)
+    more = f"… ({len(payload) - events.PAYLOAD_LIMIT} more characters)" if len(payload) > events.PAYLOAD_LIMIT else ""
+    return Said(topic, payload[: events.PAYLOAD_LIMIT] + more, target)
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -9,11 +9,11 @@ from ralph.core.checks import Check
 from ralph.documents.agent import memories
 from ralph.documents.agent.events import matches
 from ralph.documents.agent.tasks import IN_PROGRESS, Task, Tasks
-from ralph.documents.hats.definition import Hat, HatsSettings
-from ralph.workflows.hats.state import HatsState
+from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
+from ralph.workflows.hats.state import HatsState, Published
 
 SHARED = ".ralph/agent/"
-TASKS, MEMORIES = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md"
+TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{SHARED}decisions.md"
 TOKEN = 4
 """Characters that count as a token."""
 EVENT, NOTES, QUEUE, SCRATCHPAD = 4000, 1500, 1500, 4000
@@ -138,11 +138,12 @@ def _topic(settings: HatsSettings, topic: str) -> str:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
         facts.append("the engine runs the checks first")
-    takers = [hat.id for hat in settings.hats if any(matches(one, topic) for one in hat.triggers)]
+    takers = [hat for hat in settings.hats if any(matches(one, topic) for one in hat.triggers)]
     if topic == settings.completion:
         facts.append("all is done; the engine sees for itself")
     elif takers:
-        facts.append(f"goes to {takers[0]}")
+        several = ", who takes several at once: publish one for each piece of work that others need not wait for"
+        facts.append(f"goes to {takers[0].id}" + (several if takers[0].concurrency > 1 else ""))
     return f"- `{topic}`" + (f": {'; '.join(fact for fact in facts if fact)}" if any(facts) else "")
 
 
@@ -169,22 +170,26 @@ def _coordinator(settings: HatsSettings) -> str:
 
 
 def _event(settings: HatsSettings, state: HatsState) -> str:
-    event = state.event
+    given = state.events
+    told = [_one_event(settings, state, event, EVENT // len(given)) for event in given]
+    waiting = ", ".join(f"`{one.topic}`" for one in state.queue[len(given) : len(given) + 8])
+    more = f"\nAfter this one wait: {waiting}. They are not yours now." if waiting else ""
+    head = f"What came of {len(given)} turns, all of it yours now:\n\n" if len(given) > 1 else ""
+    return head + "\n\n".join(told) + more
+
+
+def _one_event(settings: HatsSettings, state: HatsState, event: Published, most: int) -> str:
     rule = settings.topics.get(event.topic)
     about = f"{rule.on_trigger}\n" if rule and rule.on_trigger else ""
-    how = ", published for it because it published nothing" if event.default and event.source != "ralph" else ""
+    how = ", published for it because it published nothing" if event.default and event.source != COORDINATOR else ""
     same = event.payload.strip() == state.objective.strip()
-    payload = "(the objective above)" if same else fit(event.payload, EVENT) or "(no payload)"
-    waiting = ", ".join(f"`{one.topic}`" for one in state.queue[1:9])
-    more = f"\nAfter this one wait: {waiting}. They are not yours now." if waiting else ""
-    return f"{about}`{event.topic}` from {event.source}{how}:\n{payload}{more}"
+    payload = "(the objective above)" if same else fit(event.payload, most) or "(no payload)"
+    return f"{about}`{event.topic}` from {event.source}{how}:\n{payload}"
 
 
 def _notes(state: HatsState) -> str:
-    said = [f"- A person says: {one.text[:2000]}" for one in state.guidance]
-    if said:
-        said.append("Heed it, then publish `human.guidance.ack` beside your event.")
-    return "\n".join([*(f"- {note}" for note in state.notes), *said])
+    said = "What a person said is told below: heed it, then publish `human.guidance.ack` beside your event."
+    return "\n".join([*(f"- {note}" for note in state.notes), *([said] if state.guidance else [])])
 
 
 def _ready(run: str, settings: HatsSettings, state: HatsState) -> str:

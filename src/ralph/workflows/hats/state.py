@@ -7,8 +7,11 @@ from enum import StrEnum
 
 from ralph.core.codec import dump, from_plain, to_plain
 from ralph.core.errors import StateError
+from ralph.core.events import TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR
+from ralph.workflows.hats.intake import Said
+from ralph.workflows.merging import Queue
 
 SCHEMA = 1
 REMEMBERED = 12
@@ -22,6 +25,8 @@ class Phase(StrEnum):
 
     ACT = "act"
     """The hat of the first event in the queue has its turn."""
+    WAVE = "wave"
+    """A hat takes several events side by side."""
     COMMIT = "commit"
     VERIFY = "verify"
     """The checks are run, because somebody claims that the work is good."""
@@ -41,6 +46,8 @@ class Published:
     """The hat that it is for, whatever its topic."""
     default: bool = False
     """Whether it was published for a hat that published nothing."""
+    wave: int = 0
+    """The wave that it came of, by the number of the first event of that; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,58 @@ class Guidance:
 
     text: str
     at: float
+
+
+class Step(StrEnum):
+    """How far one of a wave is."""
+
+    TURN = "turn"
+    MERGE = "merge"
+    """What it did comes onto the branch of the run."""
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One event of a wave, and what came of it."""
+
+    event: Published
+    step: Step = Step.TURN
+    attempt: int = 1
+    turn: int = 0
+    """The number of its last turn."""
+    refusals: int = 0
+    notes: tuple[str, ...] = ()
+    said: tuple[Said, ...] = ()
+    """What it published: others learn of it when the whole wave is over."""
+    default: bool = False
+    """Whether that was published for it."""
+    failed: str = ""
+    """Why nothing came of it."""
+    tries: int = 0
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Events that one hat takes side by side, each in a workspace of its own."""
+
+    hat: str
+    jobs: tuple[Job, ...]
+    merging: Queue = field(default_factory=Queue)
+    deadline: float = 0.0
+    """When those that have not begun are not waited for any more; 0 for never."""
+    moved: bool = False
+    """Whether any of them changed a file."""
+
+    @property
+    def number(self) -> int:
+        """What it is known by."""
+        return self.jobs[0].event.number
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that it began has ended."""
+        return all(job.step is Step.DONE for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -67,6 +126,10 @@ class HatsState:
     """Events so far."""
     queue: tuple[Published, ...] = ()
     """What is to be taken, oldest first; the first is the one under way."""
+    taken: int = 1
+    """How many of the first events the turn under way takes; a hat that gathers takes several."""
+    wave: Wave | None = None
+    """What is done side by side; its events are not in the queue any more."""
     claims: tuple[Published, ...] = ()
     """Events that wait for what the checks say."""
     seen: tuple[str, ...] = ()
@@ -91,6 +154,8 @@ class HatsState:
     snapshot: str = ""
     committed: str = ""
     """The snapshot that was committed last."""
+    checkpoint: int = 0
+    """The turns that there had been then."""
     verification: str = ""
     """What the checks said last."""
     not_before: float = 0.0
@@ -106,6 +171,20 @@ class HatsState:
     def event(self) -> Published:
         """The event under way."""
         return self.queue[0]
+
+    @property
+    def events(self) -> tuple[Published, ...]:
+        """All events under way: one, but for a hat that gathers."""
+        return self.queue[: self.taken]
+
+    def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
+        """One turn more; what a person said is acknowledged by whoever was told of it."""
+        left = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
+        return replace(self, iteration=self.iteration + 1, turn=ended.turn, guidance=left)
+
+    def with_turn_of(self, hat: str) -> "HatsState":
+        """One turn more of a hat."""
+        return replace(self, activations={**self.activations, hat: self.activations.get(hat, 0) + 1})
 
 
 def path_of(run: str) -> str:
@@ -128,3 +207,17 @@ def read_state(text: str, where: str) -> HatsState:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise StateError(f"the file is not of schema version {SCHEMA}", where=where)
     return from_plain(HatsState, data, where)
+
+
+def reopened(state: HatsState, *, verifies: bool) -> HatsState:
+    """Where a run goes on: one that had given up begins a new turn; a document that says done is verified again."""
+    if state.phase is Phase.DONE and state.outcome is Outcome.SUCCESS:
+        again = verifies and bool(state.claims)
+        return replace(state, phase=Phase.VERIFY, outcome=None, reason="", ended=False) if again else state
+    if not state.ended:
+        return state
+    # The time that a run rested is not the wave's fault.
+    wave = replace(state.wave, deadline=0.0) if state.wave else None
+    state = replace(state, outcome=None, reason="", ended=False, wave=wave)
+    then = Phase.WAVE if wave else Phase.ACT
+    return replace(state, phase=then, still=0, refusals=0, failures=0) if state.phase is Phase.DONE else state

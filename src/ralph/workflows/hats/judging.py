@@ -1,0 +1,47 @@
+"""What follows from the engine's own checks: a claim holds, or is answered with what they said."""
+
+from dataclasses import replace
+
+from ralph.core.checks import Verdict
+from ralph.core.outcomes import Outcome
+from ralph.documents.hats.definition import COORDINATOR
+from ralph.workflows.hats.intake import Said
+from ralph.workflows.hats.onward import committing, onward
+from ralph.workflows.hats.queueing import add, done, granted, not_done
+from ralph.workflows.hats.state import RESUME, HatsState, Phase
+from ralph.workflows.hats.terms import PATIENCE, Terms
+from ralph.workflows.loop.verdicts import failure_text, verdict_summary, verification_text
+
+
+def judged(terms: Terms, state: HatsState, verdict: Verdict, now: float) -> HatsState:
+    """After the checks: what was claimed holds, or is answered."""
+    if state.phase is not Phase.VERIFY:
+        return state
+    completion = terms.settings.completion
+    state = replace(state, verification=verification_text(verdict, ()))
+    completes = any(claim.topic == completion for claim in state.claims)
+    reasons = terms.gates(state) if completes else []
+    if verdict.passed and not reasons:
+        return complete(terms, state) if completes else onward(terms, granted(state), now)
+    if verdict.passed:
+        return onward(terms, not_done(terms, replace(state, claims=()), reasons), now)
+    told = failure_text(verdict, (), ())
+    for claim in (c for c in state.claims if c.topic != completion):
+        rule = terms.settings.topics[claim.topic]
+        payload = f"{claim.payload}\n\nThe engine ran the checks, and they do not pass:\n{told}".strip()
+        answer = Said(rule.otherwise or RESUME, payload)
+        state = add(state, answer, claim.source, default=True, turn=claim.turn, wave=claim.wave)
+    state = replace(state, claims=())
+    if completes and verdict.unrunnable and state.refusals >= PATIENCE:
+        return done(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
+    if completes:
+        state = not_done(terms, state, [f"the engine ran the checks, and they do not pass:\n{told}"])
+    return onward(terms, state, now)
+
+
+def complete(terms: Terms, state: HatsState) -> HatsState:
+    """All gates are passed."""
+    completion = terms.settings.completion
+    who = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
+    checked = "all checks pass" if terms.checks else "no checks were given, so the engine verified nothing"
+    return committing(terms, done(state, Outcome.SUCCESS, f"{completion} by {who}; {checked}"), always=True)

@@ -1,0 +1,100 @@
+"""What holds for a whole run of hats: who there is, what is asked of them, where it is written."""
+
+from dataclasses import dataclass
+
+from ralph.core.checks import Check
+from ralph.core.turns import TurnRequest
+from ralph.documents.agent.tasks import Tasks
+from ralph.documents.hats.definition import Hat, HatsSettings
+from ralph.workflows.hats.intake import EVENTS
+from ralph.workflows.hats.prompting import SHARED, TASKS, prompt_for, tasks_in
+from ralph.workflows.hats.routing import hat_for
+from ralph.workflows.hats.state import HatsState, Published, path_of
+
+LADDER = 5
+"""How often the engine tries a turn at most before its failure is final."""
+PATIENCE = 2
+"""How often in a row a hat is told what was refused, before others go on."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run of hats is started with."""
+
+    run: str
+    objective: str
+    settings: HatsSettings
+    checks: tuple[Check, ...]
+    frame: str
+    """The template of what every prompt says."""
+    resolver: str = ""
+    """The template of what those are told who resolve a conflict."""
+
+    @property
+    def state_path(self) -> str:
+        """Where the truth of this run is."""
+        return path_of(self.run)
+
+    @property
+    def events_path(self) -> str:
+        """Where people and their tools read the events."""
+        return f".ralph/events-{self.run}.jsonl"
+
+    @property
+    def emitted_path(self) -> str:
+        """Where `ralph emit` puts what people publish from outside of a turn."""
+        return f".ralph/runs/{self.run}/emitted.jsonl"
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The files that agents share, as patterns."""
+        return TASKS, f"{SHARED}*.md", self.emitted_path, *self.scratchpads
+
+    @property
+    def scratchpads(self) -> tuple[str, ...]:
+        """Where hats keep notes for each other."""
+        pads = (self.settings.scratchpad, *(hat.scratchpad for hat in self.settings.hats))
+        return tuple(pad for pad in dict.fromkeys(pads) if pad)
+
+    @property
+    def patience(self) -> int:
+        """Turns in a row without any change, after which a run is stuck: every hat had its turn twice."""
+        return max(4, 2 * len(self.settings.hats))
+
+    def tasks(self, state: HatsState) -> Tasks:
+        """The queue of tasks."""
+        return tasks_in(state.texts.get(TASKS, ""))
+
+    def gates(self, state: HatsState) -> list[str]:
+        """Why the run is not done yet, by all that can be told without the checks."""
+        reasons = []
+        if missing := [topic for topic in self.settings.required if topic not in state.seen]:
+            reasons.append(f"{', '.join(missing)} was never published in this run")
+        if state.guidance:
+            reasons.append("what a person said is not acknowledged (`ralph emit human.guidance.ack`)")
+        if self.settings.tasks and (left := self.tasks(state).unfinished(self.run)):
+            named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
+            reasons.append(f"{len(left)} tasks are not closed: {named}")
+        return reasons
+
+    def taker(self, state: HatsState, event: Published) -> str:
+        """Who takes an event."""
+        return hat_for(self.settings, event, state.exhausted)
+
+    def claims(self, topic: str) -> bool:
+        """Whether events of a topic wait for what the checks say."""
+        rule = self.settings.topics.get(topic)
+        return bool(rule and rule.evidence and self.checks)
+
+    def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
+        """A turn for a hat, about what is first in the queue."""
+        hat = self.settings.hat(id)
+        prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now)
+        tries = min(LADDER, max(1, self.settings.max_failures - state.failures))
+        wall = wall or (hat.wall if hat else None)
+        return TurnRequest(key, id, prompt, counts=True, wall=wall, retries=tries - 1, hands_over=(EVENTS,))
+
+    def default_of(self, hat: Hat | None) -> str:
+        """What is published for a hat that published nothing; a promise is never kept by default."""
+        topic = hat.default_publishes if hat else ""
+        return "" if topic in (self.settings.completion, self.settings.cancellation) else topic

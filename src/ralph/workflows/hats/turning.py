@@ -1,0 +1,81 @@
+"""What follows from a turn: what it published is taken in, refused, or stood in for."""
+
+from dataclasses import replace
+
+from ralph.core.events import TurnEnded
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnEnd
+from ralph.documents.hats.definition import COORDINATOR, Hat
+from ralph.workflows.hats.intake import EVENTS, Intake, take_in
+from ralph.workflows.hats.judging import complete
+from ralph.workflows.hats.onward import onward
+from ralph.workflows.hats.queueing import add, by_default, cancelled, done, lineage, not_done, refused
+from ralph.workflows.hats.state import HatsState
+from ralph.workflows.hats.terms import Terms
+
+PERSON = "person"
+UNCHARGED = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
+"""Ends that are nobody's failure."""
+
+
+def turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
+    """After a turn: what it published is taken in, and what changed is noted."""
+    result, id = ended.result, terms.taker(state, state.event)
+    hat = terms.settings.hat(id)
+    taken = take_in(terms.settings, hat, result.papers.get(EVENTS, ""), result.text)
+    change = result.change
+    moved = state.moved or bool(change and change.files) or (change is None and bool(taken.events))
+    state = replace(
+        state.after_turn(ended, acknowledged=taken.acknowledged),
+        still=0 if moved else state.still + 1,
+        moved=False,
+        notes=taken.refused,
+        snapshot=change.snapshot if change else state.snapshot,
+        not_before=now + terms.settings.cooldown,
+    )
+    if result.end is not TurnEnd.FINISHED and not taken.published:
+        return _failed(terms, state, ended, now)
+    state = replace(state.with_turn_of(id), failures=0)
+    if taken.cancels:
+        return cancelled(state, id, taken.cancels)
+    state = _published(terms, state, hat, taken)
+    return state if state.outcome else onward(terms, state, now)
+
+
+def from_outside(terms: Terms, state: HatsState, text: str) -> HatsState:
+    """What people published joins the queue; only hats keep promises."""
+    whole = text[: text.rfind("\n") + 1]
+    for said in take_in(terms.settings, None, whole[state.outside :], "").events:
+        state = add(state, said, PERSON)
+    return replace(state, outside=len(whole))
+
+
+def _failed(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
+    """A turn that came to nothing: its event stays the next one, until it is too often."""
+    result = ended.result
+    failures = state.failures + (0 if result.end in UNCHARGED else ended.attempt)
+    why = result.error or f"the turn ended as {result.end}"
+    state = replace(state, failures=failures, notes=(*state.notes, f"the turn before this one failed: {why}"))
+    if failures >= terms.settings.max_failures:
+        return done(state, Outcome.FAILED, f"the agent failed {failures} times in a row: {why}")
+    return onward(terms, state, now)
+
+
+def _published(terms: Terms, state: HatsState, hat: Hat | None, taken: Intake) -> HatsState:
+    """The events of a turn that ended well go into the queue; claims wait for the gates and the checks."""
+    source = hat.id if hat else COORDINATOR
+    events, state = state.events, replace(state, queue=state.queue[state.taken :])
+    for said in taken.events:
+        state = add(state, said, source, claim=terms.claims(said.topic), wave=lineage(events, hat))
+    if taken.completes:
+        state = replace(state, queue=(*events, *state.queue))
+        if reasons := terms.gates(state):
+            return not_done(terms, state, reasons)
+        state = add(state, taken.completes, source, claim=True)
+        return state if terms.checks else complete(terms, state)
+    state = replace(state, taken=1)
+    if taken.events:
+        return replace(state, refusals=0)
+    if taken.refused:
+        return refused(terms, state, events, list(taken.refused), hat)
+    return by_default(terms, state, events, hat)
