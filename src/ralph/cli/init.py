@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from ralph.cli.console import json_option, say_json
+from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.documents.hats.schema import schema
 from ralph.store.files import to_bytes, write_atomic
-from ralph.store.presets import shipped, text_of
+from ralph.store.presets import layer_of, preset_named, presets
 
 PLAIN = """\
 # Settings of this project: docs/reference.md lists the keys, docs/hats.md those of presets.
@@ -22,7 +22,7 @@ event_loop:
 @click.command("init")
 @click.option("--preset", "name", help="The preset to begin with; --list-presets names them.")
 @click.option("-b", "--backend", help="The agent that the preset is for.")
-@click.option("--list-presets", "listing", is_flag=True, help="Name the presets that Ralph brings along.")
+@click.option("--list-presets", "listing", is_flag=True, help="Name the presets; `ralph presets` says more of them.")
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of ralph.yml.")
 @click.option("--force", is_flag=True, help="Write over a ralph.yml that is there.")
 @json_option
@@ -32,15 +32,16 @@ def command(name: str | None, backend: str | None, listing: bool, as_schema: boo
         click.echo(json.dumps(schema(), indent=2))
         return 0
     if listing:
-        names = shipped()
+        names = sorted({one.name for one in presets(here().root)})
         say_json(command="init", presets=names) if as_json else click.echo("\n".join(names))
         return 0
     path = Path.cwd() / "ralph.yml"
     if path.exists() and not force:
         raise UsageError("there is a ralph.yml already", where=str(path), todo="--force writes over it")
-    text = text_of(name) if name else PLAIN
+    text = preset_named(here().root, name).text if name else PLAIN
     if backend:
         text += f'\ncli:\n  backend: "{backend}"\n'
+    layer_of(text, path, [])
     write_atomic(path, to_bytes(text))
     if as_json:
         say_json(command="init", path=str(path), preset=name or "")

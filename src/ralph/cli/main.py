@@ -18,6 +18,7 @@ COMMANDS = {
     "session": ("ralph.cli.session", "Plan a request, do its tasks side by side, review, take feedback."),
     "run": ("ralph.cli.run", "Have hats work on an objective, event by event, until it is done."),
     "init": ("ralph.cli.init", "Write a ralph.yml, from a preset if you want."),
+    "presets": ("ralph.cli.presets", "List the presets, and when to use each; show one."),
     "prompt": ("ralph.cli.prompt", "Show what a turn was told, with the tokens of each part."),
     "status": ("ralph.cli.status", "Show the runs of this project."),
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),

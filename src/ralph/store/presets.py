@@ -1,5 +1,6 @@
 """Finding presets and settings: those of the user, of the project, of options and of the environment, one over the other."""
 
+import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from ralph.documents.hats.reading import Layer, merged, notices, read_layer, rea
 from ralph.store.files import read_limited
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
-BUILTIN = "builtin:"
+_NAME = re.compile(r"[\w-]+")
+BUILTIN, SUFFIX = "builtin:", ".yml"
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,13 @@ def load_preset(root: Path, given: Sequence[str], hats: str | None) -> Loaded:
     named = [one for one in given if one not in overrides]
     if not named and (place := os.environ.get("RALPH_CONFIG")):
         named = [place]
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "ralph" / "ralph.yml"
-    usual = [path for path in (Path("~/.ralph/config.yml").expanduser(), home, root / "ralph.yml") if path.is_file()]
+    homes = (Path("~/.ralph/config.yml").expanduser(), _user_home() / "ralph.yml", root / "ralph.yml")
+    usual = [path for path in homes if path.is_file()]
     warnings: list[str] = []
     read = {str(path): _layer(str(path), path, warnings) for path in usual}
     for source in (*named, *([hats] if hats else [])):
-        name, path = _found(source)
-        read[name] = _layer(name, path, warnings)
+        name, layer = _named_layer(root, source, warnings)
+        read[name] = layer
     settled = [read_override(one, "-c") for one in overrides]
     settled += [read_override(one, "RALPH_SET") for one in os.environ.get("RALPH_SET", "").split(";") if one.strip()]
     preset, config = split(merged([*read.values()], settled))
@@ -50,33 +52,93 @@ def load_preset(root: Path, given: Sequence[str], hats: str | None) -> Loaded:
 
 def shipped() -> list[str]:
     """The names of the presets that Ralph brings along."""
-    return sorted(file.name.removesuffix(".yml") for file in _presets().iterdir() if file.name.endswith(".yml"))
+    return sorted(file.name.removesuffix(SUFFIX) for file in _built_in().iterdir() if file.name.endswith(SUFFIX))
 
 
 def text_of(name: str) -> str:
     """A preset that Ralph brings along."""
     if name not in shipped():
         raise UsageError(f"there is no preset {name!r}", todo=f"there are {', '.join(shipped())}")
-    return (_presets() / f"{name}.yml").read_text()
+    return (_built_in() / f"{name}{SUFFIX}").read_text()
 
 
-def _presets() -> "resources.abc.Traversable":
+@dataclass(frozen=True)
+class Found:
+    """A preset that can be named."""
+
+    name: str
+    origin: str
+    """Where it is from: `project`, `user`, `RALPH_PRESETS` or `built in`."""
+    path: Path | None
+    """None for those that Ralph brings along."""
+    shadowed: bool = False
+    """Whether another of the same name comes before it."""
+
+    @property
+    def text(self) -> str:
+        """The file's text."""
+        return text_of(self.name) if self.path is None else _text(self.path)
+
+    def layer(self, warnings: list[str]) -> Layer:
+        """Its keys."""
+        return _layer(str(self.path or f"{BUILTIN}{self.name}"), self.path, warnings)
+
+
+def presets(root: Path) -> list[Found]:
+    """All presets that have a name here, those that come first before others: of the project, the user, the team, Ralph's own."""
+    places = [("project", root / ".ralph" / "presets"), ("user", _user_home() / "presets")]
+    shared = os.environ.get("RALPH_PRESETS", "").split(os.pathsep)
+    places += [("RALPH_PRESETS", Path(place).expanduser()) for place in shared if place]
+    files = [(origin, path) for origin, place in places for path in sorted(place.glob(f"*{SUFFIX}")) if path.is_file()]
+    named = [(path.name.removesuffix(SUFFIX), origin, path) for origin, path in files]
+    found: list[Found] = []
+    for name, origin, path in (*named, *((name, "built in", None) for name in shipped())):
+        found.append(Found(name, origin, path, shadowed=name in {one.name for one in found}))
+    return found
+
+
+def preset_named(root: Path, name: str) -> Found:
+    """The preset of a name, the first in the order; `builtin:NAME` is always Ralph's own."""
+    known = presets(root)
+    own, plain = name.startswith(BUILTIN), name.removeprefix(BUILTIN)
+    for one in known:
+        if one.name == plain and (one.path is None or not own):
+            return one
+    names = dict.fromkeys(one.name for one in known if one.path is None or not own)
+    near = difflib.get_close_matches(plain, names, 1)
+    todo = f"did you mean {near[0]}? `ralph presets` lists them" if near else f"there are {', '.join(names)}"
+    raise UsageError(f"there is no preset {plain!r}", todo=todo)
+
+
+def _built_in() -> "resources.abc.Traversable":
     return resources.files("ralph") / "presets"
 
 
-def _found(source: str) -> tuple[str, Path | None]:
-    """The file that is meant, by its path; a shipped preset has none."""
+def _user_home() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "ralph"
+
+
+def _named_layer(root: Path, source: str, warnings: list[str]) -> tuple[str, Layer]:
+    """The keys of what is meant, by its path or its name; a file goes before a preset of the same name."""
     if source.startswith(("http:", "https:")):
         raise UsageError(f"{source} is not fetched", todo="save it as a file that you have read, and name that")
-    if source.startswith(BUILTIN) or (source in shipped() and not Path(source).exists()):
-        return source, None
-    return source, Path(source)
+    if Path(source).is_file() or not (source.startswith(BUILTIN) or _NAME.fullmatch(source)):
+        return source, _layer(source, Path(source), warnings)
+    found = preset_named(root, source)
+    if found.path and found.name in shipped():
+        warnings.append(f"{source} is {found.path}; {BUILTIN}{source} is the one that Ralph brings along")
+    return (str(found.path) if found.path else source), found.layer(warnings)
 
 
 def _layer(name: str, path: Path | None, warnings: list[str]) -> Layer:
     if path is None:
         return read_layer(text_of(name.removeprefix(BUILTIN)), name, warnings, _no_imports)
-    return read_layer(_text(path), name, warnings, lambda other: _text(path.parent / other))
+    return layer_of(_text(path), path, warnings)
+
+
+def layer_of(text: str, path: Path, warnings: list[str]) -> Layer:
+    """The keys of a text that is, or would be, at a path: what it imports is beside that."""
+    return read_layer(text, str(path), warnings, lambda other: _text(path.parent / other))
 
 
 def _text(path: Path) -> str:
