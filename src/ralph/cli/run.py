@@ -23,9 +23,9 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.documents.config import Config
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
-from ralph.documents.hats.reading import settings
+from ralph.documents.hats.reading import filled, settings
 from ralph.documents.hats.source import Source, source_of
-from ralph.documents.run_record import RunRecord
+from ralph.documents.run_record import LoopSettings, RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
@@ -82,7 +82,7 @@ def command(
     source = source_of(objective, preset.core.specs_dir, lambda path: _look(project.root / path))
     crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
     seconds = positive("--check-timeout", options["check_timeout"], config.check_timeout) or 0
-    texts = criteria or preset.event_loop.checks
+    texts = criteria or filled(preset, source, preset.event_loop.checks)
     asked = [compile_criterion(text, seconds, project.root) for text in texts]
     checks = tuple(check for one in asked for check in one.checks)
     snapshots = config.snapshots and not options["no_snapshots"]
@@ -94,6 +94,8 @@ def command(
     if hat_settings.checkpoint and why_not:
         hat_settings = replace(hat_settings, checkpoint=0)
         notices.append(f"checkpoints are not committed: {why_not}; every turn is recorded as a snapshot all the same")
+    if preset.event_loop.scope and not snapshots:
+        raise UsageError("`event_loop.scope` needs snapshots", todo="leave --no-snapshots out")
     if options["land"] and not apart:
         raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     limits = run_limits(
@@ -118,6 +120,7 @@ def command(
         land=options["land"] or config.land or "branch",
         slots=slot_limits(config.slots, _most_at_once(hat_settings, config)),
         trees=tree_settings(config.workspace),
+        loop=LoopSettings(scope=filled(preset, source, preset.event_loop.scope)),
         hats=hat_settings,
     )
     if options["dry_run"]:

@@ -65,10 +65,14 @@ class Check:
     """The file that must exist, relative to the workspace."""
     pattern: str = ""
     """The regular expression that the file must contain."""
+    cites: bool = False
+    """Whether the file must cite lines, and only such as exist."""
 
     @property
     def title(self) -> str:
         """What the check asks for, as people write it."""
+        if self.path and self.cites:
+            return f"{self.path} cites lines that exist"
         if self.path:
             return f"{self.path} contains /{self.pattern}/" if self.pattern else f"file {self.path} exists"
         if self.measure:

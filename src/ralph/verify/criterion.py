@@ -48,6 +48,7 @@ _EXISTS = re.compile(r"(?P<file>file\s+)?(?P<path>\S+)\s+exists", re.IGNORECASE)
 _CONTAINS = re.compile(
     rf"(?:file\s+)?(?P<path>\S+)\s+contains\s+(?:(?P<regex>{_REGEX})|\"(?P<text>[^\"]+)\")", re.IGNORECASE | re.DOTALL
 )
+_CITES = re.compile(r"(?:file\s+)?(?P<path>\S+)\s+cites\s+lines\s+that\s+exist", re.IGNORECASE)
 _NO_FILE = frozenset(("file", "it", "output", "stdout", "stderr", "code"))
 
 
@@ -211,6 +212,8 @@ def _file(part: str, scope: _Scope) -> Criterion | None:
         _refuse_no_file(match["path"], part, scope)
         regex = match["regex"][1:-1] if match["regex"] else re.escape(match["text"])
         return _of(Check(timeout=scope.timeout, path=_path(match["path"]), pattern=_expression(regex)))
+    if match := _CITES.fullmatch(part):
+        return _of(Check(timeout=scope.timeout, path=_path(match["path"]), cites=True))
     match = _EXISTS.fullmatch(part)
     if not match:
         return None

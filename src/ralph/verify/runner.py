@@ -13,7 +13,7 @@ from ralph.agents.processes import CHECK_MARK, end_marked
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure, Verdict
 from ralph.core.errors import StateError
 from ralph.store.files import open_regular
-from ralph.verify import measures
+from ralph.verify import citations, measures
 
 OUTPUT_KEPT = 6000
 """How many characters of a check's output are quoted; the whole is in its log."""
@@ -137,9 +137,20 @@ def look(workspace: Path, check: Check) -> tuple[CheckStatus, str]:
         return CheckStatus.FAILED, f"{check.path} is not a regular file"
     except OSError as error:
         return CheckStatus.COULD_NOT_RUN, f"{check.path} cannot be read: {error.strerror}"
+    if check.cites:
+        fault = citations.fault_of(text, os.path.dirname(check.path), lambda path: _lines(workspace, path))
+        return (CheckStatus.FAILED, f"{check.path}: {fault}") if fault else (CheckStatus.PASSED, "")
     if not check.pattern or measures.pattern(check.pattern).search(text):
         return CheckStatus.PASSED, ""
     return CheckStatus.FAILED, f"{check.path} contains nothing that matches /{check.pattern}/"
+
+
+def _lines(workspace: Path, path: str) -> int | None:
+    """How many lines a file of the workspace has."""
+    try:
+        return len(read_start(inside(workspace, path)).splitlines())
+    except (OSError, Outside, StateError, ValueError):
+        return None
 
 
 class Outside(Exception):

@@ -48,6 +48,8 @@ class Topic:
     """Whether it counts only where the checks of the run pass."""
     otherwise: str = ""
     """The topic that is published instead where they do not."""
+    red: bool = False
+    """Whether, the other way round, it counts only where the checks fail: what is missing must be seen first."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,9 @@ class EventLoop(Section):
         default=(),
         description="what the engine itself checks before it believes that all is done, as `ralph loop --until`",
     )
+    scope: Words = Field(
+        default=(), description="patterns of the files that the run may change, as `ralph loop --scope`"
+    )
     persistent: bool = Field(default=False, description="refused: a run always ends with an outcome")
     mutation_score_warn_threshold: float | None = Field(default=None, description="no effect; make it one of `checks`")
     context_window_tokens: int | None = Field(default=None, description="no effect; prompts have a fixed budget")
@@ -176,7 +179,10 @@ class TopicKeys(Section):
     on_trigger: str = Field(default="", description="what the hat that takes it is told")
     on_publish: str = Field(default="", description="what the hat that may publish it is told")
     requires: Words = Field(default=(), description="keys that its payload must have")
-    evidence: bool | None = Field(default=None, description="whether it counts only where the checks of the run pass")
+    evidence: bool | Literal["fails"] | None = Field(
+        default=None,
+        description="whether it counts only where the checks of the run pass; `fails` where they must fail",
+    )
     otherwise: str = Field(default="", description="the topic that is published instead where they do not")
 
 

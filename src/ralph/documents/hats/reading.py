@@ -10,7 +10,7 @@ from ruamel.yaml.comments import CommentedMap
 from ralph.core.errors import UsageError
 from ralph.documents.config import HATS, Config, read_yaml, validated
 from ralph.documents.hats.definition import Hat, HatsSettings, MemoryUse, Topic
-from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.preset import HatKeys, Preset
 from ralph.documents.hats.source import Source
 
 Layer = dict[str, Any]
@@ -19,6 +19,7 @@ _LINE = re.compile(r"([A-Za-z_]\w*):(\s.*)?$")
 _SECOND = re.compile(r":\s+(?:\"[^\"]*\"|'[^']*'|[^\s\"'#]+)\s+(\w+):\s")
 _EVIDENCE = {"build.done": "build.blocked", "review.done": "review.blocked", "verify.passed": "verify.failed"}
 """Topics that claim that the work is good, and what is published where the checks say that it is not."""
+_PLAIN = re.compile(r"[\w./-]+")
 _ENGINE = ("task.start", "task.resume")
 _INSIDE = {
     key: frozenset(field.annotation.model_fields)
@@ -34,7 +35,7 @@ def read_layer(text: str, name: str, warnings: list[str], fetch: Callable[[str],
     data = read_yaml(text, name)
     if isinstance(hats := data.get("hats"), dict):
         for id, hat in hats.items():
-            hats[id] = _imported(hat, f"{name}, hat {id}", fetch)
+            hats[id] = _imported(hat, name, warnings, fetch)
     return _checked(data, name, warnings)
 
 
@@ -108,13 +109,14 @@ def refuse(preset: Preset, where: str) -> None:
 def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
     """What a run is started with."""
     loop, core, memories = preset.event_loop, preset.core, preset.memories
-    known = {"specs_dir": core.specs_dir.rstrip("/") + "/", "task_name": source.task_name}
+    known = _names(preset, source)
     topics = dict(preset.events)
     rules = {
         name: Topic(
             *(topic.description, topic.on_trigger, topic.on_publish, topic.requires),
-            evidence=checks and (name in _EVIDENCE if topic.evidence is None else topic.evidence),
+            evidence=checks and (name in _EVIDENCE if topic.evidence is None else bool(topic.evidence)),
             otherwise=topic.otherwise or _EVIDENCE.get(name, ""),
+            red=topic.evidence == "fails",
         )
         for name, topic in topics.items()
     }
@@ -162,6 +164,20 @@ def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
     )
 
 
+def filled(preset: Preset, source: Source, texts: Sequence[str]) -> tuple[str, ...]:
+    """Checks or patterns of files with the names that Ralph knows; what a shell would read otherwise is refused."""
+    done = tuple(_filled(text, _names(preset, source)) for text in texts)
+    if done != tuple(texts) and not _PLAIN.fullmatch(source.documents):
+        todo = "use letters, digits and - for the directory of the documents"
+        raise UsageError("its name cannot stand in a check", where=source.documents, todo=todo)
+    return done
+
+
+def _names(preset: Preset, source: Source) -> dict[str, str]:
+    specs = preset.core.specs_dir.rstrip("/") + "/"
+    return {"specs_dir": specs, "task_name": source.task_name, "documents": source.documents}
+
+
 def _checked(data: CommentedMap, name: str, warnings: list[str] | None) -> Layer:
     """The keys that are set, validated; `warnings` takes the unknown ones, which are else an error."""
     layer: Layer = {}
@@ -179,15 +195,23 @@ def _over(below: Layer, above: Mapping[str, Any]) -> Layer:
     return result
 
 
-def _imported(hat: Any, where: str, fetch: Callable[[str], str]) -> Any:
+def _imported(hat: Any, where: str, warnings: list[str], fetch: Callable[[str], str]) -> Any:
     """A hat with what it imports from another file; its own keys win."""
-    if not isinstance(hat, dict) or "import" not in hat:
+    if not isinstance(hat, CommentedMap) or "import" not in hat:
         return hat
-    path = str(hat["import"])
-    other = read_yaml(fetch(path), path)
+    path, place = str(hat["import"]), f"{where}, line {hat.lc.key('import')[0] + 1}"
+    try:
+        other = read_yaml(fetch(path), path)
+    except UsageError as error:
+        what = f"`import: {path}`: {error.what}"
+        raise UsageError(what, where=place, todo="the path is relative to the file that imports") from error
     if bad := [key for key in ("import", "events", "hats") if key in other]:
-        raise UsageError(f"an imported hat may not have `{bad[0]}`", where=f"{where}: {path}", todo="take it out")
-    return CommentedMap({**other, **{key: value for key, value in hat.items() if key != "import"}})
+        line, todo = other.lc.key(bad[0])[0] + 1, "write the keys of one hat there, without a name above them"
+        raise UsageError(
+            f"an imported hat may not have `{bad[0]}`", where=f"{path}, line {line}, by {place}", todo=todo
+        )
+    theirs = validated(HatKeys, other, path, dict(other), warnings).model_dump(exclude_unset=True, by_alias=True)
+    return CommentedMap({**theirs, **{key: value for key, value in hat.items() if key != "import"}})
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

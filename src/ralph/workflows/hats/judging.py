@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ralph.core.checks import Verdict
 from ralph.core.outcomes import Outcome
-from ralph.documents.hats.definition import COORDINATOR
+from ralph.documents.hats.definition import COORDINATOR, Topic
 from ralph.workflows.hats.intake import Said
 from ralph.workflows.hats.onward import committing, onward
 from ralph.workflows.hats.queueing import add, done, granted, not_done
@@ -21,22 +21,29 @@ def judged(terms: Terms, state: HatsState, verdict: Verdict, now: float) -> Hats
     state = replace(state, verification=verification_text(verdict, ()))
     completes = any(claim.topic == completion for claim in state.claims)
     reasons = terms.gates(state) if completes else []
-    if verdict.passed and not reasons:
-        return complete(terms, state) if completes else onward(terms, granted(state), now)
-    if verdict.passed:
-        return onward(terms, not_done(terms, replace(state, claims=()), reasons), now)
+    if completes and verdict.passed and not reasons:
+        return complete(terms, state)
     told = failure_text(verdict, (), ())
-    for claim in (c for c in state.claims if c.topic != completion):
+    claims, state = state.claims, replace(state, claims=())
+    for claim in (c for c in claims if c.topic != completion):
         rule = terms.settings.topics[claim.topic]
-        payload = f"{claim.payload}\n\nThe engine ran the checks, and they do not pass:\n{told}".strip()
+        if _borne_out(rule, verdict):
+            state = granted(state, claim)
+            continue
+        saw = "pass, so nothing shows yet what is missing" if rule.red and verdict.passed else f"do not pass:\n{told}"
+        payload = f"{claim.payload}\n\nThe engine ran the checks, and they {saw}".strip()
         answer = Said(rule.otherwise or RESUME, payload)
         state = add(state, answer, claim.source, default=True, turn=claim.turn, wave=claim.wave)
-    state = replace(state, claims=())
     if completes and verdict.unrunnable and state.refusals >= PATIENCE:
         return done(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
-    if completes:
-        state = not_done(terms, state, [f"the engine ran the checks, and they do not pass:\n{told}"])
-    return onward(terms, state, now)
+    if completes and not verdict.passed:
+        reasons = [f"the engine ran the checks, and they do not pass:\n{told}"]
+    return onward(terms, not_done(terms, state, reasons) if completes else state, now)
+
+
+def _borne_out(rule: Topic, verdict: Verdict) -> bool:
+    """Whether the checks say what a topic claims: that they pass, or that they fail."""
+    return verdict.passed if not rule.red else bool(verdict.failed) and not verdict.unrunnable
 
 
 def complete(terms: Terms, state: HatsState) -> HatsState:

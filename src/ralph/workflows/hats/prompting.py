@@ -137,7 +137,7 @@ def _topic(settings: HatsSettings, topic: str) -> str:
     if rule and rule.requires:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
-        facts.append("the engine runs the checks first")
+        facts.append(f"the engine runs the checks first{', and they must fail' if rule.red else ''}")
     takers = [hat for hat in settings.hats if any(matches(one, topic) for one in hat.triggers)]
     if topic == settings.completion:
         facts.append("all is done; the engine sees for itself")

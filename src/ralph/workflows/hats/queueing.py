@@ -29,10 +29,10 @@ def add(
     return replace(state, queue=(*state.queue, event), seen=seen)
 
 
-def granted(state: HatsState) -> HatsState:
-    """The claims go into the queue: the checks bear them out."""
-    seen = dict.fromkeys((*state.seen, *(claim.topic for claim in state.claims)))
-    return replace(state, claims=(), queue=(*state.queue, *state.claims), seen=tuple(seen), refusals=0)
+def granted(state: HatsState, claim: Published) -> HatsState:
+    """A claim goes into the queue: the checks bear it out."""
+    seen = tuple(dict.fromkeys((*state.seen, claim.topic)))
+    return replace(state, queue=(*state.queue, claim), seen=seen, refusals=0)
 
 
 def resume(state: HatsState, why: str, wave: int = 0) -> HatsState:
