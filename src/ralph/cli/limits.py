@@ -2,11 +2,13 @@
 
 import time
 from datetime import datetime
+from typing import Any
 
 from ralph.cli.console import positive
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
+from ralph.documents.hats.preset import Preset
 from ralph.documents.run_record import TurnLimits
 
 
@@ -26,6 +28,23 @@ def run_limits(
         positive("--max-tokens", tokens, config.limits.tokens),
         positive("--max-cost", cost, config.limits.cost),
     )
+
+
+def with_limits(preset: Preset, config: Config) -> Config:
+    """The settings with the limits of the preset, where it sets any, or nobody does."""
+    loop_keys, own = preset.event_loop, config.limits.model_fields_set
+    iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost
+    given: dict[str, Any] = {}
+    if iterations or "max_iterations" in loop_keys.model_fields_set or "iterations" not in own:
+        given["iterations"] = iterations or loop_keys.max_iterations
+    if seconds or "max_runtime_seconds" in loop_keys.model_fields_set or "minutes" not in own:
+        given["minutes"] = (seconds or loop_keys.max_runtime_seconds) / 60
+    if cost or loop_keys.max_cost_usd:
+        given["cost"] = cost or loop_keys.max_cost_usd
+    turn = config.turn
+    if found := preset.adapters.get(preset.cli.backend or "claude"):
+        turn = turn.model_copy(update={"idle_minutes": found.timeout / 60})
+    return config.model_copy(update={"limits": config.limits.model_copy(update=given), "turn": turn})
 
 
 def turn_limits(config: Config, minutes: float | None, idle_minutes: float | None) -> TurnLimits:

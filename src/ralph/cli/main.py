@@ -17,6 +17,7 @@ COMMANDS = {
     "loop": ("ralph.cli.loop", "Work on one task until its criterion is verified."),
     "session": ("ralph.cli.session", "Plan a request, do its tasks side by side, review, take feedback."),
     "run": ("ralph.cli.run", "Have hats work on an objective, event by event, until it is done."),
+    "hats": ("ralph.cli.hats", "Check a preset before it costs anything, or draw it."),
     "init": ("ralph.cli.init", "Write a ralph.yml, from a preset if you want."),
     "presets": ("ralph.cli.presets", "List the presets, and when to use each; show one."),
     "prompt": ("ralph.cli.prompt", "Show what a turn was told, with the tokens of each part."),

@@ -15,8 +15,9 @@ from ralph.cli import loop
 from ralph.cli.console import here, positive
 from ralph.cli.crew import ask_consent
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.hats_checked import checked
 from ralph.cli.hats_crew import hats_crew
-from ralph.cli.limits import run_limits, turn_limits
+from ralph.cli.limits import run_limits, turn_limits, with_limits
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
@@ -55,6 +56,7 @@ SHARED = (
 @click.option("-b", "--backend", help="The agent, as --agent.")
 @click.option("--completion-promise", help="The event, or last line, that says that all is done (LOOP_COMPLETE).")
 @click.option("--check", "criteria", multiple=True, help="What the engine checks before it believes that, as --until.")
+@click.option("--unchecked", is_flag=True, help="Begin whatever `ralph hats check` says of the preset.")
 def command(
     given: tuple[str, ...],
     hats: str | None,
@@ -63,6 +65,7 @@ def command(
     backend: str | None,
     completion_promise: str | None,
     criteria: tuple[str, ...],
+    unchecked: bool,
     **options: Any,
 ) -> int:
     """Have the hats of ralph.yml work on an objective, one turn an event, until it is done and verified.
@@ -73,7 +76,7 @@ def command(
     refuse_inside_a_turn()
     project = here()
     loaded = load_preset(project.root, given, hats)
-    preset, config = loaded.preset, _with_limits(loaded.preset, loaded.config)
+    preset, config = loaded.preset, with_limits(loaded.preset, loaded.config)
     if completion_promise is not None:
         if not completion_promise.strip():
             raise UsageError("--completion-promise is empty", todo="give a word that hats say when all is done")
@@ -101,6 +104,10 @@ def command(
     limits = run_limits(
         config, *(options[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
     )
+    if not unchecked:
+        # Whoever asks for a few turns by option means them, and goes on with `ralph resume`.
+        allowed = replace(limits, iterations=None) if options["max_iterations"] else limits
+        notices += checked(loaded, preset, hat_settings, allowed, given)
     record = RunRecord(
         id="",
         workflow="hats",
@@ -188,23 +195,6 @@ def _most_at_once(hats: HatsSettings, config: Config) -> int | None:
     """How many turns a run may have at once: what its hats say, unless the settings do."""
     most = max((hat.concurrency for hat in hats.hats), default=1)
     return None if "run" in config.slots.model_fields_set else max(most, 1)
-
-
-def _with_limits(preset: Preset, config: Config) -> Config:
-    """The settings with the limits of the preset, where it sets any, or nobody does."""
-    loop_keys, own = preset.event_loop, config.limits.model_fields_set
-    iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost
-    given: dict[str, Any] = {}
-    if iterations or "max_iterations" in loop_keys.model_fields_set or "iterations" not in own:
-        given["iterations"] = iterations or loop_keys.max_iterations
-    if seconds or "max_runtime_seconds" in loop_keys.model_fields_set or "minutes" not in own:
-        given["minutes"] = (seconds or loop_keys.max_runtime_seconds) / 60
-    if cost or loop_keys.max_cost_usd:
-        given["cost"] = cost or loop_keys.max_cost_usd
-    turn = config.turn
-    if found := preset.adapters.get(preset.cli.backend or "claude"):
-        turn = turn.model_copy(update={"idle_minutes": found.timeout / 60})
-    return config.model_copy(update={"limits": config.limits.model_copy(update=given), "turn": turn})
 
 
 def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> str:

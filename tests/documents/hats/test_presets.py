@@ -178,7 +178,6 @@ class TestWarnings:
             "event_loop: {context_window_tokens: 5}",
             "adapters: {claude: {enabled: false}}",
             "cli: {backend: kiro, prompt_mode: stdin}",
-            "event_loop: {required_events: [never.published]}\nhats: {a: {publishes: [x.y]}}",
         ],
     )
     def test_what_means_nothing_here_is_said(self, text: str) -> None:

@@ -67,14 +67,10 @@ def split(layer: Layer) -> tuple[Preset, Config]:
 
 
 def notices(preset: Preset) -> Iterator[str]:
-    """What is set and means nothing here, or cannot come to pass."""
+    """What is set and means nothing here."""
     for path, told in _set(preset, ""):
         if told.startswith("no effect"):
             yield f"`{path}` has {told.replace(';', ':', 1)}"
-    loop, hats = preset.event_loop, preset.hats
-    listed = {topic for hat in hats.values() for topic in (*hat.publishes, hat.default_publishes)}
-    if hats and (nobody := [topic for topic in loop.required_events if topic not in listed]):
-        yield f"no hat publishes {', '.join(nobody)}, which `required_events` asks for"
     if preset.cli.prompt_mode == "stdin" and preset.cli.backend not in ("", "custom"):
         yield f"`cli.prompt_mode`: {preset.cli.backend} gets its prompt as its adapter gives it"
 

@@ -1,0 +1,84 @@
+"""`ralph hats`: what a preset comes to, before it costs anything."""
+
+from collections.abc import Sequence
+
+import click
+
+from ralph.cli.console import here, json_option, say_json
+from ralph.cli.hats_checked import Located, findings
+from ralph.cli.limits import run_limits, with_limits
+from ralph.core.outcomes import Outcome
+from ralph.documents.hats.reading import settings
+from ralph.documents.hats.source import source_of
+from ralph.store.presets import Loaded, load_preset
+from ralph.workflows.hats.checking.exploring import Turn, shortest
+from ralph.workflows.hats.checking.finding import Severity
+from ralph.workflows.hats.checking.model import Model
+
+_GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As of `ralph run`.")
+
+
+@click.group("hats")
+def command() -> None:
+    """Check a preset before it costs anything, or draw it.
+
+    \b
+    ralph hats check                     the hats of ralph.yml: can they finish, and what is wrong?
+    ralph hats check code-assist         a preset by its name, or the path of its file
+    """
+
+
+@command.command("check")
+@click.argument("preset", required=False)
+@_GIVEN
+@click.option("--strict", is_flag=True, help="Exit with 2 for warnings too.")
+@json_option
+def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: bool) -> int:
+    """Say whether the hats of PRESET can finish, and what is wrong with them; docs/hats-check.md explains each finding.
+
+    PRESET is a name or a file, over the settings of the project as with `ralph run -H`; without it, ralph.yml. Exits with 2
+    where there are errors: `ralph run` refuses those too.
+    """
+    loaded, model, found = examined(preset, given)
+    way = shortest(model) if model.settings.hats else None
+    bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
+    if as_json:
+        say_json(
+            command="hats check",
+            files=loaded.files,
+            hats=[hat.id for hat in model.settings.hats],
+            shortest=None if way is None else [vars(turn) for turn in way],
+            findings=[_plain(one) for one in found],
+        )
+    else:
+        for line in (*(f"{one}\n    {one.finding.todo}" for one in found), _summary(loaded, model, found, way)):
+            click.echo(line)
+    return Outcome.USAGE.exit_code if bad else 0
+
+
+def examined(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, Model, list[Located]]:
+    """A preset, its model, and what is wrong with it."""
+    loaded = load_preset(here().root, given, preset)
+    source = source_of("", loaded.preset.core.specs_dir, lambda path: "")
+    hats = settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
+    limits = run_limits(with_limits(loaded.preset, loaded.config), None, None, None, None, None)
+    return loaded, Model(loaded.preset, hats), findings(loaded, loaded.preset, hats, limits, given)
+
+
+def _plain(one: Located) -> dict[str, object]:
+    found = one.finding
+    return {
+        **{"code": found.code, "severity": found.severity, "file": one.place.file, "line": one.place.line},
+        **{"key": ".".join(found.path), "hat": found.hat, "what": found.what, "todo": found.todo},
+    }
+
+
+def _summary(loaded: Loaded, model: Model, found: Sequence[Located], way: list[Turn] | None) -> str:
+    """What it all comes to, in a line."""
+    name = loaded.files[-1] if loaded.files else "these settings"
+    if not model.settings.hats:
+        return f"{name}: no hats. One agent works alone until `{model.settings.completion}`; there is nothing to check"
+    errors = sum(one.finding.severity is Severity.ERROR for one in found)
+    counts = f"{errors} errors, {len(found) - errors} warnings" if found else "nothing is wrong"
+    turns = f"; the shortest way to the end is {len(way)} turns: {' -> '.join(turn.who for turn in way)}" if way else ""
+    return f"{name}: {len(model.settings.hats)} hats, {counts}{turns}"
