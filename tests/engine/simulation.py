@@ -6,14 +6,11 @@ may be killed at any instant, and the next one finds agents, tree, mailbox and d
 
 import asyncio
 import contextlib
-import heapq
 import os
-import selectors
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,19 +22,18 @@ from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
 from ralph.engine.kernel import Kernel, Start
-from ralph.engine.ledger import Ledger
+from ralph.engine.ledger import Ledger, since_documents
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
+from ralph.simulate.clock import EPOCH, Endless, VirtualClock, VirtualLoop
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
-from ralph.wiring.kernel import since_documents
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed
 
 RUN = "261115-093000-k3x9"
-EPOCH = 1_800_000_000.0
 E = TypeVar("E")
 HEARS_AFTER = 2.0
 """Seconds after which an agent that hears has taken in what was left for it."""
@@ -45,71 +41,6 @@ HEARS_AFTER = 2.0
 
 class PowerCut(BaseException):
     """The machine is gone; nothing of ours may handle this."""
-
-
-class Endless(AssertionError):
-    """The run does not come to an end."""
-
-
-class VirtualClock:
-    """Time that passes only while everybody waits; what was planned for a moment happens at that moment."""
-
-    def __init__(self) -> None:
-        self._now = EPOCH
-        self._order = count()
-        self._plans: list[tuple[float, int, Callable[[], None]]] = []
-
-    def now(self) -> float:
-        return self._now
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def plan(self, at: float, action: Callable[[], None]) -> None:
-        """Let something happen in the world, whether an engine is there or not."""
-        heapq.heappush(self._plans, (max(at, self._now), next(self._order), action))
-
-    def advance(self, seconds: float | None) -> None:
-        """Let time pass, as far as the next plan."""
-        if seconds is None and not self._plans:
-            raise Endless("everybody waits, and nothing will ever happen")
-        target = float("inf") if seconds is None else self._now + max(0.0, seconds)
-        if not self._plans or self._plans[0][0] > target:
-            self._now = target
-            return
-        self._now = self._plans[0][0]
-        while self._plans and self._plans[0][0] <= self._now:
-            heapq.heappop(self._plans)[2]()
-
-    def pass_by(self, seconds: float) -> None:
-        """Let time pass while there is no engine."""
-        target = self._now + seconds
-        while self._now < target:
-            self.advance(target - self._now)
-
-
-class _VirtualSelector(selectors.SelectSelector):
-    def __init__(self, clock: VirtualClock) -> None:
-        super().__init__()
-        self._clock = clock
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if not ready and timeout != 0:
-            self._clock.advance(timeout)
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on a virtual clock: every timer of asyncio is one of that clock."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._virtual = clock
-        super().__init__(_VirtualSelector(clock))
-        self._clock_resolution = 1e-6
-
-    def time(self) -> float:
-        return self._virtual.now()
 
 
 class Cut(Enum):

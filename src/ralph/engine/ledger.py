@@ -208,3 +208,9 @@ def rests_until(result: TurnResult, at: float) -> float | None:
             return NEVER
         case _:
             return None
+
+
+def since_documents(records: list[Record]) -> tuple[Record, ...]:
+    """The records after the last one that wrote documents."""
+    last = max((i for i, record in enumerate(records) if record.documents), default=-1)
+    return tuple(records[last + 1 :])

@@ -53,6 +53,8 @@ class World:
     slots: Slots | None = None
     lander: Lander | None = None
     questions: Questions | None = None
+    poll: float | None = None
+    """Seconds between two looks into the mailbox while something is under way, where they are others than usual."""
 
 
 class UnderWay:
@@ -130,7 +132,10 @@ class UnderWay:
     async def next(self) -> list[Happening]:
         """What comes to its end next; nothing where something else woke us, or the time is over."""
         waker = asyncio.create_task(self.wake.wait())
-        done, _ = await asyncio.wait([waker, *self._jobs.values()], timeout=POLL, return_when=asyncio.FIRST_COMPLETED)
+        timeout = self.world.poll if self.world.poll and self._jobs else POLL
+        done, _ = await asyncio.wait(
+            [waker, *self._jobs.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
         waker.cancel()
         self.wake.clear()
         ended = [key for key, job in self._jobs.items() if job in done]

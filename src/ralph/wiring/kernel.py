@@ -20,7 +20,7 @@ from ralph.core.redaction import secrets_in
 from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord
 from ralph.engine.kernel import Kernel, Start
-from ralph.engine.ledger import Ledger
+from ralph.engine.ledger import Ledger, since_documents
 from ralph.engine.ports import Observer
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
@@ -157,12 +157,6 @@ def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | No
     baseline = next((entry.verdict for entry in ended if entry.key == BASELINE), None)
     flaky = {result.title for entry in ended for result in entry.verdict.results if result.flaky}
     return baseline, ended[-1].verdict if ended else None, flaky
-
-
-def since_documents(records: list[Record]) -> tuple[Record, ...]:
-    """The records after the last one that wrote documents."""
-    last = max((i for i, record in enumerate(records) if record.documents), default=-1)
-    return tuple(records[last + 1 :])
 
 
 def frozen_hashes(record: RunRecord) -> dict[str, str]:

@@ -1,0 +1,172 @@
+"""`ralph simulate`: thousands of runs without an agent, before one is paid for."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.cli.console import here, json_option, positive, say_json
+from ralph.cli.limits import run_limits, with_limits
+from ralph.core.checks import Check
+from ralph.core.errors import UsageError
+from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
+from ralph.documents.hats.reading import settings
+from ralph.documents.hats.source import Source
+from ralph.simulate import profile as profiles
+from ralph.simulate.figures import SHARES, TAKEN, Figures
+from ralph.simulate.hats import HatsGame, Parts
+from ralph.simulate.picture import amount, histogram, svg
+from ralph.simulate.play import Plan, play
+from ralph.simulate.profile import Profile
+from ralph.simulate.telling import story
+from ralph.store import prompts
+from ralph.store.files import read_limited, to_bytes, write_atomic
+from ralph.store.presets import load_preset
+from ralph.store.runs import Project
+from ralph.workflows.hats.rules import Hats
+
+RUN = "261116-093000-simu"
+OBJECTIVE = "Do what is asked for"
+
+
+@click.command("simulate")
+@click.argument("target", required=False, default="")
+@click.option(
+    "--agent", "name", default="competent", help="How the agent behaves: competent, lazy, lying, ... (competent)."
+)
+@click.option("--profile", "file", metavar="FILE", help="A profile of your own, over that of a competent agent.")
+@click.option("--runs", type=int, default=500, help="How many runs (500).")
+@click.option("--seed", type=int, default=1, help="The seed of the first run; each next one has the next (1).")
+@click.option("--crashes/--no-crashes", default=True, help="Whether engines are killed and started again.")
+@click.option("--signals/--no-signals", default=True, help="Whether people pause, steer, inform and abort.")
+@click.option("--check", "checks", multiple=True, help="What the engine checks; here it tells the truth.")
+@click.option(
+    "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
+)
+@click.option("--max-iterations", type=int, help="Iterations at most.")
+@click.option("--timeout", type=float, help="Active minutes at most.")
+@click.option("--max-cost", type=float, help="US dollars at most.")
+@click.option("--max-tokens", type=int, help="Tokens at most.")
+@click.option("--svg", "picture", metavar="FILE", help="Write a picture of the distribution.")
+@click.option("--replay", type=int, metavar="SEED", help="Tell the run of that seed turn by turn.")
+@click.option(
+    "--require", type=float, metavar="SHARE", help="Fail where fewer are completed (0.99), or one claims it falsely."
+)
+@json_option
+def command(
+    target: str,
+    name: str,
+    file: str | None,
+    runs: int,
+    seed: int,
+    crashes: bool,
+    signals: bool,
+    picture: str | None,
+    replay: int | None,
+    require: float | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Have TARGET run thousands of times with simulated agents, on the real rules: does it finish, and what does it take?
+
+    TARGET is a preset (a name, a file; without one the ralph.yml of this project).
+
+    \b
+    ralph simulate code-assist --check 'tests pass' --agent lying --require 0
+    """
+    positive("--runs", runs, None)
+    if require is not None and not 0 <= require <= 1:
+        raise UsageError(f"--require {require} is no share", todo="give a number from 0 to 1, such as 0.99")
+    profile = _profile(name, file, crashes=crashes, signals=signals)
+    project = here()
+    plan = hats_plan(project, target, profile, options)
+    if replay is not None:
+        run = play(plan, replay, keeps=True)
+        if as_json:
+            say_json(
+                command="simulate",
+                seed=replay,
+                outcome=run.outcome,
+                reason=run.reason,
+                true=run.true,
+                story=[*story(run)],
+            )
+        else:
+            click.echo("\n".join(story(run)))
+        return 0
+    with click.progressbar(
+        range(seed, seed + runs), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()
+    ) as seeds:
+        figures = Figures([play(plan, one) for one in seeds])
+    about = file or name
+    title = f"{target or 'ralph.yml'} with a {about} agent"
+    if picture:
+        write_atomic(Path.cwd() / picture, to_bytes(svg(figures, title)))
+    if as_json:
+        say_json(command="simulate", target=target, agent=about, seed=seed, **figures.plain())
+    else:
+        click.echo("\n".join(_table(figures, title, seed)))
+    met = require is None or (figures.share >= require and not figures.false)
+    return 0 if met else Outcome.FAILED.exit_code
+
+
+def hats_plan(project: Project, target: str, profile: Profile, options: dict[str, Any]) -> Plan:
+    """Runs of hats by a preset."""
+    loaded = load_preset(project.root, options["given"], target or None)
+    texts = options["checks"] or loaded.preset.event_loop.checks
+    source = Source("rough description", "simulated", ".agents/scratchpad/implementation/simulated/")
+    hats = settings(loaded.preset, source, checks=bool(texts))
+    checks = tuple(Check(text) for text in texts)
+    rules = Hats(RUN, OBJECTIVE, hats, checks, prompts.load("hats", project.root))
+    parts = Parts(hats)
+    config = with_limits(loaded.preset, loaded.config)
+    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, _limits(config, options))
+
+
+def _limits(config: Any, options: dict[str, Any]) -> Limits:
+    return run_limits(
+        config, options["max_iterations"], options["timeout"], None, options["max_tokens"], options["max_cost"]
+    )
+
+
+def _profile(name: str, file: str | None, *, crashes: bool, signals: bool) -> Profile:
+    if file is None:
+        profile = profiles.named(name)
+    else:
+        try:
+            text = read_limited(Path.cwd() / file, 64 * 1024, follow=True).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"the profile cannot be read: {error}", where=file, todo="give the path of a YAML file"
+            ) from error
+        profile = profiles.parse(text, file)
+    gone = {} if crashes else {"crash": 0.0}
+    gone |= {} if signals else dict.fromkeys(("pause", "steer", "inform", "abort"), 0.0)
+    return profile.model_copy(update={"befalls": profile.befalls.model_copy(update=gone)})
+
+
+def _table(figures: Figures, title: str, seed: int) -> Iterator[str]:
+    number, (low, high) = len(figures.runs), figures.between
+    yield f"{title}: {number} runs, seeds {seed} to {seed + number - 1}\n"
+    yield f"Completed  {figures.share:.1%}  (with 95% confidence {low:.1%} to {high:.1%})"
+    yield f"False      {len(figures.false)} ended as a success and are none"
+    if aborted := number - len(figures.counted):
+        yield f"Aborted    {aborted} by a person; they are not counted"
+    yield "\n" + " " * 9 + "".join(f"{label:>10}" for label in SHARES)
+    for name in TAKEN:
+        yield f"{name:<9}" + "".join(f"{amount(name, value):>10}" for value in figures.quantiles(name).values())
+    yield "\nOutcomes"
+    for outcome, count, reason in figures.outcomes:
+        yield f"  {outcome:<18}{count:>6}  {reason[:90]}"
+    if figures.in_the_way:
+        yield "\nIn the way of those that were not completed"
+        for text, count in figures.in_the_way:
+            yield f"  {count:>6}  {text[:110]}"
+    yield "\nTurns in a run, on average: " + ", ".join(f"{role} {mean:.1f}" for role, mean in figures.roles.items())
+    yield "\nRuns by turns (hollow: not completed)"
+    yield from histogram(figures, "turns")
+    yield "\nWorst      " + ", ".join(f"{what} {one}" for what, one in figures.worst.items())
+    yield f"Next:      the same with --replay {next(iter(figures.worst.values()))} tells that run turn by turn"
