@@ -68,16 +68,20 @@ class Found:
         return classic_workflow(self.record, self.project.root).load(self.texts())
 
     def state(self) -> SessionState:
-        """A session as its documents tell of it now; those of others are read as a repair would put them right."""
-        workflow, texts = session_workflow(self.record, self.project.root), self.texts()
+        """A session as its documents tell of it now."""
+        return session_workflow(self.record, self.project.root).load(self.mended())
+
+    def mended(self) -> dict[str, str]:
+        """The documents of a session; those of others are read as a repair would put them right."""
+        texts = self.texts()
         if self.run is None:
-            layout = workflow.layout
+            layout = session_workflow(self.record, self.project.root).layout
             found = repair(layout, texts, render(time.time()))
             texts |= {
                 layout.progress(found.metadata.iteration): found.progress.text,
                 layout.metadata: found.metadata_text,
             }
-        return workflow.load(texts)
+        return texts
 
 
 def sessions(project: Project) -> list[Found]:

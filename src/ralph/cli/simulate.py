@@ -8,28 +8,17 @@ from typing import Any
 import click
 
 from ralph.cli.console import here, json_option, positive, say_json
-from ralph.cli.limits import run_limits, with_limits
-from ralph.core.checks import Check
+from ralph.cli.simulated import plan_for
 from ralph.core.errors import UsageError
-from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.documents.hats.reading import settings
-from ralph.documents.hats.source import Source
 from ralph.simulate import profile as profiles
 from ralph.simulate.figures import SHARES, TAKEN, Figures
-from ralph.simulate.hats import HatsGame, Parts
 from ralph.simulate.picture import amount, histogram, svg
-from ralph.simulate.play import Plan, play
+from ralph.simulate.play import play
 from ralph.simulate.profile import Profile
 from ralph.simulate.telling import story
-from ralph.store import prompts
 from ralph.store.files import read_limited, to_bytes, write_atomic
-from ralph.store.presets import load_preset
-from ralph.store.runs import Project
-from ralph.workflows.hats.rules import Hats
-
-RUN = "261116-093000-simu"
-OBJECTIVE = "Do what is asked for"
+from ralph.workflows.loop.state import OnStuck
 
 
 @click.command("simulate")
@@ -46,6 +35,11 @@ OBJECTIVE = "Do what is asked for"
 @click.option(
     "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
 )
+@click.option(
+    "--on-stuck", type=click.Choice([one.value for one in OnStuck]), help="A loop: what follows when nothing moves."
+)
+@click.option("--reflector", is_flag=True, help="A loop: a turn reflects on every failed iteration.")
+@click.option("--parallel", type=int, help="A session: tasks at once (3).")
 @click.option("--max-iterations", type=int, help="Iterations at most.")
 @click.option("--timeout", type=float, help="Active minutes at most.")
 @click.option("--max-cost", type=float, help="US dollars at most.")
@@ -72,17 +66,18 @@ def command(
 ) -> int:
     """Have TARGET run thousands of times with simulated agents, on the real rules: does it finish, and what does it take?
 
-    TARGET is a preset (a name, a file; without one the ralph.yml of this project).
+    TARGET is a preset by its name or file (else the ralph.yml of this project), `loop`, `session`, or a run or session of this
+    project by its id: a session goes on from where it is.
 
     \b
     ralph simulate code-assist --check 'tests pass' --agent lying --require 0
+    ralph simulate loop --max-iterations 10 --on-stuck continue
     """
     positive("--runs", runs, None)
     if require is not None and not 0 <= require <= 1:
         raise UsageError(f"--require {require} is no share", todo="give a number from 0 to 1, such as 0.99")
     profile = _profile(name, file, crashes=crashes, signals=signals)
-    project = here()
-    plan = hats_plan(project, target, profile, options)
+    plan = plan_for(here(), target, profile, options)
     if replay is not None:
         run = play(plan, replay, keeps=True)
         if as_json:
@@ -102,7 +97,7 @@ def command(
     ) as seeds:
         figures = Figures([play(plan, one) for one in seeds])
     about = file or name
-    title = f"{target or 'ralph.yml'} with a {about} agent"
+    title = f"{target or 'ralph.yml'}, agent {about}"
     if picture:
         write_atomic(Path.cwd() / picture, to_bytes(svg(figures, title)))
     if as_json:
@@ -111,25 +106,6 @@ def command(
         click.echo("\n".join(_table(figures, title, seed)))
     met = require is None or (figures.share >= require and not figures.false)
     return 0 if met else Outcome.FAILED.exit_code
-
-
-def hats_plan(project: Project, target: str, profile: Profile, options: dict[str, Any]) -> Plan:
-    """Runs of hats by a preset."""
-    loaded = load_preset(project.root, options["given"], target or None)
-    texts = options["checks"] or loaded.preset.event_loop.checks
-    source = Source("rough description", "simulated", ".agents/scratchpad/implementation/simulated/")
-    hats = settings(loaded.preset, source, checks=bool(texts))
-    checks = tuple(Check(text) for text in texts)
-    rules = Hats(RUN, OBJECTIVE, hats, checks, prompts.load("hats", project.root))
-    parts = Parts(hats)
-    config = with_limits(loaded.preset, loaded.config)
-    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, _limits(config, options))
-
-
-def _limits(config: Any, options: dict[str, Any]) -> Limits:
-    return run_limits(
-        config, options["max_iterations"], options["timeout"], None, options["max_tokens"], options["max_cost"]
-    )
 
 
 def _profile(name: str, file: str | None, *, crashes: bool, signals: bool) -> Profile:

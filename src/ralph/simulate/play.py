@@ -18,7 +18,7 @@ from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
 from ralph.simulate.clock import EPOCH, Endless, VirtualLoop
 from ralph.simulate.profile import Profile
-from ralph.simulate.world import Checker, Game, Onlooker, PowerCut, SimulatedWorld
+from ralph.simulate.world import Checker, Game, Onlooker, PowerCut, SimulatedWorld, Slots
 
 POLL = 300.0
 """Seconds of simulated time between two looks into the mailbox."""
@@ -38,6 +38,8 @@ class Plan:
     limits: Limits
     documents: dict[str, str] = field(default_factory=dict)
     """What is there before the run."""
+    slots: int = 1
+    """Turns at once."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ def play(plan: Plan, seed: int, *, keeps: bool = False) -> Played:
 
 def _engine(plan: Plan, rules: Workflow[Any], world: SimulatedWorld) -> Stop:
     """One engine, until its end or outcome."""
-    ports = World(world, world, Checker(world), world, world.clock, Onlooker(), world, merger=world, poll=POLL)
+    slots = Slots(plan.slots)
+    ports = World(world, world, Checker(world), world, world.clock, Onlooker(), world, None, world, slots, poll=POLL)
     ledger = Ledger.of(plan.limits, world.records)
     begun = bool(world.records)
     entry = RunStarted(1, "0", "simulated", {}, resumed=begun)

@@ -23,9 +23,9 @@ class _Section(BaseModel):
 class Publishes(_Section):
     """What a turn says, by weight."""
 
-    fitting: Amount = 97
+    fitting: Amount = 97.8
     """What it sees calls for, in the form that is asked for."""
-    any: Amount = 1
+    any: Amount = 0.2
     """One of the topics, or answers, that it may give, whatever it sees."""
     forbidden: Amount = 0
     """What is not its own to say, or not in the form that is asked for."""

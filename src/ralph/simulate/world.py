@@ -316,6 +316,26 @@ class Checker:
         return world.game.verdict(key, checks, workspace, world.state())
 
 
+@dataclass
+class Slots:
+    """How many turns may run at once."""
+
+    most: int
+    full: str = "all slots are taken"
+    held: set[str] = field(default_factory=set)
+
+    def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
+        """Take a slot for the turn of some work."""
+        free = anyway or key in self.held or len(self.held) < self.most
+        if free:
+            self.held.add(key)
+        return free
+
+    def release(self, key: str) -> None:
+        """Give it back."""
+        self.held.discard(key)
+
+
 @dataclass(frozen=True)
 class Onlooker:
     """Nobody looks on."""
