@@ -13,7 +13,6 @@ from ralph.documents.config import Config
 from ralph.documents.hats.reading import settings
 from ralph.documents.hats.source import Source
 from ralph.documents.run_record import Crew, LoopSettings, RunRecord
-from ralph.sessions import session_workflow
 from ralph.simulate.clock import EPOCH
 from ralph.simulate.hats import HatsGame, Parts
 from ralph.simulate.loop import LoopGame
@@ -23,7 +22,9 @@ from ralph.simulate.session import SessionGame
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
-from ralph.wiring import hats_workflow, loop_workflow
+from ralph.wiring.hats import hats_workflow
+from ralph.wiring.loops import loop_workflow
+from ralph.wiring.sessions import session_workflow
 
 BARE = RunRecord("000101-000000", "", "Do what is asked for", "", (), Crew(()), EPOCH)
 """A run of which nothing is known yet."""
