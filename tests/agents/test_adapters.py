@@ -17,8 +17,9 @@ from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Call
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
+from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.gemini import Gemini
-from ralph.agents.lines import TEXT_CHARS, TOOL_CHARS, end_of_limit, failure_of
+from ralph.agents.lines import TEXT_CHARS, TOOL_CHARS
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 from ralph.pool.stream import Account

@@ -131,7 +131,7 @@ def test_a_turn_that_failed_and_why(stream: str, failure: Failure, said: str) ->
 def test_when_a_limit_is_over() -> None:
     near, plan = (played(Copilot(), stream)[1].resets_at for stream in ("copilot-limited", "copilot-plan-limited"))
     [asked_at] = [json.loads(line)["timestamp"] for line in lines_of("copilot-limited") if b'"session.error"' in line]
-    assert near == pytest.approx(lines.moment({"timestamp": asked_at}) + 600)
+    assert near == pytest.approx(lines.moment(lines.Data(timestamp=asked_at)) + 600)
     resets_at = {json.loads(json.loads(line)["data"]["errorMessage"])["resets_at"] for line in failed_calls()}
     assert {plan} == resets_at, "it is only in what the provider said"
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ralph.agents.acp_steering import PROGRAMS
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call, EventLines
-from ralph.agents.lines import count, parse, word
-from ralph.agents.prices import cost_of
+from ralph.agents.lines import parse
+from ralph.agents.prices import Prices, cost_of
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 
@@ -91,8 +91,8 @@ class AcpReader(EventLines):
             return event
         data, cost = parse(line), used.cost
         if cost is None:
-            cached = count(data, "cached_tokens")
-            cost = cost_of(word(data, "model"), used.input_tokens, cached, used.output_tokens, self.prices)
+            cached = data.count("cached_tokens")
+            cost = cost_of(data.word("model"), used.input_tokens, cached, used.output_tokens, self.prices)
         elif data.get("whole_cost") is True and cost >= self.earlier:
             cost -= self.earlier
         return replace(event, usage=replace(used, cost=cost))

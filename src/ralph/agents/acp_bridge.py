@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from ralph.agents.acp_program import AgentProgram, Trouble
 from ralph.agents.acp_turn import PATIENCE, AcpTurn, Asked
 from ralph.agents.agent import event_line
-from ralph.agents.lines import Complaints, gone_wrong
+from ralph.agents.failures import failure_of
+from ralph.agents.reader import Complaints, gone_wrong
 from ralph.core.stream import AgentEvent, Failure
 
 CANCELLING = 2.0
@@ -88,9 +89,9 @@ class Output:
 
     def complain(self, trouble: Trouble) -> None:
         """Print why a turn failed, and that it is over."""
-        for event in Complaints().about(str(trouble), time.time(), trouble.failure):
+        kind = trouble.failure or failure_of(str(trouble))
+        for event in (*Complaints().about(str(trouble), time.time(), kind), gone_wrong(str(trouble), kind)):
             self.tell(event)
-        self.tell(gone_wrong(str(trouble), trouble.failure))
 
 
 def _asked(arguments: Sequence[str] | None) -> Asked:

@@ -3,24 +3,11 @@
 Messages are read as they come and not by the SDK's models: agents are ahead of its schema, and behind.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ralph.agents.lines import (
-    Data,
-    Meter,
-    brief,
-    count,
-    inner,
-    money,
-    number,
-    objects,
-    said,
-    tool_text,
-    word,
-)
-from ralph.agents.speech import Speech
+from ralph.agents.lines import Data, brief, tool_text
+from ralph.agents.reader import Meter, Speech
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 
@@ -37,7 +24,7 @@ class Tool:
     kind: str = ""
     names: set[str] = field(default_factory=set)
     """What it may be called by whoever forbids it, in lower case."""
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Data = field(default_factory=Data)
     told: bool = False
     denied: bool = False
     """Whether the agent asked before it used it, and was refused."""
@@ -50,7 +37,7 @@ class Tool:
     @property
     def deed(self) -> str:
         """The part of its input that says most; empty where none is known."""
-        return next((word(self.given, key) for key in _TELLING if word(self.given, key)), "")
+        return self.given.word(*_TELLING)
 
 
 @dataclass
@@ -83,10 +70,10 @@ class Teller:
 
     def update(self, update: Data) -> None:
         """One update of the session."""
-        kind = word(update, "sessionUpdate")
+        kind = update.word("sessionUpdate")
         self.heard += 1
         if kind == "usage_update":
-            self._cost(inner(update, "cost"))
+            self._cost(update.inner("cost"))
         elif self.history:
             return
         elif kind == "agent_message_chunk":
@@ -103,11 +90,11 @@ class Teller:
 
     def tool(self, call: Data) -> Tool:
         """The use of a tool, with what is newly known of it."""
-        tool = self.tools.setdefault(word(call, "toolCallId"), Tool())
-        tool.title = brief(word(call, "title")) or tool.title
-        tool.kind = brief(word(call, "kind")) or tool.kind
-        tool.given = inner(call, "rawInput") or tool.given
-        names = (word(call, "title"), word(call, "title").split(" ")[0], word(call, "kind"), *_names(call.get("_meta")))
+        tool = self.tools.setdefault(call.word("toolCallId"), Tool())
+        tool.title = brief(call.word("title")) or tool.title
+        tool.kind = brief(call.word("kind")) or tool.kind
+        tool.given = call.inner("rawInput") or tool.given
+        names = (call.word("title"), call.word("title").split(" ")[0], call.word("kind"), *_names(call.get("_meta")))
         tool.names |= {name.lower().strip(":`") for name in names if name}
         return tool
 
@@ -128,14 +115,14 @@ class Teller:
 
         Money can be reckoned where none was told and it is known what was cached, which costs a tenth.
         """
-        usages = [inner(one, "usage") or inner(one, "_meta", "quota", "token_count") for one in results]
+        usages = [one.inner("usage") or one.inner("_meta", "quota", "token_count") for one in results]
         spoken, cached, heard = (sum(amounts) for amounts in zip(*map(_tokens, usages), strict=True))
-        known = self.meter.told == Usage() and any(number(one, "cachedReadTokens") is not None for one in usages)
+        known = self.meter.told == Usage() and any(one.number("cachedReadTokens") is not None for one in usages)
         for event in self.meter.rise(spoken, heard):
             self.tell(event, **({"model": model, "cached_tokens": cached} if known else {}))
 
     def _chunk(self, update: Data) -> None:
-        text, message = said(update.get("content")), word(update, "messageId")
+        text, message = update.said("content"), update.word("messageId")
         complains = text.startswith(self.complaints)
         if message != self.message or complains:
             self.flush()
@@ -144,7 +131,7 @@ class Teller:
         self.message = message
         for event in self.speech.hear(text):
             self.tell(event)
-        if used := inner(update, "_meta", "usage"):
+        if used := update.inner("_meta", "usage"):
             spoken, _, heard = _tokens(used)
             before = self.meter.told
             for event in self.meter.rise(before.input_tokens + spoken, before.output_tokens + heard):
@@ -152,11 +139,11 @@ class Teller:
         self.tell(None)
 
     def _tool_call(self, update: Data) -> None:
-        tool, status = self.tool(update), word(update, "status")
+        tool, status = self.tool(update), update.word("status")
         if tool.deed or status in ("in_progress", "completed", "failed"):
             self.use(tool)
         if status in ("completed", "failed"):
-            self.tools.pop(word(update, "toolCallId"), None)
+            self.tools.pop(update.word("toolCallId"), None)
             self.tell(AgentEvent(Kind.TOOL_RESULT, brief(_output(update)), is_error=status == "failed"))
             if status == "completed" and not tool.denied and not self.may(tool):
                 self.trespass = tool.text
@@ -165,7 +152,7 @@ class Teller:
 
     def _cost(self, cost: Data) -> None:
         """The money of the conversation so far, where that is in US dollars."""
-        total = money(cost, "amount") if word(cost, "currency") in ("USD", "") else None
+        total = cost.money("amount") if cost.word("currency") in ("USD", "") else None
         if total is not None and self.history:
             self.earlier, self.whole_cost = total, False
         elif total is not None and total - self.earlier > (self.meter.told.cost or 0.0):
@@ -178,26 +165,26 @@ class Teller:
 def _names(meta: object, depth: int = 3) -> Iterator[str]:
     """The name that an agent gives to a tool in what it adds to the protocol."""
     if isinstance(meta, dict) and depth:
-        yield word(meta, "toolName")
+        yield Data(meta).word("toolName")
         for one in meta.values():
             yield from _names(one, depth - 1)
 
 
 def _tokens(usage: Data) -> tuple[int, int, int]:
     """Tokens in, those of them that were cached, and out; some agents count the cached ones and thoughts apart."""
-    spoken = count(usage, "inputTokens", "input_tokens")
-    heard = count(usage, "outputTokens", "output_tokens")
-    cached, thought = count(usage, "cachedReadTokens", "cachedWriteTokens"), count(usage, "thoughtTokens")
-    apart = count(usage, "totalTokens") - spoken - heard
+    spoken = usage.count("inputTokens", "input_tokens")
+    heard = usage.count("outputTokens", "output_tokens")
+    cached, thought = usage.count("cachedReadTokens", "cachedWriteTokens"), usage.count("thoughtTokens")
+    apart = usage.count("totalTokens") - spoken - heard
     more = cached if apart >= cached else 0
-    return spoken + more, count(usage, "cachedReadTokens"), heard + (thought if apart - more >= thought else 0)
+    return spoken + more, usage.count("cachedReadTokens"), heard + (thought if apart - more >= thought else 0)
 
 
 def _output(update: Data) -> str:
     """What a tool came to: its text, the files that it changed, or what it printed."""
-    parts = [said(one.get("content")) or word(one, "path") for one in objects(update, "content")]
+    parts = [one.said("content") or one.word("path") for one in update.objects("content")]
     raw = update.get("rawOutput")
     text = "\n".join(part for part in parts if part)
     if text or isinstance(raw, str):
         return text or str(raw)
-    return next((found for key in _OUTPUTS if (found := said(inner(raw).get(key)))), "")
+    return next((found for key in _OUTPUTS if (found := Data.of(raw).said(key))), "")

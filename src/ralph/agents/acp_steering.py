@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ralph.agents import hook
 from ralph.agents.acp_program import Trouble
-from ralph.agents.lines import Data, inner, word
+from ralph.agents.lines import Data
 
 ANSWERED = ("@agentclientprotocol/claude-agent-acp", "OpenCode")
 """Agents that take a second prompt as words for the first, and answer both: the turn is over when all are answered."""
@@ -40,7 +40,7 @@ class Steering:
 
     def update(self, update: Data) -> None:
         """Take note of an update of the conversation."""
-        self.run = word(inner(update, "_meta", "goose"), "activeRunId") or self.run
+        self.run = update.inner("_meta", "goose").word("activeRunId") or self.run
 
     async def converse(self, prompt: str) -> list[Data]:
         """Have the agent work on a prompt, and hear what comes meanwhile; its answers."""

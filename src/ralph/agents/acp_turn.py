@@ -15,7 +15,9 @@ from ralph.agents.acp_events import SUB_AGENTS, Teller
 from ralph.agents.acp_files import Unfit, read_text, write_text
 from ralph.agents.acp_program import AgentProgram, Trouble
 from ralph.agents.acp_steering import Steering
-from ralph.agents.lines import Data, brief, count, failure_of, inner, objects, unwrapped, well_done, word
+from ralph.agents.failures import failure_of
+from ralph.agents.lines import Data, brief, unwrapped
+from ralph.agents.reader import well_done
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 VERSION = 1
@@ -70,7 +72,7 @@ class AcpTurn:
         self.teller = Teller(tell, frozenset(tool.lower() for tool in tools))
         self.root = Path.cwd()
         self.session = ""
-        self.agent: Data = {}
+        self.agent = Data()
         """What it said of itself when it greeted us."""
         self.steering: Steering | None = None
         self.cancelled = False
@@ -81,7 +83,7 @@ class AcpTurn:
     @property
     def name(self) -> str:
         """What the agent calls itself."""
-        return word(inner(self.agent, "agentInfo"), "name")
+        return self.agent.inner("agentInfo").word("name")
 
     async def run(self, prompt: str) -> None:
         """Greet the agent, begin or go on with a conversation, and have it work on the prompt."""
@@ -95,7 +97,7 @@ class AcpTurn:
         finally:
             self.teller.flush()
         self.teller.total(results, model)
-        self._refuse_failure(word(results[-1], "stopReason"))
+        self._refuse_failure(results[-1].word("stopReason"))
         self.tell(well_done(self.teller.speech.last_words))
 
     async def cancel(self) -> None:
@@ -129,18 +131,18 @@ class AcpTurn:
 
     async def _begin(self) -> Data:
         """A new conversation, or the one that is gone on with; what the agent tells of it."""
-        can = inner(self.agent, "agentCapabilities")
+        can = self.agent.inner("agentCapabilities")
         place: dict[str, Any] = {"cwd": str(self.root), "mcpServers": []}
         ways = [
             *(["session/load"] if can.get("loadSession") is True else []),
-            *(["session/resume"] if isinstance(inner(can, "sessionCapabilities").get("resume"), dict) else []),
+            *(["session/resume"] if isinstance(can.inner("sessionCapabilities").get("resume"), dict) else []),
         ]
         if self.asked.session:
             self.session = self.asked.session
             about = await self._go_on(ways, place)
         else:
             about = await self._signed_in("session/new", place)
-            self.session = word(about, "sessionId")
+            self.session = about.word("sessionId")
         if not self.session:
             raise Trouble("it began a conversation and did not name it")
         if ways:
@@ -174,10 +176,10 @@ class AcpTurn:
         try:
             return await self.ask(method, **params)
         except Trouble as trouble:
-            ways = [one for one in objects(self.agent, "authMethods") if _key_for(one)]
+            ways = [one for one in self.agent.objects("authMethods") if _key_for(one)]
             if trouble.code != AUTH_REQUIRED or not ways:
                 raise
-        await self.ask("authenticate", methodId=word(ways[0], "id"))
+        await self.ask("authenticate", methodId=ways[0].word("id"))
         return await self.ask(method, **params)
 
     async def _settle(self, about: Data) -> str:
@@ -191,7 +193,7 @@ class AcpTurn:
                 # It stays in its own: it asks and is answered, or does not ask and is found out.
                 sys.stderr.write(f"ralph: it refused its mode {mode}: {trouble}\n")
         if not wanted:
-            return word(inner(about, "models"), "currentModelId") or word(_option(about, "model"), "currentValue")
+            return about.inner("models").word("currentModelId") or _option(about, "model").word("currentValue")
         if not models:
             told = "it lets nobody choose its model by the protocol; give it as an argument of its own program instead"
             raise Trouble(told, Failure.ACCESS)
@@ -203,10 +205,10 @@ class AcpTurn:
 
     async def _set(self, about: Data, what: str, value: str) -> None:
         """Set the mode or the model, by its own method or as an option of the conversation."""
-        if inner(about, f"{what}s"):
+        if about.inner(f"{what}s"):
             await self.ask(f"session/set_{what}", sessionId=self.session, **{f"{what}Id": value})
         else:
-            key = word(_option(about, what), "id")
+            key = _option(about, what).word("id")
             await self.ask("session/set_config_option", sessionId=self.session, configId=key, value=value)
 
     def _refuse_failure(self, reason: str) -> None:
@@ -224,7 +226,7 @@ class AcpTurn:
         from acp.exceptions import RequestError
 
         try:
-            return inner(await self.connection.send_request(method, params))
+            return Data.of(await self.connection.send_request(method, params))
         except RequestError as error:
             raise self._refusal(error.code, str(error), error.data) from None
         except (ConnectionError, OSError):
@@ -236,7 +238,7 @@ class AcpTurn:
         status = code if isinstance(code, int) and 400 <= code < 600 else None
         told = unwrapped(_details(told, data))
         kind = Failure.ACCESS if code == AUTH_REQUIRED else failure_of(told, status)
-        ways = [_way(one) for one in objects(self.agent, "authMethods")]
+        ways = [_way(one) for one in self.agent.objects("authMethods")]
         if kind is Failure.ACCESS and ways:
             told = f"{told}; it offers these ways to sign in: {'; '.join(ways)}"
         return Trouble(told, kind, code)
@@ -245,7 +247,7 @@ class AcpTurn:
         """What the agent tells or asks us."""
         from acp.exceptions import RequestError
 
-        asked = inner(params)
+        asked = Data.of(params)
         try:
             match method:
                 case "session/update":
@@ -254,10 +256,10 @@ class AcpTurn:
                 case "session/request_permission":
                     return self._permission(asked)
                 case "fs/read_text_file":
-                    lines = count(asked, "limit") if asked.get("limit") is not None else None
-                    return {"content": read_text(self.root, word(asked, "path"), count(asked, "line"), lines)}
+                    lines = asked.count("limit") if asked.get("limit") is not None else None
+                    return {"content": read_text(self.root, asked.word("path"), asked.count("line"), lines)}
                 case "fs/write_text_file":
-                    write_text(self.root, word(asked, "path"), word(asked, "content"))
+                    write_text(self.root, asked.word("path"), asked.word("content"))
                     return {}
         except Unfit as unfit:
             self.tell(AgentEvent(Kind.DENIED, brief(f"{method}: {unfit}")))
@@ -266,20 +268,20 @@ class AcpTurn:
 
     def _update(self, params: Data) -> None:
         """Sub-agents have sessions of their own; only what is said in ours is told."""
-        if word(params, "sessionId") in (self.session, ""):
-            self.teller.update(inner(params, "update"))
+        if params.word("sessionId") in (self.session, ""):
+            self.teller.update(params.inner("update"))
             if self.steering:
-                self.steering.update(inner(params, "update"))
+                self.steering.update(params.inner("update"))
             if self.teller.trespass:
                 self.halted.set()
 
-    def _permission(self, asked: Data) -> Data:
+    def _permission(self, asked: Data) -> object:
         """Whatever it wants, once, but for what is forbidden."""
-        tool = self.teller.tool(inner(asked, "toolCall"))
+        tool = self.teller.tool(asked.inner("toolCall"))
         self.teller.use(tool)
         may = self.teller.may(tool)
         wanted = ("allow_once", "allow_always") if may else ("reject_once", "reject_always")
-        options = {word(one, "kind"): word(one, "optionId") for one in reversed(objects(asked, "options"))}
+        options = {one.word("kind"): one.word("optionId") for one in reversed(asked.objects("options"))}
         choice = next((options[kind] for kind in wanted if kind in options), "")
         if not may or not choice:
             tool.denied = True
@@ -290,38 +292,37 @@ class AcpTurn:
 def _choices(about: Data, what: str) -> dict[str, str]:
     """The modes or models of a conversation, with their names; those of an option may be in groups."""
     key = {"mode": "id", "model": "modelId"}[what]
-    own = objects(inner(about, f"{what}s"), f"available{what.title()}s")
+    own = about.inner(f"{what}s").objects(f"available{what.title()}s")
     if own:
-        return {word(one, key): word(one, "name") for one in own}
-    listed = objects(_option(about, what), "options")
-    flat = [choice for one in listed for choice in (objects(one, "options") or [one])]
-    return {word(one, "value"): word(one, "name") for one in flat}
+        return {one.word(key): one.word("name") for one in own}
+    listed = _option(about, what).objects("options")
+    flat = [choice for one in listed for choice in (one.objects("options") or [one])]
+    return {one.word("value"): one.word("name") for one in flat}
 
 
 def _option(about: Data, category: str) -> Data:
     """The option of a conversation that is its mode, or its model."""
-    return next((one for one in objects(about, "configOptions") if word(one, "category") == category), {})
+    return next((one for one in about.objects("configOptions") if one.word("category") == category), Data())
 
 
 def _key_for(method: Data) -> bool:
     """Whether the environment has what a way to sign in wants; its variables are named in one place or another."""
-    named = [word(one, "name") for one in objects(method, "vars") if one.get("optional") is not True]
-    text = f"{word(method, 'description')} {re.sub(r'[^a-zA-Z0-9]', '_', word(method, 'id')).upper()}"
+    named = [one.word("name") for one in method.objects("vars") if one.get("optional") is not True]
+    text = f"{method.word('description')} {re.sub(r'[^a-zA-Z0-9]', '_', method.word('id')).upper()}"
     named = named or re.findall(r"\b[A-Z][A-Z0-9_]*_(?:KEY|TOKEN)\b", text)[:1]
     return bool(named) and all(os.environ.get(name) for name in named)
 
 
 def _way(method: Data) -> str:
-    about = brief(word(method, "description"))
-    return brief(word(method, "name") or word(method, "id")) + (f" ({about})" if about else "")
+    about = brief(method.word("description"))
+    return brief(method.word("name") or method.word("id")) + (f" ({about})" if about else "")
 
 
 def _details(told: str, data: object) -> str:
     """An error with what was added to it."""
-    more = data if isinstance(data, str) else ""
-    if isinstance(data, dict):
-        more = next((word(data, key) for key in ("details", "message", "error") if word(data, key)), "")
-        more = more or word(inner(data, "error"), "message")
+    added = Data.of(data)
+    more = data if isinstance(data, str) else added.word("details", "message", "error")
+    more = more or added.inner("error").word("message")
     if not more or more in told:
         return told
     return more if told.lower() in ("internal error", "error", "") else f"{told}: {more}"

@@ -9,12 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ralph.agents.agent import Abilities, Call, Reader
-from ralph.agents.lines import failure_in, signed_in
+from ralph.agents.failures import failure_in
+from ralph.agents.prices import Prices
 from ralph.core.limits import Usage
 from ralph.core.stream import Failure
-
-Prices = Mapping[str, tuple[float, ...]]
-"""US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
 
 
 class Adapter(ABC):
@@ -72,8 +70,11 @@ class Adapter(ABC):
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
-        if told := signed_in(environment, self.keys, self.services):
-            return told
+        if key := next((key for key in self.keys if environment.get(key)), ""):
+            return True, key
+        set_to = {one: environment.get(one, "").lower() for one in self.services}
+        if switch := next((one for one, value in set_to.items() if value not in ("", "0", "false")), ""):
+            return None, f"{switch} is set: what it needs to sign in is not looked at"
         variable, usual = self.settings
         place = Path(environment.get(variable) or home / usual)
         found = next((place / name for name in self.credentials if (place / name).is_file()), None)

@@ -7,25 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents import litellm
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    brief,
-    count,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    parse,
-    prose,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.lines import TEXT_CHARS, Data, moment, parse, prose, tool_text
+from ralph.agents.reader import StreamReader
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind, clean_text
 
@@ -82,7 +67,7 @@ class Aider(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "AiderReader":
         """Who reads a turn. A conversation has the name of the turn that began it, whose directory has its history."""
-        return AiderReader(self.prices, call.model, call.session or call.prompt.parent.resolve().name)
+        return AiderReader(self.prices, call.model, named=call.session or call.prompt.parent.resolve().name)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A key; those that its settings may hold are not looked at."""
@@ -93,13 +78,11 @@ class Aider(Adapter):
 
 
 @dataclass
-class AiderReader:
+class AiderReader(StreamReader):
     """Reads one turn of Aider."""
 
-    prices: Prices
-    model: str
-    session: str
-    complaints: Complaints = field(default_factory=Complaints)
+    named: str = ""
+    """What the conversation is called by us."""
     asking: bool = False
     """Whether its model was asked, and no event has told of an answer."""
     counted: bool = False
@@ -108,34 +91,38 @@ class AiderReader:
     """What was printed since: the answer, or why there is none."""
     trouble: str = ""
     """Why the last answer came to nothing."""
-    last_words: str = ""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """What a line tells: an event of its own log, or text."""
         data = parse(line)
-        if word(data, "user_id") and "time" in data:
-            return list(self._event(word(data, "event"), inner(data, "properties")))
+        self.now = moment(data)
+        if data.word("user_id") and "time" in data:
+            return list(self._event(data.word("event"), data.inner("properties")))
         return list(self._text(clean_text(line[:TEXT_CHARS].decode(errors="replace")).rstrip()))
 
     def _event(self, name: str, about: Data) -> Iterator[AgentEvent]:
         match name:
-            case "launched" if self.session:
-                yield AgentEvent(Kind.SESSION, session=brief(self.session))
+            case "launched":
+                yield from self.begin(self.named)
             case "message_send_starting":
                 self.asking, self.counted, self.trouble = True, False, ""
                 self.lines.clear()
             case "message_send":
                 self.asking = False
-                yield from self._answer(about)
+                if text := self._said():
+                    self.speech.last_words = ""
+                    yield from self.say(text)
+                tokens = about.count("prompt_tokens"), 0, about.count("completion_tokens")
+                yield from self.spend(*tokens, about.money("cost"))
             case "message_send_exception":
-                self.lines.append(word(about, "exception"))
+                self.lines.append(about.word("exception"))
             case "exit":
-                yield from self._end(word(about, "reason"))
+                yield from self._end(about.word("reason"))
 
     def _text(self, text: str) -> Iterator[AgentEvent]:
         """Text counts as an answer once it is counted; what is tried again was an error."""
         if self.asking and _RETRY.fullmatch(text):
-            yield AgentEvent(Kind.RETRY, brief(f"{text} {self._said()}"))
+            yield from self.retry(f"{text} {self._said()}")
             self.lines.clear()
         elif self.asking and _COUNTED.match(text):
             self.counted = True
@@ -146,24 +133,13 @@ class AiderReader:
         elif _TOO_LONG.match(text):
             self.trouble = text
 
-    def _answer(self, about: Data) -> Iterator[AgentEvent]:
-        if text := self._said():
-            self.last_words = text
-            yield AgentEvent(Kind.TEXT, text)
-        spoken, heard = count(about, "prompt_tokens"), count(about, "completion_tokens")
-        # It tells a cost of nothing where it knows no price.
-        cost = money(about, "cost") or cost_of(self.model, spoken, 0, heard, self.prices)
-        yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
-
     def _end(self, reason: str) -> Iterator[AgentEvent]:
         """The end, which is told whatever came of it: it has worked where its last question was answered."""
-        if reason == "Completed --message-file" and not self.asking and not self.trouble and self.last_words:
-            yield well_done(self.last_words)
-            return
-        error = self.trouble or (self.asking and self._said()) or reason or "it failed"
-        kind = litellm.failure_named(error)
-        yield from self.complaints.about(error, moment({}), kind)
-        yield gone_wrong(error, kind)
+        answered = not self.asking and not self.trouble and self.speech.last_words
+        if reason == "Completed --message-file" and answered:
+            return self.done()
+        error = self.trouble or (self.asking and self._said()) or reason
+        return self.fail(error, litellm.failure_named(error))
 
     def _said(self) -> str:
         return prose("\n".join(self.lines))

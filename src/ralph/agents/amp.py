@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.lines import Data, brief, count, word
+from ralph.agents.lines import Data, brief
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -50,8 +50,8 @@ class AmpReader(ClaudeReader):
 
     def _spoken(self, usage: Data) -> int:
         """Tokens in: those of the cache are part of them already."""
-        cached = count(usage, "cache_read_input_tokens", "cache_creation_input_tokens")
-        return max(count(usage, "input_tokens"), cached)
+        cached = usage.count("cache_read_input_tokens", "cache_creation_input_tokens")
+        return max(usage.count("input_tokens"), cached)
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
         """The end; an error is told in words of its own, and denials are words too."""
@@ -59,4 +59,4 @@ class AmpReader(ClaudeReader):
         for used in denied if isinstance(denied, list) else ():
             if isinstance(used, str) and brief(used):
                 yield AgentEvent(Kind.DENIED, brief(used))
-        yield from super()._result({**data, "result": word(data, "result") or word(data, "error")})
+        yield from super()._result(Data({**data, "result": data.word("result", "error")}))

@@ -2,34 +2,16 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.failures import failure_of
 from ralph.agents.hearing import hooks
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    number,
-    objects,
-    parse,
-    prose,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
+from ralph.agents.lines import TEXT_CHARS, Data, brief, tool_text
+from ralph.agents.reader import StreamReader, well_done
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -115,144 +97,118 @@ class Claude(Adapter):
 
 
 @dataclass
-class ClaudeReader:
+class ClaudeReader(StreamReader):
     """Reads one turn of Claude Code."""
 
-    session: str = ""
-    meter: Meter = field(default_factory=Meter)
-    complaints: Complaints = field(default_factory=Complaints)
     messages: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Tokens in and out by message: a message comes in several lines, each with the same usage."""
-    done: Usage = field(default_factory=Usage)
+    told: Usage = field(default_factory=Usage)
     """What the results so far told."""
-    tools: dict[str, str] = field(default_factory=dict)
-    """The tools in use, by id."""
     denied: set[str] = field(default_factory=set)
 
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        data = parse(line)
-        return [*self._session(data), *self._events(data)] if data else []
-
-    def _session(self, data: Data) -> Iterator[AgentEvent]:
-        session = brief(word(data, "session_id"))
-        if session and session != self.session:
-            self.session = session
-            yield AgentEvent(Kind.SESSION, session=session)
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
+        yield from self.begin(data.word("session_id"))
         match data.get("type"), data.get("subtype"):
             case "assistant", _:
                 yield from self._assistant(data)
             case "user", _:
-                yield from self._results(data)
+                for block in data.inner("message").objects("content"):
+                    if block.word("type") == "tool_result":
+                        failed = block.get("is_error") is True
+                        yield from self.used(block.word("tool_use_id"), block.said("content"), failed=failed)
             case "system", "api_retry":
-                why = word(data, "error") or "an error"
-                tries = f"try {count(data, 'attempt')} of {count(data, 'max_retries')}"
-                status = number(data, "error_status")
-                yield AgentEvent(Kind.RETRY, brief(f"{tries}: {why}" + (f" ({status:.0f})" if status else "")))
+                tries, status = (
+                    f"try {data.count('attempt')} of {data.count('max_retries')}",
+                    data.number("error_status"),
+                )
+                why = data.word("error") or "an error"
+                yield from self.retry(f"{tries}: {why}" + (f" ({status:.0f})" if status else ""))
             case "system", "permission_denied":
                 yield from self._denial(data)
             case "rate_limit_event", _:
-                yield from self._limit(data)
+                yield from self._limit(data.inner("rate_limit_info"))
             case "result", _:
                 yield from self._result(data)
 
     def _assistant(self, data: Data) -> Iterator[AgentEvent]:
-        message = inner(data, "message")
-        if word(data, "error") or word(message, "model") == "<synthetic>":
-            text = said(message.get("content")) or word(data, "error")
-            info = inner(data, "api_error_params", "rate_limit_info")
-            yield from self.complaints.about(text, moment(data), self._kind(data, text), number(info, "resetsAt"))
+        message = data.inner("message")
+        if data.word("error") or message.word("model") == "<synthetic>":
+            text = message.said("content") or data.word("error")
+            info = data.inner("api_error_params", "rate_limit_info")
+            yield from self.complain(text, self._kind(data, text), info.number("resetsAt"))
             return
-        for block in objects(message, "content"):
-            kind, text = word(block, "type"), prose(word(block, "text"))
-            if kind == "text" and text and not data.get("parent_tool_use_id"):
-                yield AgentEvent(Kind.TEXT, text)
+        for block in message.objects("content"):
+            kind = block.word("type")
+            if kind == "text" and not data.get("parent_tool_use_id"):
+                yield from self.say(block.word("text"))
             elif kind in ("tool_use", "server_tool_use"):
-                used = tool_text(word(block, "name"), block.get("input"))
-                self.tools[word(block, "id")] = used
-                yield AgentEvent(Kind.TOOL, used)
-        yield from self._message_usage(word(message, "id"), inner(message, "usage"))
+                yield from self.use(block.word("id"), block.word("name"), block.get("input"))
+        yield from self._message_usage(message.word("id"), message.inner("usage"))
 
     def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
-        spoken = self._spoken(usage)
-        seen = self.messages.get(key, (0, 0))
-        most = max(seen[0], spoken), max(seen[1], count(usage, "output_tokens"))
+        seen, told = self.messages.get(key, (0, 0)), self.meter.told
+        most = max(seen[0], self._spoken(usage)), max(seen[1], usage.count("output_tokens"))
         self.messages[key] = most
-        told = self.meter.told
-        yield from self.meter.rise(
-            told.input_tokens + most[0] - seen[0],
-            told.output_tokens + most[1] - seen[1],
-        )
-
-    def _results(self, data: Data) -> Iterator[AgentEvent]:
-        for block in objects(inner(data, "message"), "content"):
-            if word(block, "type") == "tool_result":
-                self.tools.pop(word(block, "tool_use_id"), None)
-                text = brief(said(block.get("content")))
-                yield AgentEvent(Kind.TOOL_RESULT, text, is_error=block.get("is_error") is True)
+        yield from self.meter.rise(told.input_tokens + most[0] - seen[0], told.output_tokens + most[1] - seen[1])
 
     def _denial(self, data: Data) -> Iterator[AgentEvent]:
         """A denial is told when it happens, by newer versions, and again at the end."""
-        key, given = word(data, "tool_use_id"), data.get("tool_input")
-        used = self.tools.get(key) or tool_text(word(data, "tool_name"), given or word(data, "message"))
+        key, given = data.word("tool_use_id"), data.get("tool_input")
+        used = self.tools.get(key) or tool_text(data.word("tool_name"), given or data.word("message"))
         if (key or used) not in self.denied:
             self.denied.add(key or used)
             yield AgentEvent(Kind.DENIED, used)
 
-    def _limit(self, data: Data) -> Iterator[AgentEvent]:
-        info = inner(data, "rate_limit_info")
-        if word(info, "status") == "rejected" and info.get("isUsingOverage") is not True:
-            which = brief(word(info, "rateLimitType").replace("_", "-")) or "usage"
-            text, now = f"the {which} limit of its provider is reached", moment(data)
-            yield from self.complaints.about(text, now, Failure.LIMIT, number(info, "resetsAt"))
+    def _limit(self, info: Data) -> Iterator[AgentEvent]:
+        if info.word("status") == "rejected" and info.get("isUsingOverage") is not True:
+            which = brief(info.word("rateLimitType").replace("_", "-")) or "usage"
+            text = f"the {which} limit of its provider is reached"
+            yield from self.complain(text, Failure.LIMIT, info.number("resetsAt"))
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
         """The end: `is_error` says how, whatever `subtype` says; older versions told their own limits by it alone."""
         yield from self._total(data)
-        for denial in objects(data, "permission_denials"):
+        for denial in data.objects("permission_denials"):
             yield from self._denial(denial)
-        way = word(data, "subtype")
+        way = data.word("subtype")
         if data.get("is_error") is False and not way.startswith("error"):
-            yield well_done(word(data, "result"))
+            yield well_done(data.word("result"))
             return
-        errors = data.get("errors")
-        why = said(errors if isinstance(errors, list) else "") or word(inner(data, "error"), "message")
-        text = word(data, "result") or why or way or "it failed"
+        errors = data.said("errors") if isinstance(data.get("errors"), list) else ""
+        text = data.word("result") or errors or data.inner("error").word("message") or way
         if way in _OWN_LIMITS:
-            text, kind = f"{_OWN_LIMITS[way]} ({brief(text)})", Failure.AGENT
+            yield from self.fail(f"{_OWN_LIMITS[way]} ({brief(text)})", Failure.AGENT)
         else:
-            kind = self._kind(data, text)
-        yield from self.complaints.about(text, moment(data), kind)
-        yield gone_wrong(text, kind)
+            yield from self.fail(text, self._kind(data, text))
 
     def _kind(self, data: Data, text: str) -> Failure:
-        named = _ERRORS.get(word(data, "error")) or _ERRORS.get(word(data, "api_error"))
-        return named or failure_of(text[:TEXT_CHARS], number(data, "api_error_status"))
+        named = _ERRORS.get(data.word("error")) or _ERRORS.get(data.word("api_error"))
+        return named or failure_of(text[:TEXT_CHARS], data.number("api_error_status"))
 
     def _total(self, data: Data) -> Iterator[AgentEvent]:
         """What is missing to the totals of this process.
 
         After a resume, newer versions tell those of the whole conversation in `modelUsage` and `total_cost_usd`.
         """
-        own = data.get("model_usage_since_last_result")
-        models = objects({"all": list(inner(own if isinstance(own, dict) else data.get("modelUsage")).values())}, "all")
-        spoken = sum(count(one, "inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens") for one in models)
-        heard = sum(count(one, "outputTokens") for one in models)
-        if isinstance(own, dict):
-            self.done += Usage(spoken, heard, sum(money(one, "costUSD") or 0.0 for one in models))
-            yield from self.meter.rise(self.done.input_tokens, self.done.output_tokens, self.done.cost)
+        own = "model_usage_since_last_result"
+        is_own = isinstance(data.get(own), dict)
+        models = [Data.of(one) for one in data.inner(own if is_own else "modelUsage").values()]
+        spoken = sum(one.count("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens") for one in models)
+        heard = sum(one.count("outputTokens") for one in models)
+        if is_own:
+            self.told += Usage(spoken, heard, sum(one.money("costUSD") or 0.0 for one in models))
+            yield from self.meter.rise(self.told.input_tokens, self.told.output_tokens, self.told.cost)
             return
         if not models:
-            usage = inner(data, "usage")
-            spoken, heard = self._spoken(usage), count(usage, "output_tokens")
+            usage = data.inner("usage")
+            spoken, heard = self._spoken(usage), usage.count("output_tokens")
         yield from self.meter.rise(spoken, heard, self._cost(data))
 
     def _spoken(self, usage: Data) -> int:
         """Tokens in, those of a cache included."""
-        return count(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        return usage.count("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
     def _cost(self, data: Data) -> float | None:
         """What a result says that all of it cost."""
-        return money(data, "total_cost_usd")
+        return data.money("total_cost_usd")

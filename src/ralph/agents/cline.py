@@ -1,35 +1,17 @@
 """Cline: how it is started and what its stream says. Measured with 3.0.65."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    objects,
-    parse,
-    prose,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
+from ralph.agents.lines import Data, brief, moment, parse
 from ralph.agents.prices import cost_of
+from ralph.agents.reader import StreamReader, well_done
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.stream import AgentEvent, Failure
 
 _OPENING = "Do what is asked for here."
 """It reads standard input only where it has a prompt of several words already, and adds what it reads to that."""
@@ -74,95 +56,79 @@ class Cline(Adapter):
         variable, usual = self.settings
         place = Path(environment.get(variable) or home / usual) / "settings" / "providers.json"
         try:
-            providers = inner(parse(place.read_bytes()), "providers")
+            providers = parse(place.read_bytes()).inner("providers")
         except OSError:
             return told
-        signed = any({"apiKey", "auth"} & set(inner(one, "settings")) for one in providers.values())
+        signed = any({"apiKey", "auth"} & set(Data.of(one).inner("settings")) for one in providers.values())
         return (True, str(place)) if signed and told[0] is False else told
 
 
 @dataclass
-class ClineReader:
+class ClineReader(StreamReader):
     """Reads one turn of Cline."""
 
-    prices: Prices
-    model: str
-    meter: Meter = field(default_factory=Meter)
-    complaints: Complaints = field(default_factory=Complaints)
     refused: bool = False
     """Whether its provider did not accept who it is."""
-    asked_at: float | None = None
+    asked_at: float = 0.0
     """When it first asked what it asks now: an error after many tries has the words of the first."""
 
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        data = parse(line)
         match data.get("type"):
             case "agent_event":
-                return list(self._event(inner(data, "event"), word(data, "ts")))
+                yield from self._event(data.inner("event"), data.word("ts"))
             case "run_result":
-                return list(self._result(data))
-        return []
+                self.now = self.asked_at or self.now
+                yield from self._result(data)
 
     def _event(self, event: Data, moment_told: str) -> Iterator[AgentEvent]:
         match event.get("type"), event.get("contentType"):
             case "iteration_start", _:
-                self.asked_at = moment({"timestamp": moment_told})
+                self.asked_at = moment(Data(timestamp=moment_told))
             case "content_start", "tool":
-                yield AgentEvent(Kind.TOOL, _used(event))
+                yield from self.use("", event.word("toolName"), _given(event))
             case "content_end", "text":
-                if text := prose(word(event, "text")):
-                    yield AgentEvent(Kind.TEXT, text)
+                yield from self.say(event.word("text"))
             case "content_end", "tool":
-                results = objects(event, "output") or [inner(event, "output")]
-                error = word(event, "error") or next((word(one, "error") for one in results if word(one, "error")), "")
+                results = event.objects("output") or [event.inner("output")]
+                error = event.word("error") or next((one.word("error") for one in results if one.word("error")), "")
                 failed = bool(error) or any(one.get("success") is False for one in results)
-                text = "\n".join(said(one.get("result")) for one in results) or said(event.get("output"))
-                yield AgentEvent(Kind.TOOL_RESULT, brief(error or text), is_error=failed)
+                text = "\n".join(one.said("result") for one in results) or event.said("output")
+                yield from self.used("", error or text, failed=failed)
             case "usage", _:
                 # What it costs is told at the end: some providers have no prices there, and the model is named then.
-                yield from self.meter.rise(count(event, "totalInputTokens"), count(event, "totalOutputTokens"))
+                yield from self.meter.rise(event.count("totalInputTokens"), event.count("totalOutputTokens"))
             case "notice", _:
-                if word(event, "reason").endswith(("_retry", "_recovery")):
-                    yield AgentEvent(Kind.RETRY, brief(word(event, "message")))
+                if event.word("reason").endswith(("_retry", "_recovery")):
+                    yield from self.retry(event.word("message"))
             case "error", _:
-                error = word(inner(event, "error"), "message") or "an error"
+                error = event.inner("error").word("message") or "an error"
                 if event.get("recoverable") is True:
-                    yield AgentEvent(Kind.RETRY, brief(error))
+                    yield from self.retry(error)
                 else:
-                    self.refused = word(event, "errorClass") == "auth"
-                    yield from self._complain(error)
+                    self.refused, self.now = event.word("errorClass") == "auth", self.asked_at or self.now
+                    yield from self.complain(error, Failure.ACCESS if self.refused else None)
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
-        """The end. An error has the words of the provider, without its status."""
-        yield from self._total(inner(data, "usage"), word(inner(data, "model"), "id") or self.model)
-        reason, text = word(data, "finishReason"), word(data, "text")
+        """The end. An error has the words of the provider, without its status; where it has no prices, no cost is told."""
+        usage, model = data.inner("usage"), data.inner("model").word("id") or self.model
+        spoken, heard = usage.count("inputTokens"), usage.count("outputTokens")
+        priced = cost_of(model, spoken, usage.count("cacheReadTokens"), heard, self.prices)
+        yield from self.meter.rise(spoken, heard, usage.money("totalCost") or priced)
+        reason, text = data.word("finishReason"), data.word("text")
         if reason == "completed":
             yield well_done(text)
-            return
-        own = _OWN_ENDS.get(reason)
-        error = f"{own} ({brief(text)})" if own and text else own or text or "it failed"
-        kind = Failure.AGENT if own else self._kind(error)
-        yield from self._complain(error, kind)
-        yield gone_wrong(error, kind)
-
-    def _complain(self, error: str, kind: Failure | None = None) -> Iterator[AgentEvent]:
-        yield from self.complaints.about(error, self.asked_at or moment({}), kind or self._kind(error))
-
-    def _kind(self, error: str) -> Failure:
-        return Failure.ACCESS if self.refused else failure_of(error[:TEXT_CHARS])
-
-    def _total(self, usage: Data, model: str) -> Iterator[AgentEvent]:
-        """Tokens and money of the whole turn; no money is told where a provider has no prices."""
-        spoken, heard = count(usage, "inputTokens"), count(usage, "outputTokens")
-        priced = cost_of(model, spoken, count(usage, "cacheReadTokens"), heard, self.prices)
-        yield from self.meter.rise(spoken, heard, money(usage, "totalCost") or priced)
+        elif own := _OWN_ENDS.get(reason):
+            yield from self.fail(f"{own} ({brief(text)})" if text else own, Failure.AGENT)
+        else:
+            yield from self.fail(text, Failure.ACCESS if self.refused else None)
 
 
-def _used(event: Data) -> str:
-    """A tool and what it is given, its commands as one."""
+def _given(event: Data) -> object:
+    """What a tool is given, its commands as one."""
     given = event.get("input")
     commands = given.get("commands") if isinstance(given, dict) else None
     if isinstance(commands, list):
-        given = {"command": "; ".join(one if isinstance(one, str) else word(inner(one), "command") for one in commands)}
-    return tool_text(word(event, "toolName"), given)
+        texts = (one if isinstance(one, str) else Data.of(one).word("command") for one in commands)
+        return {"command": "; ".join(texts)}
+    return given

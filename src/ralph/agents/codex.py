@@ -1,32 +1,16 @@
 """Codex: how it is started and what its stream says. Measured with 0.166.0."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.codex_hooks import hook_settings, trust
 from ralph.agents.hearing import unheard
-from ralph.agents.lines import (
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    gone_wrong,
-    inner,
-    moment,
-    objects,
-    parse,
-    prose,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.lines import Data
+from ralph.agents.reader import Meter, StreamReader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent
 
 _FEATURES = {"sub-agents": "multi_agent"}
 _USES = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
@@ -73,85 +57,63 @@ class Codex(Adapter):
 
         `before` is what the conversation had used before this turn, as its readers told.
         """
-        return CodexReader(self.prices, call.model, Meter(before))
+        return CodexReader(self.prices, call.model, meter=Meter(before))
 
 
 @dataclass
-class CodexReader:
+class CodexReader(StreamReader):
     """Reads one turn of Codex."""
 
-    prices: Prices
-    model: str
-    meter: Meter
-    complaints: Complaints = field(default_factory=Complaints)
-    started: set[str] = field(default_factory=set)
-    last_words: str = ""
-
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        return list(self._events(parse(line)))
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
-        item = inner(data, "item")
+        item = data.inner("item")
         match data.get("type"):
             case "thread.started":
-                if session := brief(word(data, "thread_id")):
-                    yield AgentEvent(Kind.SESSION, session=session)
+                yield from self.begin(data.word("thread_id"))
             case "item.started":
                 yield from self._use(item)
             case "item.completed":
                 yield from self._item(item)
             case "turn.completed":
-                yield from self._total(inner(data, "usage"))
-                yield well_done(self.last_words)
+                usage = data.inner("usage")
+                cached = usage.count("cached_input_tokens")
+                yield from self.total({self.model: (usage.count("input_tokens"), cached, usage.count("output_tokens"))})
+                yield from self.done()
             case "turn.failed":
-                error = word(inner(data, "error"), "message") or "the turn failed"
-                yield from self.complaints.about(error, moment(data))
-                yield gone_wrong(error)
+                yield from self.fail(data.inner("error").word("message") or "the turn failed")
             case "error":
-                error = word(data, "message")
+                error = data.word("message")
                 if error.startswith("Reconnecting"):
-                    yield AgentEvent(Kind.RETRY, brief(error))
+                    yield from self.retry(error)
                 elif error:
-                    yield from self.complaints.about(error, moment(data))
+                    yield from self.complain(error)
 
     def _item(self, item: Data) -> Iterator[AgentEvent]:
         """Something that is done; an item that is an error is a warning, and nothing to tell."""
-        kind, text = word(item, "type"), prose(word(item, "text"))
-        if kind == "agent_message" and text:
-            self.last_words = text
-            yield AgentEvent(Kind.TEXT, text)
-        elif kind in _USES:
+        if item.word("type") == "agent_message":
+            self.speech.last_words = ""
+            yield from self.say(item.word("text"))
+        elif item.word("type") in _USES:
             yield from self._use(item)
-            self.started.discard(word(item, "id"))
-            status = word(item, "status")
-            if status == "declined":
-                yield AgentEvent(Kind.DENIED, _used(item))
-            output = word(item, "aggregated_output") or said(inner(item, "result").get("content"))
-            output = output or word(inner(item, "error"), "message") or status
-            yield AgentEvent(Kind.TOOL_RESULT, brief(output), is_error=status in ("failed", "declined"))
+            status = item.word("status")
+            output = item.word("aggregated_output") or item.inner("result").said("content")
+            text, failed = output or item.inner("error").word("message") or status, status in ("failed", "declined")
+            yield from self.used(item.word("id"), text, failed=failed, denied=status == "declined")
 
     def _use(self, item: Data) -> Iterator[AgentEvent]:
-        key = word(item, "id")
-        if word(item, "type") in _USES and key not in self.started:
-            self.started.add(key)
-            yield AgentEvent(Kind.TOOL, _used(item))
-
-    def _total(self, usage: Data) -> Iterator[AgentEvent]:
-        spoken, heard = count(usage, "input_tokens"), count(usage, "output_tokens")
-        cost = cost_of(self.model, spoken, count(usage, "cached_input_tokens"), heard, self.prices)
-        unknown = self.meter.told.tokens and self.meter.told.cost is None
-        yield from self.meter.rise(spoken, heard, None if unknown else cost)
+        key = item.word("id")
+        if item.word("type") in _USES and key not in self.tools:
+            yield from self.use(key, *_tool(item))
 
 
-def _used(item: Data) -> str:
-    """What an item does, in a line."""
-    match word(item, "type"):
+def _tool(item: Data) -> tuple[str, object]:
+    """The tool that an item uses, and what it is given."""
+    match item.word("type"):
         case "command_execution":
-            return tool_text("shell", {"command": word(item, "command")})
+            return "shell", {"command": item.word("command")}
         case "file_change":
-            return tool_text("edit", {"path": ", ".join(word(change, "path") for change in objects(item, "changes"))})
+            return "edit", {"path": ", ".join(change.word("path") for change in item.objects("changes"))}
         case "mcp_tool_call":
-            return tool_text(f"{word(item, 'server')}.{word(item, 'tool')}", item.get("arguments"))
+            return f"{item.word('server')}.{item.word('tool')}", item.get("arguments")
         case kind:
-            return tool_text(kind, {"query": word(item, "query") or word(item, "prompt")})
+            return kind, {"query": item.word("query", "prompt")}

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ralph.agents.hearing import hook_command, lay, own_place, short_hash
-from ralph.agents.lines import inner, objects, parse, word
+from ralph.agents.lines import parse
 from ralph.core.errors import StorageError
 
 _PATIENCE = 10.0
@@ -87,10 +87,9 @@ def _answer(server: "subprocess.Popen[bytes]", home: str) -> str:
     for line in server.stdout:
         answer = parse(line)
         if answer.get("id") == 1:
-            hooks = [hook for place in objects(inner(answer, "result"), "data") for hook in objects(place, "hooks")]
-            ours = {
-                word(hook, "key"): word(hook, "currentHash") for hook in hooks if word(hook, "source") == "sessionFlags"
-            }
+            hooks = [hook for place in answer.inner("result").objects("data") for hook in place.objects("hooks")]
+            own = [hook for hook in hooks if hook.word("source") == "sessionFlags"]
+            ours = {hook.word("key"): hook.word("currentHash") for hook in own}
             known = len(ours) == len(hook_settings()) and all(ours.values())
             pairs = (f"{json.dumps(key)}={{trusted_hash={json.dumps(hash_)}}}" for key, hash_ in ours.items())
             return f"hooks.state={{{','.join(pairs)}}}" if known else ""

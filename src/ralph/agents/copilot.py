@@ -1,38 +1,20 @@
 """GitHub Copilot CLI: how it is started and what its stream says. Measured with 1.0.102."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.hearing import hook_command, lay, own_place, short_hash, unheard
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    end_of_limit,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    number,
-    parse,
-    prose,
-    tool_text,
-    unwrapped,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.lines import TEXT_CHARS, Data, parse, unwrapped
+from ralph.agents.reader import Meter, StreamReader, gone_wrong
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.stream import AgentEvent, Failure
 
 _TOOLS = {"sub-agents": ("task", "read_agent", "list_agents", "write_agent")}
 _ERRORS = {
@@ -95,7 +77,7 @@ class Copilot(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "CopilotReader":
         """Who reads a turn; `before` is what the conversation had used before, for its usage is that of all of it."""
-        return CopilotReader(self.prices, _usage_file(call), _session(call), Meter(before))
+        return CopilotReader(self.prices, meter=Meter(before), usage=_usage_file(call), named=_session(call))
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A token, a provider of the user's own, or an account in its settings; that of `gh` may do as well."""
@@ -123,94 +105,64 @@ def _content(path: Path) -> Data:
         with path.open("rb") as file:
             lines = file.read(_LARGEST_FILE).splitlines()
     except OSError:
-        return {}
+        return Data()
     return parse(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
 
 
 @dataclass
-class CopilotReader:
+class CopilotReader(StreamReader):
     """Reads one turn of Copilot CLI."""
 
-    prices: Prices
-    usage: Path
+    usage: Path = Path()
     """The file that is there before the last line is."""
-    session: str
-    meter: Meter
-    complaints: Complaints = field(default_factory=Complaints)
-    tools: dict[str, str] = field(default_factory=dict)
-    """The tools in use, by id."""
-    last_words: str = ""
-    """What it said since it last used a tool."""
+    named: str = ""
+    """What the conversation is called by us."""
     failed_call: str = ""
     """What was said of the last call of its model, where it failed."""
     error: str = ""
     kind: Failure | None = None
 
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, line: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        return list(self._events(parse(line)))
-
-    def _events(self, line: Data) -> Iterator[AgentEvent]:
-        data = inner(line, "data")
-        key = word(data, "toolCallId")
+        data = line.inner("data")
+        key = data.word("toolCallId")
         match line.get("type"):
             case "user.message":
-                yield AgentEvent(Kind.SESSION, session=self.session)
+                yield from self.begin(self.named)
             case "assistant.message":
                 self.failed_call = ""
-                text = prose(word(data, "content"))
-                if text and not data.get("parentToolCallId"):
-                    self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
-                    yield AgentEvent(Kind.TEXT, text)
+                if not data.get("parentToolCallId"):
+                    yield from self.say(data.word("content"))
             case "tool.execution_start":
-                self.last_words = ""
-                self.tools[key] = tool_text(word(data, "toolName"), data.get("arguments"))
-                yield AgentEvent(Kind.TOOL, self.tools[key])
+                yield from self.use(key, data.word("toolName"), data.get("arguments"))
             case "tool.execution_complete":
-                yield from self._used(self.tools.pop(key, "a tool"), data)
+                why = data.inner("error")
+                failed = data.get("success") is not True or bool(data.inner("shellExecution").number("exitCode"))
+                text = data.inner("result").word("content") or why.word("message")
+                yield from self.used(key, text, failed=failed, denied=why.word("code") == "denied")
             case "model.call_failure":
-                self.failed_call = word(data, "errorMessage")[:TEXT_CHARS]
+                self.failed_call = data.word("errorMessage")[:TEXT_CHARS]
             case "assistant.turn_retry":
-                yield AgentEvent(Kind.RETRY, brief(f"{word(data, 'reason')}: {unwrapped(self.failed_call)}"))
+                yield from self.retry(f"{data.word('reason')}: {unwrapped(self.failed_call)}")
             case "session.error":
-                yield from self._error(data, moment(line))
+                yield from self._error(data)
             case "result":
-                yield from self._result(line)
+                yield from self.begin(line.word("sessionId"))
+                models = _content(self.usage).inner("modelMetrics")
+                used = {name: _tokens(Data.of(one).inner("usage")) for name, one in models.items()}
+                yield from self.total(used) if used else ()
+                going_well = line.number("exitCode") == 0
+                yield from (
+                    self.done() if going_well else [gone_wrong(self.error or "it failed", self.kind or Failure.AGENT)]
+                )
 
-    def _used(self, used: str, data: Data) -> Iterator[AgentEvent]:
-        why = inner(data, "error")
-        if word(why, "code") == "denied":
-            yield AgentEvent(Kind.DENIED, used)
-        text = word(inner(data, "result"), "content") or word(why, "message")
-        failed = data.get("success") is not True or bool(number(inner(data, "shellExecution"), "exitCode"))
-        yield AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=failed)
-
-    def _error(self, data: Data, now: float) -> Iterator[AgentEvent]:
+    def _error(self, data: Data) -> Iterator[AgentEvent]:
         """An error that it does not go on from; when a limit ends may only be in what the provider said before."""
-        self.error = word(data, "message")[:TEXT_CHARS] or "it failed"
-        self.kind = _ERRORS.get(word(data, "errorType")) or failure_of(self.error, number(data, "statusCode"))
-        yield from self.complaints.about(self.error, now, self.kind, end_of_limit(self.failed_call, now))
-
-    def _result(self, line: Data) -> Iterator[AgentEvent]:
-        if (session := brief(word(line, "sessionId"))) and session != self.session:
-            yield AgentEvent(Kind.SESSION, session=session)
-        yield from self._total(inner(_content(self.usage), "modelMetrics"))
-        if number(line, "exitCode") == 0:
-            yield well_done(self.last_words)
-            return
-        yield gone_wrong(self.error or "it failed", self.kind)
-
-    def _total(self, models: Data) -> Iterator[AgentEvent]:
-        if not models:
-            return
-        used = {name: _tokens(inner(one, "usage")) for name, one in models.items()}
-        spoken, _, heard = map(sum, zip(*used.values(), strict=True))
-        costs = [cost_of(name, *tokens, self.prices) for name, tokens in used.items()]
-        known = [cost for cost in costs if cost is not None]
-        unknown = len(known) < len(costs) or (self.meter.told.tokens and self.meter.told.cost is None)
-        yield from self.meter.rise(spoken, heard, None if unknown else sum(known))
+        self.error = data.word("message")[:TEXT_CHARS] or "it failed"
+        self.kind = _ERRORS.get(data.word("errorType")) or failure_of(self.error, data.number("statusCode"))
+        yield from self.complain(self.error, self.kind, end_of_limit(self.failed_call, self.now))
 
 
 def _tokens(usage: Data) -> tuple[int, int, int]:
     """Tokens in, those of them that were cached, and out."""
-    return count(usage, "inputTokens"), count(usage, "cacheReadTokens"), count(usage, "outputTokens")
+    return usage.count("inputTokens"), usage.count("cacheReadTokens"), usage.count("outputTokens")

@@ -1,14 +1,14 @@
 """Cursor CLI: how it is started and what its stream says, which is like that of Claude Code. By its documentation, unproven."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.lines import Data, brief, count, inner, number, prose, said, tool_text, word
+from ralph.agents.lines import Data, tool_text
+from ralph.agents.prices import Prices
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent
 
 
 class Cursor(Adapter):
@@ -40,45 +40,36 @@ class Cursor(Adapter):
         return CursorReader()
 
 
-@dataclass
 class CursorReader(ClaudeReader):
     """Reads one turn of Cursor CLI."""
 
-    last_words: str = ""
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
-        if data.get("type") == "tool_call":
-            yield from self._tool(data)
-        else:
-            yield from super()._events(data)
-
-    def _assistant(self, data: Data) -> Iterator[AgentEvent]:
-        self.last_words = prose(said(inner(data, "message").get("content"))) or self.last_words
-        return super()._assistant(data)
+    def events(self, data: Data) -> Iterator[AgentEvent]:
+        """What a line tells."""
+        return self._tool(data) if data.get("type") == "tool_call" else super().events(data)
 
     def _tool(self, data: Data) -> Iterator[AgentEvent]:
         """A tool is named by the key of what it is given, as `shellToolCall`; MCP tools are functions."""
-        call = inner(data, "tool_call")
-        key = next((key for key in call if key.endswith("ToolCall")), "")
-        body = inner(call, key) if key else inner(call, "function")
-        result, key = inner(body, "result"), key.removesuffix("ToolCall") or word(body, "name")
-        used = tool_text(key, body.get("args") or body.get("arguments") or inner(result, "rejected"))
+        call = data.inner("tool_call")
+        name = next((key for key in call if key.endswith("ToolCall")), "")
+        body = call.inner(name or "function")
+        result, name = body.inner("result"), name.removesuffix("ToolCall") or body.word("name")
+        given = body.get("args") or body.get("arguments") or result.inner("rejected")
+        key = data.word("call_id")
         if data.get("subtype") == "started":
-            yield AgentEvent(Kind.TOOL, used)
+            yield from self.use(key, name, given)
         elif data.get("subtype") == "completed":
-            if "rejected" in result:
-                yield AgentEvent(Kind.DENIED, used)
-            outcome = inner(result, "success")
-            text = word(outcome, "stdout") or word(outcome, "stderr") or word(outcome, "content")
-            failed = "success" not in result or bool(number(outcome, "exitCode"))
-            yield AgentEvent(Kind.TOOL_RESULT, brief(text or next(iter(result), "")), is_error=failed)
+            self.tools[key] = tool_text(name, given)
+            outcome = result.inner("success")
+            text = outcome.word("stdout", "stderr", "content") or next(iter(result), "")
+            failed = "success" not in result or bool(outcome.number("exitCode"))
+            yield from self.used(key, text, failed=failed, denied="rejected" in result)
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
         """The end, whose text is all that was said in the turn: the last of it is its answer."""
-        going_well = data.get("is_error") is False
-        yield from super()._result({**data, "result": self.last_words} if going_well and self.last_words else data)
+        words = self.speech.last_words if data.get("is_error") is False else ""
+        yield from super()._result(Data({**data, "result": words}) if words else data)
 
     def _total(self, data: Data) -> Iterator[AgentEvent]:
-        usage = inner(data, "usage")
-        spoken = count(usage, "inputTokens", "cacheReadTokens", "cacheWriteTokens")
-        yield from self.meter.rise(spoken, count(usage, "outputTokens"))
+        usage = data.inner("usage")
+        spoken = usage.count("inputTokens", "cacheReadTokens", "cacheWriteTokens")
+        yield from self.meter.rise(spoken, usage.count("outputTokens"))

@@ -1,36 +1,20 @@
 """Gemini CLI: how it is started and what its stream says. Measured with 0.61.0."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
+from ralph.agents.failures import failure_in, failure_of
 from ralph.agents.gemini_home import make_home
 from ralph.agents.hearing import unheard
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    failure_in,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    parse,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
-from ralph.agents.speech import Speech
+from ralph.agents.lines import TEXT_CHARS, Data, brief
+from ralph.agents.reader import StreamReader
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.stream import AgentEvent, Failure
 
 _DENIALS = ("tool_not_registered", "policy_violation", "path_not_in_workspace")
 _OWN_LIMIT = "it reached its own limit of turns"
@@ -112,82 +96,45 @@ class Gemini(Adapter):
 
 
 @dataclass
-class GeminiReader:
+class GeminiReader(StreamReader):
     """Reads one turn of Gemini CLI."""
 
-    prices: Prices
-    model: str
-    meter: Meter = field(default_factory=Meter)
-    complaints: Complaints = field(default_factory=Complaints)
-    tools: dict[str, str] = field(default_factory=dict)
-    """The tools in use, by id."""
-    speech: Speech = field(default_factory=Speech)
-
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """What a line tells."""
-        data = parse(line)
-        if data.get("type") == "message":
-            return list(self._message(data))
-        return [*self.speech.end(), *self._events(data)] if data else []
-
-    def _message(self, data: Data) -> Iterator[AgentEvent]:
-        if word(data, "role") == "assistant":
-            yield from self.speech.hear(word(data, "content"))
-            if data.get("delta") is not True:
-                yield from self.speech.end()
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
-        key = word(data, "tool_id")
+    def events(self, data: Data) -> Iterator[AgentEvent]:
+        """What a line tells; the pieces of a message end with a line of another kind."""
+        key = data.word("tool_id")
+        if data and data.get("type") != "message":
+            yield from self.speech.end()
         match data.get("type"):
+            case "message" if data.word("role") == "assistant":
+                yield from self.speech.hear(data.word("content"))
+                yield from self.speech.end() if data.get("delta") is not True else ()
             case "init":
-                self.model = word(data, "model") or self.model
-                if session := brief(word(data, "session_id")):
-                    yield AgentEvent(Kind.SESSION, session=session)
+                self.model = data.word("model") or self.model
+                yield from self.begin(data.word("session_id"))
             case "tool_use":
-                self.speech.last_words = ""
-                self.tools[key] = tool_text(word(data, "tool_name"), data.get("parameters"))
-                yield AgentEvent(Kind.TOOL, self.tools[key])
+                yield from self.use(key, data.word("tool_name"), data.get("parameters"))
             case "tool_result":
-                why, used = inner(data, "error"), self.tools.pop(key, "a tool")
-                if word(why, "type") in _DENIALS:
-                    yield AgentEvent(Kind.DENIED, used)
-                text = word(data, "output") or word(why, "message")
-                yield AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=word(data, "status") == "error")
-            case "error" if word(data, "severity") != "warning":
-                error, kind = _trouble(data)
-                yield from self.complaints.about(error, moment(data), kind)
+                why, failed = data.inner("error"), data.word("status") == "error"
+                text = data.word("output") or why.word("message")
+                yield from self.used(key, text, failed=failed, denied=why.word("type") in _DENIALS)
+            case "error" if data.word("severity") != "warning":
+                yield from self.complain(*_trouble(data))
             case "result":
-                yield from self._result(data)
-
-    def _result(self, data: Data) -> Iterator[AgentEvent]:
-        yield from self._total(inner(data, "stats"))
-        if data.get("status") == "success":
-            yield well_done(self.speech.last_words)
-            return
-        error, kind = _trouble(inner(data, "error"))
-        yield from self.complaints.about(error, moment(data), kind)
-        yield gone_wrong(error, kind)
-
-    def _total(self, stats: Data) -> Iterator[AgentEvent]:
-        """Tokens of thoughts are in the total only, and cost what those of the answer do."""
-        models = {name: inner(one) for name, one in inner(stats, "models").items()} or {self.model: stats}
-        spoken = sum(count(one, "input_tokens") for one in models.values())
-        costs = [cost_of(name, *_tokens(one), self.prices) for name, one in models.items()]
-        known = [cost for cost in costs if cost is not None]
-        heard = sum(_tokens(one)[2] for one in models.values())
-        yield from self.meter.rise(spoken, heard, sum(known) if len(known) == len(costs) else None)
+                stats = data.inner("stats")
+                models = {name: Data.of(one) for name, one in stats.inner("models").items()} or {self.model: stats}
+                yield from self.total({name: _tokens(one) for name, one in models.items()})
+                yield from self.done() if data.get("status") == "success" else self.fail(*_trouble(data.inner("error")))
 
 
 def _trouble(data: Data) -> tuple[str, Failure]:
     """What an error says, and its class: all that it says of quotas is a limit."""
-    error = word(data, "message") or "it failed"
-    if word(data, "type") == "FatalTurnLimitedError":
+    error = data.word("message") or "it failed"
+    if data.word("type") == "FatalTurnLimitedError":
         return f"{_OWN_LIMIT} ({brief(error)})", Failure.AGENT
     return error, Failure.LIMIT if "quota" in error.lower() else failure_of(error[:TEXT_CHARS])
 
 
 def _tokens(stats: Data) -> tuple[int, int, int]:
-    """Tokens in, those of them that were cached, and out."""
-    spoken = count(stats, "input_tokens")
-    heard = max(count(stats, "output_tokens"), count(stats, "total_tokens") - spoken)
-    return spoken, count(stats, "cached"), heard
+    """Tokens in, those of them that were cached, and out: those of thoughts are in the total only, and cost the same."""
+    spoken = stats.count("input_tokens")
+    return spoken, stats.count("cached"), max(stats.count("output_tokens"), stats.count("total_tokens") - spoken)

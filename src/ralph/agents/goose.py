@@ -2,33 +2,16 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    gone_wrong,
-    inner,
-    money,
-    objects,
-    parse,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
-from ralph.agents.speech import Speech
+from ralph.agents.lines import TEXT_CHARS, Data, brief, parse
+from ralph.agents.reader import Meter, StreamReader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.stream import AgentEvent, Failure
 
 _BANNER = re.compile(r"\s*\\____\)\s+(\w+) · ")
 """The line of its banner that names the conversation."""
@@ -66,7 +49,7 @@ class Goose(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "GooseReader":
         """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
-        return GooseReader(self.prices, call.model, Meter(before))
+        return GooseReader(self.prices, call.model, meter=Meter(before))
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """A provider with its key; where it is set up by a file, its key is in the keyring, which is not opened."""
@@ -78,14 +61,9 @@ class Goose(Adapter):
 
 
 @dataclass
-class GooseReader:
+class GooseReader(StreamReader):
     """Reads one turn of Goose. An error is a message like those of the model, but for a mark that theirs bear."""
 
-    prices: Prices
-    model: str
-    meter: Meter
-    complaints: Complaints = field(default_factory=Complaints)
-    speech: Speech = field(default_factory=Speech)
     marked: bool = False
     """Whether the words of the model are marked: those without are then its own."""
     own_words: str = ""
@@ -94,45 +72,50 @@ class GooseReader:
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """What a line tells."""
         data = parse(line)
-        return list(self._events(data) if data else self._banner(line[:TEXT_CHARS].decode(errors="replace")))
+        self.now = time()
+        return list(self.events(data) if data else self._banner(line[:TEXT_CHARS].decode(errors="replace")))
 
     def _banner(self, line: str) -> Iterator[AgentEvent]:
         if found := _BANNER.match(line):
-            yield AgentEvent(Kind.SESSION, session=brief(found[1]))
+            yield from self.begin(found[1])
         elif found := _REFUSAL.match(line):
             needs_setup = re.search("configur|provider", found[1], re.IGNORECASE)
-            yield from self.complaints.about(found[1], time(), Failure.ACCESS if needs_setup else None)
+            yield from self.complain(found[1], Failure.ACCESS if needs_setup else None)
 
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
+        """What an object tells."""
         match data.get("type"):
             case "message":
-                yield from self._message(inner(data, "message"))
+                yield from self._message(data.inner("message"))
             case "error":
-                yield from self._failed(word(data, "error") or "it failed")
+                yield from self._failed(data.word("error") or "it failed")
             case "complete":
                 yield from self.speech.end()
-                yield from self._total(data)
-                yield from self._failed(self.own_words) if self.own_words else [well_done(self.speech.last_words)]
+                tokens = data.count("input_tokens"), data.count("cache_read_input_tokens"), data.count("output_tokens")
+                yield from self.total({self.model: tokens}, data.money("cost_usd"))
+                yield from self._failed(self.own_words) if self.own_words else self.done()
 
     def _message(self, message: Data) -> Iterator[AgentEvent]:
-        mark = inner(message, "metadata", "inference")
+        mark = message.inner("metadata", "inference")
         if mark:
-            self.marked, self.own_words, self.model = True, "", word(mark, "requestedModel") or self.model
-        for part in objects(message, "content"):
-            match word(part, "type"):
-                case "text" if word(message, "role") == "assistant":
-                    yield from self._text(word(part, "text"), is_own=self.marked and not mark)
+            self.marked, self.own_words, self.model = True, "", mark.word("requestedModel") or self.model
+        for part in message.objects("content"):
+            match part.word("type"):
+                case "text" if message.word("role") == "assistant":
+                    yield from self._text(part.word("text"), is_own=self.marked and not mark)
                 case "toolRequest":
                     yield from self.speech.end()
-                    self.speech.last_words = ""
-                    call = inner(part, "toolCall", "value")
-                    yield AgentEvent(Kind.TOOL, tool_text(word(call, "name"), call.get("arguments")))
+                    call = part.inner("toolCall", "value")
+                    yield from self.use("", call.word("name"), call.get("arguments"))
                 case "toolResponse":
-                    yield _result(inner(part, "toolResult"))
+                    # A tool that could not be used at all has an error in the place of a value.
+                    result, value = part.inner("toolResult"), part.inner("toolResult", "value")
+                    failed = value.get("isError") is True or result.word("status") == "error"
+                    yield from self.used("", value.said("content") or result.word("error"), failed=failed)
                 case "error":
-                    self.own_words = word(part, "message")
-                case "systemNotification" if word(part, "notificationType") == "creditsExhausted":
-                    self.own_words = f"out of credits: {word(part, 'msg')}"
+                    self.own_words = part.word("message")
+                case "systemNotification" if part.word("notificationType") == "creditsExhausted":
+                    self.own_words = f"out of credits: {part.word('msg')}"
 
     def _text(self, text: str, *, is_own: bool) -> Iterator[AgentEvent]:
         """Where no words of the model are marked, or none have come yet, its own are known by how they begin."""
@@ -143,23 +126,7 @@ class GooseReader:
 
     def _failed(self, error: str) -> Iterator[AgentEvent]:
         """The end; what follows an empty line is advice for people at a prompt."""
-        error, kind = error.partition("\n\n")[0] or error, None
+        error = error.partition("\n\n")[0] or error
         if error.startswith(_FULL):
-            error, kind = f"it reached its own limit of turns ({brief(error)})", Failure.AGENT
-        yield from self.complaints.about(error, time(), kind)
-        yield gone_wrong(error, kind)
-
-    def _total(self, data: Data) -> Iterator[AgentEvent]:
-        spoken, heard = count(data, "input_tokens"), count(data, "output_tokens")
-        cost = money(data, "cost_usd")
-        if cost is None and spoken:
-            cost = cost_of(self.model, spoken, count(data, "cache_read_input_tokens"), heard, self.prices)
-        yield from self.meter.rise(spoken, heard, cost)
-
-
-def _result(result: Data) -> AgentEvent:
-    """What a tool gave; a tool that could not be used at all has an error instead."""
-    value = inner(result, "value")
-    text = said(value.get("content")) or word(result, "error")
-    is_error = value.get("isError") is True or word(result, "status") == "error"
-    return AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=is_error)
+            return self.fail(f"it reached its own limit of turns ({brief(error)})", Failure.AGENT)
+        return self.fail(error)

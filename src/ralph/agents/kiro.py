@@ -2,14 +2,15 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Call
-from ralph.agents.lines import TEXT_CHARS, Complaints, gone_wrong, moment, prose, well_done
+from ralph.agents.lines import TEXT_CHARS, Data, moment
+from ralph.agents.prices import Prices
+from ralph.agents.reader import StreamReader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
+from ralph.core.stream import AgentEvent, Failure, clean_text
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PAID = re.compile(r"▸ Credits: [\d.,]+ • Time: .*\ds$")
@@ -49,26 +50,15 @@ class Kiro(Adapter):
         return (Failure.ACCESS, _EXITS[code]) if code in _EXITS else super().failure(code, stderr)
 
 
-@dataclass
-class KiroReader:
+class KiroReader(StreamReader):
     """Reads one turn of Kiro CLI."""
-
-    complaints: Complaints = field(default_factory=Complaints)
-    last_words: str = ""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """What a line tells: text, an error, or the end."""
-        text = _COLOURS.sub("", line[:TEXT_CHARS].decode(errors="replace"))
-        return list(self._events(clean_text(text).strip()))
-
-    def _events(self, text: str) -> Iterator[AgentEvent]:
+        text = clean_text(_COLOURS.sub("", line[:TEXT_CHARS].decode(errors="replace"))).strip()
+        self.now = moment(Data())
         if _PAID.search(text):
-            yield well_done(self.last_words)
-        elif text.startswith(_REFUSED):
-            yield from self.complaints.about(text, moment({}), Failure.ACCESS)
-            yield gone_wrong(text, Failure.ACCESS)
-        elif _ERROR.match(text):
-            yield from self.complaints.about(text, moment({}))
-        elif text := prose(text.removeprefix("> ")):
-            self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
-            yield AgentEvent(Kind.TEXT, text)
+            return list(self.done())
+        if text.startswith(_REFUSED):
+            return list(self.fail(text, Failure.ACCESS))
+        return list(self.complain(text) if _ERROR.match(text) else self.say(text.removeprefix("> ")))

@@ -2,7 +2,7 @@
 
 import re
 
-from ralph.agents.lines import failure_of
+from ralph.agents.failures import failure_of
 from ralph.core.stream import Failure
 
 _KINDS = {

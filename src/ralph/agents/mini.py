@@ -1,31 +1,14 @@
 """mini-swe-agent: how it is started and what it tells. Measured with 2.4.6."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ralph.agents import litellm
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    Complaints,
-    Data,
-    brief,
-    count,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    objects,
-    parse,
-    prose,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.lines import Data, prose, tool_text
+from ralph.agents.reader import StreamReader
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
@@ -86,53 +69,35 @@ class Mini(Adapter):
         return (Failure.ACCESS, told[1]) if told and "mini-extra config" in stderr else told
 
 
-@dataclass
-class MiniReader:
-    """Reads one turn of mini-swe-agent."""
+class MiniReader(StreamReader):
+    """Reads one turn of mini-swe-agent: a line is one message of the conversation."""
 
-    prices: Prices
-    complaints: Complaints = field(default_factory=Complaints)
-    last_words: str = ""
-
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """What a line tells: one message of the conversation."""
-        return list(self._message(inner(parse(line), "mini")))
-
-    def _message(self, message: Data) -> Iterator[AgentEvent]:
-        yield from self._usage(message)
+    def events(self, data: Data) -> Iterator[AgentEvent]:
+        """What a line tells. A cost of nothing is told where no price is known."""
+        message, usage = data.inner("mini"), data.inner("mini", "usage")
+        self.model = message.word("model") or self.model
+        cached = usage.inner("prompt_tokens_details").count("cached_tokens")
+        tokens = usage.count("prompt_tokens"), cached, usage.count("completion_tokens")
+        yield from self.spend(*tokens, message.money("cost")) if any(tokens) else ()
         match message.get("role"):
             case "assistant":
-                if text := prose(said(message.get("content"))):
-                    self.last_words = text
-                    yield AgentEvent(Kind.TEXT, text)
-                for action in objects(message, "actions"):
-                    yield AgentEvent(Kind.TOOL, tool_text("bash", {"command": word(action, "command")}))
+                if text := prose(message.said("content")):
+                    self.speech.last_words = ""
+                    yield from self.say(text)
+                for action in message.objects("actions"):
+                    yield AgentEvent(Kind.TOOL, tool_text("bash", {"command": action.word("command")}))
             case "tool":
-                text = brief(word(message, "exception_info") or word(message, "raw_output"))
-                yield AgentEvent(Kind.TOOL_RESULT, text, is_error=message.get("returncode") != 0)
-            case "user" if word(message, "interrupt_type") == "FormatError":
-                yield AgentEvent(Kind.RETRY, brief(said(message.get("content"))))
+                failed = message.get("returncode") != 0
+                yield from self.used("", message.word("exception_info", "raw_output"), failed=failed)
+            case "user" if message.word("interrupt_type") == "FormatError":
+                yield from self.retry(message.said("content"))
             case "exit":
-                yield from self._end(word(message, "exit_status"), said(message.get("content")))
-
-    def _usage(self, message: Data) -> Iterator[AgentEvent]:
-        """Tokens of one answer. A cost of nothing is told where no price is known."""
-        usage = inner(message, "usage")
-        spoken, heard = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
-        cached = count(inner(usage, "prompt_tokens_details"), "cached_tokens")
-        cost = money(message, "cost") or cost_of(word(message, "model"), spoken, cached, heard, self.prices)
-        if spoken or heard:
-            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+                yield from self._end(message.word("exit_status"), message.said("content"))
 
     def _end(self, status: str, text: str) -> Iterator[AgentEvent]:
         """The end: submitted, or the name of what stopped it."""
         if status == "Submitted":
-            yield well_done(text or self.last_words)
-            return
+            return self.done(text)
         if status in _OWN_ENDS:
-            error, kind = _OWN_ENDS[status], Failure.AGENT
-        else:
-            error = text or status or "it failed"
-            kind = litellm.failure_named(error, status)
-        yield from self.complaints.about(error, moment({}), kind)
-        yield gone_wrong(error, kind)
+            return self.fail(_OWN_ENDS[status], Failure.AGENT)
+        return self.fail(text or status, litellm.failure_named(text or status, status))

@@ -2,34 +2,16 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    brief,
-    count,
-    end_of_limit,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    number,
-    parse,
-    prose,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.failures import end_of_limit, failure_of
+from ralph.agents.lines import TEXT_CHARS, Data, parse
+from ralph.agents.reader import StreamReader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent
 
 _TOOLS = {"sub-agents": "task"}
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
@@ -138,70 +120,38 @@ def _names_provider(path: Path) -> bool:
         return False
 
 
-@dataclass
-class OpenCodeReader:
+class OpenCodeReader(StreamReader):
     """Reads one turn of OpenCode. There is no last event: it has ended with the step that was not to use a tool."""
 
-    prices: Prices
-    model: str
-    session: str = ""
-    complaints: Complaints = field(default_factory=Complaints)
-    last_words: str = ""
-    """What it said in this step."""
-
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        data = parse(line)
-        return [*self._session(data), *self._events(data)] if data else []
-
-    def _session(self, data: Data) -> Iterator[AgentEvent]:
-        session = brief(word(data, "sessionID"))
-        if session and session != self.session:
-            self.session = session
-            yield AgentEvent(Kind.SESSION, session=session)
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
-        part = inner(data, "part")
+        yield from self.begin(data.word("sessionID"))
+        part = data.inner("part")
         match data.get("type"):
             case "step_start":
-                self.last_words = ""
+                self.speech.last_words = ""
             case "text":
-                if text := prose(word(part, "text")):
-                    self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
-                    yield AgentEvent(Kind.TEXT, text)
+                yield from self.say(part.word("text"))
             case "tool_use":
-                yield from _use(part)
+                yield from self._used(part, part.inner("state"))
             case "step_finish":
-                yield from self._used(part)
-                if part.get("reason") == "stop":
-                    yield well_done(self.last_words)
+                yield from self._spent(part)
+                yield from self.done() if part.get("reason") == "stop" else ()
             case "error":
-                yield from self._error(data)
+                why = data.inner("error", "data")
+                error = why.word("message") or data.inner("error").word("name") or "it failed"
+                kind = failure_of(error[:TEXT_CHARS], why.number("statusCode"))
+                yield from self.fail(error, kind, end_of_limit(why.word("responseBody")[:TEXT_CHARS], self.now))
 
-    def _used(self, part: Data) -> Iterator[AgentEvent]:
+    def _used(self, part: Data, state: Data) -> Iterator[AgentEvent]:
+        """A tool, which is told once it is done."""
+        why = state.word("error")
+        failed = state.word("status") == "error" or bool(state.inner("metadata").number("exit"))
+        yield from self.use("", part.word("tool"), state.get("input"))
+        yield from self.used("", state.word("output") or why, failed=failed, denied=why.startswith(_DENIALS))
+
+    def _spent(self, part: Data) -> Iterator[AgentEvent]:
         """What a step used. Where it does not know the price, it tells a cost of nothing."""
-        tokens, cache = inner(part, "tokens"), inner(part, "tokens", "cache")
-        cached = count(cache, "read")
-        spoken, heard = count(tokens, "input") + cached + count(cache, "write"), count(tokens, "output", "reasoning")
-        cost = money(part, "cost") or cost_of(self.model, spoken, cached, heard, self.prices)
-        if spoken or heard or cost:
-            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
-
-    def _error(self, data: Data) -> Iterator[AgentEvent]:
-        why, now = inner(data, "error", "data"), moment(data)
-        error = word(why, "message") or word(inner(data, "error"), "name") or "it failed"
-        kind = failure_of(error[:TEXT_CHARS], number(why, "statusCode"))
-        resets_at = end_of_limit(word(why, "responseBody")[:TEXT_CHARS], now)
-        yield from self.complaints.about(error, now, kind, resets_at)
-        yield gone_wrong(error, kind)
-
-
-def _use(part: Data) -> Iterator[AgentEvent]:
-    """A tool, which is told once it is done."""
-    state = inner(part, "state")
-    used, why = tool_text(word(part, "tool"), state.get("input")), word(state, "error")
-    yield AgentEvent(Kind.TOOL, used)
-    if why.startswith(_DENIALS):
-        yield AgentEvent(Kind.DENIED, used)
-    failed = word(state, "status") == "error" or bool(number(inner(state, "metadata"), "exit"))
-    yield AgentEvent(Kind.TOOL_RESULT, brief(word(state, "output") or why), is_error=failed)
+        tokens, cache = part.inner("tokens"), part.inner("tokens", "cache")
+        spoken = tokens.count("input") + cache.count("read", "write")
+        return self.spend(spoken, cache.count("read"), tokens.count("output", "reasoning"), part.money("cost"))

@@ -2,34 +2,17 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    TEXT_CHARS,
-    Complaints,
-    Data,
-    brief,
-    count,
-    failure_of,
-    gone_wrong,
-    inner,
-    moment,
-    money,
-    number,
-    parse,
-    prose,
-    said,
-    tool_text,
-    well_done,
-    word,
-)
-from ralph.agents.prices import cost_of
+from ralph.agents.failures import failure_of
+from ralph.agents.lines import TEXT_CHARS, Data, moment
+from ralph.agents.reader import StreamReader, well_done
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent
 
 _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end")
 """Events that hold what was told already: with every word of an answer, or once more at the end."""
@@ -75,56 +58,43 @@ class Pi(Adapter):
 
 
 @dataclass
-class PiReader:
+class PiReader(StreamReader):
     """Reads one turn of pi."""
 
-    prices: Prices
-    last: Data = field(default_factory=dict)
+    last: Data = field(default_factory=Data)
     """The last message of the model: after an error, it may try once more."""
-    complaints: Complaints = field(default_factory=Complaints)
 
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
-        return list(self._events(parse(line)))
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
-        message = inner(data, "message")
+        message = data.inner("message")
         match data.get("type"):
             case "session":
-                if session := brief(word(data, "id")):
-                    yield AgentEvent(Kind.SESSION, session=session)
-            case "message_end" if word(message, "role") == "assistant":
+                yield from self.begin(data.word("id"))
+            case "message_end" if message.word("role") == "assistant":
                 yield from self._message(message)
             case "tool_execution_start":
-                yield AgentEvent(Kind.TOOL, tool_text(word(data, "toolName"), data.get("args")))
+                yield from self.use("", data.word("toolName"), data.get("args"))
             case "tool_execution_end":
-                text = brief(said(inner(data, "result").get("content")))
-                yield AgentEvent(Kind.TOOL_RESULT, text, is_error=data.get("isError") is True)
+                yield from self.used("", data.inner("result").said("content"), failed=data.get("isError") is True)
             case "auto_retry_start":
-                tries = f"try {count(data, 'attempt')} of {count(data, 'maxAttempts')}"
-                yield AgentEvent(Kind.RETRY, brief(f"{tries}: {word(data, 'errorMessage') or 'an error'}"))
+                tries = f"try {data.count('attempt')} of {data.count('maxAttempts')}"
+                yield from self.retry(f"{tries}: {data.word('errorMessage') or 'an error'}")
             case "exit":
-                yield from self._end(self.last, word(self.last, "stopReason"), number(data, "code"))
+                yield from self._end(self.last, self.last.word("stopReason"), data.number("code"))
 
     def _message(self, message: Data) -> Iterator[AgentEvent]:
-        self.last = message
-        if text := prose(said(message.get("content"))):
-            yield AgentEvent(Kind.TEXT, text)
-        usage = inner(message, "usage")
-        spoken, heard = count(usage, "input", "cacheRead", "cacheWrite"), count(usage, "output")
-        if spoken or heard:
-            # It tells a cost of nothing where it knows no price.
-            cost = money(inner(usage, "cost"), "total")
-            cost = cost or cost_of(word(message, "model"), spoken, count(usage, "cacheRead"), heard, self.prices)
-            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+        self.last, self.model, usage = message, message.word("model"), message.inner("usage")
+        yield from self.say(message.said("content"))
+        tokens = usage.count("input", "cacheRead", "cacheWrite"), usage.count("cacheRead"), usage.count("output")
+        # It tells a cost of nothing where it knows no price.
+        yield from self.spend(*tokens, usage.inner("cost").money("total")) if any(tokens) else ()
 
     def _end(self, message: Data, reason: str, code: float | None) -> Iterator[AgentEvent]:
         """The program has ended: its last message says how, for it ends with 0 in any case."""
+        self.now = moment(message)
         if reason == "stop" and code == 0:
-            yield well_done(said(message.get("content")))
+            yield well_done(message.said("content"))
         elif reason in ("error", *_ENDS):
-            error = word(message, "errorMessage") if reason == "error" else _ENDS[reason]
+            error = message.word("errorMessage") if reason == "error" else _ENDS[reason]
             status = _STATUS.match(error)
-            kind = failure_of(error[:TEXT_CHARS], float(status[1]) if status else None)
-            yield from self.complaints.about(error or "it failed", moment(message), kind)
-            yield gone_wrong(error or "it failed", kind)
+            yield from self.fail(error, failure_of(error[:TEXT_CHARS], float(status[1]) if status else None))

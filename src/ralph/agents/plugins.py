@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Program
+from ralph.agents.prices import Prices
 from ralph.core.errors import AgentUnavailableError
 from ralph.core.stream import Failure
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+Prices = Mapping[str, tuple[float, ...]]
+"""US dollars for a million tokens by model (in, cached, out), where the user knows better than the table."""
 _EDITION = re.compile(r"(?:[-@:](?:latest|preview|exp|\d{3}|\d{4}|\d{8}|\d{4}-\d\d-\d\d|\d\d-\d{4}))*(?:\[1m\])?")
 """What may follow the name of a model without making it another one: `-2026-03-17`, `-preview-09-2025`, `@20251101`."""
 _MILLION = 1_000_000
@@ -16,7 +18,7 @@ def cost_of(
     input_tokens: int,
     cached_tokens: int,
     output_tokens: int,
-    overrides: Mapping[str, tuple[float, ...]],
+    overrides: Prices,
 ) -> float | None:
     """US dollars for tokens of a model, the cached ones being part of those put in; None where its price is not known.
 
@@ -30,7 +32,7 @@ def cost_of(
     return ((input_tokens - cached) * fresh + cached * reused + output_tokens * out) / _MILLION
 
 
-def _price(model: str, table: Mapping[str, tuple[float, ...]]) -> tuple[float, float, float] | None:
+def _price(model: str, table: Prices) -> tuple[float, float, float] | None:
     """The price of the longest name that the model's begins with, where what follows is only its edition."""
     name = model.strip().lower().rpartition("/")[2]
     fitting = [key for key in table if name.startswith(key.lower()) and _EDITION.fullmatch(name[len(key) :])]
@@ -39,6 +41,6 @@ def _price(model: str, table: Mapping[str, tuple[float, ...]]) -> tuple[float, f
 
 
 @cache
-def _table() -> Mapping[str, tuple[float, ...]]:
+def _table() -> Prices:
     makers = tomllib.loads(Path(__file__).with_name("prices.toml").read_text(encoding="utf-8"))
     return {model: tuple(map(float, price)) for models in makers.values() for model, price in models.items()}

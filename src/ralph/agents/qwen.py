@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
 from ralph.agents.hearing import hooks, lay, own_place, short_hash, unheard, with_hooks
-from ralph.agents.lines import TEXT_CHARS, Data, Meter, count, gone_wrong, inner, moment, word
+from ralph.agents.lines import TEXT_CHARS, Data
 from ralph.agents.prices import cost_of
+from ralph.agents.reader import Meter
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
@@ -62,7 +63,7 @@ class Qwen(Adapter):
         theirs = Path(environment.get(_DEFAULTS) or system.with_name("system-defaults.json"))
         try:
             found = json.loads(theirs.read_bytes()) if theirs.exists() else {}
-            found = {**found, "hooks": with_hooks(inner(found, "hooks"), hooks(self.name, _EVENTS, 10_000))}
+            found = {**found, "hooks": with_hooks(Data.of(found).inner("hooks"), hooks(self.name, _EVENTS, 10_000))}
             text = json.dumps(found)
             self.hook_variables = {_DEFAULTS: str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))}
         except (OSError, StorageError, ValueError, TypeError) as error:
@@ -71,7 +72,7 @@ class Qwen(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "QwenReader":
         """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
-        return QwenReader(meter=Meter(before), prices=self.prices)
+        return QwenReader(self.prices, meter=Meter(before))
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """Its own limit is told by its exit alone."""
@@ -91,34 +92,31 @@ class Qwen(Adapter):
 class QwenReader(ClaudeReader):
     """Reads one turn of Qwen Code. An error of the provider is told as an answer, and that all is well."""
 
-    prices: Prices = field(default_factory=dict)
-    model: str = ""
     unheard: bool = True
     """Whether the last message used no tokens: the model has not said it, or not to its end."""
 
     def _assistant(self, data: Data) -> Iterator[AgentEvent]:
-        self.model = word(inner(data, "message"), "model") or self.model
+        self.model = data.inner("message").word("model") or self.model
         return super()._assistant(data)
 
     def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
-        self.unheard = not count(usage, "input_tokens", "output_tokens")
+        self.unheard = not usage.count("input_tokens", "output_tokens")
         return super()._message_usage(key, usage)
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
-        error = _error_at_the_end(word(data, "result")) if data.get("is_error") is False and self.unheard else ""
+        error = _error_at_the_end(data.word("result")) if data.get("is_error") is False and self.unheard else ""
         if not error:
             yield from super()._result(data)
             return
         yield from self._total(data)
-        yield from self.complaints.about(error, moment(data))
-        yield gone_wrong(error)
+        yield from self.fail(error)
 
     def _spoken(self, usage: Data) -> int:
-        return count(usage, "input_tokens")
+        return usage.count("input_tokens")
 
     def _cost(self, data: Data) -> float | None:
-        usage = inner(data, "usage")
-        cached, heard = count(usage, "cache_read_input_tokens"), count(usage, "output_tokens")
+        usage = data.inner("usage")
+        cached, heard = usage.count("cache_read_input_tokens"), usage.count("output_tokens")
         return cost_of(self.model, self._spoken(usage), cached, heard, self.prices)
 
 

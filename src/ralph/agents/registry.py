@@ -15,8 +15,9 @@ from typing import Any
 
 from ralph.agents import plugins
 from ralph.agents.acp import Acp
-from ralph.agents.adapter import Adapter, Prices
+from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Agent, Program, Scripted
+from ralph.agents.prices import Prices
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents import scenario, scenario_reader
 from ralph.documents.config import AgentSettings, Config

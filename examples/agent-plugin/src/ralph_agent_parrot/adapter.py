@@ -4,28 +4,14 @@ Measure before you write: run your agent's program by hand in a scratch reposito
 one that fails (no key, a limit, no network), and keep what it prints. Then say here what you saw, and nothing else.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import (
-    Complaints,
-    Data,
-    Meter,
-    brief,
-    count,
-    gone_wrong,
-    inner,
-    moment,
-    parse,
-    prose,
-    tool_text,
-    well_done,
-    word,
-)
+from ralph.agents.lines import Data
+from ralph.agents.reader import StreamReader
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Kind
+from ralph.core.stream import AgentEvent
 
 
 class Parrot(Adapter):
@@ -62,42 +48,24 @@ class Parrot(Adapter):
         return ParrotReader()
 
 
-@dataclass
-class ParrotReader:
-    """Reads one turn. It must not raise, whatever the line holds: the functions of `ralph.agents.lines` help with that."""
+class ParrotReader(StreamReader):
+    """Reads one turn. It must not raise, whatever the line holds: `StreamReader` and `Data` help with that."""
 
-    meter: Meter = field(default_factory=Meter)
-    """Its usage is a running total; the engine wants to know what was used since the last time."""
-    complaints: Complaints = field(default_factory=Complaints)
-    """Tells of a failure once, and finds its class and the end of a limit in the words of the error."""
-
-    def read(self, line: bytes) -> Iterable[AgentEvent]:
+    def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells; nothing where it is no event."""
-        return list(self._events(parse(line)))
-
-    def _events(self, data: Data) -> Iterator[AgentEvent]:
         match data.get("type"):
             case "hello":
-                if session := brief(word(data, "session")):
-                    yield AgentEvent(Kind.SESSION, session=session)
+                yield from self.begin(data.word("session"))
             case "says":
-                if text := prose(word(data, "text")):
-                    yield AgentEvent(Kind.TEXT, text)
+                yield from self.say(data.word("text"))
             case "tool":
-                yield AgentEvent(Kind.TOOL, tool_text(word(data, "name"), data.get("input")))
+                yield from self.use("", data.word("name"), data.get("input"))
             case "tool_result":
-                yield AgentEvent(Kind.TOOL_RESULT, brief(word(data, "text")), is_error=data.get("ok") is not True)
+                yield from self.used("", data.word("text"), failed=data.get("ok") is not True)
             case "usage":
-                total = inner(data, "total")
-                yield from self.meter.rise(count(total, "input", "cached"), count(total, "output"))
+                # Its usage is a running total; the engine wants to know what was used since the last time.
+                total = data.inner("total")
+                yield from self.meter.rise(total.count("input", "cached"), total.count("output"))
             case "end":
-                yield from self._end(data)
-
-    def _end(self, data: Data) -> Iterator[AgentEvent]:
-        """A success is what says so in plain words; anything else is none."""
-        if data.get("ok") is True:
-            yield well_done(word(data, "text"))
-            return
-        error = word(data, "error") or "it failed"
-        yield from self.complaints.about(error, moment(data))
-        yield gone_wrong(error)
+                # A success is what says so in plain words; anything else is none.
+                yield from self.done(data.word("text")) if data.get("ok") is True else self.fail(data.word("error"))
