@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ralph.agents import registry
 from ralph.agents.acp import Acp
 from ralph.agents.acp_bridge import _asked
-from ralph.agents.agent import Call, EventLines, event_line
+from ralph.agents.agent import Call
+from ralph.agents.programs import EventLines, event_line
 from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind, clean_text

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 
 from ralph.agents.acp_program import AgentProgram, Trouble
 from ralph.agents.acp_turn import PATIENCE, AcpTurn, Asked
-from ralph.agents.agent import event_line
 from ralph.agents.failures import failure_of
+from ralph.agents.programs import event_line
 from ralph.agents.reader import Complaints, gone_wrong
 from ralph.core.stream import AgentEvent, Failure
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from ralph.agents.agent import Abilities, Call, Reader
 from ralph.agents.failures import failure_in
 from ralph.agents.prices import Prices
+from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import Failure
 
@@ -35,6 +36,8 @@ class Adapter(ABC):
     """The variable that names its directory of settings, and where that is in the home directory by default."""
     credentials: tuple[str, ...] = ()
     """The files in it that are there once a person has signed in."""
+    may_hold: tuple[str, ...] = ()
+    """Files in it that may hold a key, and are not read."""
     hook_words: tuple[str, ...] = ()
     """The words by which it is told of hooks of ours, through which words of a person reach it; `ready` may find them."""
     hook_variables: Mapping[str, str] = MappingProxyType({})
@@ -62,6 +65,14 @@ class Adapter(ABC):
 
     def ready(self, environment: Mapping[str, str]) -> str:
         """Lay ready what it needs on this machine, once for a run; what a person should know of it."""
+        try:
+            why = self.lay_hooks(environment)
+        except (OSError, StorageError, ValueError, TypeError) as error:
+            why = str(error)
+        return f"words for {self.name} wait until its turn is over: {why}" if why else ""
+
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
+        """Lay hooks of ours ready, where that takes more than words; why they cannot be had, empty where they can."""
         return ""
 
     def hears(self, call: Call) -> bool:
@@ -77,5 +88,8 @@ class Adapter(ABC):
             return None, f"{switch} is set: what it needs to sign in is not looked at"
         variable, usual = self.settings
         place = Path(environment.get(variable) or home / usual)
-        found = next((place / name for name in self.credentials if (place / name).is_file()), None)
-        return (True, str(found)) if found else (False, self.advice)
+        for name in (*self.credentials, *self.may_hold):
+            if (place / name).is_file():
+                unsure = f"set up in {place / name}: the key that it needs is not looked at"
+                return (True, str(place / name)) if name in self.credentials else (None, unsure)
+        return False, self.advice

@@ -4,7 +4,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ralph.agents import litellm
 from ralph.agents.adapter import Adapter
@@ -39,8 +38,8 @@ class Aider(Adapter):
     advice = "name a model, and set the key of its provider, as OPENAI_API_KEY or ANTHROPIC_API_KEY"
     abilities = Abilities(resume=True, session=True, tokens=True, cost=True)
     keys = litellm.KEYS
-    settings = ("", ".aider")
-    credentials = ("oauth-keys.env",)
+    credentials = (".aider/oauth-keys.env",)
+    may_hold = (".aider.conf.yml",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """One message from a file, everything confirmed, and no commits. Its history is beside the prompt.
@@ -68,13 +67,6 @@ class Aider(Adapter):
     def reader(self, call: Call, before: Usage) -> "AiderReader":
         """Who reads a turn. A conversation has the name of the turn that began it, whose directory has its history."""
         return AiderReader(self.prices, call.model, named=call.session or call.prompt.parent.resolve().name)
-
-    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key; those that its settings may hold are not looked at."""
-        told, settings = super().sign_in(environment, home), home / ".aider.conf.yml"
-        if told[0] is False and settings.is_file():
-            return None, f"set up in {settings}: the key that it needs is not looked at"
-        return told
 
 
 @dataclass

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.codex_hooks import hook_settings, trust
-from ralph.agents.hearing import unheard
 from ralph.agents.lines import Data
 from ralph.agents.reader import Meter, StreamReader
 from ralph.core.limits import Usage
@@ -42,11 +41,11 @@ class Codex(Adapter):
             "-",
         )
 
-    def ready(self, environment: Mapping[str, str]) -> str:
-        """Find out how hooks of ours are trusted."""
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
+        """Find out how they are trusted."""
         if told := trust(self.program, environment):
             self.hook_words = tuple(part for one in (*hook_settings(), told) for part in ("-c", one))
-        return "" if told else unheard(self.name, "it does not tell how a hook is trusted (hooks/list)")
+        return "" if told else "it does not tell how a hook is trusted (hooks/list)"
 
     def hears(self, call: Call) -> bool:
         """By hooks that it trusts, unless the user's arguments are in their place."""

@@ -9,10 +9,9 @@ from uuid import NAMESPACE_URL, uuid5
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
-from ralph.agents.hearing import hook_command, lay, own_place, short_hash, unheard
+from ralph.agents.hearing import hook_command, lay, own_place, short_hash
 from ralph.agents.lines import TEXT_CHARS, Data, parse, unwrapped
 from ralph.agents.reader import Meter, StreamReader, gone_wrong
-from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -53,8 +52,8 @@ class Copilot(Adapter):
             *call.arguments,
         )
 
-    def ready(self, environment: Mapping[str, str]) -> str:
-        """Lay our hooks as a plugin, which is loaded beside those of the user."""
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
+        """Lay them as a plugin, which is loaded beside those of the user."""
         about = {
             "name": "ralph",
             "version": "1.0.0",
@@ -67,11 +66,8 @@ class Copilot(Adapter):
         }
         hooks = json.dumps({"version": 1, "hooks": ours})
         place = own_place(environment, f"copilot-{short_hash(hooks)}")
-        try:
-            lay(place / "plugin.json", json.dumps(about))
-            lay(place / "hooks.json", hooks)
-        except (OSError, StorageError) as error:
-            return unheard(self.name, str(error))
+        lay(place / "plugin.json", json.dumps(about))
+        lay(place / "hooks.json", hooks)
         self.hook_words = ("--plugin-dir", str(place))
         return ""
 

@@ -3,16 +3,13 @@
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import failure_in, failure_of
 from ralph.agents.gemini_home import make_home
-from ralph.agents.hearing import unheard
 from ralph.agents.lines import TEXT_CHARS, Data, brief
 from ralph.agents.reader import StreamReader
-from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -41,6 +38,7 @@ class Gemini(Adapter):
     services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     settings = ("GEMINI_CLI_HOME", ".")
     credentials = (".gemini/oauth_creds.json",)
+    may_hold = (".gemini/.env",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
@@ -57,14 +55,11 @@ class Gemini(Adapter):
         github = {name: "" for name in ("GITHUB_SHA", "SURFACE") if os.environ.get(name)}
         return {"GEMINI_CLI_NO_RELAUNCH": "true", **github, **(self.hook_variables if self.hears(call) else {})}
 
-    def ready(self, environment: Mapping[str, str]) -> str:
-        """Make a home with our hooks."""
-        try:
-            home = make_home(environment)
-        except (OSError, StorageError) as error:
-            return unheard(self.name, str(error))
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
+        """Make a home with them."""
+        home = make_home(environment)
         self.hook_variables = {"GEMINI_CLI_HOME": home} if home else {}
-        return "" if home else unheard(self.name, "its sandbox runs no hooks of ours")
+        return "" if home else "its sandbox runs no hooks of ours"
 
     def hears(self, call: Call) -> bool:
         """By hooks, where they could be laid, and the user's arguments do not keep them out."""
@@ -87,12 +82,6 @@ class Gemini(Adapter):
             kind = failure_of("", _STATUSES[code])
             return kind, told[1] if told and told[0] is kind else f"its model answered with status {_STATUSES[code]}"
         return told
-
-    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or the file that it writes when a person has signed in; a key may also be in a file that is not read."""
-        told = super().sign_in(environment, home)
-        place = Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / ".env"
-        return (None, str(place)) if told[0] is False and place.is_file() else told
 
 
 @dataclass

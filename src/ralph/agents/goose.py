@@ -30,7 +30,7 @@ class Goose(Adapter):
     abilities = Abilities(commands=True, resume=True, session=True, tokens=True, cost=True, step_limit=True)
     services = ("GOOSE_PROVIDER",)
     settings = ("XDG_CONFIG_HOME", ".config")
-    credentials = ("goose/config.yaml",)
+    may_hold = ("goose/config.yaml",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """`run` with the prompt from standard input, and the tools for files and commands whatever its profile says."""
@@ -56,8 +56,7 @@ class Goose(Adapter):
         key = f"{environment.get('GOOSE_PROVIDER', '').upper()}_API_KEY"
         if environment.get(key):
             return True, key
-        known, how = super().sign_in(environment, home)
-        return (None, f"set up in {how}: the key that it needs is not looked at") if known else (known, how)
+        return super().sign_in(environment, home)
 
 
 @dataclass

@@ -17,17 +17,11 @@ def hook_command(agent: str, event: str) -> str:
     return shlex.join(("sh", str(_HOOK), sys.executable, f"{agent}:{event}"))
 
 
-def hooks(agent: str, events: Sequence[str], timeout: int = 10, every: str = "*") -> dict[str, object]:
-    """Hooks by event, in the form that Claude Code has and others took over; `every` is how all tools are meant."""
-    return {
-        event: [
-            {
-                **({} if event in ("Stop", "AfterAgent") else {"matcher": every}),
-                "hooks": [{"type": "command", "command": hook_command(agent, event), "timeout": timeout}],
-            }
-        ]
-        for event in events
-    }
+def hooks(agent: str, events: Sequence[str], timeout: int = 10) -> dict[str, object]:
+    """Hooks by event, in the form that Claude Code has and others took over."""
+    commands = {event: {"type": "command", "command": hook_command(agent, event)} for event in events}
+    tools = {event: {} if event in ("Stop", "AfterAgent") else {"matcher": "*"} for event in events}
+    return {event: [{**tools[event], "hooks": [{**commands[event], "timeout": timeout}]}] for event in events}
 
 
 def with_hooks(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[str, object]:
@@ -39,11 +33,6 @@ def with_hooks(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict
 def _listed(hooks: Mapping[str, object], event: str) -> list[object]:
     found = hooks.get(event, [])
     return found if isinstance(found, list) else []
-
-
-def unheard(agent: str, why: str) -> str:
-    """What a person is told where our hooks cannot be had."""
-    return f"words for {agent} wait until its turn is over: {why}"
 
 
 def own_place(environment: Mapping[str, str], *names: str) -> Path:

@@ -1,11 +1,11 @@
 """What the readers of the agents' JSON lines share: careful access, and texts as long as they may be."""
 
 import json
+import math
 from datetime import datetime
 from time import time
 from typing import Any
 
-from ralph.agents.agent import amount
 from ralph.core.stream import clean_text
 
 TOOL_CHARS, TEXT_CHARS = 300, 20_000
@@ -44,7 +44,13 @@ class Data(dict[str, Any]):
 
     def number(self, key: str) -> float | None:
         """The number under a key, where it can be counted with."""
-        return amount(self.get(key))
+        found = self.get(key)
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
+            return None
+        try:
+            return float(found)
+        except OverflowError:
+            return None
 
     def count(self, *keys: str) -> int:
         """The tokens under the keys in all; what is no number of tokens is nothing."""

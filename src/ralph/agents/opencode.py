@@ -63,7 +63,7 @@ class OpenCode(Adapter):
         permission = {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
         return {**permission, **({_CONTENT: self._with_plugin()} if self.hears(call) else {})}
 
-    def ready(self, environment: Mapping[str, str]) -> str:
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
         """Our plugin is there; whether it can be loaded is seen turn by turn."""
         self.around = environment
         return ""

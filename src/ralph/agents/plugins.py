@@ -4,13 +4,12 @@ They are only looked for where an agent is named that Ralph does not know itself
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Program
 from ralph.agents.prices import Prices
+from ralph.agents.programs import Program
 from ralph.core.errors import AgentUnavailableError
 from ralph.core.stream import Failure
 
@@ -79,13 +78,14 @@ def _wrong_with(kind: object, name: str) -> str:
     return f"{kind.__name__} calls itself {kind.name}" if kind.name != name else ""
 
 
-@dataclass(frozen=True)
 class Absent(Program):
     """Stands in for an adapter that went missing after a run was started: its turns fail, and say why."""
 
-    words: tuple[str, ...] = ("false",)
-    announces_end: bool = True
-    why: str = ""
+    announces_end = True
+
+    def __init__(self, name: str, advice: str, why: str) -> None:
+        super().__init__(name, ("false",))
+        self.advice, self.why = advice, why
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
         """Only a person can help."""

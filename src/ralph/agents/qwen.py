@@ -9,11 +9,10 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.hearing import hooks, lay, own_place, short_hash, unheard, with_hooks
+from ralph.agents.hearing import hooks, lay, own_place, short_hash, with_hooks
 from ralph.agents.lines import TEXT_CHARS, Data
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import Meter
-from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -39,6 +38,7 @@ class Qwen(Adapter):
     )
     settings = ("QWEN_HOME", ".qwen")
     credentials = ("oauth_creds.json",)
+    may_hold = ("settings.json",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved; the prompt from standard input. The list of tools would swallow a word that follows it."""
@@ -57,17 +57,18 @@ class Qwen(Adapter):
         """One process instead of two; our hooks beside those of the user."""
         return {"QWEN_CODE_NO_RELAUNCH": "true", **self.hook_variables}
 
-    def ready(self, environment: Mapping[str, str]) -> str:
-        """Lay our hooks where the lowest of its settings are, with what the machine has there."""
+    def lay_hooks(self, environment: Mapping[str, str]) -> str:
+        """Lay them where the lowest of its settings are, with what the machine has there."""
         system = Path(environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or "/etc/qwen-code/settings.json")
         theirs = Path(environment.get(_DEFAULTS) or system.with_name("system-defaults.json"))
         try:
             found = json.loads(theirs.read_bytes()) if theirs.exists() else {}
-            found = {**found, "hooks": with_hooks(Data.of(found).inner("hooks"), hooks(self.name, _EVENTS, 10_000))}
-            text = json.dumps(found)
-            self.hook_variables = {_DEFAULTS: str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))}
-        except (OSError, StorageError, ValueError, TypeError) as error:
-            return unheard(self.name, f"{theirs}: {error}")
+            text = json.dumps(
+                {**found, "hooks": with_hooks(Data(found).inner("hooks"), hooks("qwen", _EVENTS, 10_000))}
+            )
+        except (ValueError, TypeError) as error:
+            return f"{theirs}: {error}"
+        self.hook_variables = {_DEFAULTS: str(lay(own_place(environment, f"qwen-{short_hash(text)}.json"), text))}
         return ""
 
     def reader(self, call: Call, before: Usage) -> "QwenReader":
@@ -78,14 +79,6 @@ class Qwen(Adapter):
         """Its own limit is told by its exit alone."""
         own = (Failure.AGENT, "it reached its own limit of turns")
         return own if code == _OWN_LIMIT else super().failure(code, stderr)
-
-    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key or a sign-in; the keys that its settings may hold are not looked at."""
-        told = super().sign_in(environment, home)
-        settings = Path(environment.get("QWEN_HOME") or home / ".qwen") / "settings.json"
-        if told[0] is False and settings.is_file():
-            return None, f"set up in {settings}: the key that it needs is not looked at"
-        return told
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any
 from ralph.agents import plugins
 from ralph.agents.acp import Acp
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Agent, Program, Scripted
 from ralph.agents.prices import Prices
+from ralph.agents.programs import Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents import scenario, scenario_reader
 from ralph.documents.config import AgentSettings, Config
@@ -76,7 +76,7 @@ def crew(
     return Crew(_available(chain), {role: _available(order) for role, order in roles.items()}, escalation, after)
 
 
-def make(spec: AgentSpec, prices: Prices | None = None) -> Agent:
+def make(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
     """The agent, ready to be started."""
     if spec.kind == "scripted":
         words = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
@@ -89,7 +89,7 @@ def make(spec: AgentSpec, prices: Prices | None = None) -> Agent:
         return known(spec.kind, spec.command[0] if spec.command else "", prices)
     except AgentUnavailableError as error:
         why = f"{error.what} ({error.where})" if error.where else error.what
-        return plugins.Absent(spec.kind, advice=error.todo, why=why)
+        return plugins.Absent(spec.kind, error.todo, why)
 
 
 def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter:

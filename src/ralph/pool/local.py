@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ralph.agents import hook, keeper_client
-from ralph.agents.agent import Agent, Call
+from ralph.agents.adapter import Adapter
+from ralph.agents.agent import Call
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
 from ralph.core.codec import dump
@@ -53,7 +54,7 @@ class LocalTurns:
     workspace: Path
     desk: Desk
     keeper: Keeper
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, Adapter]
     """Who may do a turn, by label."""
     templates: Mapping[str, str]
     """The prompts of turns that go on with another: `repair` and `continue`."""
@@ -136,7 +137,7 @@ class LocalTurns:
             self._directory(turn) / "prompt.md",
         )
 
-    def _prepare(self, turn: Turn, directory: Path, agent: Agent, call: Call) -> None:
+    def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:
         """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
         request = turn.request
         with storage(directory):
@@ -202,7 +203,7 @@ class LocalTurns:
         }
         return fill("repair", self.templates["repair"], values)
 
-    def _job(self, turn: Turn, directory: Path, agent: Agent, call: Call) -> Job:
+    def _job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> Job:
         limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
         return Job(
             directory,
@@ -283,7 +284,7 @@ _FAILURES = {
 }
 
 
-def _end(agent: Agent, ended: Exit, account: Account, stderr: str) -> TurnEnd:
+def _end(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
     if ended.reason in _ENDS:
         return _ENDS[ended.reason]
@@ -295,7 +296,7 @@ def _end(agent: Agent, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     return _FAILURES[account.failure or Failure.AGENT]
 
 
-def _told(error: str, end: TurnEnd, agent: Agent) -> str:
+def _told(error: str, end: TurnEnd, agent: Adapter) -> str:
     """The error, with what a person can do where only a person can."""
     return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
 
