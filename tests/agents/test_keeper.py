@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from ralph.agents import keeper_client
-from ralph.agents.job_keeper import TAIL
+from ralph.agents.capped import TAIL
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost, read_exit
 from ralph.agents.processes import end_marked, marked
 from ralph.core.errors import RalphError

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ralph.agents.failures import failure_in
-from ralph.agents.job_keeper import become_subreaper, descendants, signal_all
 from ralph.agents.lines import brief, parse
+from ralph.agents.processes import become_subreaper, descendants, signal_all
 from ralph.core.stream import Failure
 
 LONGEST_LINE = 50_000_000

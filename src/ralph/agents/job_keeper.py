@@ -6,8 +6,6 @@ starts), `sock` (while it runs, for engines that come later), `stdout`, `stderr`
 """
 
 import contextlib
-import ctypes
-import errno
 import json
 import os
 import select
@@ -15,23 +13,20 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ralph.core.redaction import Redactor
+from ralph.agents.capped import Capped
+from ralph.agents.processes import become_subreaper, descendants, signal_all
+from ralph.agents.wire import Message, drain, first_message, listen, say, wake_on_signals
 
-TAIL = 256 * 1024
-"""How much of the end of a stream is kept once its cap is reached: the last event of an agent is in it."""
 GIVE_UP = 10.0
 """How long unkillable processes are waited for (they are in the kernel's hands) before they are reported."""
 LONGEST_NAP = 3600.0
 """Seconds that are slept at once, for the kernel takes no longer ones."""
 EXIT_ROOM = 4096
 """Room set aside for the exit record when the job starts, so that a full disk cannot swallow it."""
-
-Message = dict[str, Any]
 
 
 def serve_jobs(jobs: socket.socket, keeper_alive: int, tell: Callable[[bytes], object]) -> int:
@@ -119,11 +114,11 @@ class Job:
         secrets, cap = self.spec.get("secrets", ()), self.spec["cap"]
         stdin = os.open(self.spec.get("stdin") or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         out_read, out_write = os.pipe()
-        self.streams = {out_read: Stream("stdout", cap, secrets)}
+        self.streams = {out_read: Capped("stdout", cap, secrets)}
         err_write = out_write
         if not self.spec.get("merge"):
             err_read, err_write = os.pipe()
-            self.streams[err_read] = Stream("stderr", cap, secrets)
+            self.streams[err_read] = Capped("stderr", cap, secrets)
         try:
             self.program = subprocess.Popen(
                 self.spec["argv"],
@@ -305,162 +300,3 @@ class Job:
         if self.exit_file >= 0:
             os.close(self.exit_file)
         self.selector.close()
-
-
-class Stream:
-    """One output stream on disk: its beginning up to a cap, and its end."""
-
-    def __init__(self, name: str, cap: int, secrets: list[str]) -> None:
-        self.name = name
-        self.cap = cap
-        self.redactor = Redactor(secrets)
-        self.file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self.total = self.kept = self.left_out = 0
-        self.tail = bytearray()
-        self.failed = ""
-
-    def write(self, data: bytes) -> None:
-        """Take in what the program printed."""
-        self.total += len(data)
-        self._keep(self.redactor.feed(data))
-
-    def _keep(self, data: bytes) -> None:
-        head = data[: max(0, self.cap - self.kept)]
-        self._put(head)
-        self.kept += len(head)
-        if len(head) < len(data):
-            self.tail += data[len(head) :]
-            if len(self.tail) > 4 * TAIL:
-                self._trim()
-
-    def _trim(self) -> None:
-        over = max(0, len(self.tail) - TAIL)
-        del self.tail[:over]
-        self.left_out += over
-
-    def _put(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view and not self.failed:
-            try:
-                view = view[os.write(self.file, view) :]
-            except OSError as error:
-                self.failed = error.strerror or str(error)
-
-    def close(self) -> None:
-        """Write what was held back, and the end of a stream that grew over its cap."""
-        self._keep(self.redactor.flush())
-        self._trim()
-        if self.left_out:
-            self._put(f"\n[ralph: {self.left_out} bytes left out]\n".encode())
-        self._put(bytes(self.tail))
-        os.close(self.file)
-
-    def account(self) -> Message:
-        """What was seen and what was kept."""
-        return {"bytes": self.total, "kept": self.kept + len(self.tail), "error": self.failed}
-
-
-def become_subreaper() -> None:
-    """Have orphans of our descendants become our children (Linux); elsewhere the process group must do."""
-    if sys.platform == "linux":
-        pr_set_child_subreaper = 36
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
-
-
-def listen(path: str) -> socket.socket:
-    """A Unix socket in the current directory, by a short relative name; who can see it can connect to it."""
-    unready = f"{path}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(unready)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(unready)
-    listener.listen(64)
-    os.rename(unready, path)
-    return listener
-
-
-def wake_on_signals(*numbers: signal.Signals) -> int:
-    """A descriptor that becomes readable when one of the signals arrives."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    for number in numbers:
-        signal.signal(number, lambda *_: None)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    return read
-
-
-def drain(descriptor: int) -> bytes:
-    """All that can be read at once."""
-    try:
-        return os.read(descriptor, 65536)
-    except BlockingIOError:
-        return b""
-
-
-def first_message(connection: socket.socket) -> Message:
-    """The request that a connection opens with; one that does not come soon is as none."""
-    connection.settimeout(5.0)
-    data = b""
-    try:
-        while not data.endswith(b"\n"):
-            chunk = connection.recv(1 << 20)
-            if not chunk:
-                return {}
-            data += chunk
-        message = json.loads(data)
-    except (OSError, ValueError):
-        return {}
-    return message if isinstance(message, dict) else {}
-
-
-def say(connection: socket.socket, message: Message) -> None:
-    """Send one message; a peer that does not listen is not waited for."""
-    with contextlib.suppress(OSError):
-        connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def signal_all(number: signal.Signals) -> int:
-    """Signal every living descendant of this process; how many there were."""
-    found = descendants(os.getpid())
-    for pid in found:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-    return len(found)
-
-
-def descendants(root: int, skip: set[int] | None = None) -> list[int]:
-    """All living processes below one, except those below `skip`."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in process_table():
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    unseen = [root]
-    while unseen:
-        for child in children.get(unseen.pop(), ()):
-            if child not in (skip or ()):
-                found.append(child)
-                unseen.append(child)
-    return found
-
-
-def process_table() -> list[tuple[int, int]]:
-    """Every process that is not a zombie, with its parent."""
-    if not os.path.isdir("/proc/self"):
-        lines = os.popen("ps -axo pid=,ppid=,stat=").read().splitlines()  # noqa: S605 - a constant
-        rows = [line.split() for line in lines]
-        return [(int(row[0]), int(row[1])) for row in rows if len(row) > 2 and not row[2].startswith("Z")]
-    table = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-        except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ESRCH):
-                continue
-            raise
-        if state not in (b"Z", b"X"):
-            table.append((int(name), int(parent)))
-    return table

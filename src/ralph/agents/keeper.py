@@ -14,7 +14,9 @@ import sys
 import time
 from typing import NoReturn
 
-from ralph.agents.job_keeper import become_subreaper, descendants, drain, listen, say, serve_jobs, wake_on_signals
+from ralph.agents.job_keeper import serve_jobs
+from ralph.agents.processes import become_subreaper, descendants, send
+from ralph.agents.wire import drain, listen, say, wake_on_signals
 
 SWEEP_PAUSE = 0.02
 
@@ -119,8 +121,7 @@ class Keeper:
 
     def _on_signal(self, _: int) -> None:
         if bytes([signal.SIGTERM]) in drain(self.wakeup):
-            for pid in self.workers:
-                os.kill(pid, signal.SIGTERM)
+            send(self.workers, signal.SIGTERM)
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._on_end(ended[0])
@@ -132,10 +133,8 @@ class Keeper:
 
     def _sweep(self) -> bool:
         """End the orphans that a killed job keeper left to us; whether there were any."""
-        orphans = descendants(os.getpid(), skip=set(self.workers))
-        for orphan in orphans:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(orphan, signal.SIGKILL)
+        orphans = descendants(os.getpid(), skip=self.workers)
+        send(orphans, signal.SIGKILL)
         return bool(orphans)
 
 

@@ -44,22 +44,7 @@ class Job:
 
     def request(self) -> bytes:
         """The message that starts it."""
-        spec = {
-            "dir": str(self.dir),
-            "argv": self.argv,
-            "env": self.env,
-            "cwd": str(self.cwd),
-            "stdin": str(self.stdin) if self.stdin else None,
-            "wall": self.wall,
-            "idle": self.idle,
-            "grace": self.grace,
-            "merge": self.merge,
-            "secrets": self.secrets,
-            "cap": self.cap,
-            "durable": self.durable,
-            "umask": _umask(),
-        }
-        return json.dumps(spec).encode() + b"\n"
+        return json.dumps({**vars(self), "umask": _umask()}, default=str).encode() + b"\n"
 
 
 @dataclass(frozen=True)
@@ -190,9 +175,12 @@ class Keeper:
         os.close(log)
         theirs.close()
         ours.settimeout(30.0)
-        if ours.recv(64) == b"ready\n":
-            return ours
+        with contextlib.suppress(OSError):
+            if ours.recv(64) == b"ready\n":
+                return ours
         ours.close()
+        self._process.kill()
+        self._process.wait()
         log_path = self._run_dir / "keeper.log"
         raise RalphError("the keeper did not start", where=str(log_path), todo="read that file")
 
@@ -207,8 +195,11 @@ class Keeper:
                 break
             await asyncio.sleep(0.005)
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(timeout=1.0)
+            except subprocess.TimeoutExpired:
+                # It has jobs left, and is meant to outlive us: that nobody waits for it is no oversight.
+                self._process.returncode = 0
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -293,6 +284,8 @@ async def _connected(directory: Path, name: str) -> AsyncIterator[Streams]:
         yield reader, writer
     finally:
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 @contextlib.contextmanager

@@ -1,45 +1,90 @@
-"""Finding and ending what is left of a turn whose keeper is gone, by the mark in its environment."""
+"""Finding and ending processes: all below one of ours, or what is left of a turn by the mark in its environment."""
 
+import contextlib
+import ctypes
 import os
 import signal
+import sys
 import time
-from pathlib import Path
+from collections.abc import Iterable
 
 TURN_MARK = "RALPH_TURN"
 CHECK_MARK = "RALPH_CHECK"
 
 
+def become_subreaper() -> None:
+    """Have orphans of our descendants become our children (Linux); elsewhere the process group must do."""
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal processes, those that are not gone or somebody else's by now."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def signal_all(number: signal.Signals) -> int:
+    """Signal every living descendant of this process; how many there were."""
+    found = descendants(os.getpid())
+    send(found, number)
+    return len(found)
+
+
+def descendants(root: int, skip: Iterable[int] = ()) -> list[int]:
+    """All living processes below one, except those below `skip`."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _process_table():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    unseen = [root]
+    while unseen:
+        new = [child for child in children.get(unseen.pop(), ()) if child not in skip]
+        found += new
+        unseen += new
+    return found
+
+
+def _process_table() -> list[tuple[int, int]]:
+    """Every process that is not a zombie, with its parent."""
+    if not os.path.isdir("/proc/self"):
+        lines = os.popen("ps -axo pid=,ppid=,stat=").read().splitlines()  # noqa: S605 - a constant
+        rows = [line.split() for line in lines]
+        return [(int(row[0]), int(row[1])) for row in rows if len(row) > 2 and not row[2].startswith("Z")]
+    table = []
+    for pid in _pids():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat", "rb") as file:
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                table.append((pid, int(parent)))
+    return table
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def marked(mark: str, prefix: str) -> list[int]:
     """The living processes whose environment has `mark` with a value that begins with the prefix."""
-    wanted = f"{mark}={prefix}".encode()
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if any(item.startswith(wanted) for item in environment.split(b"\0")) and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
+    wanted, found = b"\0" + f"{mark}={prefix}".encode(), []
+    for pid in _pids() if os.path.isdir("/proc/self") else ():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if wanted in b"\0" + file.read() and pid != os.getpid():
+                found.append(pid)
     return found
 
 
 def end_marked(mark: str, prefix: str, grace: float = 2.0) -> int:
     """End those processes: TERM, grace, KILL; how many there were."""
     first = marked(mark, prefix)
-    _signal(first, signal.SIGTERM)
+    send(first, signal.SIGTERM)
     deadline = time.monotonic() + grace
     while (left := marked(mark, prefix)) and time.monotonic() < deadline:
         time.sleep(0.02)
     while left and time.monotonic() < deadline + grace:
-        _signal(left, signal.SIGKILL)
+        send(left, signal.SIGKILL)
         time.sleep(0.02)
         left = marked(mark, prefix)
     return len(first)
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
