@@ -439,4 +439,4 @@ def test_a_report_of_the_engine_can_be_read_again() -> None:
     driver.run()
     for path, text in driver.documents.items():
         if "-report" in path:
-            assert parse_report(text, path).verdict is not None
+            assert parse_report(text).verdict is not None

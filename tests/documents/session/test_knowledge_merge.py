@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.documents.session.knowledge import Knowledge, Merge, category_of, merge, parse, with_values
+from ralph.documents.session.knowledge import Merge, merge
 
 
 def page(at: str, *sections: str, title: str = "Title") -> str:
@@ -12,39 +12,6 @@ def page(at: str, *sections: str, title: str = "Title") -> str:
 
 
 OLD, NEW = "2026-02-10T10:00:00Z", "2026-02-11T10:00:00+07:00"
-
-
-class TestFrontMatter:
-    def test_what_a_file_tells_of_itself(self) -> None:
-        text = (
-            "---\nsource_iteration: external\ncategory: How-To Guides\ntitle: T\nsource_artifacts: [a.md, b.md]\nstaged: true\n"
-            f"staged_at: {NEW}\ncreated_at: {OLD}\ncarried_from_iteration: 1\npromoted: true\n---\n# H\n"
-        )
-        found = parse(text)
-        assert (found.category, found.title, found.source_iteration, found.source_artifacts) == (
-            "how-to",
-            "T",
-            None,
-            ("a.md", "b.md"),
-        )
-        assert (found.staged, found.approved, found.carried_from) == (True, True, 1)
-        assert found.at and found.at.day == 11
-        assert parse("# H\n") == Knowledge(title="H")
-        assert parse("---\n[\n---\n").category == ""
-
-    def test_categories_in_all_their_spellings(self) -> None:
-        assert [
-            category_of(word)
-            for word in ("tutorial", "howto", "how-to-guides", "How To", "References", "explanation", "x")
-        ] == [
-            *("tutorials", "how-to", "how-to", "how-to", "reference", "explanation", ""),
-        ]
-
-    def test_values_are_put_in_place(self) -> None:
-        assert (
-            with_values("---\na: 1 # x\n---\ntext\n", "x", {"approved": True})
-            == "---\na: 1 # x\napproved: true\n---\ntext\n"
-        )
 
 
 class TestMerging:

@@ -240,7 +240,7 @@ class TestLayout:
             f"{at}/iterations/1/review.md",
         )
         assert layout.knowledge(1, "how-to", "v2.0 guide.md") == f"{at}/iterations/1/knowledge/how-to/v2.0 guide.md"
-        assert (layout.instructions, layout.signals) == (f"{at}.instructions.md", f"{at}/signals")
+        assert layout.instructions == f"{at}.instructions.md"
         assert layout.promoted("reference", "a.md") == ".docs/reference/a.md"
         assert layout.session_id == "260210-163900"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ralph.documents.session import reports, review
-from ralph.documents.session.markdown import Page, contained
+from ralph.documents.session.markdown import Page
 from ralph.documents.session.questions import parse as parse_questions
 from ralph.documents.session.review import Assessment
 from ralph.documents.session.values import words_of
@@ -12,10 +12,9 @@ from ralph.documents.session.yaml_lines import front_values, lines_of
 
 
 def report(task: str, attempt: int, body: str) -> str:
-    """The report as an attempt leaves it: what the executor wrote, and room for the review; no front matter."""
+    """The report as an attempt leaves it; no front matter."""
     title = f"# Task Report: {task}" + (f" [Rework #{attempt}]" if attempt > 1 else "")
-    part1 = contained(reports.parse(body).part1) or "The executor left no report."
-    return f"{title}\n\n{reports.PART_1}\n\n{part1}\n\n---\n{reports.PART_2}\n{reports.STUB}\n"
+    return reports.laid_out(title, body)
 
 
 @dataclass(frozen=True)

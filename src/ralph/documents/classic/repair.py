@@ -71,7 +71,7 @@ def _recovered(layout: Flat, files: Mapping[str, str], id: str) -> tuple[Marker,
     if not found:
         return Marker.TODO, ""
     attempt, path = list(found.items())[-1]
-    verdict = reports.parse(files[path], path).verdict
+    verdict = reports.parse(files[path]).verdict
     if verdict is reports.Verdict.FAILED:
         return Marker.TODO, f"Attempt {attempt} failed, recovered"
     return Marker.PENDING, f"Attempt {attempt}, recovered"

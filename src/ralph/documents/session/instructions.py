@@ -8,7 +8,7 @@ from typing import Any
 from ralph.core.errors import StateError
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.values import Reader, choice, count, text_of, words_of
-from ralph.documents.session.yaml_lines import front_matter, told
+from ralph.documents.session.yaml_lines import front_matter
 
 _BULLET = re.compile(r"\s*[-*+]\s+[*_`]*([A-Za-z][\w.]*)[*_`]*\s*:[*_`]*\s*(.*?)(?:\s+#.*)?")
 _WORD = re.compile(r"[a-z][a-z0-9-]*")
@@ -71,32 +71,18 @@ _PATHS = {key.rpartition(".")[2]: key for key in _KEYS} | {key: key for key in _
 
 def parse(text: str, where: str = "") -> Guardrails:
     """The limits in a file; what it does not set stays as usual, and one that cannot be read is an error."""
-    found, faults = _read(text, where)
-    if faults:
-        raise StateError("\n".join(faults), where=where, todo="correct the file")
-    return Guardrails(**found)
-
-
-def problems(text: str) -> list[str]:
-    """What is wrong with the file, a sentence each."""
-    try:
-        return _read(text, "")[1]
-    except StateError as error:
-        return [told(error)]
-
-
-def _read(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
     found: dict[str, Any] = {}
     faults = []
     for line, key, value in _settings(text, where):
         name, read = _KEYS[key]
-        if text_of(value) in ("", "null", "~"):
-            continue
-        try:
-            found[name] = read(value)
-        except ValueError as error:
-            faults.append(f"line {line}: `{key}` must be {error}, and is {text_of(value)[:40]}")
-    return found, faults
+        if text_of(value) not in ("", "null", "~"):
+            try:
+                found[name] = read(value)
+            except ValueError as error:
+                faults.append(f"line {line}: `{key}` must be {error}, and is {text_of(value)[:40]}")
+    if faults:
+        raise StateError("\n".join(faults), where=where, todo="correct the file")
+    return Guardrails(**found)
 
 
 def _settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:

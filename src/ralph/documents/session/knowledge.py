@@ -1,35 +1,16 @@
 """What a session learned: files by category, and how those of one place are merged into another."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from ralph.documents.session import timestamps
 from ralph.documents.session.markdown import Page, Section
-from ralph.documents.session.values import number_of, text_of, words_of
-from ralph.documents.session.yaml_lines import front_values, with_front_matter
+from ralph.documents.session.values import text_of
+from ralph.documents.session.yaml_lines import front_values
 
 CATEGORIES = ("tutorials", "how-to", "reference", "explanation")
-_CATEGORY = re.compile(r"(tutorial|how-?to|reference|explanation)s?(?:-guides?)?")
 _TIMES = ("updated_at", "extracted_at", "staged_at", "approved_at", "promoted_at", "created_at")
-
-
-@dataclass(frozen=True)
-class Knowledge:
-    """What the front matter of a file tells."""
-
-    category: str = ""
-    title: str = ""
-    source_session: str = ""
-    source_iteration: int | None = None
-    source_artifacts: tuple[str, ...] = ()
-    staged: bool = False
-    approved: bool = False
-    carried_from: int | None = None
-    """The iteration in which nobody decided about it."""
-    at: datetime | None = None
-    """When it was last worked on."""
 
 
 @dataclass(frozen=True)
@@ -40,36 +21,6 @@ class Merge:
     done: Mapping[str, str] = field(default_factory=dict)
     """`copied`, `overwritten`, `skipped` or `merged into NAME`, by source."""
     conflicts: tuple[str, ...] = ()
-
-
-def category_of(text: str) -> str:
-    """The directory of a category, in any of its spellings; empty for what is none."""
-    match = _CATEGORY.fullmatch("-".join(text.casefold().split()))
-    word = match[1] if match else ""
-    return {"tutorial": "tutorials", "howto": "how-to"}.get(word, word)
-
-
-def parse(text: str) -> Knowledge:
-    """What a file tells of itself, as far as it can be read."""
-    page = Page(text)
-    front = front_values(page)
-    times = (timestamps.parse(text_of(front.get(key))) for key in _TIMES)
-    return Knowledge(
-        category=category_of(text_of(front.get("category"))),
-        title=text_of(front.get("title")) or next((one.title for one in page.sections if one.level == 1), ""),
-        source_session=text_of(front.get("source_session")),
-        source_iteration=number_of(front.get("source_iteration")),
-        source_artifacts=words_of(front.get("source_artifacts")),
-        staged=front.get("staged") is True or bool(text_of(front.get("staged_at"))),
-        approved=front.get("approved") is True or front.get("promoted") is True,
-        carried_from=number_of(front.get("carried_from_iteration", front.get("carried_from"))),
-        at=max((at for at in times if at), default=None),
-    )
-
-
-def with_values(text: str, where: str, values: Mapping[str, object]) -> str:
-    """The file with these keys in its front matter."""
-    return with_front_matter(text, where, values)
 
 
 def merge(sources: Mapping[str, str], targets: Mapping[str, str]) -> Merge:
@@ -108,8 +59,15 @@ def _same_name(name: str, source: str, target: str) -> tuple[str, list[str]]:
 
 def _is_newer(source: str, target: str) -> bool | None:
     """Whether the source was worked on later; None where that cannot be told."""
-    ours, theirs = parse(source).at, parse(target).at
+    ours, theirs = _worked_on(source), _worked_on(target)
     return None if ours is None or theirs is None or ours == theirs else ours > theirs
+
+
+def _worked_on(text: str) -> datetime | None:
+    """When a file was last worked on, where its front matter tells."""
+    front = front_values(Page(text))
+    times = (timestamps.parse(text_of(front.get(key))) for key in _TIMES)
+    return max((at for at in times if at), default=None)
 
 
 def _headed(page: Page) -> dict[str, Section]:

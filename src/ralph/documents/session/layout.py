@@ -47,11 +47,6 @@ class Layout:
         """What a person asked for, beside the session's directory."""
         return f"{self.root}.instructions.md"
 
-    @property
-    def signals(self) -> str:
-        """The directory of the mailbox."""
-        return f"{self.root}/signals"
-
     def plan(self, iteration: int) -> str:
         """The plan."""
         return f"{self._of(iteration)}/plan.md"

@@ -1,13 +1,11 @@
 """`progress.md`: the markers of planning steps and tasks. It alone says what is done."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 
 from ralph.core.errors import StateError
-from ralph.documents.session import timestamps
 from ralph.documents.session.markdown import Page, Section, cells, name_of, one_line, row
 from ralph.documents.session.markers import MEANING, Marker, read
 
@@ -21,7 +19,6 @@ _NO_LIST = re.compile(r"legend|iterations|live signals|current state")
 _KNOWN_ID = re.compile(r"(?:plan|task)-.+")
 _PLACEHOLDER = re.compile(r"\W*to be filled.*", re.IGNORECASE)
 _ATTEMPT = re.compile(r"\battempt\s+#?(\d{1,6})", re.IGNORECASE)
-_STARTED = re.compile(r"\bstarted:\s*([^,()]+)", re.IGNORECASE)
 _ITERATION = re.compile(r".*\(iteration (\d{1,6})\b.*")
 _TITLE = re.compile(r"(planning|implementation) progress \(iteration \d+\)")
 
@@ -49,12 +46,6 @@ class Item:
         return int(match[1]) if match else None
 
     @property
-    def started(self) -> datetime | None:
-        """When it was begun, where its note tells."""
-        match = _STARTED.search(self.note)
-        return timestamps.parse(match[1]) if match else None
-
-    @property
     def iteration(self) -> int | None:
         """The iteration of its section."""
         match = _ITERATION.fullmatch(self.section.casefold())
@@ -67,22 +58,13 @@ class Progress:
 
     text: str
 
-    @property
-    def items(self) -> Mapping[str, Item]:
-        """The items by id; where one has several lines, the last counts."""
-        return self._items
-
-    def item(self, id: str) -> Item | None:
-        """The item of that id, if there is one."""
-        return self._items.get(id)
-
     def with_item(self, id: str, marker: Marker, note: str = "") -> "Progress":
         """The same with another marker and note in the last line of an item."""
         if id not in self._lines:
             raise StateError(
                 f"there is no line for {id}", where="progress.md", todo="add it to the section of its iteration"
             )
-        index, item = self._lines[id], self._items[id]
+        index, item = self._lines[id], self.items[id]
         old = self._raw[index]
         bare = old.rstrip("\r\n")
         match = _LINE.fullmatch(bare)
@@ -97,7 +79,7 @@ class Progress:
         # The lines stay where they are: what was found in them need not be looked for again.
         changed.__dict__["_raw"] = raw
         changed.__dict__["_lines"] = self._lines
-        changed.__dict__["_items"] = {**self._items, id: Item(id, marker, clean, item.section)}
+        changed.__dict__["items"] = {**self.items, id: Item(id, marker, clean, item.section)}
         return changed
 
     def with_section(self, title: str, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
@@ -148,7 +130,8 @@ class Progress:
         return {id: index for index, id, _, _ in _lines(self._page)}
 
     @cached_property
-    def _items(self) -> dict[str, Item]:
+    def items(self) -> dict[str, Item]:
+        """The items by id; where one has several lines, the last counts."""
         found: dict[str, Item] = {}
         for _, id, item, _ in _lines(self._page):
             found.pop(id, None)

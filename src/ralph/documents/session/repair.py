@@ -124,7 +124,7 @@ def _recovered(layout: Layout, files: Mapping[str, str], iteration: int, id: str
     last = max(found, default=0)
     if not last:
         return Marker.TODO, ""
-    report = reports.parse(files[found[last]], found[last])
+    report = reports.parse(files[found[last]])
     failed = report.verdict is reports.Verdict.FAILED
     note = f"Attempt {last}, Iteration {report.iteration}, {'failed' if failed else 'review-pending'}, recovered"
     return (Marker.FAILED if failed else Marker.PENDING), note

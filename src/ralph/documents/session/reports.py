@@ -1,12 +1,11 @@
 """`reports/<task>-report[-r<N>].md`: PART 1 is the executor's, PART 2 the reviewer's; the last PART 2 counts."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ralph.documents.session.markdown import Page, Section, contained
-from ralph.documents.session.values import first_of, number_of, text_of
+from ralph.documents.session.values import first_of, number_of
 from ralph.documents.session.yaml_lines import front_values, lines_of
 
 PART_1 = "## PART 1: IMPLEMENTATION REPORT"
@@ -14,7 +13,6 @@ PART_2 = "## PART 2: REVIEW REPORT"
 STUB = "*(To be appended by the reviewer)*"
 _PART = re.compile(r"part ([12])\b.*")
 _TITLE = re.compile(r"task report ([\w.-]+).*")
-_ATTEMPT = re.compile(r".*\b(?:attempt|rework) (\d{1,6}).*")
 _STATUS = re.compile(
     r"\s*(?:[-*+]\s+)?(?:\*\*|__)(?:status|verdict)(?::(?:\*\*|__)|(?:\*\*|__)\s*:)(.*)", re.IGNORECASE
 )
@@ -39,11 +37,8 @@ class Verdict(StrEnum):
 class Report:
     """What was done in an attempt, and what came of it."""
 
-    task: str
     iteration: int
-    attempt: int
     part1: str
-    part2: str = ""
     verdict: Verdict | None = None
 
 
@@ -59,42 +54,27 @@ def attempt_of(name: str, task: str) -> int | None:
     return max(1, int(match[1] or 1)) if match else None
 
 
-def next_attempt(names: Iterable[str], task: str) -> int:
-    """The number of the next attempt: no number is used twice."""
-    return max((attempt_of(name, task) or 0 for name in names), default=0) + 1
-
-
-def parse(text: str, where: str = "") -> Report:
-    """The report in a file, as far as it can be read; what it does not tell is taken from its name, `where`."""
+def parse(text: str) -> Report:
+    """The report in a file, as far as it can be read."""
     page = Page(text)
-    front = front_values(page)
-    title = next((section.name for section in page.sections if section.level == 1), "")
-    named, numbered = _TITLE.fullmatch(title), _ATTEMPT.fullmatch(title)
-    task = (
-        text_of(front.get("task_id")) or (named[1] if named else "") or where.rpartition("/")[2].partition("-report")[0]
-    )
-    attempt = (
-        number_of(front.get("attempt")) or (int(numbered[1]) if numbered else None) or attempt_of(where, task) or 1
-    )
-    last, part2, verdict = _part(page, "2"), "", None
+    last, verdict = _part(page, "2"), None
     if last and not _EMPTY.fullmatch(last.text):
-        part2 = last.text
         for line in page.prose[last.start + 1 : last.end]:
             if match := _STATUS.fullmatch(line):
                 verdict = Verdict.read(match[1]) or verdict
-    return Report(task, number_of(front.get("iteration")) or 1, attempt, _first_part(page), part2, verdict)
+    return Report(number_of(front_values(page).get("iteration")) or 1, _first_part(page), verdict)
 
 
 def compose(task: str, iteration: int, attempt: int, created_at: str, body: str) -> str:
-    """The file as an attempt leaves it: what the executor wrote as PART 1, and room for the review.
-
-    A PART 2 of the executor's own is no review, and is left out.
-    """
-    page = Page(body)
+    """The file as an attempt leaves it."""
     front = {"task_id": task, "iteration": iteration, "attempt": attempt, "created_at": created_at}
-    title = f"# Task Report: {task} [Attempt {attempt}]"
-    part1 = contained(_first_part(page)) or "The executor left no report."
-    return f"---\n{lines_of(front)}---\n\n{title}\n\n{PART_1}\n\n{part1}\n\n---\n{PART_2}\n{STUB}\n"
+    return f"---\n{lines_of(front)}---\n\n{laid_out(f'# Task Report: {task} [Attempt {attempt}]', body)}"
+
+
+def laid_out(title: str, body: str) -> str:
+    """What the executor wrote as PART 1, and room for the review; a PART 2 of its own is none, and is left out."""
+    part1 = contained(_first_part(Page(body))) or "The executor left no report."
+    return f"{title}\n\n{PART_1}\n\n{part1}\n\n---\n{PART_2}\n{STUB}\n"
 
 
 def with_review(text: str, part2: str) -> str:

@@ -148,7 +148,7 @@ class ClassicState:
     def reports(self, task: str) -> dict[int, Report]:
         """The reports on a task, by attempt."""
         found = self.layout.reports_in(self.texts, task)
-        return {attempt: reports.parse(self.texts[path], path) for attempt, path in found.items()}
+        return {attempt: reports.parse(self.texts[path]) for attempt, path in found.items()}
 
     def attempt(self, task: str) -> int:
         """The attempt that is under way, or comes next: no number is used twice. With a report, it is that of the last."""

@@ -17,9 +17,9 @@ _QUOTED = 4000
 def started(state: ClassicState, now: float) -> ClassicState:
     """The next task is begun, or what was left of one is to be reviewed; the same state where neither can be."""
     if task := state.first(Marker.WIP):
-        last = list(state.reports(task).values())[-1:]
-        is_left = bool(last) and last[0].verdict is None and bool(last[0].part1)
-        return state.marked(task, Marker.PENDING, f"Attempt {last[0].attempt}, recovered") if is_left else state
+        attempt, last = [(0, None), *state.reports(task).items()][-1]
+        is_left = last and last.verdict is None and last.part1
+        return state.marked(task, Marker.PENDING, f"Attempt {attempt}, recovered") if is_left else state
     task = state.ready()
     if not task:
         return state

@@ -11,6 +11,7 @@ from ralph.documents.session import feedback, knowledge, progress, review
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import IterationMetadata
 from ralph.documents.session.timestamps import render as stamp
+from ralph.documents.session.yaml_lines import with_front_matter
 from ralph.workflows.session.planning import broken_down, next_step, task_path
 from ralph.workflows.session.state import REPLANNING, SessionState, State, Status, Step, Terms
 
@@ -51,7 +52,7 @@ def extracted(terms: Terms, state: SessionState, result: TurnResult, now: float)
         _, category, file = name.split("/")
         if category in knowledge.CATEGORIES:
             facts = {"category": category, "source_session": terms.id, "source_iteration": number}
-            text = knowledge.with_values(text, name, {**facts, "staged_at": stamp(now)})
+            text = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
             texts[terms.layout.knowledge(number, category, file)] = text
     state = state.with_texts(texts)
     return state.to(State.KNOWLEDGE_APPROVAL if staged(terms, state) else State.COMPLETE)
@@ -219,5 +220,5 @@ def _carried(terms: Terms, state: SessionState, number: int) -> SessionState:
     layout, before, texts = terms.layout, state.metadata.iteration, {}
     for category, name in layout.knowledge_in(state.texts, before):
         text = state.texts[layout.knowledge(before, category, name)]
-        texts[layout.knowledge(number, category, name)] = knowledge.with_values(text, name, {"carried_from": before})
+        texts[layout.knowledge(number, category, name)] = with_front_matter(text, name, {"carried_from": before})
     return state.with_texts(texts)
