@@ -11,7 +11,7 @@ import click
 
 from ralph.core.errors import UsageError
 from ralph.core.stream import clean_text
-from ralph.store.runs import Project
+from ralph.store.runs import Project, RunDir
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
@@ -32,6 +32,14 @@ def here() -> Project:
     """The project around the current directory; in a turn, the one whose run it is of."""
     main_root = os.environ.get("RALPH_WORKSPACE_ROOT") if os.environ.get("RALPH_TURN") else None
     return Project(Path(main_root)) if main_root else Project.around(Path.cwd())
+
+
+def latest_run(project: Project, run: str | None) -> RunDir:
+    """The run that is meant: the named one, or the latest."""
+    runs = project.runs()
+    if not run and not runs:
+        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    return project.run(run) if run else runs[-1]
 
 
 def say_json(**data: Any) -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, latest_run, say_json
 from ralph.core.entries import TurnStarted
-from ralph.core.errors import RalphError, UsageError
+from ralph.core.errors import RalphError
 from ralph.core.events import TurnEnded
 from ralph.core.limits import Usage
 from ralph.store.journal import read_records
-from ralph.store.runs import Project, RunDir
+from ralph.store.runs import RunDir
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     ralph.yml); where it tells neither, they are unknown, and the receipt says so.
     """
     project = here()
-    runs = project.runs() if everything else [_chosen(project, run)]
+    runs = project.runs() if everything else [latest_run(project, run)]
     items = [item for one in runs for item in receipt(one)]
     by = {name: _grouped(items, name) for name in ("role", "agent", *(("run",) if everything else ()))}
     if as_json:
@@ -81,15 +81,6 @@ def receipt(run: RunDir) -> Iterator[Item]:
                 agents[turn] = agent
             case TurnEnded(turn=turn, key=key, role=role, result=result):
                 yield Item(run.id, turn, key, role, agents.get(turn, ""), result.usage)
-
-
-def _chosen(project: Project, run: str | None) -> RunDir:
-    if run:
-        return project.run(run)
-    runs = project.runs()
-    if not runs:
-        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
-    return runs[-1]
 
 
 def _grouped(items: Iterable[Item], name: str) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, latest_run, say_json
 from ralph.core.errors import UsageError
 from ralph.git.snapshots import Snapshots
 from ralph.store.runs import Project, RunDir
@@ -20,7 +20,7 @@ def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int
     project = here()
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
-    chosen = latest_with_snapshots(project, run)
+    chosen = latest_run(project, run)
     snapshots = open_snapshots(project, chosen)
     entries = snapshots.log()
     if turn is None:
@@ -39,14 +39,6 @@ def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int
     else:
         click.echo(f"Run {chosen.id} changed nothing.")
     return 0
-
-
-def latest_with_snapshots(project: Project, run: str | None) -> RunDir:
-    """The run that is meant: the named one, or the latest."""
-    runs = project.runs()
-    if not run and not runs:
-        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
-    return project.run(run) if run else runs[-1]
 
 
 def open_snapshots(project: Project, run: RunDir) -> Snapshots:

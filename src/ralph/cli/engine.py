@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ralph.cli.console import say_json
 from ralph.cli.view import view_for
+from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.core.events import Landed
@@ -23,10 +23,6 @@ from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.engine import drive
 from ralph.wiring.kinds import SESSIONS
-
-if TYPE_CHECKING:
-    from ralph.cli.session_words import SessionTeller
-    from ralph.cli.words import Teller
 
 
 def refuse_inside_a_turn() -> None:
@@ -114,9 +110,7 @@ def _why(log: Path) -> RalphError:
     return error
 
 
-def teller_for(
-    project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False
-) -> "Teller | SessionTeller":
+def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
     """Who tells what happens in a run: from where its documents are, or from its beginning."""
     if record.workflow in SESSIONS:
         from ralph.cli.session_words import SessionTeller
@@ -127,7 +121,7 @@ def teller_for(
         from ralph.wiring.hats import hats_workflow
 
         return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
-    from ralph.cli.words import Teller
+    from ralph.cli.loop_words import LoopTeller
     from ralph.wiring.loops import loop_workflow
 
     loop = loop_workflow(record, project.root, limits)
@@ -136,8 +130,8 @@ def teller_for(
         text = "" if from_the_start else read_limited(path).decode(errors="replace")
     except (OSError, StateError):
         text = ""
-    documents = {loop.state_path: text} if text else {}
     try:
-        return Teller(loop, loop.load(documents))
+        state = loop.load({loop.state_path: text} if text else {})
     except StateError:
-        return Teller(loop, loop.load({}))
+        state = loop.load({})
+    return LoopTeller(record.id, loop=loop, state=state)

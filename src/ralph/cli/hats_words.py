@@ -64,7 +64,7 @@ class HatsTeller(SessionTeller):
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
-        run, spent = self.session, ended.spent
+        run, spent = self.run, ended.spent
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
         lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, {cost(spent)}"]
         lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import clock_time, here, json_option, one_line
+from ralph.cli.console import clock_time, here, json_option, latest_run, one_line
 from ralph.cli.engine import teller_for
-from ralph.cli.view import Tells
+from ralph.cli.words import Teller
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
-from ralph.core.errors import StateError, UsageError
+from ralph.core.errors import StateError
 from ralph.core.events import RunEnded
 from ralph.store.lines import moment, read_raw
 from ralph.store.runs import RunDir
@@ -27,10 +27,7 @@ from ralph.store.runs import RunDir
 def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
     """Show the journal of RUN (the latest one) as people read it, or as JSON Lines."""
     project = here()
-    runs = project.runs()
-    if not run and not runs:
-        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
-    chosen = project.run(run) if run else runs[-1]
+    chosen = latest_run(project, run)
     record = chosen.record()
     teller = teller_for(project, record, record.limits, from_the_start=True)
     for line in _lines(chosen, follow):
@@ -60,7 +57,7 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
         time.sleep(0.1)
 
 
-def _print(line: dict[str, Any], teller: Tells) -> None:
+def _print(line: dict[str, Any], teller: Teller) -> None:
     try:
         at = moment(line["at"])
         if line["type"] == "turn.progress":

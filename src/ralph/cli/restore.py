@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
-from ralph.cli.diff import latest_with_snapshots, open_snapshots
+from ralph.cli.console import here, json_option, latest_run, say_json
+from ralph.cli.diff import open_snapshots
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.git.repository import shown
 from ralph.git.snapshots import Restored, Snapshots
@@ -55,7 +55,7 @@ def command(which: str, run: str | None, as_json: bool) -> int:
     The tree is recorded first, and only files that differ are written.
     """
     project = here()
-    chosen = latest_with_snapshots(project, run)
+    chosen = latest_run(project, run)
     with at_rest(project, chosen) as snapshots:
         target = target_of(which, project, chosen, snapshots)
         restored = snapshots.restore(target.snapshot, f"restore {target.words}")

@@ -1,95 +1,32 @@
 """How the command line tells what happens in a session, and how it shows one."""
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from ralph.cli.words import DOUBLE, check_line, landed_lines, merged_lines, said_lines, turn_ended_lines, words_line
-from ralph.core.entries import (
-    ChecksStarted,
-    LimitExtended,
-    MergeStarted,
-    Notice,
-    QuestionAnswered,
-    QuestionAsked,
-    Record,
-    RunStarted,
-    SignalHeard,
-    SignalRefused,
-    SnapshotTaken,
-    TurnStarted,
-)
-from ralph.core.events import (
-    ChecksEnded,
-    DocumentEdited,
-    Landed,
-    Merged,
-    RunEnded,
-    SignalTaken,
-    TurnEnded,
-    WorkCommitted,
-)
-from ralph.core.limits import Spent
+from ralph.cli.words import Teller
+from ralph.core.events import RunEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.session import reports
-from ralph.workflows.loop.report import cost, duration
 from ralph.workflows.session.closing import counts
 from ralph.workflows.session.state import SessionState, State, Status, Step, Terms
 
 
-@dataclass
-class SessionTeller:
+class SessionTeller(Teller):
     """Tells the records of one session, one after the other."""
 
-    session: str
-    agent: str = ""
-    """The agent that was told last: it is named again only where another takes over."""
+    noun = "session"
 
-    def lines(self, record: Record) -> list[str]:
-        """A record as the lines that a person reads; none where it is of no interest."""
-        match record.entry:
-            case RunStarted(run=run, resumed=resumed):
-                return [f"session {run} {'goes on' if resumed else 'starts'}"]
-            case LimitExtended(reason=reason):
-                return [f"the limit was extended: {reason}"]
-            case TurnStarted() as entry:
-                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
-                self.agent = entry.agent
-                asked = "asked for a better answer" if entry.repair else about(entry.key)
-                return [f"turn {entry.turn}: {who}, {asked}{words_line(entry)}"]
-            case TurnEnded() as entry:
-                return turn_ended_lines(entry)
-            case ChecksStarted(key=key, checks=checks):
-                return [f"checking {about(key)}: {' AND '.join(checks)}"]
-            case ChecksEnded(verdict=verdict):
-                found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-                return [*map(check_line, verdict.results), *found]
-            case MergeStarted(workspace=workspace):
-                return [f"merging {workspace}"]
-            case Merged() as entry:
-                return merged_lines(entry)
-            case Landed(moved=True) as entry:
-                return landed_lines(entry)
-            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered() as entry:
-                return said_lines(entry)
-            case DocumentEdited(path=path):
-                return [f"{path} was taken in"]
-            case Notice(text=text):
-                return [f"note: {text}"]
-            case SnapshotTaken() | RunEnded() | WorkCommitted() | Landed():
-                return []
+    def about(self, key: str) -> str:
+        return about(key)
 
-    def closing(self, ended: RunEnded, report: str) -> list[str]:
-        """The banner at the end: what happened, and what to type next."""
-        run = self.session
+    def then(self, ended: RunEnded) -> str:
+        run = self.run
         todo = {
             Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}, then ralph session resume {run}",
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
         }
         usual = f"ralph session resume {run}" if ended.outcome.resumable else f"ralph session show {run}"
-        lines = [DOUBLE, f"Session {run}: {ended.outcome.replace('-', ' ')}", DOUBLE, "", ended.reason]
-        lines += [f"Spent:  {told(ended.spent)}"]
-        return [*lines, f"Next:   {todo.get(ended.outcome, usual)}", DOUBLE]
+        return todo.get(ended.outcome, usual)
 
 
 def about(key: str) -> str:
@@ -112,12 +49,6 @@ def about(key: str) -> str:
         case "baseline":
             return "before any turn"
     return "the whole" if "session-" in key else key
-
-
-def told(spent: Spent) -> str:
-    """What a session cost so far; money only where an agent told of any."""
-    facts = [f"{spent.turns} turns", f"{duration(spent.active_seconds)} active"]
-    return ", ".join([*facts, cost(spent)] if spent.turns > spent.unpriced_turns else facts)
 
 
 MARKS = {" ": "[ ]", "/": "[/]", "P": "[P]", "x": "[x]", "F": "[F]", "C": "[C]"}

@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import clock_time, here, json_option, say_json
+from ralph.cli.console import clock_time, here, json_option, latest_run, say_json
 from ralph.cli.signal import run_option
-from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal
 from ralph.store.lines import moment, read_raw
-from ralph.store.runs import Project, RunDir
+from ralph.store.runs import RunDir
 
 
 @dataclass
@@ -48,10 +47,11 @@ class Row:
 def command(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run (the one that is under way, or the latest): each with who took it in, and what came of it."""
     project = here()
-    chosen = _chosen(project, run)
+    alive = [] if run else [one for one in project.runs() if one.alive]
+    chosen = project.only(iter(alive), "show the signals of", None) if alive else latest_run(project, run)
     shown: dict[str, str] = {}
     while True:
-        alive = chosen.alive
+        goes_on = watch and chosen.alive
         rows = signals_of(chosen)
         if as_json and not watch:
             say_json(command="signals", run=chosen.id, signals=[asdict(row) for row in rows])
@@ -61,7 +61,7 @@ def command(run: str | None, watch: bool, as_json: bool) -> int:
             if shown.get(key) != text:
                 shown[key] = text
                 say_json(command="signals", run=chosen.id, signal=asdict(row)) if as_json else click.echo(text)
-        if not (watch and alive):
+        if not goes_on:
             break
         time.sleep(0.2)
     if not shown and not as_json:
@@ -134,13 +134,3 @@ def _lines(row: Row) -> list[str]:
     ]
     needs = row.type in ("STEER", "INFO")
     return [head, *(told or ([f"{'':10}no turn has taken it in yet"] if needs else [f"{'':10}done"]))]
-
-
-def _chosen(project: Project, wanted: str | None) -> RunDir:
-    runs = project.runs()
-    if wanted:
-        return project.run(wanted)
-    if not runs:
-        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
-    alive = [run for run in runs if run.alive]
-    return project.only(iter(alive), "show the signals of", None) if alive else runs[-1]

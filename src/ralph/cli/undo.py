@@ -2,8 +2,7 @@
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
-from ralph.cli.diff import latest_with_snapshots
+from ralph.cli.console import here, json_option, latest_run, say_json
 from ralph.cli.restore import at_rest
 
 
@@ -21,7 +20,7 @@ def command(run: str | None, force: bool, as_json: bool) -> int:
     The tree is recorded first, and only files that the turn had changed are written.
     """
     project = here()
-    chosen = latest_with_snapshots(project, run)
+    chosen = latest_run(project, run)
     with at_rest(project, chosen) as snapshots:
         undone = snapshots.undo(force=force)
     label, restored = undone.undone.label, undone.restored

@@ -3,8 +3,9 @@
 import os
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
+from ralph.cli.words import Teller
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
 from ralph.core.events import ChecksEnded, Landed, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
@@ -13,18 +14,10 @@ from ralph.core.turns import Turn
 from ralph.workflows.loop.report import duration
 
 
-class Tells(Protocol):
-    """Who puts what happens in a run into words."""
-
-    def lines(self, record: Record) -> list[str]:
-        """A record as the lines that a person reads."""
-        ...
-
-
 class PlainView:
     """One line for each thing that happens."""
 
-    def __init__(self, teller: Tells, limits: Limits, out: TextIO) -> None:
+    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
         self._teller, self._limits = teller, limits
         self._out = out
         self.ended: RunEnded | None = None
@@ -64,7 +57,7 @@ class PlainView:
 class LiveView(PlainView):
     """The same lines, above one that says what is going on right now."""
 
-    def __init__(self, teller: Tells, limits: Limits, out: TextIO) -> None:
+    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
         super().__init__(teller, limits, out)
         from rich.console import Console
         from rich.live import Live
@@ -132,7 +125,7 @@ class LiveView(PlainView):
         return Spinner("dots", " · ".join(facts))
 
 
-def view_for(teller: Tells, limits: Limits, *, as_json: bool) -> PlainView:
+def view_for(teller: Teller, limits: Limits, *, as_json: bool) -> PlainView:
     """The view that fits where the output goes; with --json, standard output is left to the result."""
     out = sys.stderr if as_json else sys.stdout
     return LiveView(teller, limits, out) if out.isatty() else PlainView(teller, limits, out)

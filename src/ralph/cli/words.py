@@ -1,9 +1,10 @@
-"""How the command line tells what happens in a loop: its journal as lines, a banner around an iteration and at the end."""
+"""How the command line tells what happens in a run: its journal as lines that a person reads."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ralph.cli.console import clock_time
-from ralph.core.checks import CheckResult
+from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
     ChecksStarted,
     LimitExtended,
@@ -21,7 +22,6 @@ from ralph.core.entries import (
 from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
-    Event,
     Landed,
     Merged,
     MergeEnd,
@@ -30,174 +30,69 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
-from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
-from ralph.workflows.loop.report import changes_text, cost, duration, totals
-from ralph.workflows.loop.rules import HOME, Loop, reopened
-from ralph.workflows.loop.state import LoopState, Phase
+from ralph.workflows.loop.report import changes_text, cost, duration
 from ralph.workflows.loop.verdicts import how
 
 RULE, DOUBLE = "─" * 60, "═" * 60
-_LIMITS = {
-    Outcome.LIMIT_ITERATIONS: "MAX_ITERATIONS",
-    Outcome.LIMIT_TIME: "TIMEOUT",
-    Outcome.LIMIT_DEADLINE: "DEADLINE",
-    Outcome.LIMIT_COST: "MAX_COST",
-    Outcome.LIMIT_TOKENS: "MAX_TOKENS",
-}
 
 
 @dataclass
 class Teller:
-    """Tells the records of one loop, one after the other; it follows the loop's state to know what was learned."""
+    """Tells the records of one run, one after the other."""
 
-    loop: Loop
-    state: LoopState
-    begun: str = ""
-    """The iteration whose beginning was told last."""
+    noun: ClassVar[str] = "run"
+    run: str
+    agent: str = ""
+    """The agent that was told last: it is named again only where another takes over."""
 
     def lines(self, record: Record) -> list[str]:
         """A record as the lines that a person reads; none where it is of no interest."""
-        entry, before = record.entry, self.state
-        if isinstance(entry, RunStarted) and entry.resumed:
-            self.state = reopened(before)
-        elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
-            self.state = self.loop.follow(before, entry)
-        match entry:
-            case RunStarted(run=run, resumed=resumed):
-                return [f"run {run} {'goes on' if resumed else 'starts'}"]
+        match record.entry:
+            case RunStarted(resumed=resumed):
+                return [f"{self.noun} {self.run} {'goes on' if resumed else 'starts'}"]
             case LimitExtended(reason=reason):
                 return [f"the limit was extended: {reason}"]
-            case TurnStarted():
-                return self._turn_started(entry)
-            case TurnEnded():
-                return [*turn_ended_lines(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
-            case ChecksStarted(key="baseline"):
-                return ["baseline: checking before any turn"]
-            case ChecksStarted(checks=checks):
-                return ["", f"Verifying: {' AND '.join(checks)}"]
-            case ChecksEnded():
-                return self._checked(entry, baseline=before.phase is Phase.BASELINE)
-            case WorkCommitted(commit=commit, notice=notice):
-                said = [f"committed as {commit[:10]}"] if commit else []
-                said += [f"note: {notice}"] if notice else []
-                return [*said, *(() if self.state.phase is Phase.REFLECT else self._learned())]
-            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered():
-                return said_lines(entry)
-            case DocumentEdited(path=path):
-                return [f"{path} was edited by somebody else and taken in"]
-            case Notice(text=text):
-                return [f"note: {text}"]
+            case TurnStarted() as entry:
+                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
+                self.agent = entry.agent
+                asked = "asked for a better answer" if entry.repair else self.about(entry.key)
+                return [f"turn {entry.turn}: {who}, {asked}{words_line(entry)}"]
+            case TurnEnded() as entry:
+                return turn_ended_lines(entry)
+            case ChecksStarted(key=key, checks=checks):
+                return [f"checking {self.about(key)}: {' AND '.join(checks)}"]
+            case ChecksEnded(verdict=verdict):
+                return checked_lines(verdict)
             case MergeStarted(workspace=workspace):
                 return [f"merging {workspace}"]
-            case Merged():
+            case Merged() as entry:
                 return merged_lines(entry)
-            case Landed():
-                return landed_lines(entry)
-            case SnapshotTaken() | RunEnded():
+            case Landed(moved=moved, notice=notice) as entry:
+                return [f"landed {entry.commit[:10]} on {entry.branch}" if moved else notice]
+            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered() as entry:
+                return said_lines(entry)
+            case DocumentEdited(path=path):
+                return [f"{path} was taken in"]
+            case Notice(text=text):
+                return [f"note: {text}"]
+            case SnapshotTaken() | RunEnded() | WorkCommitted():
                 return []
 
-    def _turn_started(self, entry: TurnStarted) -> list[str]:
-        who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
-        line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
-        line += words_line(entry)
-        if not entry.counts or entry.key == self.begun:
-            return ["", line]
-        self.begun = entry.key
-        most, past = self.loop.fixed.most, self.state.iterations
-        head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
-        lines = ["", RULE, head, RULE]
-        if past and past[-1].learnings:
-            lines += ["", f"Previous learnings: {past[-1].learnings}"]
-        return [*lines, "", line]
-
-    def _checked(self, entry: ChecksEnded, *, baseline: bool) -> list[str]:
-        verdict = entry.verdict
-        found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
-        lines = [*map(check_line, verdict.results), *found]
-        if baseline:
-            return lines
-        result = "PASS" if verdict.passed else "COULD NOT RUN" if verdict.unrunnable else "FAIL"
-        lines.append(f"Result: {result}")
-        waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.ahead))
-        return lines if waits else [*lines, *self._learned()]
-
-    def _learned(self) -> list[str]:
-        """What the last iteration teaches, and what follows."""
-        state, lines = self.state, [""]
-        last = state.iterations[-1] if state.iterations else None
-        if last and not last.passed and last.learnings:
-            lines += [f"Learning: {last.why or last.learnings}"]
-            lines += [f"Next approach: {last.try_next}"] if last.try_next else []
-        goes_on = Phase.ACT in (state.phase, *state.ahead)
-        if goes_on and (self.loop.fixed.most is None or state.iteration <= self.loop.fixed.most):
-            if state.pivot:
-                lines.append(
-                    "Stuck: the same failure again and again. A fundamentally different approach is asked for."
-                )
-            lines += ["", f"Continuing to iteration {state.iteration}..."]
-        return [*lines, RULE]
+    def about(self, key: str) -> str:
+        """What a turn or a check is for, in words."""
+        return key
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
-        """The banner at the end of a run: what happened, where the evidence is, what to type next."""
-        if ended.outcome.succeeded:
-            return self._complete(ended, report)
-        run, state, spent = self.loop.fixed.loop, self.state, ended.spent
-        limit = _LIMITS.get(ended.outcome)
-        last = state.iterations[-1] if state.iterations else None
-        lessons = [f"- Iteration {i.number}: {i.learnings}" for i in state.iterations[-5:] if i.learnings]
-        return [
-            *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
-            f"Task: {state.task}",
-            f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
-            f"Iterations completed: {spent.iterations}",
-            f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {cost(spent)}",
-            *(("", "Last attempt:", last.action) if last else ()),
-            *(("", "Last failure:", *state.failure.splitlines()[-12:]) if state.failure else ()),
-            *(("", "Learnings accumulated:", *lessons) if lessons else ()),
-            *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
-            *(("", f"Report: {report}") if report else ("",)),
-            f"State saved to: {HOME}/current-loop.json",
-            *(() if ended.outcome.resumable else (f"Next:   ralph diff {run}   (or: ralph abort {run} --revert)",)),
-            DOUBLE,
-        ]
+        """The banner at the end: what happened, where the evidence is, and what to type next."""
+        facts = [f"{ended.spent.turns} turns", f"{duration(ended.spent.active_seconds)} active"]
+        facts += [cost(ended.spent)] if ended.spent.turns > ended.spent.unpriced_turns else []
+        lines = [DOUBLE, f"{self.noun.title()} {self.run}: {ended.outcome.replace('-', ' ')}", DOUBLE, "", ended.reason]
+        return [*lines, f"Spent:  {', '.join(facts)}", f"Next:   {self.then(ended)}", DOUBLE]
 
-    def _options(self, ended: RunEnded) -> list[str]:
-        run, best = self.loop.fixed.loop, self.state.best
-        most = 2 * (ended.limits.iterations or 10)
-        last = self.state.iterations[-1].snapshot if self.state.iterations else ""
-        options = {
-            Outcome.LIMIT_ITERATIONS: f"- ralph resume {run} --max-iterations {most}",
-            Outcome.AWAITING_GUIDANCE: f'- ralph resume {run} --guidance "what to do differently"',
-            Outcome.STUCK: f'- ralph resume {run} --guidance "what to do differently"',
-        }
-        lines = [options[ended.outcome]] if ended.outcome in options else []
-        lines += [f"- ralph resume {run}   (continue from here)"]
-        if best and best.snapshot != last:
-            lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
-        return [*lines, f"- ralph abort {run}   (--revert takes its changes back)", f"- ralph diff {run}"]
-
-    def _complete(self, ended: RunEnded, report: str) -> list[str]:
-        state, spent, total = self.state, ended.spent, totals(ended)
-        return [
-            *(DOUBLE, "Ralph Loop: COMPLETE", DOUBLE, ""),
-            f"Task: {state.task}",
-            f"Status: {'SUCCESS' if ended.outcome is Outcome.SUCCESS else _headline(ended.outcome)} ({ended.reason})",
-            f"Iterations: {spent.iterations}",
-            f"Duration: {duration(spent.active_seconds)}",
-            *("", "Verification:", *state.verification.splitlines()[-12:], ""),
-            "Summary:",
-            f"- Files modified: {total.files}",
-            f"- Total changes: +{total.added}, -{total.removed}",
-            f"- Turns: {spent.turns}, cost {cost(spent)}",
-            *(("", f"Report: {report}") if report else ("",)),
-            f"Next:   ralph diff {self.loop.fixed.loop}",
-            DOUBLE,
-        ]
-
-
-def _headline(outcome: Outcome) -> str:
-    return outcome.upper().replace("-", " ")
+    def then(self, ended: RunEnded) -> str:
+        """What to type next."""
+        return f"ralph {'resume' if ended.outcome.resumable else 'diff'} {self.run}"
 
 
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
@@ -269,9 +164,10 @@ def merged_lines(entry: Merged) -> list[str]:
     return ["  " + said[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
 
 
-def landed_lines(entry: Landed) -> list[str]:
-    """Where the work of a run is."""
-    return [f"landed {entry.commit[:10]} on {entry.branch}" if entry.moved else entry.notice]
+def checked_lines(verdict: Verdict) -> list[str]:
+    """What came of checks, and what the guards found."""
+    found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
+    return [*map(check_line, verdict.results), *found]
 
 
 def check_line(result: CheckResult) -> str:
