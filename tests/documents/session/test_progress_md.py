@@ -1,6 +1,5 @@
 """`progress.md`: read as people and agents wrote it, changed line by line."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
