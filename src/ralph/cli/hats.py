@@ -40,14 +40,14 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     where there are errors: `ralph run` refuses those too.
     """
     loaded, model, found = examined(preset, given)
-    way = shortest(model) if model.settings.hats else None
+    way = shortest(model).way if model.settings.hats else ()
     bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
     if as_json:
         say_json(
             command="hats check",
             files=loaded.files,
             hats=[hat.id for hat in model.settings.hats],
-            shortest=None if way is None else [vars(turn) for turn in way],
+            shortest=[vars(turn) for turn in way],
             findings=[_plain(one) for one in found],
         )
     else:
@@ -73,7 +73,7 @@ def _plain(one: Located) -> dict[str, object]:
     }
 
 
-def _summary(loaded: Loaded, model: Model, found: Sequence[Located], way: list[Turn] | None) -> str:
+def _summary(loaded: Loaded, model: Model, found: Sequence[Located], way: Sequence[Turn]) -> str:
     """What it all comes to, in a line."""
     name = loaded.files[-1] if loaded.files else "these settings"
     if not model.settings.hats:

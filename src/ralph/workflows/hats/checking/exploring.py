@@ -9,8 +9,8 @@ from ralph.documents.hats.definition import COORDINATOR
 from ralph.workflows.hats.checking.model import Model
 from ralph.workflows.hats.state import RESUME
 
-STATES = 20_000
-"""States that are looked at before it is left open."""
+STATES = {1: 20_000, 2: 10_000, 3: 4_000}
+"""States that are looked at before it is left open, by the topics that a turn publishes at most."""
 QUEUE = 6
 """Events that wait at most."""
 ENOUGH = 4
@@ -39,11 +39,14 @@ class State:
 
 @dataclass(frozen=True)
 class Play:
-    """The moves of a preset. `limited` is whether hats run out of turns, `wide` how many topics a turn publishes at most."""
+    """The moves of a preset. `limited` is whether hats run out of turns, `wide` how many topics a turn publishes at most,
+    `keen` whether only those that lead on.
+    """
 
     model: Model
     limited: bool = True
     wide: int = 1
+    keen: bool = False
     most: int | None = None
     """Turns that a limited hat has at most, whatever its limit."""
 
@@ -55,19 +58,20 @@ class Play:
         """Every turn that can be next, with the state after it; None where the run is over."""
         model, topic = self.model, state.queue[0]
         who = model.taker(topic, state.exhausted)
-        said = model.says(who, topic)
-        topics = [one for one in said if one not in model.promises]
+        said, required = model.says(who, topic), frozenset(model.settings.required)
+        topics = [one for one in said if one not in model.promises and (one in model.useful or not self.keen)]
         for size in (*range(1, self.wide + 1), 0):
             for chosen in permutations(topics, size):
-                claimed = {one for one in chosen if model.refused(one)}
-                seen = state.seen | (set(chosen) & set(model.settings.required))
-                if model.settings.completion in said and set(model.settings.required) <= seen - claimed:
+                # What waits for the checks comes after the rest, and not in time for a promise of the same turn.
+                sure = tuple(one for one in chosen if not model.refused(one))
+                if model.settings.completion in said and required <= {*state.seen, *sure}:
                     yield Turn(who, topic, (*chosen, model.settings.completion)), None
                 if not chosen and model.settings.cancellation in said:
                     yield Turn(who, topic, (model.settings.cancellation,)), None
-                added = chosen or (model.default(who),)
+                added = (*sure, *(one for one in chosen if one not in sure)) or (model.default(who),)
+                seen = state.seen | required.intersection(chosen)
                 if len(state.queue) + len(added) <= QUEUE + 1:
-                    yield Turn(who, topic, chosen), self._after(state, who, added, frozenset(seen))
+                    yield Turn(who, topic, chosen), self._after(state, who, added, seen)
 
     def _after(self, state: State, who: str, added: tuple[str, ...], seen: frozenset[str]) -> State:
         """The state after a turn, with hats that have had all their turns relieved."""
@@ -84,27 +88,47 @@ class Play:
         return State(queue, seen, tuple(sorted(turns.items())), exhausted)
 
 
-def shortest(model: Model, *, limited: bool = True) -> list[Turn] | None:
-    """The least turns in which the run can complete; None where none was found."""
-    for wide in (1, 2, 3):
-        if way := _shortest(Play(model, limited, wide)):
-            return way
-    return None
+@dataclass(frozen=True)
+class Search:
+    """What came of looking for the shortest way."""
+
+    way: tuple[Turn, ...] = ()
+    """Empty where none was found."""
+    least: int = 0
+    """No way has fewer turns than this."""
+    open: bool = False
+    """Whether there was more to look at than there was time for."""
 
 
-def _shortest(play: Play) -> list[Turn] | None:
+def shortest(model: Model, *, limited: bool = True) -> Search:
+    """The least turns in which the run can complete."""
+    best = Search()
+    for wide in STATES if model.completes else ():
+        found = _search(Play(model, limited, wide, keen=True), len(best.way) or None)
+        way = found.way or best.way
+        least = min(one for one in (len(way), found.least if found.open else len(way)) if one) if way else 0
+        best = Search(way, min(least, best.least) if best.open else least, best.open or found.open)
+    return best
+
+
+def _search(play: Play, below: int | None) -> Search:
+    """The shortest way with fewer turns than that, by looking at all shorter ones first."""
     begin = play.begin()
     came: dict[State, tuple[State, Turn] | None] = {begin: None}
-    left = deque([begin])
-    while left and len(came) < STATES:
-        state = left.popleft()
+    left = deque([(begin, 1)])
+    while left:
+        state, depth = left.popleft()
+        if below is not None and depth >= below:
+            break
+        if len(came) > STATES[play.wide]:
+            return Search((), depth, open=True)
         for turn, after in play.ways(state):
             if after is None and turn.said[-1] == play.model.settings.completion:
-                return [*_way(came, state), turn]
+                return Search((*_way(came, state), turn), depth)
             if after and after not in came:
                 came[after] = (state, turn)
-                left.append(after)
-    return None
+                left.append((after, depth + 1))
+    return Search()
 
 
 def _way(came: dict[State, tuple[State, Turn] | None], state: State) -> list[Turn]:
@@ -129,7 +153,7 @@ def starved(model: Model) -> frozenset[str]:
             if after not in before:
                 left.append(after)
             before.setdefault(after, set()).add(state)
-        if len(before) > STATES:
+        if len(before) > STATES[1]:
             return frozenset()
     living = set(alive)
     while alive:
@@ -150,4 +174,6 @@ def by_defaults(model: Model) -> list[str]:
         if who == COORDINATOR or model.default(who) == RESUME:
             return []
         topic = model.default(who)
-    return [model.taker(one) for one in way[way.index(topic) :]]
+    circle = [model.taker(one) for one in way[way.index(topic) :]]
+    first = next(circle.index(hat.id) for hat in model.settings.hats if hat.id in circle)
+    return circle[first:] + circle[:first]

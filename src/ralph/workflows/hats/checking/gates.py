@@ -1,7 +1,7 @@
 """Whether a run can be done: the promise, the gates before it, and limits below the shortest way."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ralph.core.limits import Limits
 from ralph.documents.agent.events import fault_of_topic, matches
@@ -34,9 +34,8 @@ def _promises(model: Model) -> Iterator[Finding]:
     if completion == cancellation:
         what = f"`{completion}` both completes and cancels: it is always taken as complete"
         yield error("same-promise", path, what, "give `cancellation_promise` a topic of its own")
-    if completion.startswith("human.") or completion != completion.strip() or "\n" in completion:
-        why = "a person's to say" if completion.startswith("human.") else "never the last line as it is written"
-        what = f"`{completion.strip()}` can never be promised: it is {why}"
+    if model.unsayable:
+        what = f"`{completion.strip()}` can never be promised: {model.unsayable}"
         yield error("promise-impossible", path, what, "take a word like `LOOP_COMPLETE`")
         return
     if fault := fault_of_topic(completion):
@@ -123,20 +122,20 @@ def _no_path(model: Model) -> Iterator[Finding]:
 
 
 def _limits(model: Model, limits: Limits) -> Iterator[Finding]:
-    way = shortest(model, limited=False)
-    if not way:
-        return
-    said = " -> ".join(dict.fromkeys(turn.who for turn in way))
-    told = f"the shortest way takes {len(way)} turns ({said})"
-    if limits.iterations is not None and len(way) > limits.iterations:
+    found = shortest(model, limited=False)
+    way = found.way
+    told = f"the shortest way takes {len(way)} turns ({' -> '.join(turn.who for turn in way)})"
+    if limits.iterations is not None and found.least > limits.iterations:
         todo = f"allow {len(way)} at the very least"
         yield error("limit-iterations", _limit(model, "iterations"), f"{limits.iterations} turns: {told}", todo)
     least = sum(tokens(hat.instructions) for turn in way if (hat := model.settings.hat(turn.who)))
-    if limits.tokens is not None and least >= limits.tokens:
+    if limits.tokens is not None and not found.open and least >= limits.tokens:
         what = f"{limits.tokens} tokens: the instructions on the shortest way are {least} alone"
         yield error("limit-tokens", ("limits", "tokens"), what, "allow more")
-    if any(hat.max_activations for hat in model.settings.hats) and not shortest(model):
-        yield from _activations(model, way, told)
+    if any(hat.max_activations for hat in model.settings.hats):
+        bounded = shortest(model)
+        if way and not bounded.way and not bounded.open:
+            yield from _activations(model, way, told)
     for hat in model.settings.hats:
         if hat.wall and limits.active_seconds and hat.wall > limits.active_seconds:
             what = f"a turn of {hat.id} may take {hat.wall:g} s, the whole run {limits.active_seconds:g} s"
@@ -145,7 +144,7 @@ def _limits(model: Model, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def _activations(model: Model, way: list[Turn], told: str) -> Iterator[Finding]:
+def _activations(model: Model, way: Sequence[Turn], told: str) -> Iterator[Finding]:
     """The hats that the shortest way needs more often than they may act."""
     for id, needed in Counter(turn.who for turn in way).items():
         hat = model.settings.hat(id)

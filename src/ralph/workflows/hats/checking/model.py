@@ -39,6 +39,14 @@ class Model:
         """Whether some hat lists the completion promise: it is then for such hats."""
         return any(self.settings.completion in hat.publishes for hat in self.settings.hats)
 
+    @property
+    def unsayable(self) -> str:
+        """Why nobody can ever make the completion promise; empty where somebody can."""
+        word = self.settings.completion
+        if word.startswith("human."):
+            return "it is a person's to say"
+        return "no last line is ever like that" if word != word.strip() or "\n" in word else ""
+
     @cached_property
     def triggers(self) -> tuple[str, ...]:
         """One topic for every trigger: itself, or one that its pattern means."""
@@ -52,7 +60,14 @@ class Model:
 
     def taker(self, topic: str, exhausted: frozenset[str] = frozenset()) -> str:
         """The hat that takes a topic."""
-        return hat_for(self.settings, Published(0, topic), exhausted)
+        known = self._takers
+        if (topic, exhausted) not in known:
+            known[topic, exhausted] = hat_for(self.settings, Published(0, topic), exhausted)
+        return known[topic, exhausted]
+
+    @cached_property
+    def _takers(self) -> dict[tuple[str, frozenset[str]], str]:
+        return {}
 
     def allowed(self, hat: Hat | None, topic: str) -> bool:
         """Whether the engine takes a topic from a hat, with all that its payload must have."""
@@ -74,16 +89,17 @@ class Model:
                 if not fault_of_topic(topic) and self.allowed(hat, topic):
                     yield topic
         # A promise that no hat lists may be kept by every hat that the engine takes it from.
-        if not self.promised and self.allowed(hat, self.settings.completion):
+        if not self.promised and self.allowed(hat, self.settings.completion) and not self.unsayable:
             yield self.settings.completion
 
     def says(self, who: str, topic: str) -> tuple[str, ...]:
         """What may be published in earnest in a turn, as the preset has it."""
-        if hat := self.settings.hat(who):
-            return self.listed(hat)
-        if topic not in (START, self.start) and not self._for_coordinator(topic):
+        if who in self._listed:
+            return self._listed[who]
+        begins = topic in (START, self.start) and self.taker(topic) == COORDINATOR
+        if not begins and not self._for_coordinator(topic):
             return ()
-        return (*self.triggers, *(() if self.promised else self.promises[:1]))
+        return (*self.triggers, *(() if self.promised or self.unsayable else self.promises[:1]))
 
     def _for_coordinator(self, topic: str) -> bool:
         """Whether a topic is meant for the coordinator: it is described, and those who publish it publish nothing for hats."""
@@ -112,52 +128,65 @@ class Model:
             found.add(f"{who}.exhausted")
         return found
 
-    def ends(self, who: str, topic: str) -> bool:
-        """Whether a turn can end the run."""
-        return any(promise in self.says(who, topic) for promise in self.promises)
+    def takers(self, topic: str) -> Iterator[str]:
+        """Who takes a topic: a hat, and after its last turn the next."""
+        exhausted: frozenset[str] = frozenset()
+        while True:
+            yield (who := self.taker(topic, exhausted))
+            hat = self.settings.hat(who)
+            if not hat or not hat.max_activations:
+                return
+            exhausted |= {who}
 
     @cached_property
-    def reached(self) -> dict[str, str]:
-        """Every topic that can come up, with the one who takes it."""
-        found: dict[str, str] = {}
+    def reached(self) -> dict[str, tuple[str, ...]]:
+        """Every topic that can come up, with those who take it."""
+        found: dict[str, tuple[str, ...]] = {}
         left = [self.start]
         while left:
-            topic = left.pop()
-            if topic in found:
-                continue
-            found[topic] = who = self.taker(topic)
-            left += self.follows(who, topic)
-            if (hat := self.settings.hat(who)) and hat.max_activations:
-                left += self.follows(self.taker(topic, frozenset((who,))), topic)
+            if (topic := left.pop()) not in found:
+                found[topic] = tuple(self.takers(topic))
+                left += (after for who in found[topic] for after in self.follows(who, topic))
         return found
+
+    @cached_property
+    def turns(self) -> tuple[tuple[str, str], ...]:
+        """Every turn that there can be: who has it, and the topic."""
+        return tuple((who, topic) for topic, takers in self.reached.items() for who in takers)
 
     @cached_property
     def dispatched(self) -> bool:
         """Whether the coordinator sends events to hats, as the preset has it."""
-        return any(who == COORDINATOR and self.says(who, topic) for topic, who in self.reached.items())
+        return any(who == COORDINATOR and self.says(who, topic) for who, topic in self.turns)
 
     @cached_property
     def hats(self) -> frozenset[str]:
         """The hats that can have a turn."""
-        seconds = {
-            self.taker(topic, frozenset((who,)))
-            for topic, who in self.reached.items()
-            if (hat := self.settings.hat(who)) and hat.max_activations
-        }
-        return frozenset({*self.reached.values(), *seconds} - {COORDINATOR})
+        return frozenset(who for who, _ in self.turns if who != COORDINATOR)
 
     @cached_property
     def earnest(self) -> frozenset[str]:
         """The topics that can be published in earnest."""
-        return frozenset(said for topic, who in self.reached.items() for said in self.says(who, topic))
+        return frozenset(said for who, topic in self.turns for said in self.says(who, topic))
+
+    @property
+    def completes(self) -> bool:
+        """Whether hats can get to the promise and to all that is required before it; limits are not looked at."""
+        return {self.settings.completion, *self.settings.required} <= self.earnest
 
     @cached_property
     def hopeful(self) -> frozenset[str]:
         """The topics from which the run can still end."""
-        found = {topic for topic, who in self.reached.items() if self.ends(who, topic)}
-        grew = True
-        while grew:
-            more = {t for t, who in self.reached.items() if t not in found and self.follows(who, t) & found}
+        return self._leading_to(self.promises)
+
+    @cached_property
+    def useful(self) -> frozenset[str]:
+        """The topics that help on the way: they are required, or lead to such, or to the end."""
+        return self._leading_to((*self.promises, *self.settings.required)) | {*self.settings.required}
+
+    def _leading_to(self, ends: tuple[str, ...]) -> frozenset[str]:
+        """The topics after which one of these can be published in earnest."""
+        found = {topic for who, topic in self.turns if not {*self.says(who, topic)}.isdisjoint(ends)}
+        while more := {topic for who, topic in self.turns if self.follows(who, topic) & found} - found:
             found |= more
-            grew = bool(more)
         return frozenset(found)

@@ -78,21 +78,18 @@ def _outlets(model: Model) -> Iterator[tuple[str, Path, str]]:
 
 def _topics(model: Model) -> Iterator[Finding]:
     """Published and taken by nobody, or not publishable at all."""
-    told: set[tuple[str, str]] = set()
+    astray = set()
     for topic, path, hat in _outlets(model):
-        where = "default_publishes" if path[-1] == "default_publishes" else "publishes"
-        if topic in model.promises or (topic, hat) in told:
-            continue
-        told.add((topic, hat))
-        if "*" in topic and where == "publishes" and path[0] == "hats":
+        pattern = "*" in topic and path[-1] == topic
+        if topic in model.promises or pattern:
             continue
         if fault := fault_of_topic(topic):
             yield warning("no-topic", path, fault, "write a topic like `review.passed`", hat)
         elif topic.startswith("human."):
             what = f"`{topic}` is a person's to say: the engine refuses it"
             yield warning("human-topic", path, what, "publish another; ask with `ralph tools interact ask`", hat)
-        elif model.taker(topic) == COORDINATOR and topic not in model.preset.events and (topic, "") not in told:
-            told.add((topic, ""))
+        elif model.taker(topic) == COORDINATOR and topic not in model.preset.events and topic not in astray:
+            astray.add(topic)
             what = f"no hat takes `{topic}`: it goes to the coordinator"
             yield warning("unhandled-topic", path, what, meant(topic, model.triggers, NO_COORDINATOR), hat)
     known = {*model.reached, *model.triggers, *model.earnest, *model.promises}
@@ -107,11 +104,12 @@ def _triggers(model: Model) -> Iterator[Finding]:
     """Triggers that nothing can pull, or that another hat is quicker with."""
     coming = {model.start, *(topic for topic, _, _ in _outlets(model))}
     coming |= {f"{hat.id}.exhausted" for hat in model.settings.hats if hat.max_activations}
-    astray = sorted(topic for topic in coming if model.taker(topic) == COORDINATOR)
+    coming |= {model.refused(topic) for topic in coming} - {""}
+    astray = sorted(topic for topic in coming - {model.start} if model.taker(topic) == COORDINATOR)
     for hat in model.settings.hats:
         for trigger in hat.triggers:
             path = ("hats", hat.id, "triggers", trigger)
-            missing = trigger not in coming and hat.id in model.hats
+            missing = hat.id in model.hats and not any(matches(one, trigger) for one in coming)
             if why := _never(model, trigger):
                 yield warning("dead-trigger", path, f"`{trigger}` never comes: {why}", "take it out", hat.id)
             elif "*" in trigger:
@@ -141,7 +139,8 @@ def _shadows(model: Model, hat: Hat, trigger: str, coming: set[str]) -> Iterator
     """A pattern whose topics all go to others, or to an earlier hat with a pattern as wide."""
     path = ("hats", hat.id, "triggers", trigger)
     meets = sorted(topic for topic in coming if "*" not in topic and matches(trigger, topic))
-    others = {topic: model.taker(topic) for topic in meets if model.taker(topic) not in (hat.id, COORDINATOR)}
+    tireless = {other.id for other in model.settings.hats if not other.max_activations} - {hat.id}
+    others = {topic: model.taker(topic) for topic in meets if model.taker(topic) in tireless}
     exact = {one for other in model.settings.hats for one in other.triggers if "*" not in one}
     if vague := [topic for topic in others if topic not in exact]:
         what = f"`{vague[0]}` matches patterns of {others[vague[0]]} and {hat.id}: {others[vague[0]]} takes it"
@@ -175,8 +174,8 @@ def _unreachable(model: Model) -> Iterator[Finding]:
 
 def _dead_ends(model: Model) -> Iterator[Finding]:
     """Hats after which the run cannot end any more: the first on each such way."""
-    hopeful = [(topic, who) for topic, who in model.reached.items() if topic in model.hopeful]
-    next_to = {topic for one, who in hopeful for topic in model.follows(who, one)} - model.hopeful
+    hopeful = [(who, topic) for who, topic in model.turns if topic in model.hopeful]
+    next_to = {topic for who, one in hopeful for topic in model.follows(who, one)} - model.hopeful
     for topic in sorted(next_to, key=lambda one: model.taker(one)) if hopeful else ():
         hat = model.settings.hat(model.taker(topic))
         if not hat or hat.id not in model.hats:
