@@ -169,6 +169,12 @@ def played(model: Model, agent: Agent, most: int) -> Stage:
     """A run by the engine's own rules."""
     checks = CHECK if model.preset.event_loop.checks else ()
     world = Stage(Hats(RUN, OBJECTIVE, model.settings, checks, "Frame."), works=True)
+
+    def bear_out() -> None:
+        rules = (model.settings.topics.get(claim.topic) for claim in world.state.claims)
+        world.works = not any(rule.red for rule in rules if rule)
+
+    world.during_checks = bear_out
     world.play(agent, most)
     return world
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from ralph.documents.hats.definition import COORDINATOR
@@ -108,7 +108,8 @@ def shortest(model: Model, *, limited: bool = True) -> Search:
         way = found.way or best.way
         least = min(one for one in (len(way), found.least if found.open else len(way)) if one) if way else 0
         best = Search(way, min(least, best.least) if best.open else least, best.open or found.open)
-    return best
+    # Hats that gather take several events in one turn, which is left out here: there may be a shorter way.
+    return replace(best, least=0, open=True) if any(hat.gathers for hat in model.settings.hats) else best
 
 
 def _search(play: Play, below: int | None) -> Search:

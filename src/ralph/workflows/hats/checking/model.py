@@ -15,6 +15,7 @@ from ralph.documents.hats.preset import Preset
 from ralph.workflows.hats.intake import Said, fault_of
 from ralph.workflows.hats.routing import hat_for
 from ralph.workflows.hats.state import RESUME, START, Published
+from ralph.workflows.hats.waves import FAILED
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class Model:
         hat = self.settings.hat(who)
         if hat and hat.max_activations:
             found.add(f"{who}.exhausted")
+        if hat and hat.concurrency > 1:
+            found.add(FAILED)
         return found
 
     def takers(self, topic: str) -> Iterator[str]:

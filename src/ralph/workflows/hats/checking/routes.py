@@ -9,6 +9,7 @@ from ralph.workflows.hats.checking.exploring import by_defaults, starved
 from ralph.workflows.hats.checking.finding import Finding, meant, nearest, warning
 from ralph.workflows.hats.checking.model import Model
 from ralph.workflows.hats.state import RESUME, START
+from ralph.workflows.hats.waves import FAILED
 
 NO_COORDINATOR = "give it a hat, or describe it under `events:` if the coordinator is meant to see to it"
 
@@ -20,6 +21,7 @@ def routes(model: Model) -> Iterator[Finding]:
     yield from _triggers(model)
     yield from _unreachable(model)
     yield from _dead_ends(model)
+    yield from _waves(model)
     if (circle := by_defaults(model)) and model.hats:
         yield warning(
             "default-loop",
@@ -105,6 +107,7 @@ def _triggers(model: Model) -> Iterator[Finding]:
     coming = {model.start, *(topic for topic, _, _ in _outlets(model))}
     coming |= {f"{hat.id}.exhausted" for hat in model.settings.hats if hat.max_activations}
     coming |= {model.refused(topic) for topic in coming} - {""}
+    coming |= {FAILED} if model.settings.has_waves else set()
     astray = sorted(topic for topic in coming - {model.start} if model.taker(topic) == COORDINATOR)
     for hat in model.settings.hats:
         for trigger in hat.triggers:
@@ -184,3 +187,21 @@ def _dead_ends(model: Model) -> Iterator[Finding]:
         what = f"after {hat.id} no hat can end the run: it publishes {said}"
         todo = "have it publish something that leads on, or give it a `default_publishes`"
         yield warning("dead-end", ("hats", hat.id), what, todo, hat.id)
+
+
+def _waves(model: Model) -> Iterator[Finding]:
+    """Hats that work side by side, or gather what such did, and never get to."""
+    outlets = [(topic, model.settings.hat(id)) for topic, _, id in _outlets(model)]
+    for hat in model.settings.hats:
+        given = [other for topic, other in outlets if any(matches(one, topic) for one in hat.triggers)]
+        if hat.gathers and not any(other and other.concurrency > 1 for other in given):
+            what = f"{hat.id} gathers what comes of a wave, and no hat that publishes for it has `concurrency` above 1"
+            todo = "give one of them `concurrency`, or leave `aggregate` out"
+            yield warning("gathers-nothing", ("hats", hat.id, "aggregate"), what, todo, hat.id)
+        if hat.concurrency > 1 and not given and not model.dispatched:
+            what = f"{hat.id} works alone: no hat publishes for it, so it never has two events at once"
+            todo = "have a hat publish several events for it, or leave `concurrency` out"
+            yield warning("wave-of-one", ("hats", hat.id, "concurrency"), what, todo, hat.id)
+        if hat.max_activations and hat.concurrency > hat.max_activations:
+            what = f"{hat.concurrency} turns of {hat.id} at once, and {hat.max_activations} at all"
+            yield warning("wave-limited", ("hats", hat.id, "concurrency"), what, "allow it more turns", hat.id)
