@@ -291,6 +291,7 @@ class TestFiles:
             ("`a.txt` exists", Check(timeout=60.0, path="a.txt")),
             ("app/[id]/page.tsx exists", Check(timeout=60.0, path="app/[id]/page.tsx")),
             ("README.md contains /install AND use/", Check(timeout=60.0, path="README.md", pattern="install AND use")),
+            ("out/report.md cites lines that exist", Check(timeout=60.0, path="out/report.md", cites=True)),
             ("file notes contains /a/", Check(timeout=60.0, path="notes", pattern="a")),
             (r"a.py contains /x\/y/", Check(timeout=60.0, path="a.py", pattern=r"x\/y")),
             ('a.py contains "x/y (AND) z"', Check(timeout=60.0, path="a.py", pattern=r"x\/y\ \(AND\)\ z")),

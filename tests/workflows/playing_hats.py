@@ -84,7 +84,8 @@ class Stage:
     """One run, played to its end."""
 
     rules: Hats
-    works: bool = False
+    works: bool | None = False
+    """Whether the checks pass; None where they cannot be run."""
     """Whether the checks pass."""
     state: HatsState = field(init=False)
     documents: dict[str, str] = field(default_factory=dict)
@@ -170,7 +171,8 @@ class Stage:
             case RunChecks():
                 self.checked += 1
                 self.during_checks()
-                status = CheckStatus.PASSED if self.works else CheckStatus.FAILED
+                known = {True: CheckStatus.PASSED, False: CheckStatus.FAILED, None: CheckStatus.COULD_NOT_RUN}
+                status = known[self.works]
                 self.tell(
                     ChecksEnded(work.key, Verdict((CheckResult("works", status, 1.0, output="no", command="works"),)))
                 )

@@ -295,6 +295,34 @@ class TestDefaults:
         world.play(agent, 4)
         assert world.turns[-1] == ("next", "build.done") and "build.done" in world.state.seen
 
+    def test_red_counts_only_where_the_checks_fail(self) -> None:
+        crew = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
+        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
+
+        def agent(world: Stage, hat: str) -> Turned:
+            return Turned((("test.red", "look") if hat == "tester" else ("LOOP_COMPLETE", ""),), files=1)
+
+        world = stage(checks=CHECK, hats=crew, topics=topics, required=("test.red",))
+        world.works = True
+        world.play(agent, 2)
+        assert world.turns[-1] == ("tester", "test.passes") and world.state.seen == ()
+        assert "they pass, so nothing shows yet what is missing" in world.state.recent[-1].payload
+        world.works = False
+        world.play(agent, 3)
+        assert world.state.seen == ("test.red",)
+        world.works = True
+        assert world.play(agent, 9).outcome is Outcome.SUCCESS
+        assert world.turns[-1] == ("coder", "test.red")
+
+    def test_checks_that_cannot_be_run_are_neither_red_nor_green(self) -> None:
+        crew = (hat("tester", "build.start test.passes", "test.red"),)
+        rules = stage(
+            checks=CHECK, hats=crew, topics={"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
+        )
+        rules.works = None
+        rules.play(lambda world, hat: Turned((("test.red", ""),), files=1), 2)
+        assert rules.turns[-1] == ("tester", "test.passes") and rules.state.seen == ()
+
 
 class TestLimits:
     def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_go_on(self) -> None:

@@ -34,7 +34,7 @@ from ralph.git.worktree import possible
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
-from ralph.verify.criterion import compile_criterion
+from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.wiring.creating import Ground, create_run
 from ralph.wiring.hats import hats_workflow
 
@@ -86,7 +86,7 @@ def command(
     crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
     seconds = positive("--check-timeout", options["check_timeout"], config.check_timeout) or 0
     texts = criteria or filled(preset, source, preset.event_loop.checks)
-    asked = [compile_criterion(text, seconds, project.root) for text in texts]
+    asked = [_compiled(text, seconds, project.root) for text in texts]
     checks = tuple(check for one in asked for check in one.checks)
     snapshots = config.snapshots and not options["no_snapshots"]
     hat_settings = settings(preset, source, checks=bool(checks))
@@ -147,6 +147,15 @@ def command(
 
 
 command.params += [param for param in loop.command.params if param.name in SHARED]
+
+
+def _compiled(text: str, seconds: float, root: Path) -> Criterion:
+    """The checks that a text asks for; what is wrong with it is told in the words of this command."""
+    try:
+        return compile_criterion(text, seconds, root)
+    except UsageError as error:
+        todo = error.todo.replace("--until", "--check")
+        raise UsageError(error.what, where="--check, or event_loop.checks", todo=todo) from None
 
 
 def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file: str | None) -> str:
