@@ -116,32 +116,46 @@ def debug() -> None:
     return None
 
 
+BEHAVIOURS = {
+    "empty": EMPTY,
+    "doubled": "self.assertEqual(shop.doubled(2), 4)",
+    "rounded": "self.assertEqual(shop.average([1, 1, 2]), 1.33)",
+}
+
+
 def tdd() -> None:
     match HAT, TOPIC:
         case "tester", _:
             if TOPIC == "tdd.start":
-                ensure("empty", "rounded", prefix="tdd")
-            if not (id := GIVEN.get("task_id") if TOPIC == "test.passes" else ready()):
-                return emit("LOOP_COMPLETE")
+                ensure("empty", "doubled", prefix="tdd")
+            if TOPIC == "behaviour.missing":
+                ensure("rounded", prefix="tdd")
+            id = GIVEN["task_id"] if TOPIC == "test.passes" else ready()
             slug = json.loads(task("show", id, "--format", "json"))["title"]
             task("start", id)
             if slug == "rounded" and first_time("red"):
                 test("rounded_one", "self.assertEqual(shop.average([1, 2]), 1.5)")
             else:
-                test(slug, EMPTY if slug == "empty" else "self.assertEqual(shop.average([1, 1, 2]), 1.33)")
+                test(slug, BEHAVIOURS[slug])
             emit("test.red", task_id=id, test=f"test_{slug}")
         case "coder", _:
             if not first_time("green"):
                 text = SHOP.read_text()
                 if "if not prices" not in text:
                     change(SHOP, "    return sum(prices) / len(prices)", GUARD)
+                elif "doubled" not in text:
+                    change(SHOP, "def average", "def doubled(price):\n    return 2 * price\n\n\ndef average")
                 else:
                     change(SHOP, "return sum(prices) / len(prices)", "return round(sum(prices) / len(prices), 2)")
             emit("test.green", task_id=GIVEN["task_id"])
         case "refactorer", _:
             task("close", GIVEN["task_id"])
-            emit("behaviour.done", task_id=GIVEN["task_id"])
-    return None
+            if ready():
+                emit("behaviour.done", task_id=GIVEN["task_id"])
+            elif first_time("whole"):
+                emit("behaviour.missing", what="two digits")
+            else:
+                emit("LOOP_COMPLETE")
 
 
 def spec_driven() -> None:
@@ -300,6 +314,8 @@ def main() -> None:
     with SCRIPT.with_name("turns").open("a") as log:
         log.write(f"{HAT} {TOPIC}\n")
     print(f"I am {HAT}, about {TOPIC}.")
+    if HAT == "ralph":
+        return emit("LOOP_COMPLETE", said="all of it is done")
     preset = SCRIPT.with_name("preset").read_text()
     match preset:
         case "review":
@@ -317,6 +333,7 @@ def main() -> None:
         case _:
             {"debug": debug, "tdd": tdd, "spec-driven": spec_driven, "migration": migration,
              "dependency-upgrade": dependency_upgrade}[preset]()  # fmt: skip
+    return None
 
 
 if __name__ == "__main__":

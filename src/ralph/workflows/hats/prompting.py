@@ -164,6 +164,11 @@ def _coordinator(settings: HatsSettings) -> str:
             "You are the coordinator: you get what no hat takes. Do not do the work of a hat yourself. Look at the event,",
             "the tasks and the documents, and publish the event that brings the right hat to work, with what it needs:",
             *rows,
+            *(
+                [f"It does not end before these were published: {', '.join(settings.required)}."]
+                if settings.required
+                else []
+            ),
             f"Where all of the objective is done and every gate is passed, publish `{settings.completion}`.",
         ]
     )
