@@ -8,8 +8,7 @@ import pytest
 from past import keep_past, loop_id
 
 from ralph.core.errors import LockedError
-from ralph.documents.plain_yaml import load
-from ralph.documents.reflection import HOME, iso
+from ralph.documents.reflection import HOME, iso, load
 from ralph.memory import index, shelf
 from ralph.memory.index import MOST, Entry, entry_of, read_index, rebuilt, update_entry
 from ralph.store import locks

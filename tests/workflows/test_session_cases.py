@@ -14,8 +14,9 @@ from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.session import reports
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.metadata import State
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import SessionState, State, Step
+from ralph.workflows.session.state import SessionState, Step
 
 TASKS = {
     f"tasks/task-{n}.md": TASK.format(id=f"task-{n}", type="Parallelizable", file=f"{n}.py", needed=needed)

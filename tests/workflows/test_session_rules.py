@@ -27,8 +27,9 @@ from ralph.documents import contracts
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker, legal
+from ralph.documents.session.metadata import State
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState, State
+from ralph.workflows.session.state import Roles, SessionState
 
 ID = "261116-093000"
 NOW = 1_800_000_000.0
@@ -76,9 +77,7 @@ def commands(text: str) -> tuple[Check, ...]:
 
 
 def session(checks: tuple[str, ...] = (), *, by_waves: bool = False) -> Session:
-    return Session(
-        ID, "Build it", NOW, Layout.of(ID), tuple(Check(one) for one in checks), commands, ROLES, by_waves=by_waves
-    )
+    return Session(ID, "Build it", Layout.of(ID), tuple(Check(one) for one in checks), commands, ROLES, NOW, by_waves)
 
 
 def tasks(chance: random.Random, numbers: range, iteration: int = 1) -> dict[str, str]:

@@ -1,10 +1,11 @@
 """How the command line shows a classic session, and tells of it in the form that other tools know."""
 
 import re
+from collections import Counter
 from typing import Any
 
 from ralph.cli.session_words import MARKS
-from ralph.documents.session import timestamps
+from ralph.documents.session import markers, timestamps
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, State
 
@@ -31,7 +32,7 @@ def shown(state: ClassicState, request: str, spent: str = "") -> list[str]:
 
 def contract(state: ClassicState) -> dict[str, Any]:
     """The session in the form that other tools know, and how many tasks there are of each kind."""
-    counts = _counts(state)
+    counts = markers.counts(Counter(map(state.marker, state.tasks)))
     done = f"{counts['completed']} of {counts['total']} tasks are done"
     rest = [f"{counts['failed']} failed"] if counts["failed"] else []
     rest += [f"{len(state.blocked())} blocked"] if state.blocked() else []
@@ -56,13 +57,6 @@ def _about(state: ClassicState, id: str) -> str:
     if by := state.blocked().get(id):
         facts.append(f"blocked by {by}")
     return " · ".join(fact for fact in facts if fact)
-
-
-def _counts(state: ClassicState) -> dict[str, int]:
-    markers = [state.marker(id) for id in state.tasks]
-    done, failed, gone = (markers.count(one) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
-    pending = len(markers) - done - failed - gone
-    return {"total": len(markers), "completed": done, "failed": failed, "pending": pending, "cancelled": gone}
 
 
 def _is_over(state: ClassicState) -> bool:

@@ -3,9 +3,10 @@
 import difflib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,6 +20,7 @@ from ralph.cli.plan import show_plan
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.findings import Rule
 from ralph.core.limits import Limits
+from ralph.documents.config import Config
 from ralph.documents.run_record import LoopSettings, RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
@@ -95,42 +97,7 @@ from ralph.workflows.loop.state import OnStuck
 @click.option("--dry-run", is_flag=True, help="Show prompt, checks, settings and the worst case; start nothing.")
 @click.option("--yes", is_flag=True, help="Agree that the agent acts here without asking.")
 @json_option
-def command(
-    task: str,
-    criterion: str,
-    kind: str | None,
-    scope: tuple[str, ...],
-    confirm: int | None,
-    on_stuck: str | None,
-    no_stuck: bool,
-    reflector: bool,
-    no_recall: bool,
-    commits: bool | None,
-    agents: tuple[str, ...],
-    model: str,
-    agent_args: tuple[str, ...],
-    no_sub_agents: bool,
-    agent_acp: str | None,
-    agent_command: str | None,
-    scenario: str | None,
-    max_iterations: int | None,
-    timeout: float | None,
-    deadline: str | None,
-    max_cost: float | None,
-    max_tokens: int | None,
-    turn_timeout: float | None,
-    idle_timeout: float | None,
-    check_timeout: float | None,
-    allow: tuple[str, ...],
-    because: str | None,
-    worktree: bool,
-    land: str | None,
-    no_snapshots: bool,
-    detached: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
+def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
     """Work on TASK (- reads it from standard input) until the commands in --until pass; the engine runs them itself.
 
     \b
@@ -140,28 +107,19 @@ def command(
     project = here()
     config = load_config(project.root)
     task = sys.stdin.read() if task == "-" else task
-    _refuse_blank(task)
-    asked = _criterion(criterion, positive("--check-timeout", check_timeout, config.check_timeout) or 0, project.root)
-    crew = crew_for(project, config, agents, agent_command, scenario, agent_acp)
-    crew = with_options(crew, model, agent_args, no_sub_agents=no_sub_agents)
-    limits = run_limits(config, max_iterations, timeout, deadline, max_tokens, max_cost)
-
-    if no_stuck and on_stuck not in (None, OnStuck.CONTINUE):
-        raise UsageError(f"--no-stuck and --on-stuck {on_stuck} exclude each other", todo="give one of them")
-    task_type = TaskType(kind) if kind else guess(task, asked.text)
-    recalls = config.loop.recall and not no_recall
-    loop = LoopSettings(
-        type=task_type,
-        scope=tuple(_scope(glob) for glob in scope),
-        confirm=positive("--confirm", confirm, config.loop.confirm) or 1,
-        on_stuck=OnStuck.CONTINUE if no_stuck else on_stuck or config.loop.on_stuck,
-        reflector=reflector or config.loop.reflector,
-        commit=config.loop.commit if commits is None else commits,
-        recalled=recall(project.root, f"{task} {asked.text}", exclude="", task_type=task_type) if recalls else (),
-        inputs=input_hashes(asked.checks, project.root),
+    if not task.strip():
+        todo = 'say what is to be done: ralph loop "Fix the failing tests" --until ...'
+        raise UsageError("the task is empty", todo=todo)
+    seconds = positive("--check-timeout", given["check_timeout"], config.check_timeout) or 0
+    asked = _criterion(criterion, seconds, project.root)
+    crew = crew_for(project, config, given["agents"], given["agent_command"], given["scenario"], given["agent_acp"])
+    crew = with_options(crew, given["model"], given["agent_args"], no_sub_agents=given["no_sub_agents"])
+    limits = run_limits(
+        config, *(given[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
     )
-    snapshots = config.snapshots and not no_snapshots
-    if land and not worktree:
+    loop = _settings(project, config, task, asked, given)
+    snapshots, worktree = config.snapshots and not given["no_snapshots"], given["worktree"]
+    if given["land"] and not worktree:
         raise UsageError("--land needs a branch to land", todo="give --worktree with it")
     _refuse_unworkable(project, loop, snapshots=snapshots, in_worktree=worktree)
     record = RunRecord(
@@ -173,28 +131,49 @@ def command(
         crew=crew,
         created_at=time.time(),
         limits=limits,
-        turn_limits=turn_limits(config, turn_timeout, idle_timeout),
+        turn_limits=turn_limits(config, given["turn_timeout"], given["idle_timeout"]),
         snapshots=snapshots,
-        allowed=lifted(allow, because),
+        allowed=lifted(given["allow"], given["because"]),
         push=config.push,
         most_steps=config.max_steps,
         prices=config.prices,
-        land=land or config.land or "branch",
+        land=given["land"] or config.land or "branch",
         slots=slot_limits(config.slots),
         trees=tree_settings(config.workspace),
         loop=loop,
     )
-    if dry_run:
+    if given["dry_run"]:
         return show_plan(project, record, asked.notes, as_json=as_json)
-    ask_consent(project, config, crew, yes=yes)
+    ask_consent(project, config, crew, yes=given["yes"])
     run, notices = create_run(project, replace(record, id=""), Ground.WORKTREE if worktree else Ground.HERE)
     notices = (*notices, *asked.notes, *notices_of(project, limits, record))
     try:
-        return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
+        if given["detached"]:
+            return detach(project, run, as_json=as_json)
+        return work_on(project, run, notices, as_json=as_json)
     except RalphError:
         if not (run.path / "journal.jsonl").exists():
             project.remove(run)
         raise
+
+
+def _settings(project: Project, config: Config, task: str, asked: Criterion, given: Mapping[str, Any]) -> LoopSettings:
+    """How the loop works, by options and settings."""
+    if given["no_stuck"] and given["on_stuck"] not in (None, OnStuck.CONTINUE):
+        what = f"--no-stuck and --on-stuck {given['on_stuck']} exclude each other"
+        raise UsageError(what, todo="give one of them")
+    kind = TaskType(given["kind"]) if given["kind"] else guess(task, asked.text)
+    recalls = config.loop.recall and not given["no_recall"]
+    return LoopSettings(
+        type=kind,
+        scope=tuple(_scope(glob) for glob in given["scope"]),
+        confirm=positive("--confirm", given["confirm"], config.loop.confirm) or 1,
+        on_stuck=OnStuck.CONTINUE if given["no_stuck"] else given["on_stuck"] or config.loop.on_stuck,
+        reflector=given["reflector"] or config.loop.reflector,
+        commit=config.loop.commit if given["commits"] is None else given["commits"],
+        recalled=recall(project.root, f"{task} {asked.text}", exclude="", task_type=kind) if recalls else (),
+        inputs=input_hashes(asked.checks, project.root),
+    )
 
 
 def _criterion(text: str, timeout: float, root: Path) -> Criterion:
@@ -277,10 +256,3 @@ def lifted(rules: tuple[str, ...], because: str | None) -> dict[str, str]:
     if bool(rules) != bool(because and because.strip()):
         raise UsageError("--allow and --because go together", todo='write --allow RULE --because "the reason"')
     return dict.fromkeys(rules, because or "")
-
-
-def _refuse_blank(task: str) -> None:
-    if not task.strip():
-        raise UsageError(
-            "the task is empty", todo='say what is to be done: ralph loop "Fix the failing tests" --until ...'
-        )

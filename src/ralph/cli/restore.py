@@ -105,7 +105,6 @@ def _take(tree: "TreeLock", run: RunDir) -> None:
 
 
 def target_of(which: str, project: Project, run: RunDir, snapshots: Snapshots) -> Target:
-    """The snapshot that is meant."""
     if which == "base":
         return Target(snapshots.base() or "", 0)
     known = {entry.sha for entry in snapshots.log()}

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
@@ -26,16 +27,7 @@ NONE = Limits(None, None)
 @click.option("--max-tokens", type=int, help="Tokens at most, those already used included.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @json_option
-def command(
-    run: str | None,
-    guidance: str | None,
-    max_iterations: int | None,
-    timeout: float | None,
-    max_cost: float | None,
-    max_tokens: int | None,
-    detached: bool,
-    as_json: bool,
-) -> int:
+def command(run: str | None, guidance: str | None, detached: bool, as_json: bool, **given: Any) -> int:
     """Go on with RUN, or with the only one that can go on.
 
     A run that ended on a limit gets that allowance once more, or the limits that are given here. One whose engine was killed
@@ -44,13 +36,9 @@ def command(
     refuse_inside_a_turn()
     project = here()
     chosen = project.only((r for r in project.runs() if r.can_go_on and not r.alive), "resume", run)
-    asked = Limits(
-        positive("--max-iterations", max_iterations, None),
-        None if timeout is None else 60 * (positive("--timeout", timeout, None) or 0),
-        None,
-        positive("--max-tokens", max_tokens, None),
-        positive("--max-cost", max_cost, None),
-    )
+    more = {name: positive(f"--{name.replace('_', '-')}", value, None) for name, value in given.items()}
+    seconds = None if more["timeout"] is None else 60 * more["timeout"]
+    asked = Limits(more["max_iterations"], seconds, None, more["max_tokens"], more["max_cost"])
     if chosen.alive:
         if asked != NONE:
             raise UsageError(
@@ -73,13 +61,7 @@ def command(
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
     if detached:
-        given = {
-            "--max-iterations": max_iterations,
-            "--timeout": timeout,
-            "--max-cost": max_cost,
-            "--max-tokens": max_tokens,
-        }
-        options = tuple(f"{name}={value}" for name, value in given.items() if value is not None)
+        options = tuple(f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None)
         return detach(project, chosen, as_json=as_json, options=options)
     return work_on(project, chosen, (), as_json=as_json, granted=granted, resumes=True)
 
@@ -92,12 +74,7 @@ def _granted(run: RunDir, asked: Limits) -> Limits | None:
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
     ledger = Ledger.of(record.limits, records)
     given = {name: value for name, value in asdict(asked).items() if value is not None}
-    spent = {
-        "iterations": ledger.spent.iterations,
-        "active_seconds": ledger.spent.active_seconds,
-        "cost": ledger.spent.cost,
-        "tokens": ledger.spent.tokens,
-    }
+    spent = {name: getattr(ledger.spent, name) for name in given}
     for name, value in given.items():
         if value <= spent[name]:
             what = name.replace("active_seconds", "seconds of active time")

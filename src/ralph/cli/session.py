@@ -26,6 +26,7 @@ from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
+from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
@@ -35,7 +36,6 @@ from ralph.wiring.creating import Ground, create_run
 from ralph.wiring.kinds import kind_of
 from ralph.wiring.sessions import session_workflow
 from ralph.workflows.loop.report import duration
-from ralph.workflows.session.state import State
 
 
 @click.group("session")

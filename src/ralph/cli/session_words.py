@@ -7,8 +7,9 @@ from ralph.cli.words import Teller
 from ralph.core.events import RunEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.session import reports
+from ralph.documents.session.metadata import State, Status
 from ralph.workflows.session.closing import counts
-from ralph.workflows.session.state import SessionState, State, Status, Step, Terms
+from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
 
 class SessionTeller(Teller):
@@ -54,7 +55,7 @@ def about(key: str) -> str:
 MARKS = {" ": "[ ]", "/": "[/]", "P": "[P]", "x": "[x]", "F": "[F]", "C": "[C]"}
 
 
-def shown(terms: Terms, state: SessionState, spent: str = "", *, alive: bool = False) -> list[str]:
+def shown(terms: SessionTerms, state: SessionState, spent: str = "", *, alive: bool = False) -> list[str]:
     """A session at a glance: where it is, its waves with their markers, what it cost, and what happens next."""
     data = state.metadata
     facts = [f"Session {data.session_id}", f"iteration {data.iteration}", data.status.replace("_", " ")]
@@ -72,7 +73,7 @@ def shown(terms: Terms, state: SessionState, spent: str = "", *, alive: bool = F
     return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(state, alive=alive)}"]
 
 
-def _about(terms: Terms, state: SessionState, name: str) -> str:
+def _about(terms: SessionTerms, state: SessionState, name: str) -> str:
     flow, task = state.of(name), state.tasks[name]
     facts = [task.title or task.objective[:60]]
     if others := state.metadata.replaced.get(name):

@@ -32,7 +32,6 @@ class Found:
 
     @property
     def home(self) -> Path:
-        """Its directory."""
         return self.project.root / HOME / self.id
 
     @property
@@ -60,7 +59,6 @@ class Found:
         return RunRecord(self.id, kind, goal or f"What the plan of session {self.id} asks for", "", (), Crew(()), begun)
 
     def texts(self) -> dict[str, str]:
-        """Its documents, by path."""
         return session_texts(self.project.root, self.record)
 
     def classic(self) -> ClassicState:

@@ -96,7 +96,6 @@ class Teller:
 
 
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
-    """How a turn ended."""
     result = entry.result
     how_it_ended = "was ended" if result.end in (TurnEnd.WALL, TurnEnd.IDLE) else result.end
     facts = [f"turn {entry.turn} {how_it_ended} after {duration(result.seconds)}"]
@@ -152,7 +151,6 @@ def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked 
 
 
 def merged_lines(entry: Merged) -> list[str]:
-    """What came of a merge."""
     said = {
         MergeEnd.MERGED: f"merged {entry.workspace} as {entry.commit[:10]}",
         MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
@@ -171,7 +169,6 @@ def checked_lines(verdict: Verdict) -> list[str]:
 
 
 def check_line(result: CheckResult) -> str:
-    """What came of a check."""
     mark = "PASS" if result.passed else "FAIL" if result.status == "failed" else "????"
     said = how(result)
     return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if said == "passed" else f" ({said})")

@@ -43,6 +43,24 @@ def dump(data: object) -> str:
     return text
 
 
+def to_json(value: object) -> str:
+    """The text of a JSON file that holds a value."""
+    return dump(to_plain(value)) + "\n"
+
+
+def from_json(kind: type[T], text: str, where: str, todo: str = "restore the file") -> T:
+    """The value of that dataclass that a JSON file holds; a StateError where it cannot be read."""
+    return from_plain(kind, read_json(text, where, todo), where)
+
+
+def read_json(text: str, where: str, todo: str) -> Any:
+    """What a JSON file holds; a StateError where it cannot be read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"not readable as JSON ({error})", where=where, todo=todo) from error
+
+
 def from_plain(kind: type[T], data: object, where: str = "") -> T:
     """A value of that dataclass, or a StateError that names the path of what is wrong."""
     result: T = _read(kind, data, where)

@@ -1,7 +1,7 @@
 """Reflections: what an iteration did, how it was judged, and what to try next, as YAML that people read and edit.
 
-One is written in every iteration, and thousands are read for a recall. So the YAML that Ralph itself writes has a writer and a
-reader of its own; what somebody edited beyond that shape goes through the YAML library.
+One is written in every iteration, and thousands are read for a recall: by the quick reader, unless somebody edited one
+beyond the shape that Ralph writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,12 @@ from typing import Any, get_type_hints
 
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import CORRECT, SCHEMA, dump, load
+from ralph.documents.plain_yaml import dump
+from ralph.documents.session.yaml_lines import SIZE_LIMIT, YamlLines
 
 HOME = ".aiwg/ralph/reflections"
+SCHEMA = 1
+CORRECT = "correct the file, or delete it: only this memory is lost"
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,18 @@ def parse(text: str, where: str) -> Reflection:
         what = f"expected success or failure, found {given['outcome'][:80]!r}"
         raise StateError(what, where=f"{where}: outcome", todo=CORRECT)
     return Reflection(**given)
+
+
+def load(text: str, where: str, limit: int = SIZE_LIMIT) -> dict[str, Any]:
+    """The mapping of this schema version that a file of the memory holds, or a StateError; moments stay text."""
+    try:
+        data = YamlLines(text, where, most=limit).data
+    except StateError as error:
+        raise StateError(error.what, where=error.where, todo=CORRECT) from error
+    if data.get("schema") != SCHEMA:
+        what = f"`schema` is {str(data.get('schema'))[:40]}; this Ralph reads version {SCHEMA}"
+        raise StateError(what, where=where, todo="use the version of ralph-engine that wrote it, or delete the file")
+    return data
 
 
 def lesson(reflection: Reflection, most: int = 400) -> str:

@@ -1,11 +1,10 @@
 """`run.json`: what a run was started with. Written once; what changes is in the journal."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.checks import Check
-from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.codec import dump, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.hats.definition import HatsSettings
@@ -172,12 +171,7 @@ def render(record: RunRecord) -> str:
 
 def parse(text: str, where: str) -> RunRecord:
     """The record in a file; one from another version is refused by name."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"not readable as JSON ({error})", where=where, todo=_CLEAN) from error
-    require_schema(data, SCHEMA, where)
-    return from_plain(RunRecord, data, where)
+    return from_plain(RunRecord, require_schema(read_json(text, where, _CLEAN), SCHEMA, where), where)
 
 
 def require_schema(data: object, known: int, where: str) -> Mapping[str, object]:

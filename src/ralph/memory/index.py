@@ -7,8 +7,7 @@ from pathlib import Path
 
 from ralph.core.codec import from_plain
 from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import SCHEMA
-from ralph.documents.reflection import HOME, iso, lesson
+from ralph.documents.reflection import HOME, SCHEMA, iso, lesson
 from ralph.memory import shelf
 from ralph.memory.reflections import Reflections
 

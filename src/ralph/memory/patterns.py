@@ -10,8 +10,7 @@ from pathlib import Path
 from ralph.core.codec import from_plain
 from ralph.core.errors import StateError
 from ralph.core.fingerprints import normalised
-from ralph.documents.plain_yaml import SCHEMA
-from ralph.documents.reflection import HOME, Reflection, iso
+from ralph.documents.reflection import HOME, SCHEMA, Reflection, iso
 from ralph.memory import shelf
 from ralph.memory.reflections import Reflections
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
-from ralph.documents.plain_yaml import SIZE_LIMIT
 from ralph.documents.reflection import HOME, Reflection, parse
+from ralph.documents.session.yaml_lines import SIZE_LIMIT
 from ralph.memory.shelf import alone
 from ralph.store.files import read_limited, storage, sync_directory
 

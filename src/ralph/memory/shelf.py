@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import LockedError, StateError
-from ralph.documents.plain_yaml import dump, load
-from ralph.documents.reflection import HOME
+from ralph.documents.plain_yaml import dump
+from ralph.documents.reflection import HOME, load
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, sync_directory, to_bytes, write_atomic
 

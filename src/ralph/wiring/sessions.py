@@ -34,11 +34,11 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
     return Session(
         record.id,
         record.task,
-        record.created_at,
         Layout.of(record.id, paths),
         record.checks,
         lambda text: commands_in(text, record.check_seconds, root),
         Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
+        record.created_at,
         record.session.by_waves,
     )
 

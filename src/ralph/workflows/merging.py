@@ -4,14 +4,12 @@ Any workflow whose tasks run side by side keeps one: it adds what has passed, do
 each task whether its work is in, or on which branch it was left.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ralph.core.checks import Check
-from ralph.core.codec import dump, from_plain, to_plain
-from ralph.core.errors import StateError
+from ralph.core.codec import from_json, to_json
 from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
 from ralph.core.turns import TurnRequest
 from ralph.documents.templates import fill
@@ -122,15 +120,12 @@ def queue_path(run: str) -> str:
 
 def queue_json(queue: Queue) -> str:
     """The document."""
-    return dump(to_plain(queue)) + "\n"
+    return to_json(queue)
 
 
 def read_queue(text: str, where: str) -> Queue:
     """The queue in a document."""
-    try:
-        return from_plain(Queue, json.loads(text), where)
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"not readable as JSON ({error})", where=where, todo="restore the file") from error
+    return from_json(Queue, text, where)
 
 
 def _merge_key(one: Waiting) -> str:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
 from ralph.documents.session.metadata import (
-    STATES,
     IterationMetadata,
     Metadata,
+    State,
     iteration_problems,
     parse,
     parse_iteration,
@@ -49,8 +49,8 @@ metadatas = st.builds(
     version=counts,
     status=st.sampled_from(["in_progress", "aborted"]),
     iteration=st.integers(1, 99),
-    state=st.sampled_from(STATES),
-    previous_state=st.sampled_from(["", *STATES]),
+    state=st.sampled_from(tuple(State)),
+    previous_state=st.sampled_from(["", *State]),
     current_wave=st.none() | counts,
     total=counts,
     cancelled=counts,
@@ -110,7 +110,7 @@ class TestSessions:
             "line 2: `created_at` must be a moment, such as 2026-02-10T16:39:00+07:00, and is x2026-02-10T16:39:00+0700",
             "line 15: `status` must be one of in_progress, completed, awaiting_feedback, blocked, aborted, and is odd",
             "line 4: `iteration` must be a whole number from 1, and is 0",
-            f"line 6: `orchestrator.state` must be one of {', '.join(STATES)}, and is DREAMING",
+            f"line 6: `orchestrator.state` must be one of {', '.join(tuple(State))}, and is DREAMING",
             "line 8: the key `tasks.total` is missing",
         ]
         with pytest.raises(StateError) as error:

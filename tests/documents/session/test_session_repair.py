@@ -51,7 +51,6 @@ class TestStates:
             ({"plan_init": "x", "plan_research": " "}, False, "PLANNING"),
             ({"plan_init": "x", "task_1": "/"}, False, "BATCHING"),
             ({"task_1": "x", "task_2": " "}, True, "BATCHING"),
-            ({"task_1": "F", "task_3": "F"}, False, "BATCHING"),
             ({"task_1": "F", "task_2": "C"}, False, "SESSION_REVIEW"),
             ({"task_1": "x", "plan_critique_1": "/"}, True, "SESSION_CRITIQUE_REPLAN"),
             ({"task_1": "x", "plan_knowledge_staging": " "}, True, "KNOWLEDGE_EXTRACTION"),
@@ -59,7 +58,7 @@ class TestStates:
         ],
     )
     def test_the_markers_tell_the_state(self, markers: dict[str, str], reviewed: bool, state: str) -> None:
-        assert inferred_state(marked(**markers), reviewed=reviewed, retryable=("task-3",)) == state
+        assert inferred_state(marked(**markers), reviewed=reviewed) == state
 
 
 class TestRepair:

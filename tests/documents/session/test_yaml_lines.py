@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
+from ralph.documents.plain_yaml import flow, lines_of
 from ralph.documents.session import yaml_lines
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.values import number_of, text_of, words_of
@@ -14,10 +15,8 @@ from ralph.documents.session.yaml_lines import (
     SIZE_LIMIT,
     Exactly,
     YamlLines,
-    flow,
     front_matter,
     front_values,
-    lines_of,
     told,
     with_front_matter,
 )

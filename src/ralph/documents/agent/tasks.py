@@ -6,10 +6,33 @@ OPEN, IN_PROGRESS, CLOSED, FAILED = STATUSES = ("open", "in_progress", "closed",
 PRIORITIES = range(1, 6)
 
 
+class _Text:
+    """A key of a task that holds text; empty where it does not."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def __get__(self, task: "Task", kind: object = None) -> str:
+        value = task.row.get(self.key)
+        return value if isinstance(value, str) else ""
+
+
 class Task:
     """One task; what Ralph does not know in its line stays there."""
 
     __slots__ = ("line", "row")
+    id = _Text("id")
+    """`task-<seconds>-<four hex digits>`."""
+    title = _Text("title")
+    description = _Text("description")
+    """What has to hold when it is done."""
+    key = _Text("key")
+    """A name that whoever made it can find it by again."""
+    status = _Text("status")
+    """One of `STATUSES`; others are of later versions, and neither ready nor over."""
+    run = _Text("loop_id")
+    """The run that it belongs to; empty where it was made outside of one."""
+    created, started, closed = _Text("created"), _Text("started"), _Text("closed")
 
     def __init__(self, row: dict[str, object], line: str = "") -> None:
         self.row = row
@@ -19,35 +42,6 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.row})"
-
-    def _text(self, name: str) -> str:
-        value = self.row.get(name)
-        return value if isinstance(value, str) else ""
-
-    @property
-    def id(self) -> str:
-        """`task-<seconds>-<four hex digits>`."""
-        return self._text("id")
-
-    @property
-    def title(self) -> str:
-        """What it is, in a line."""
-        return self._text("title")
-
-    @property
-    def description(self) -> str:
-        """What has to hold when it is done."""
-        return self._text("description")
-
-    @property
-    def key(self) -> str:
-        """A name that whoever made it can find it by again; empty where it has none."""
-        return self._text("key")
-
-    @property
-    def status(self) -> str:
-        """One of `STATUSES`; others are of later versions, and neither ready nor over."""
-        return self._text("status")
 
     @property
     def priority(self) -> int:
@@ -62,21 +56,6 @@ class Task:
         return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
     @property
-    def run(self) -> str:
-        """The run that it belongs to; empty where it was made outside of one."""
-        return self._text("loop_id")
-
-    @property
-    def created(self) -> str:
-        """When it was made."""
-        return self._text("created")
-
-    @property
-    def closed(self) -> str:
-        """When it was closed, or failed; empty while it is neither."""
-        return self._text("closed")
-
-    @property
     def is_over(self) -> bool:
         """Whether nobody has to do anything about it any more."""
         return self.status in (CLOSED, FAILED)
@@ -84,7 +63,7 @@ class Task:
     def become(self, status: str, at: str) -> None:
         """Change its status."""
         self.change(status=status)
-        if status == IN_PROGRESS and not self._text("started"):
+        if status == IN_PROGRESS and not self.started:
             self.change(started=at)
         if self.is_over:
             self.change(closed=at)

@@ -29,7 +29,6 @@ class Flat:
 
     @property
     def session_id(self) -> str:
-        """The id of the session."""
         return self.root.rpartition("/")[2]
 
     @property
@@ -44,12 +43,10 @@ class Flat:
 
     @property
     def tasks(self) -> str:
-        """All tasks."""
         return f"{self.root}/tasks.md"
 
     @property
     def progress(self) -> str:
-        """All markers."""
         return f"{self.root}/progress.md"
 
     @property
@@ -63,15 +60,12 @@ class Flat:
         return f"{self.root}/{self.session_id}.instructions.md"
 
     def report(self, task: str, attempt: int) -> str:
-        """The report of an attempt."""
         return f"{self.root}/tasks.{report_name(valid_task_id(task), attempt)}"
 
     def review(self, number: int) -> str:
-        """A review of the whole."""
         return f"{self.root}/progress.review{number}.md"
 
     def update(self, number: int) -> str:
-        """What a person asked for afterwards."""
         return f"{self.root}/plan.update{number}.md"
 
     def attached(self, number: int) -> str:

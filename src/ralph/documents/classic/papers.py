@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session import reports, review
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.questions import parse as parse_questions
 from ralph.documents.session.review import Assessment
 from ralph.documents.session.values import words_of
-from ralph.documents.session.yaml_lines import front_values, lines_of
+from ralph.documents.session.yaml_lines import front_values
 
 
 def report(task: str, attempt: int, body: str) -> str:

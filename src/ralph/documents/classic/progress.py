@@ -9,6 +9,7 @@ from ralph.core.errors import StateError
 from ralph.documents.classic.names import ID, STATUS, is_planning, named
 from ralph.documents.session.markdown import Page, bare, one_line
 from ralph.documents.session.markers import Marker, read
+from ralph.documents.session.progress import split
 
 WORDS = {
     Marker.TODO: "Not Started",
@@ -23,18 +24,8 @@ _LINE = re.compile(
     rf"(\s*(?:[-*+]|\d{{1,4}}[.)])\s+)(?:\[(.?)\]\s*)?((?:\*\*|__|`)?)({ID})((?:\*\*|__|`)?)(?![\w/])(.*)",
     re.IGNORECASE,
 )
-_MARKERS = {
-    "not started": Marker.TODO,
-    "todo": Marker.TODO,
-    "in progress": Marker.WIP,
-    "review pending": Marker.PENDING,
-    "pending review": Marker.PENDING,
-    "complete": Marker.DONE,
-    "completed": Marker.DONE,
-    "done": Marker.DONE,
-    "failed": Marker.FAILED,
-    "cancelled": Marker.CANCELLED,
-}
+_MARKERS = {word.casefold(): marker for marker, word in WORDS.items()}
+_MARKERS |= {"todo": Marker.TODO, "pending review": Marker.PENDING, "complete": Marker.DONE, "done": Marker.DONE}
 _FROM = re.compile(r"\bfrom attempt (\d{1,6})", re.IGNORECASE)
 
 
@@ -86,7 +77,7 @@ class Progress:
         index = self._lines[id]
         match = _LINE.fullmatch(self._page.lines[index])
         assert match is not None
-        words, old = _split(match[6])
+        words, old = split(match[6])
         words = words if not old or STATUS.search(old) else f"{words} ({old})"
         line = f"{match[1]}[{marker}] {match[3]}{match[4]}{match[5]}{words} ({_note(marker, note)})"
         return Progress(self._page.replaced(index, index + 1, [line]))
@@ -150,7 +141,7 @@ def _item(line: str) -> Item | None:
     match = _LINE.fullmatch(line)
     if match is None:
         return None
-    words, note = _split(match[6])
+    words, note = split(match[6])
     said = STATUS.search(note)
     marker = read(match[2]) if match[2] is not None else None
     if match[2] is None:
@@ -159,17 +150,6 @@ def _item(line: str) -> Item | None:
         if marker is None:
             return None
     return Item(named(match[4]), marker or Marker.TODO, note, bare(words.strip(" :—–-")))
-
-
-def _split(rest: str) -> tuple[str, str]:
-    """What follows an id: its words, and what stands in parentheses at the end."""
-    text, depth = rest.rstrip(), 0
-    if text.endswith(")"):
-        for index in range(len(text) - 1, -1, -1):
-            depth += (text[index] == ")") - (text[index] == "(")
-            if depth == 0:
-                return text[:index].rstrip(), text[index + 1 : -1].strip()
-    return text, ""
 
 
 def _note(marker: Marker, note: str) -> str:

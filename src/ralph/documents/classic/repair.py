@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from ralph.documents.classic import papers, progress, tasks
 from ralph.documents.classic.layout import Flat
 from ralph.documents.classic.names import is_planning
-from ralph.documents.classic.progress import Item, Progress
+from ralph.documents.classic.progress import Progress
 from ralph.documents.classic.tasks import Task
 from ralph.documents.session import reports
-from ralph.documents.session.markdown import Page
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import unmarked
 
 PLANNING = tuple(tasks.PLANNING)
 
@@ -32,7 +32,9 @@ def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list
         text = files.get(layout.tasks, "")
         text = text if text.strip() else tasks.new_tasks()
         told = [item for item in missing if item.words]
-        changed[layout.tasks] = tasks.merged(text, "".join(tasks.render(_defined(item)) for item in told), ())
+        changed[layout.tasks] = tasks.merged(
+            text, "".join(tasks.render(Task(item.id, item.words, objective=item.words)) for item in told), ()
+        )
         done += [f"tasks.md: {item.id} is defined by what progress.md says of it" for item in told]
         if changed[layout.tasks] == files.get(layout.tasks):
             del changed[layout.tasks]
@@ -42,11 +44,7 @@ def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list
 def _progress(layout: Flat, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
     """The markers: none that is none, a line for every task, and the planning steps where there is no task yet."""
     text = files.get(layout.progress, "")
-    done = []
-    for index, id, word in Progress(text).bad:
-        page = Page(text)
-        text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
-        done.append(f"the marker of {id} was none, and counts as not started")
+    text, done = unmarked(text, Progress(text).bad)
     known = tasks.parse(files.get(layout.tasks, ""))
     work = [id for id in known if not is_planning(id)]
     listed = Progress(text)
@@ -75,7 +73,3 @@ def _recovered(layout: Flat, files: Mapping[str, str], id: str) -> tuple[Marker,
     if verdict is reports.Verdict.FAILED:
         return Marker.TODO, f"Attempt {attempt} failed, recovered"
     return Marker.PENDING, f"Attempt {attempt}, recovered"
-
-
-def _defined(item: Item) -> Task:
-    return Task(item.id, item.words, objective=item.words)

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ralph.core.errors import StateError
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session import metadata
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markdown import Page
 from ralph.documents.session.values import text_of
-from ralph.documents.session.yaml_lines import YamlLines, lines_of
+from ralph.documents.session.yaml_lines import YamlLines
 
 _KEYS = {
     "orchestrator.state": ("orchestrator.current_state", "orchestrator_state", "current_state", "state"),

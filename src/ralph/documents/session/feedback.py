@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Iterable
 
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session.markdown import BOM, row
-from ralph.documents.session.yaml_lines import lines_of
 
 
 def content_hash(text: str) -> str:

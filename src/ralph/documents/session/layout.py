@@ -34,7 +34,6 @@ class Layout:
 
     @property
     def session_id(self) -> str:
-        """The id of the session."""
         return self.root.rpartition("/")[2]
 
     @property
@@ -48,7 +47,6 @@ class Layout:
         return f"{self.root}.instructions.md"
 
     def plan(self, iteration: int) -> str:
-        """The plan."""
         return f"{self._of(iteration)}/plan.md"
 
     def snapshot(self, iteration: int) -> str:
@@ -56,19 +54,15 @@ class Layout:
         return self.plan(iteration) if self.nested else f"{self.root}/plan.iteration-{iteration}.md"
 
     def progress(self, iteration: int) -> str:
-        """The markers."""
         return f"{self._of(iteration)}/progress.md"
 
     def iteration_metadata(self, iteration: int) -> str:
-        """What is known of an iteration."""
         return f"{self._below(iteration)}/metadata.yaml"
 
     def tasks(self, iteration: int) -> str:
-        """The directory of the tasks."""
         return f"{self._of(iteration)}/tasks"
 
     def task(self, iteration: int, task: str) -> str:
-        """The definition of a task."""
         return f"{self.tasks(iteration)}/{valid_task_id(task)}.md"
 
     def old_task(self, iteration: int, task: str) -> str:
@@ -76,15 +70,12 @@ class Layout:
         return f"{self.tasks(iteration)}/.history/{valid_task_id(task)}.i{iteration}.md"
 
     def reports(self, iteration: int) -> str:
-        """The directory of the reports."""
         return f"{self._of(iteration)}/reports"
 
     def report(self, iteration: int, task: str, attempt: int) -> str:
-        """The report of an attempt."""
         return f"{self.reports(iteration)}/{report_name(valid_task_id(task), attempt)}"
 
     def questions(self, iteration: int, category: str) -> str:
-        """The questions of a category."""
         home = self._below(iteration) if _OF_ITERATION.fullmatch(category) else self._of(iteration)
         return f"{home}/questions/{_name(category)}.md"
 
@@ -97,7 +88,6 @@ class Layout:
         return f"{self._below(iteration)}/replanning/delta.md"
 
     def review(self, iteration: int) -> str:
-        """The review of an iteration."""
         return f"{self._below(iteration)}/review.md"
 
     def knowledge(self, iteration: int, category: str, name: str) -> str:

@@ -220,7 +220,6 @@ def cells(line: str) -> list[str] | None:
 
 
 def row(*values: object) -> str:
-    """A row of a table."""
     return "| " + " | ".join(one_line(str(value)).replace("|", "\\|") for value in values) + " |"
 
 
@@ -230,7 +229,6 @@ def rows(lines: Iterable[str]) -> list[list[str]]:
 
 
 def one_line(text: str) -> str:
-    """A text on one line."""
     return " ".join(text.split())
 
 

@@ -1,6 +1,8 @@
 """The six markers of `progress.md`, and the ways from one to another."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class Marker(StrEnum):
@@ -30,12 +32,21 @@ _NEXT = {
     Marker.PENDING: {Marker.DONE, Marker.FAILED},
     Marker.FAILED: {Marker.TODO, Marker.CANCELLED},
 }
+OVER = (Marker.DONE, Marker.CANCELLED)
 _READ = {marker.value.casefold(): marker for marker in Marker}
 
 
 def legal(old: Marker, new: Marker) -> bool:
     """Whether a line may go from one marker to another; to stay is always legal."""
     return old is new or new in _NEXT.get(old, ())
+
+
+def counts(markers: Mapping[Marker, int]) -> dict[str, Any]:
+    """How many tasks there are, by what came of them."""
+    done, failed, gone = (markers.get(one, 0) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
+    total = sum(markers.values())
+    pending = total - done - failed - gone
+    return {"total": total, "completed": done, "failed": failed, "pending": pending, "cancelled": gone}
 
 
 def read(text: str) -> Marker | None:

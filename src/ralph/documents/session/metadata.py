@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
 
 from ralph.core.errors import StateError
 from ralph.documents.session.values import (
@@ -23,29 +24,43 @@ from ralph.documents.session.values import (
 )
 from ralph.documents.session.yaml_lines import CORRECT, Exactly, YamlLines, told
 
-T = TypeVar("T", "Metadata", "IterationMetadata")
+T = TypeVar("T", bound="Metadata | IterationMetadata")
 SCHEMA = "ralph-v2"
-STATES = (
-    "INITIALIZING",
-    "PLANNING",
-    "REPLANNING",
-    "BATCHING",
-    "EXECUTING_BATCH",
-    "REVIEWING_BATCH",
-    "SESSION_REVIEW",
-    "SESSION_CRITIQUE_REPLAN",
-    "SESSION_CRITIQUE_REPLAN",
-    "KNOWLEDGE_EXTRACTION",
-    "KNOWLEDGE_APPROVAL",
-    "COMPLETE",
-)
+
+
+class State(StrEnum):
+    """Where a session is."""
+
+    INITIALIZING = "INITIALIZING"
+    PLANNING = "PLANNING"
+    REPLANNING = "REPLANNING"
+    BATCHING = "BATCHING"
+    EXECUTING_BATCH = "EXECUTING_BATCH"
+    REVIEWING_BATCH = "REVIEWING_BATCH"
+    SESSION_REVIEW = "SESSION_REVIEW"
+    CRITIQUE = "SESSION_CRITIQUE_REPLAN"
+    """What a review found missing is made tasks, without asking a person."""
+    KNOWLEDGE_EXTRACTION = "KNOWLEDGE_EXTRACTION"
+    KNOWLEDGE_APPROVAL = "KNOWLEDGE_APPROVAL"
+    COMPLETE = "COMPLETE"
+
+
+class Status(StrEnum):
+    """What came of a session so far."""
+
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    AWAITING_FEEDBACK = "awaiting_feedback"
+    BLOCKED = "blocked"
+    ABORTED = "aborted"
+
+
 _STATE_WORDS = {
-    "ITERATION_REVIEW": "SESSION_REVIEW",
-    "ITERATION_CRITIQUE_REPLAN": "SESSION_CRITIQUE_REPLAN",
-    "CURATE": "KNOWLEDGE_APPROVAL",
+    "ITERATION_REVIEW": State.SESSION_REVIEW,
+    "ITERATION_CRITIQUE_REPLAN": State.CRITIQUE,
+    "CURATE": State.KNOWLEDGE_APPROVAL,
 }
 """What later releases call the same states."""
-STATUSES = ("in_progress", "completed", "awaiting_feedback", "blocked", "aborted")
 
 
 @dataclass(frozen=True)
@@ -56,9 +71,9 @@ class Metadata:
     created_at: str
     updated_at: str
     version: int = 1
-    status: str = "in_progress"
+    status: str = Status.IN_PROGRESS
     iteration: int = 1
-    state: str = "PLANNING"
+    state: State = State.PLANNING
     previous_state: str = ""
     current_wave: int | None = None
     total: int = 0
@@ -92,77 +107,6 @@ class IterationMetadata:
     version: int = 1
 
 
-def parse(text: str, where: str = "metadata.yaml") -> Metadata:
-    """The metadata of a session, or one error that names every fault."""
-    return _parse(text, where, Metadata, _SESSION)
-
-
-def render(metadata: Metadata, old: str = "") -> str:
-    """The file's text; with the old one, only what is different changes."""
-    return _render(metadata, old, _SESSION, {"schema": SCHEMA})
-
-
-def problems(text: str) -> list[str]:
-    """What is wrong with the metadata of a session, a sentence each."""
-    return _problems(text, _SESSION)
-
-
-def parse_iteration(text: str, where: str = "iterations/N/metadata.yaml") -> IterationMetadata:
-    """The metadata of an iteration, or one error that names every fault."""
-    return _parse(text, where, IterationMetadata, _ITERATION)
-
-
-def render_iteration(metadata: IterationMetadata, old: str = "") -> str:
-    """The file's text; with the old one, only what is different changes."""
-    return _render(metadata, old, _ITERATION, {})
-
-
-def iteration_problems(text: str) -> list[str]:
-    """What is wrong with the metadata of an iteration, a sentence each."""
-    return _problems(text, _ITERATION)
-
-
-def readable(text: str) -> dict[str, Any]:
-    """The values of a session's metadata that can be read, by field, whatever is wrong with the others."""
-    try:
-        return read_all(YamlLines(text, ""), _SESSION)[0]
-    except StateError:
-        return {}
-
-
-_Keys = Mapping[str, tuple[str, Reader]]
-_STATE = choice(STATES, _STATE_WORDS)
-_SESSION: _Keys = {
-    "version": ("version", count(0)),
-    "session_id": ("session_id", word),
-    "created_at": ("created_at", moment),
-    "updated_at": ("updated_at", moment),
-    "status": ("status", optional(choice(STATUSES), "in_progress")),
-    "iteration": ("iteration", count(1)),
-    "state": ("orchestrator.state", _STATE),
-    "previous_state": ("orchestrator.previous_state", optional(_STATE, "")),
-    "current_wave": ("orchestrator.current_wave", optional(count(0), None)),
-    "paused": ("orchestrator.paused", optional(flag, False)),
-    "total": ("tasks.total", count(0)),
-    "completed": ("tasks.completed", count(0)),
-    "failed": ("tasks.failed", count(0)),
-    "pending": ("tasks.pending", count(0)),
-    "cancelled": ("tasks.cancelled", count(0)),
-    "replaced": ("tasks.replaced", optional(mapping(words_of), {})),
-    "processed": ("feedback.processed", optional(mapping(text_of), {})),
-    "critique_cycle": ("session_review.cycle", count(0)),
-    "request": ("request", optional(word, "")),
-}
-_ITERATION: _Keys = {
-    "version": ("version", count(0)),
-    "iteration": ("iteration", count(1)),
-    "started_at": ("started_at", moment),
-    "planning_complete": ("planning_complete", optional(flag, False)),
-    "planning_completed_at": ("planning_completed_at", optional(moment, "")),
-    "completed_at": ("completed_at", optional(moment, "")),
-    "tasks_defined": ("tasks_defined", count(0)),
-    "planning_tasks": ("planning_tasks", optional(mapping(text_of), {})),
-}
 _REQUIRED = frozenset(
     {"version", "session_id", "created_at", "updated_at", "iteration", "started_at", "state"}
     | {"total", "completed", "failed", "pending"}
@@ -171,50 +115,64 @@ _ALWAYS = _REQUIRED | {"status", "current_wave", "cancelled", "planning_complete
 _ALWAYS |= {"planning_completed_at", "completed_at"}
 
 
-def _problems(text: str, keys: _Keys) -> list[str]:
-    try:
-        lines = YamlLines(text, "")
-    except StateError as error:
-        return [told(error)]
-    values, faults = read_all(lines, keys)
-    found = []
-    if keys is _SESSION and lines.has("schema") and lines.get("schema") != SCHEMA:
-        found.append(
-            f"line {lines.line('schema')}: `schema` is {text_of(lines.get('schema'))[:40]}; this Ralph reads {SCHEMA}"
-        )
-    for name, (path, _) in keys.items():
-        if name in faults:
-            found.append(faults[name])
-        elif name in _REQUIRED and name not in values:
-            found.append(f"line {lines.line(path.partition('.')[0])}: the key `{path}` is missing")
-    return found
+@dataclass(frozen=True)
+class _Form(Generic[T]):
+    """How values of a kind are read from a file and written into it: the path and the reader of each, by field."""
 
+    kind: type[T]
+    keys: Mapping[str, tuple[str, Reader]]
+    head: Mapping[str, str] = field(default_factory=dict)
+    """What stands at the top of a new file, and must not say something else in an old one."""
 
-def _parse(text: str, where: str, kind: type[T], keys: _Keys) -> T:
-    lines = YamlLines(text, where)
-    if faults := _problems(text, keys):
-        raise StateError("\n".join(faults), where=where, todo=CORRECT)
-    return kind(**read_all(lines, keys)[0])
+    def problems(self, text: str) -> list[str]:
+        """What is wrong with a file, a sentence each."""
+        try:
+            lines = YamlLines(text, "")
+        except StateError as error:
+            return [told(error)]
+        values, faults = read_all(lines, self.keys)
+        found = [
+            f"line {lines.line(key)}: `{key}` is {text_of(lines.get(key))[:40]}; this Ralph reads {known}"
+            for key, known in self.head.items()
+            if lines.has(key) and lines.get(key) != known
+        ]
+        for name, (path, _) in self.keys.items():
+            if name in faults:
+                found.append(faults[name])
+            elif name in _REQUIRED and name not in values:
+                found.append(f"line {lines.line(path.partition('.')[0])}: the key `{path}` is missing")
+        return found
 
+    def parse(self, text: str, where: str = "metadata.yaml") -> T:
+        """What a file says, or one error that names every fault."""
+        lines = YamlLines(text, where)
+        if faults := self.problems(text):
+            raise StateError("\n".join(faults), where=where, todo=CORRECT)
+        return self.kind(**read_all(lines, self.keys)[0])
 
-def _render(metadata: Any, old: str, keys: _Keys, head: Mapping[str, Any]) -> str:
-    lines = YamlLines(old, "metadata.yaml")
-    before = read_all(lines, keys)[0]
-    changes: dict[str, Any] = {}
-    for one in fields(metadata):
-        path, value = keys[one.name][0], getattr(metadata, one.name)
-        if one.name in before:
-            is_kept = before[one.name] == value
-        else:
-            default = one.default_factory() if one.default_factory is not MISSING else one.default
-            is_kept = (
-                not lines.has(path) and one.name not in (_REQUIRED if lines.data else _ALWAYS) and value == default
-            )
-        if not is_kept:
-            changes[path] = _written(value, before.get(one.name))
-    if lines.data:
+    def render(self, metadata: T, old: str = "") -> str:
+        """The file's text; with the old one, only what is different changes."""
+        lines = YamlLines(old, "metadata.yaml")
+        before = read_all(lines, self.keys)[0]
+        blank, needed = not lines.data, _REQUIRED if lines.data else _ALWAYS
+        changes: dict[str, Any] = dict(self.head) if blank else {}
+        defaults = {
+            one.name: one.default_factory() if callable(one.default_factory) else one.default
+            for one in fields(metadata)
+        }
+        for name, (path, _) in self.keys.items():
+            value = getattr(metadata, name)
+            is_kept = not lines.has(path) and name not in needed and value == defaults[name]
+            if before[name] != value if name in before else not is_kept:
+                changes[path] = _written(value, before.get(name))
         return lines.edited(changes)
-    return lines.edited({**head, **{path: changes[path] for path, _ in keys.values() if path in changes}})
+
+    def readable(self, text: str) -> dict[str, Any]:
+        """The values that can be read, by field, whatever is wrong with the others."""
+        try:
+            return read_all(YamlLines(text, ""), self.keys)[0]
+        except StateError:
+            return {}
 
 
 def _written(value: Any, before: Any) -> Any:
@@ -223,3 +181,46 @@ def _written(value: Any, before: Any) -> Any:
         plain = {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
         return plain if isinstance(before, dict) and before.keys() <= plain.keys() else Exactly(plain)
     return None if value == "" else value
+
+
+_STATE = choice(tuple(State), _STATE_WORDS)
+_SESSION = _Form(
+    Metadata,
+    {
+        "version": ("version", count(0)),
+        "session_id": ("session_id", word),
+        "created_at": ("created_at", moment),
+        "updated_at": ("updated_at", moment),
+        "status": ("status", optional(choice(tuple(Status)), Status.IN_PROGRESS)),
+        "iteration": ("iteration", count(1)),
+        "state": ("orchestrator.state", _STATE),
+        "previous_state": ("orchestrator.previous_state", optional(_STATE, "")),
+        "current_wave": ("orchestrator.current_wave", optional(count(0), None)),
+        "paused": ("orchestrator.paused", optional(flag, False)),
+        "total": ("tasks.total", count(0)),
+        "completed": ("tasks.completed", count(0)),
+        "failed": ("tasks.failed", count(0)),
+        "pending": ("tasks.pending", count(0)),
+        "cancelled": ("tasks.cancelled", count(0)),
+        "replaced": ("tasks.replaced", optional(mapping(words_of), {})),
+        "processed": ("feedback.processed", optional(mapping(text_of), {})),
+        "critique_cycle": ("session_review.cycle", count(0)),
+        "request": ("request", optional(word, "")),
+    },
+    {"schema": SCHEMA},
+)
+_ITERATION = _Form(
+    IterationMetadata,
+    {
+        "version": ("version", count(0)),
+        "iteration": ("iteration", count(1)),
+        "started_at": ("started_at", moment),
+        "planning_complete": ("planning_complete", optional(flag, False)),
+        "planning_completed_at": ("planning_completed_at", optional(moment, "")),
+        "completed_at": ("completed_at", optional(moment, "")),
+        "tasks_defined": ("tasks_defined", count(0)),
+        "planning_tasks": ("planning_tasks", optional(mapping(text_of), {})),
+    },
+)
+parse, render, problems, readable = _SESSION.parse, _SESSION.render, _SESSION.problems, _SESSION.readable
+parse_iteration, render_iteration, iteration_problems = _ITERATION.parse, _ITERATION.render, _ITERATION.problems

@@ -69,8 +69,8 @@ class Progress:
         bare = old.rstrip("\r\n")
         match = _LINE.fullmatch(bare)
         assert match is not None
-        clean, words = _note(note), _split(match[5])[0]
-        while not clean and (fewer := _split(words)[0]) != words:
+        clean, words = _note(note), split(match[5])[0]
+        while not clean and (fewer := split(words)[0]) != words:
             words = fewer
         line = f"{match[1]}[{marker}]{match[3]}{id}{words}" + (f" ({clean})" if clean else "")
         raw = [*self._raw]
@@ -212,12 +212,7 @@ def problems(text: str) -> list[str]:
 
 def mended(text: str) -> tuple[Progress, list[str]]:
     """The file with a heading, a whole legend and no marker that is none, and what was done to it."""
-    done = []
-    for index, id, _, word in _lines(Page(text)):
-        if read(word) is None:
-            page = Page(text)
-            text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
-            done.append(f"the marker of {id} was none, and counts as not started")
+    text, done = unmarked(text, [(index, id, word) for index, id, _, word in _lines(Page(text)) if read(word) is None])
     page = Page(text)
     if missing := _not_in_legend(page):
         legend = page.section("legend")
@@ -233,6 +228,16 @@ def mended(text: str) -> tuple[Progress, list[str]]:
         text = page.inserted(page.body, ["# Progress"])
         done.append("the heading was put in")
     return Progress(text), done
+
+
+def unmarked(text: str, bad: Iterable[tuple[int, str, str]]) -> tuple[str, list[str]]:
+    """The text without markers that are none, by line, id and what stands between the brackets; and what was done."""
+    done = []
+    for index, id, word in bad:
+        page = Page(text)
+        text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
+        done.append(f"the marker of {id} was none, and counts as not started")
+    return text, done
 
 
 def _is_headed(page: Page) -> bool:
@@ -260,11 +265,11 @@ def _lines(page: Page) -> Iterator[tuple[int, str, Item, str]]:
             continue
         match = _LINE.fullmatch(line) if "[" in line and not is_skipped else None
         if match and (is_list or _KNOWN_ID.fullmatch(match[4])):
-            item = Item(match[4], read(match[2]) or Marker.TODO, _split(match[5])[1], title)
+            item = Item(match[4], read(match[2]) or Marker.TODO, split(match[5])[1], title)
             yield index, item.id, item, match[2]
 
 
-def _split(rest: str) -> tuple[str, str]:
+def split(rest: str) -> tuple[str, str]:
     """What follows an id: its words, and the note in parentheses at the end."""
     text, depth = rest.rstrip(), 0
     if text.endswith(")"):

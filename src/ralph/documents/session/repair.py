@@ -1,14 +1,16 @@
 """Puts `progress.md` and `metadata.yaml` right from the other files of a session, by rule; everything readable stays."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ralph.core.errors import StateError
 from ralph.documents.session import feedback, metadata, plan, reports, review, tasks, timestamps
 from ralph.documents.session.dialects import told_elsewhere
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.markers import Marker
+from ralph.documents.session.markers import OVER, Marker, counts
+from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import (
     Progress,
     implementation_title,
@@ -20,7 +22,7 @@ from ralph.documents.session.progress import (
 
 PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
 REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
-_OVER = (Marker.DONE, Marker.CANCELLED)
+_BEGUN = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
 _ITERATION = re.compile(r"\(iteration (\d{1,6})\b")
 
 
@@ -41,7 +43,7 @@ def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
     iteration = known.get("iteration") or _iteration(layout, files)
     progress, done = _progress(layout, files, iteration)
     rebuilt = _metadata(layout, files, iteration, progress, at)
-    if _is_behind(known.get("state", ""), rebuilt.state):
+    if known.get("state") in _BEGUN and rebuilt.state not in _BEGUN:
         # Some never write another state after the first.
         known |= {"state": rebuilt.state, "status": rebuilt.status}
     elif not metadata.problems(text):
@@ -57,39 +59,25 @@ def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
     return Repaired(progress, found, new, tuple(done))
 
 
-def _is_behind(told: str, inferred: str) -> bool:
-    """Whether the state that somebody wrote is one of planning, and the markers tell that planning is over."""
-    planning = ("INITIALIZING", "PLANNING", "REPLANNING")
-    return told in planning and inferred not in planning
-
-
-def inferred_state(progress: Progress, *, reviewed: bool, retryable: Collection[str] = ()) -> str:
-    """The state that the markers tell of; `retryable` are the failed tasks that are tried again by themselves."""
+def inferred_state(progress: Progress, *, reviewed: bool) -> State:
+    """The state that the markers tell of."""
     items = progress.items.values()
-    steps = [item.id for item in items if item.is_planning and item.marker not in _OVER]
-    if any(item.marker is Marker.PENDING and not item.is_planning for item in items):
-        return "REVIEWING_BATCH"
+    steps = [item.id for item in items if item.is_planning and item.marker not in OVER]
+    work = [item.marker for item in items if not item.is_planning]
+    if Marker.PENDING in work:
+        return State.REVIEWING_BATCH
     if any(step in REPLANNING for step in steps):
-        return "REPLANNING"
+        return State.REPLANNING
     if any(step in PLANNING for step in steps):
-        return "PLANNING"
-    work = [item for item in items if not item.is_planning]
-    if any(item.marker in (Marker.TODO, Marker.WIP) or item.id in retryable for item in work):
-        return "BATCHING"
+        return State.PLANNING
+    if Marker.TODO in work or Marker.WIP in work:
+        return State.BATCHING
     if not reviewed:
-        return "SESSION_REVIEW"
-    for prefix, state in (("plan-critique-", "SESSION_CRITIQUE_REPLAN"), ("plan-knowledge-", "KNOWLEDGE_EXTRACTION")):
+        return State.SESSION_REVIEW
+    for prefix, state in (("plan-critique-", State.CRITIQUE), ("plan-knowledge-", State.KNOWLEDGE_EXTRACTION)):
         if any(step.startswith(prefix) for step in steps):
             return state
-    return "COMPLETE"
-
-
-def counts(progress: Progress) -> dict[str, int]:
-    """How many tasks there are, by what came of them."""
-    markers = [item.marker for item in progress.items.values() if not item.is_planning]
-    done, failed, gone = (markers.count(one) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
-    pending = len(markers) - done - failed - gone
-    return {"total": len(markers), "completed": done, "failed": failed, "pending": pending, "cancelled": gone}
+    return State.COMPLETE
 
 
 def _progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
@@ -137,17 +125,18 @@ def _metadata(
     begun = timestamps.parse(layout.session_id)
     found = files.get(layout.review(iteration), "")
     state = inferred_state(progress, reviewed=bool(found.strip()))
-    status = "in_progress"
-    if state == "COMPLETE":
-        over = all(item.marker in _OVER for item in progress.items.values())
+    status = Status.IN_PROGRESS
+    if state is State.COMPLETE:
+        over = all(item.marker in OVER for item in progress.items.values())
         good = over and review.parse(found).assessment is review.Assessment.COMPLETE
-        status = "completed" if good else "awaiting_feedback"
+        status = Status.COMPLETED if good else Status.AWAITING_FEEDBACK
     taken = {
         stamp: feedback.content_hash(files[layout.feedback(number, stamp)])
         for number in range(2, iteration)
         for stamp in layout.batches_in(files, number)
     }
     split = {id: _children(id, progress) for id, item in progress.items.items() if item.marker is Marker.CANCELLED}
+    work = Counter(item.marker for item in progress.items.values() if not item.is_planning)
     known = metadata.Metadata(
         session_id=layout.session_id,
         created_at=timestamps.render(begun) if begun else at,
@@ -159,7 +148,7 @@ def _metadata(
         replaced={id: children for id, children in split.items() if children},
         request=plan.parse(files.get(layout.plan(iteration), "")).goal,
     )
-    return metadata.Metadata(**{**vars(known), **counts(progress)})
+    return replace(known, **counts(work))
 
 
 def _children(id: str, progress: Progress) -> tuple[str, ...]:

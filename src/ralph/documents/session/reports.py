@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session.markdown import Page, Section, contained
 from ralph.documents.session.values import first_of, number_of
-from ralph.documents.session.yaml_lines import front_values, lines_of
+from ralph.documents.session.yaml_lines import front_values
 
 PART_1 = "## PART 1: IMPLEMENTATION REPORT"
 PART_2 = "## PART 2: REVIEW REPORT"

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ralph.core.errors import StateError
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session.markdown import Page, bare, bullets, contained, fields, name_of, one_line
 from ralph.documents.session.values import number_of, text_of
-from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, lines_of, told
+from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, told
 
 TYPES = ("Sequential", "Parallelizable")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
+from ralph.documents.plain_yaml import flow
 from ralph.documents.session import timestamps
-from ralph.documents.session.yaml_lines import YamlLines, flow
+from ralph.documents.session.yaml_lines import YamlLines
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[Any], Any]
@@ -77,7 +78,6 @@ def word(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
     return {"true": True, "false": False}[choice(("true", "false"), {"yes": "true", "no": "false"})(value)]
 
 

@@ -6,7 +6,7 @@ The plain `key: value` lines of most files are read here, a hundred times as qui
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import dump
+from ralph.documents.plain_yaml import STAMP, UNPRINTABLE, flow, lines_of
 from ralph.documents.session.markdown import BOM, Page
 
 SIZE_LIMIT = 256 * 1024
@@ -23,20 +23,16 @@ DEEPEST = 20
 CORRECT = "correct the file by hand, or let `ralph session repair` rebuild it"
 _TOKEN = r"-?[\w.+/][\w./+-]*(?::[\w./+-]+)*"
 _PLAIN = rf"{_TOKEN}(?: (?:{_TOKEN}))*"
-_PAIR = re.compile(
-    rf"( *)([\w][\w.-]*):(?: +({_PLAIN}|\"[^\"\\\x00-\x1f]*\"|'[^'\x00-\x1f]*'|\[(?: *{_TOKEN}(?: *, *{_TOKEN})*)? *\]|\|-))?"
-    r"(?: *| +#[\x20-\x7e]*)",
-    re.ASCII,
-)
+_QUOTED = r"\"(?:[^\"\\\x00-\x1f]|\\.)*\"|'[^'\x00-\x1f]*'"
+_VALUE = rf"({_PLAIN}|{_QUOTED}|\[(?: *{_TOKEN}(?: *, *{_TOKEN})*)? *\]|\|-)"
+_PAIR = re.compile(rf"( *)([\w][\w.-]*):(?: +{_VALUE})?(?: *| +#[\x20-\x7e]*)", re.ASCII)
+_ITEM = re.compile(rf"{_VALUE}(?: *| +#[\x20-\x7e]*)", re.ASCII)
 _WORDS: dict[str, object] = {"null": None, "true": True, "false": False}
 _WORDS |= {form(word): value for word, value in _WORDS.copy().items() for form in (str.title, str.upper)}
+_KINDS = ("str", "int", "float", "bool", "null", "timestamp", "value", "merge")
+_INTEGER, _FLOAT = re.compile(r"-?(?:0|[1-9]\d{0,17})"), re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
+_ODD = re.compile(f"[\x00-\x08\x0b-\x1f]|{UNPRINTABLE.pattern}")
 _NUMBER_LIKE = re.compile(r"[-+.]*\d")
-_STAMP = re.compile(
-    r"\d{4}-\d\d-\d\d(?:T[\d:]+(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\d{6,8}-\d{6}(?:-[0-9a-z]+)*", re.ASCII
-)
-_SAFE = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
-_RESERVED = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 class Exactly(dict[str, Any]):
@@ -59,9 +55,9 @@ class _Node:
 class YamlLines:
     """The mapping in a text; a StateError where there is none."""
 
-    def __init__(self, text: str, where: str, first_line: int = 1) -> None:
-        if len(text) > SIZE_LIMIT:
-            raise StateError(f"the file is larger than {SIZE_LIMIT // 1024} KiB", where=where, todo=CORRECT)
+    def __init__(self, text: str, where: str, first_line: int = 1, most: int = SIZE_LIMIT) -> None:
+        if len(text) > most:
+            raise StateError(f"the file is larger than {most // 1024} KiB", where=where, todo=CORRECT)
         self.text = text
         self._where, self._first = where, first_line
         self._root = _quick(text) or _careful(text, where, first_line)
@@ -159,37 +155,6 @@ def with_front_matter(text: str, where: str, values: Mapping[str, Any]) -> str:
     return page.with_front(front) if page.body else page.replaced(0, 0, ["---", *front.split("\n")[:-1], "---", ""])
 
 
-def lines_of(data: Mapping[str, Any], indent: str = "") -> str:
-    """A mapping in lines, text of several lines as such."""
-    lines: list[str] = []
-    for key, value in data.items():
-        name = flow(str(key))
-        if isinstance(value, Mapping) and value:
-            lines += (f"{indent}{name}:\n", lines_of(value, indent + "  "))
-        elif isinstance(value, str) and "\n" in value and not indent:
-            lines.append(dump({name: value}))
-        else:
-            lines.append(f"{indent}{name}: {flow(value)}\n")
-    return "".join(lines)
-
-
-def flow(value: Any) -> str:
-    """A value on one line."""
-    if isinstance(value, str):
-        if _STAMP.fullmatch(value) or (_SAFE.fullmatch(value) and value.lower() not in _RESERVED):
-            return value
-        return _UNPRINTABLE.sub(_escaped, json.dumps(value, ensure_ascii=False))
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{flow(str(key))}: {flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(flow(item) for item in value) + "]"
-    return json.dumps(value)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else f"\\u{ord(match[0]):04x}"
-
-
 def _merged(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(data)
     for key, value in wanted.items():
@@ -201,41 +166,86 @@ def _merged(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any
 
 
 def _quick(text: str) -> _Node | None:
-    """Reads mappings of plain lines and literal blocks, and gives up on everything else."""
-    root = last = _Node({}, 0, 0, 1)
-    stack, is_open, below = [root], False, 0
-    raw_lines = text.split("\n")
-    starts = [0, *accumulate(len(line) + 1 for line in raw_lines)]
-    lines = [line.removesuffix("\r") for line in raw_lines]
-    for index, line in enumerate(lines):
-        if index < below or not line.strip(" ") or (line.lstrip(" ").startswith("#") and line.isprintable()):
-            continue
-        match = _PAIR.fullmatch(line) if line.isprintable() else None
-        if match is None:
-            return None
-        indent, key, raw = len(match[1]), match[2], match[3]
-        if is_open and indent > stack[-1].column:
-            last.value, last.column = {}, indent
-            stack.append(last)
-        while len(stack) > 1 and stack[-1].column > indent:
-            stack.pop()
-        if stack[-1].column != indent or len(stack) > DEEPEST:
-            return None
-        start, is_open = starts[index] + (match.end(2) + 1 if raw is None else match.start(3)), raw is None
-        last = _Node(None, start, start + len(raw or ""), index + 1)
-        try:
-            if raw == "|-":
-                last.value, below = _literal(lines, index, indent)
-                last.end = starts[below - 1] + len(lines[below - 1].rstrip())
-            elif raw is not None:
-                last.value = _scalar(raw)
-        except ValueError:
-            return None
-        stack[-1].pairs[key] = last
-        for node in stack:
-            node.end = last.end
-    _settle(root)
-    return root
+    """Reads mappings and lists of plain lines and literal blocks, and gives up on everything else."""
+    try:
+        return _Quick(text).document()
+    except ValueError:
+        return None
+
+
+class _Quick:
+    """What Ralph itself writes, and most of what people write; a ValueError for anything else."""
+
+    def __init__(self, text: str) -> None:
+        if _ODD.search(text.replace("\r\n", "\n")):
+            raise ValueError("characters that YAML may have a meaning for")
+        raw = text.split("\n")
+        self._starts = [0, *accumulate(len(line) + 1 for line in raw)]
+        self._lines = [line.removesuffix("\r") for line in raw]
+        self._at = 0
+
+    def document(self) -> _Node:
+        found = self._mapping(_Node({}, 0, 0, 1), 0) if self._depth() >= 0 else _Node({}, 0, 0, 1)
+        if self._depth() >= 0:
+            raise ValueError("something is behind it")
+        return found
+
+    def _depth(self) -> int:
+        """How far the next line that says something is indented; -1 where there is none."""
+        while self._at < len(self._lines):
+            line = self._lines[self._at]
+            if (said := line.lstrip(" ")) and said[0] != "#":
+                return len(line) - len(said)
+            self._at += 1
+        return -1
+
+    def _mapping(self, node: _Node, level: int) -> _Node:
+        """Put the lines that are as far indented as the next one into a node."""
+        node.column = depth = self._depth()
+        while self._depth() == depth:
+            index = self._at
+            match = _PAIR.fullmatch(self._lines[index])
+            if match is None or level > DEEPEST:
+                raise ValueError(self._lines[index])
+            self._at += 1
+            start = self._starts[index] + (match.end(2) + 1 if match[3] is None else match.start(3))
+            child = _Node(None, start, start + len(match[3] or ""), index + 1)
+            if match[3] == "|-":
+                child.value, self._at = _literal(self._lines, index, depth)
+                child.end = self._end()
+            elif match[3] is not None:
+                child.value = _scalar(match[3])
+            elif (inner := self._depth()) > depth:
+                if self._lines[self._at].startswith("- ", inner):
+                    child.start, child.value = self._starts[self._at] + inner, self._list(level + 1)
+                    child.end = self._end()
+                else:
+                    child = self._mapping(replace(child, value={}), level + 1)
+            node.pairs[match[2]], node.value[match[2]], node.end = child, child.value, child.end
+        if self._depth() > depth:
+            raise ValueError(self._lines[self._at])
+        return node
+
+    def _list(self, level: int) -> list[Any]:
+        found: list[Any] = []
+        depth = self._depth()
+        while self._depth() == depth and (line := self._lines[self._at]).startswith("- ", depth):
+            if _PAIR.fullmatch(line, depth + 2):
+                self._lines[self._at] = " " * (depth + 2) + line[depth + 2 :]
+                found.append(self._mapping(_Node({}, 0, 0, 1), level + 1).value)
+            elif match := _ITEM.fullmatch(line, depth + 2):
+                self._at += 1
+                found.append(_scalar(match[1]))
+                if match[1] == "|-":
+                    found[-1], self._at = _literal(self._lines, self._at - 1, depth)
+            else:
+                raise ValueError(line)
+        return found
+
+    def _end(self) -> int:
+        """Where the line before the next one ends, without what is empty."""
+        last = next(index for index in range(self._at - 1, -1, -1) if self._lines[index].strip())
+        return self._starts[last] + len(self._lines[last].rstrip())
 
 
 def _literal(lines: list[str], index: int, indent: int) -> tuple[str, int]:
@@ -247,7 +257,7 @@ def _literal(lines: list[str], index: int, indent: int) -> tuple[str, int]:
     while block and not block[-1]:
         block.pop()
     width = _indent(block[0]) if block else 0
-    if not width or any(not line.isprintable() or line.isspace() or (line and _indent(line) < width) for line in block):
+    if not width or block[-1].isspace() or any(line and len(line[:width].rstrip(" ")) for line in block):
         raise ValueError("|-")
     return "\n".join(line[width:] for line in block), index + 1 + len(block)
 
@@ -256,24 +266,22 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _settle(node: _Node) -> None:
-    """Put the values of the parts into the whole."""
-    for key, child in node.pairs.items():
-        if child.pairs:
-            _settle(child)
-        node.value[key] = child.value
-
-
 def _scalar(raw: str) -> Any:
     """A plain value; a ValueError for a number that is not written plainly."""
     if raw[0] in "\"'":
+        if "\\" in raw and raw[0] == '"':
+            if "\\ud" in raw.lower():
+                raise ValueError(raw)
+            return json.loads(raw)
         return raw[1:-1]
     if raw[0] == "[":
         return [_scalar(part.strip()) for part in raw[1:-1].split(",") if part.strip()]
     if raw in _WORDS:
         return _WORDS[raw]
-    if _NUMBER_LIKE.match(raw) and not _STAMP.fullmatch(raw):
-        if not re.fullmatch(r"-?(?:0|[1-9]\d{0,17})", raw):
+    if _NUMBER_LIKE.match(raw) and not STAMP.fullmatch(raw):
+        if _FLOAT.fullmatch(raw):
+            return float(raw)
+        if not _INTEGER.fullmatch(raw):
             raise ValueError(raw)
         return int(raw)
     return raw
@@ -305,7 +313,7 @@ def _read(node: Any, text: str, where: str, seen: set[int]) -> _Node:
     seen.add(id(node))
     start, end, line = node.start_mark.index, node.end_mark.index, node.start_mark.line + 1
     if isinstance(node, ScalarNode):
-        return _Node(_resolved(node), start, start + len(text[start:end].rstrip()), line)
+        return _Node(_resolved(node, where), start, start + len(text[start:end].rstrip()), line)
     is_flow = bool(node.flow_style)
     if isinstance(node, SequenceNode):
         items = [_read(item, text, where, seen) for item in node.value]
@@ -323,9 +331,11 @@ def _read(node: Any, text: str, where: str, seen: set[int]) -> _Node:
     return found
 
 
-def _resolved(node: ScalarNode) -> Any:
+def _resolved(node: ScalarNode, where: str) -> Any:
     """The value of a scalar; moments stay text, and so does what is no number after all."""
-    kind, text = (node.tag or "").rpartition(":")[2], node.value
+    kind, text = str(node.tag).removeprefix("tag:yaml.org,2002:"), node.value
+    if kind not in _KINDS:
+        raise StateError(f"not readable as YAML: the tag {kind[:80]} is unknown", where=where, todo=CORRECT)
     if kind in ("bool", "null"):
         return _WORDS.get(text, None if kind == "null" else text)
     try:

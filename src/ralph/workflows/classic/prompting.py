@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 
 from ralph.core.turns import TurnRequest
-from ralph.documents import contracts
 from ralph.documents.classic import tasks
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic.planning import cycle_of
-from ralph.workflows.classic.state import UPDATE, ClassicState, Terms
-from ralph.workflows.session.prompting import COPY, DRAFTS, INBOX, OUTBOX, PAPERS
+from ralph.workflows.classic.state import UPDATE, ClassicState, ClassicTerms
+from ralph.workflows.session.prompting import DRAFTS, INBOX, OUTBOX, drafts, turn
 
 
-def planning(terms: Terms, state: ClassicState, step: str) -> TurnRequest:
+def planning(terms: ClassicTerms, state: ClassicState, step: str) -> TurnRequest:
     """The turn of a step of planning, by its name."""
     inbox = _common(terms, state)
     asked = {path.rpartition("/")[2]: state.texts[path] for path in state.layout.questions_in(state.texts)}
@@ -34,7 +33,7 @@ def planning(terms: Terms, state: ClassicState, step: str) -> TurnRequest:
     return _turn(terms, state, f"plan:{step}", "planner", {"MODE": "TASK_BREAKDOWN"}, {**inbox, **asked}, ("tasks.md",))
 
 
-def execute(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
+def execute(terms: ClassicTerms, state: ClassicState, task: str) -> TurnRequest:
     """The turn of an executor, with the reports that its task inherits from."""
     attempt = state.attempt(task)
     keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(attempt)}
@@ -47,7 +46,7 @@ def execute(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
     return _turn(terms, state, f"execute:{task}-{attempt}", "executor", keys, inbox, ("report.md",), task)
 
 
-def review(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
+def review(terms: ClassicTerms, state: ClassicState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
     attempt = state.attempt(task)
     path = state.layout.report(task, attempt)
@@ -57,7 +56,7 @@ def review(terms: Terms, state: ClassicState, task: str) -> TurnRequest:
     return _turn(terms, state, f"review:{task}-{attempt}", "reviewer", keys, inbox, ("review.md",), task)
 
 
-def session_review(terms: Terms, state: ClassicState, number: int) -> TurnRequest:
+def session_review(terms: ClassicTerms, state: ClassicState, number: int) -> TurnRequest:
     """The turn of a reviewer of the whole."""
     keys = {"MODE": "SESSION_REVIEW", "ITERATION": str(number)}
     inbox = {**_common(terms, state), "progress.md": state.progress.text, **_last_reports(state, state.tasks)}
@@ -69,7 +68,7 @@ def session_review(terms: Terms, state: ClassicState, number: int) -> TurnReques
 
 
 def _turn(
-    terms: Terms,
+    terms: ClassicTerms,
     state: ClassicState,
     key: str,
     role: str,
@@ -82,46 +81,26 @@ def _turn(
     contract = f"classic.{role}" + (f".{mode}" if mode else "")
     foreign = role in terms.roles.foreign
     head = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/" if foreign else f"{state.layout.root}/", **keys}
-    if terms.roles.skills:
-        head["SKILLS_DIR"] = ", ".join(terms.roles.skills)
-    block = "\n".join(f"{name}: {value}" for name, value in head.items())
     own = terms.roles.section("classic", f"{role} {mode}".strip())
-    said = (
-        terms.roles.section(role, "")
-        if foreign
-        else own
-        if role == "executor"
-        else f"{terms.roles.section(role, '')}\n\n{own}"
+    said = [terms.roles.section(role, "")] if foreign or role != "executor" else []
+    said += [] if foreign else [own]
+    return turn(
+        terms,
+        state.guardrails,
+        TurnRequest(
+            key,
+            role,
+            "\n\n".join(said),
+            contract=contract,
+            task=task,
+            inbox=inbox,
+            lends={"update": state.layout.attached(int(step))} if (step := key.partition(UPDATE)[2]) else {},
+            hands_over=handed,
+            drafts={f"{DRAFTS}/request.md": terms.request, **drafts(state.layout.root, state.texts)} if foreign else {},
+            takes=_takes(state, role, keys) if foreign else (),
+        ),
+        head,
     )
-    listed = "" if foreign else "".join(f"- `{OUTBOX}/{paper}`\n" for paper in handed)
-    prompt = (
-        f"{block}\n\n{said}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n\n"
-        f"# What to hand over\n{listed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
-        f"  `{contracts.example(contract)}`\n"
-    )
-    return TurnRequest(
-        key,
-        role,
-        prompt,
-        contract=contract,
-        answer_required=True,
-        task=task,
-        reads_only=role != "executor",
-        wall=state.guardrails.task_wip_minutes * 60 if task else None,
-        retries=state.guardrails.max_retries,
-        inbox={name: text for name, text in inbox.items() if text.strip()},
-        lends={"update": state.layout.attached(int(step))} if (step := key.partition(UPDATE)[2]) else {},
-        hands_over=handed,
-        drafts=_drafts(terms, state) if foreign else {},
-        takes=_takes(state, role, keys) if foreign else (),
-    )
-
-
-def _drafts(terms: Terms, state: ClassicState) -> dict[str, str]:
-    """A copy of the session, for those who know nothing but its files."""
-    home = f"{state.layout.root}/"
-    found = {path.removeprefix(home): text for path, text in state.texts.items() if path.startswith(home)}
-    return {f"{DRAFTS}/{name}": text for name, text in {"request.md": terms.request, **found}.items()}
 
 
 def _takes(state: ClassicState, role: str, keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -138,7 +117,7 @@ def _takes(state: ClassicState, role: str, keys: Mapping[str, str]) -> tuple[tup
     return tuple((f"{DRAFTS}/{path.rpartition('/')[2]}", name) for path, name in mine.items())
 
 
-def _common(terms: Terms, state: ClassicState) -> dict[str, str]:
+def _common(terms: ClassicTerms, state: ClassicState) -> dict[str, str]:
     """What everybody gets: the request, what was asked for since, the plan, the tasks and the instructions."""
     asked = [state.texts[path].strip() for path in state.layout.updates_in(state.texts).values()]
     return {

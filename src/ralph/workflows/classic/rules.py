@@ -7,6 +7,7 @@ writes markers, and every edge is a legal one. What follows from whom is beside 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ralph.core.codec import to_json
 from ralph.core.events import (
     Changes,
     ChecksEnded,
@@ -25,7 +26,7 @@ from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.classic.repair import PLANNING, repair
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic import planning, prompting, working
-from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, Flow, State, Terms, flow_json, read_flow
+from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, ClassicTerms, Flow, State, read_flow
 
 BASELINE = "baseline"
 _CUT_OFF = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
@@ -33,7 +34,7 @@ _CUT_OFF = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
 
 
 @dataclass(frozen=True)
-class Classic(Terms):
+class Classic(ClassicTerms):
     """One classic session: its request, its checks, and who works on it."""
 
     def load(self, documents: Mapping[str, str]) -> ClassicState:
@@ -69,7 +70,7 @@ class Classic(Terms):
         after = self._route(self._follow(state, event, now), now)
         written = {path: text for path, text in after.texts.items() if after.saved.get(path) != text}
         if after.flow != state.flow:
-            written[self.flow_path] = flow_json(after.flow)
+            written[self.flow_path] = to_json(after.flow)
         emptied, notices = self._not_taken(state, event)
         return Changes(replace(after, saved=after.texts), {**emptied, **written}, notices=notices)
 

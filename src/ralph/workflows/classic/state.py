@@ -1,13 +1,12 @@
 """The state of a classic session: what its files tell, and nothing else that could not be found out again."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
 from ralph.core.checks import Check
-from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.codec import from_json
 from ralph.core.errors import RalphError, StateError
 from ralph.core.graphs import waves
 from ralph.documents.classic import papers, tasks
@@ -18,15 +17,14 @@ from ralph.documents.classic.repair import is_begun
 from ralph.documents.classic.tasks import Task
 from ralph.documents.session import instructions, reports
 from ralph.documents.session.instructions import Guardrails
-from ralph.documents.session.markers import Marker
+from ralph.documents.session.markers import OVER, Marker
 from ralph.documents.session.reports import Report, Verdict
-from ralph.workflows.session.state import Roles
+from ralph.workflows.session.state import Terms
 
 MOST_REVIEWS = 3
 """Reviews of the whole, before a person has to say how it goes on."""
 UPDATE = "plan-update-"
 """What the steps begin with that bring the plan in line with what a person asked for afterwards."""
-OVER = (Marker.DONE, Marker.CANCELLED)
 _NEXT = {
     Marker.TODO: {Marker.WIP, Marker.FAILED},
     Marker.WIP: {Marker.PENDING, Marker.TODO, Marker.FAILED},
@@ -101,7 +99,6 @@ class ClassicState:
 
     @cached_property
     def progress(self) -> Progress:
-        """The markers."""
         return Progress(self.texts.get(self.layout.progress, ""))
 
     @cached_property
@@ -114,7 +111,6 @@ class ClassicState:
 
     @cached_property
     def guardrails(self) -> Guardrails:
-        """What the session may take."""
         return instructions.parse(self.texts.get(self.instructions, ""), self.instructions)
 
     @property
@@ -125,7 +121,6 @@ class ClassicState:
 
     @property
     def state(self) -> State:
-        """Where it is."""
         return inferred(self.progress.items.values()) if is_begun(self.layout, self.texts) else State.INITIALIZING
 
     @property
@@ -194,7 +189,6 @@ class ClassicState:
 
     @cached_property
     def reviews(self) -> list[papers.Reviewed]:
-        """The reviews of the whole."""
         found = self.layout.reviews_in(self.texts)
         return papers.read_reviews({number: self.texts[path] for number, path in found.items()})
 
@@ -230,37 +224,17 @@ class ClassicState:
 
 
 @dataclass(frozen=True)
-class Terms:
+class ClassicTerms(Terms[Flat]):
     """What a classic session was begun with."""
-
-    id: str
-    request: str
-    layout: Flat
-    checks: tuple[Check, ...]
-    """What must pass before it is complete."""
-    compiled: Callable[[str], tuple[Check, ...]]
-    """The checks that a criterion of a task compiles to; none where it is for a reviewer to judge."""
-    roles: Roles
-
-    @property
-    def flow_path(self) -> str:
-        """Where the engine keeps what it saw itself."""
-        return f".ralph/runs/{self.id}/flow.json"
 
     def criteria(self, state: ClassicState, task: str) -> tuple[Check, ...]:
         """The checks that the criteria of a task compile to."""
-        known = state.tasks[task].criteria if task in state.tasks else ()
-        return tuple(dict.fromkeys(check for criterion in known for check in self.compiled(criterion)))
-
-
-def flow_json(flow: Flow) -> str:
-    """The document in which the engine keeps its own facts."""
-    return dump(to_plain(flow)) + "\n"
+        return self.checks_of(state.tasks[task].criteria if task in state.tasks else ())
 
 
 def read_flow(text: str, where: str) -> Flow:
-    """The facts in it; what cannot be read is found out again."""
+    """The facts that the engine keeps; what cannot be read is found out again."""
     try:
-        return from_plain(Flow, json.loads(text), where)
-    except (ValueError, RecursionError, StateError):
+        return from_json(Flow, text, where)
+    except StateError:
         return Flow()

@@ -8,7 +8,7 @@ from ralph.documents.session.markers import Marker
 from ralph.documents.session.review import Assessment
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.classic.planning import with_tasks
-from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, Terms
+from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, ClassicTerms
 from ralph.workflows.session.working import told as told_of
 
 _QUOTED = 4000
@@ -62,7 +62,7 @@ def reviewed(state: ClassicState, task: str, result: TurnResult) -> ClassicState
     return _reviewed(state, task, state.attempt(task), part, qualified=answer.get("verdict") == "Qualified")
 
 
-def settled(terms: Terms, state: ClassicState, task: str, now: float) -> ClassicState:
+def settled(terms: ClassicTerms, state: ClassicState, task: str, now: float) -> ClassicState:
     """A task whose report has a verdict: done, where the engine's own checks agree, or to be done again."""
     attempt = state.attempt(task)
     report = state.reports(task).get(attempt)
@@ -75,7 +75,7 @@ def settled(terms: Terms, state: ClassicState, task: str, now: float) -> Classic
     return state.marked(task, Marker.DONE, f"qualified: {stamp(now)}")
 
 
-def judged(terms: Terms, state: ClassicState, number: int, result: TurnResult) -> ClassicState:
+def judged(terms: ClassicTerms, state: ClassicState, number: int, result: TurnResult) -> ClassicState:
     """After a review of the whole: it is complete, or gaps become tasks, or a person has to say."""
     answer = result.answer or {}
     good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.passed or not terms.checks)

@@ -6,7 +6,7 @@ failing checks by rule. Prompts carry them within fixed budgets: the latest few,
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from ralph.core.checks import Attribution, CheckStatus, Verdict
 from ralph.core.findings import Rule
@@ -18,35 +18,21 @@ from ralph.workflows.loop.verdicts import LONGEST, attributed, name, newly_red, 
 Statuses = tuple[CheckStatus, ...]
 CAP = 300
 """Characters of each part of a lesson."""
+_SHARED = [field.name for field in fields(Reflection) if field.name in Iteration.__dataclass_fields__]
+"""What a reflection says as its iteration does."""
 _PLACE = re.compile(r'([\w./-]+\.\w{1,5}):(\d+)|File "([^"]+)", line (\d+)')
-_CAUSES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"SyntaxError|IndentationError|Unexpected token|syntax error|unexpected end of"),
-        "the code does not parse",
-    ),
-    (
-        re.compile(
-            r"ModuleNotFoundError|ImportError|Cannot find module|cannot find package|unresolved import|no required module"
-        ),
-        "something that is imported is not there",
-    ),
-    (
-        re.compile(r"NameError|ReferenceError|is not defined|undefined: |cannot find (?:name|value|function)"),
-        "a name is used that is not defined",
-    ),
-    (
-        re.compile(
-            r"TypeError|error TS\d|incompatible type|mismatched types|cannot use .+ as|AttributeError|is not a function"
-        ),
-        "types or attributes do not fit",
-    ),
-    (re.compile(r"[Tt]imed? ?out|TimeoutError|deadline exceeded"), "something takes too long"),
-    (re.compile(r"PermissionError|EACCES|[Pp]ermission denied"), "something may not be read or written"),
-    (
-        re.compile(r"AssertionError|assert|[Ee]xpected|not equal|FAIL"),
-        "the code does not yet do what the checks expect",
-    ),
-)
+_CAUSES = {
+    r"SyntaxError|IndentationError|Unexpected token|syntax error|unexpected end of": "the code does not parse",
+    r"ModuleNotFoundError|ImportError|Cannot find module|cannot find package|unresolved import"
+    r"|no required module": "something that is imported is not there",
+    r"NameError|ReferenceError|is not defined|undefined: "
+    r"|cannot find (?:name|value|function)": "a name is used that is not defined",
+    r"TypeError|error TS\d|incompatible type|mismatched types|cannot use .+ as|AttributeError"
+    r"|is not a function": "types or attributes do not fit",
+    r"[Tt]imed? ?out|TimeoutError|deadline exceeded": "something takes too long",
+    r"PermissionError|EACCES|[Pp]ermission denied": "something may not be read or written",
+    r"AssertionError|assert|[Ee]xpected|not equal|FAIL": "the code does not yet do what the checks expect",
+}
 
 
 @dataclass(frozen=True)
@@ -60,22 +46,17 @@ class Lesson:
     @property
     def text(self) -> str:
         """All of it, for a person or a prompt."""
-        return " ".join(
-            filter(
-                None,
-                (self.why and f"{_sentence(self.why)}", self.try_next and f"Next to try: {_sentence(self.try_next)}"),
-            )
+        said = (
+            _sentence(self.why) if self.why else "",
+            f"Next to try: {_sentence(self.try_next)}" if self.try_next else "",
         )
+        return " ".join(filter(None, said))
 
 
 def distilled(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
     """The lesson of an iteration whose checks did not pass: the agent's words first, then what the failure itself says."""
-    what = what_failed(verdict)
-    return Lesson(
-        what,
-        _capped(pending.why or _why(pending, verdict, state)),
-        _capped(pending.try_next or _next(pending, verdict)),
-    )
+    why, then = pending.why or _why(pending, verdict, state), pending.try_next or _next(pending, verdict)
+    return Lesson(what_failed(verdict), _capped(why), _capped(then))
 
 
 def what_failed(verdict: Verdict) -> str:
@@ -88,11 +69,8 @@ def what_failed(verdict: Verdict) -> str:
 def _why(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     if verdict.gamed:
         outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
-        return (
-            "files were changed that may not be"
-            if outside
-            else "the checks were made to pass instead of the work being done"
-        )
+        gamed = "the checks were made to pass instead of the work being done"
+        return "files were changed that may not be" if outside else gamed
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
     if flaky := [name(r) for r in verdict.failed if r.flaky]:
@@ -103,7 +81,8 @@ def _why(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     if not pending.files and pending.snapshot:
         return "nothing was changed"
     output = "\n".join(r.output for r in verdict.failed)
-    return next((cause for pattern, cause in _CAUSES if pattern.search(output)), "the checks do not pass yet")
+    causes = (cause for pattern, cause in _CAUSES.items() if re.search(pattern, output))
+    return next(causes, "the checks do not pass yet")
 
 
 def _next(pending: Iteration, verdict: Verdict) -> str:
@@ -151,44 +130,27 @@ def line(iteration: Iteration, most: int) -> str:
 
 def with_lesson(iteration: Iteration, lesson: Lesson) -> Iteration:
     """The iteration with what it teaches."""
-    return replace(
-        iteration,
-        what_failed=lesson.what_failed,
-        why=lesson.why,
-        try_next=lesson.try_next,
-        learnings=lesson.text,
-    )
+    return replace(iteration, **vars(lesson), learnings=lesson.text)
 
 
 def reflection_of(state: LoopState, fixed: Fixed, now: float) -> str:
     """The text of the reflection on the last iteration."""
     last = state.iterations[-1]
     before = state.iterations[-2].score if len(state.iterations) > 1 else None
-    return render(
-        Reflection(
-            loop=fixed.loop,
-            iteration=last.number,
-            at=now,
-            task=state.task,
-            task_type=fixed.type,
-            outcome="success" if last.passed else "failure",
-            action=last.action,
-            role=last.role,
-            files=last.files,
-            added=last.added,
-            removed=last.removed,
-            checks=last.checks,
-            gaming=last.gaming,
-            reward=last.score,
-            reward_before=before,
-            what_failed=last.what_failed,
-            why=last.why,
-            try_next=last.try_next,
-            strategy="pivot" if last.pivot else "",
-            used=last.used,
-            window=KINDS[fixed.type].window,
-        )
+    reflection = Reflection(
+        **{name: getattr(last, name) for name in _SHARED},
+        loop=fixed.loop,
+        iteration=last.number,
+        at=now,
+        task=state.task,
+        task_type=fixed.type,
+        outcome="success" if last.passed else "failure",
+        reward=last.score,
+        reward_before=before,
+        strategy="pivot" if last.pivot else "",
+        window=KINDS[fixed.type].window,
     )
+    return render(reflection)
 
 
 def judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:

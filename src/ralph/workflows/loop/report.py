@@ -7,6 +7,7 @@ from ralph.core.events import RunEnded
 from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change
+from ralph.documents.session.markdown import row
 from ralph.workflows.loop.state import Fixed, Iteration, LoopState
 
 
@@ -47,14 +48,14 @@ def _facts(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
         ("Changes", changes_text(total)),
         ("Best iteration", f"{best.number} ({best.result})" if best else "none was recorded"),
     ]
-    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows)
+    return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
 
 
 def _files(ended: RunEnded) -> str:
     if not ended.files:
         return ""
-    rows = [f"| {_cell(stat.path)} | {stat.added} | {stat.removed} |" for stat in ended.files]
-    rows += [f"| and {ended.more_files} more | | |"] if ended.more_files else []
+    rows = [row(stat.path, stat.added, stat.removed) for stat in ended.files]
+    rows += [row(f"and {ended.more_files} more", "", "")] if ended.more_files else []
     return "## Files\n\n| file | added | removed |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
@@ -63,25 +64,16 @@ def _history(state: LoopState) -> str:
         return "No turn was started."
     first = state.iterations[0].number
     older = f"Iterations 1 to {first - 1} are in `iterations.jsonl` beside the loop's state.\n\n" if first > 1 else ""
-    head = (
-        "| # | role | what was done | verdict | time | cost | changes |\n| --- | --- | --- | --- | --- | --- | --- |\n"
-    )
-    return older + head + "\n".join(_row(iteration) for iteration in state.iterations)
+    head = row("#", "role", "what was done", "verdict", "time", "cost", "changes")
+    return older + "\n".join([head, row(*["---"] * 7), *map(_row, state.iterations)])
 
 
 def _row(i: Iteration) -> str:
     price = "unknown" if i.cost is None else f"${i.cost:.4f}"
     verdict = "PASS" if i.passed else f"FAIL: {i.result}"
-    cells = (
-        str(i.number),
-        i.role + (" (other approach)" if i.pivot else ""),
-        i.action,
-        verdict,
-        duration(i.seconds),
-        price,
-        changes_text(Change("", i.files, i.added, i.removed)),
-    )
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+    role = i.role + (" (other approach)" if i.pivot else "")
+    changes = changes_text(Change("", i.files, i.added, i.removed))
+    return row(i.number, role, i.action, verdict, duration(i.seconds), price, changes)
 
 
 def _lessons(state: LoopState) -> str:
@@ -126,10 +118,6 @@ def _fenced(text: str) -> str:
     while fence in text:
         fence += "`"
     return f"{fence}\n{text}\n{fence}"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def duration(seconds: float) -> str:

@@ -82,7 +82,6 @@ class Loop:
         return f"{self.home}/state.json"
 
     def load(self, documents: Mapping[str, str]) -> LoopState:
-        """The state that the documents describe."""
         text = documents.get(self.state_path)
         if text is None:
             return LoopState(self.task)
@@ -137,7 +136,6 @@ class Loop:
                 return Changes(after)
 
     def follow(self, state: LoopState, event: Event) -> LoopState:
-        """The state after an event."""
         match event:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
                 return _forward(_reflected(state, result))

@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.checks import CheckStatus
-from ralph.core.codec import dump, from_plain, to_plain
-from ralph.core.errors import StateError
+from ralph.core.codec import dump, from_plain, read_json, to_json, to_plain
 from ralph.core.outcomes import Outcome
 from ralph.documents.reflection import JudgedCheck
+from ralph.documents.run_record import require_schema
 from ralph.workflows.loop.kinds import TaskType
 
 SCHEMA = 1
@@ -186,25 +186,12 @@ def current_loop_json(state: LoopState, fixed: Fixed) -> str:
 
 def log_line(iteration: Iteration) -> str:
     """An iteration as a line of `iterations.jsonl`."""
-    return dump(to_plain(iteration)) + "\n"
+    return to_json(iteration)
 
 
 def read_state(text: str, where: str, fixed: Fixed) -> LoopState:
     """The state in a `state.json`, edited by hand or not."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StateError(
-            f"not readable as JSON ({error})", where=where, todo="correct the file, then `ralph resume`"
-        ) from error
-    if not isinstance(data, dict):
-        raise StateError("the file holds no JSON object", where=where)
-    if data.get("schema") != SCHEMA:
-        raise StateError(
-            f"the file has schema version {data.get('schema')!r}; this Ralph reads version {SCHEMA}",
-            where=where,
-            todo="use the version of ralph-engine that wrote it",
-        )
+    data = require_schema(read_json(text, where, "correct the file, then `ralph resume`"), SCHEMA, where)
     state = from_plain(LoopState, {key: value for key, value in data.items() if key != "extra"}, where)
     known = {"schema", "loopId", *_seed_fields(state, fixed), *LoopState.__dataclass_fields__}
     return replace(state, extra={key: value for key, value in data.items() if key not in known})

@@ -7,25 +7,26 @@ from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
 from ralph.core.turns import TurnResult
-from ralph.documents.session import feedback, knowledge, progress, review
-from ralph.documents.session.markers import Marker
-from ralph.documents.session.metadata import IterationMetadata
+from ralph.documents.session import feedback, knowledge, markers, progress, review
+from ralph.documents.session.markers import OVER, Marker
+from ralph.documents.session.metadata import IterationMetadata, State, Status
+from ralph.documents.session.repair import REPLANNING
 from ralph.documents.session.timestamps import render as stamp
 from ralph.documents.session.yaml_lines import with_front_matter
 from ralph.workflows.session.planning import broken_down, next_step, task_path
-from ralph.workflows.session.state import REPLANNING, SessionState, State, Status, Step, Terms
+from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
 PAUSED = "Paused by signal"
 
 
-def judged(terms: Terms, state: SessionState, result: TurnResult, now: float) -> SessionState:
+def judged(terms: SessionTerms, state: SessionState, result: TurnResult, now: float) -> SessionState:
     """After the review of the whole: complete only where every task is, and the checks of the session pass."""
     answer, text = result.answer or {}, result.papers.get("review.md") or str(result.answer)
     state = state.with_texts({terms.layout.review(state.metadata.iteration): text})
     threshold = state.guardrails.severity_threshold
     good = answer.get("assessment") == "Complete"
     good = good or (threshold != "any" and not review.parse(text).active(threshold))
-    all_in = all(state.marker(name) in (Marker.DONE, Marker.CANCELLED) for name in state.tasks)
+    all_in = all(state.marker(name) in OVER for name in state.tasks)
     complete = good and all_in and (state.flow.passed or not terms.checks)
     cycle = state.metadata.critique_cycle
     if not complete and all_in and cycle < state.guardrails.max_critique_cycles:
@@ -34,7 +35,7 @@ def judged(terms: Terms, state: SessionState, result: TurnResult, now: float) ->
     return _ended(terms, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
 
 
-def criticised(terms: Terms, state: SessionState, result: TurnResult | None, now: float) -> SessionState:
+def criticised(terms: SessionTerms, state: SessionState, result: TurnResult | None, now: float) -> SessionState:
     """After the gaps of a review were made tasks: on with them; where none could be made, a person has to say."""
     if result is None or not result.papers:
         return _ended(terms, state, Status.AWAITING_FEEDBACK, now)
@@ -45,7 +46,7 @@ def criticised(terms: Terms, state: SessionState, result: TurnResult | None, now
     return broken_down(terms, state, step, result, now).to(State.BATCHING)
 
 
-def extracted(terms: Terms, state: SessionState, result: TurnResult, now: float) -> SessionState:
+def extracted(terms: SessionTerms, state: SessionState, result: TurnResult, now: float) -> SessionState:
     """After a librarian: what was learned waits for approval; where nothing was, the session is over."""
     number, texts = state.metadata.iteration, {}
     for name, text in result.papers.items():
@@ -58,14 +59,14 @@ def extracted(terms: Terms, state: SessionState, result: TurnResult, now: float)
     return state.to(State.KNOWLEDGE_APPROVAL if staged(terms, state) else State.COMPLETE)
 
 
-def staged(terms: Terms, state: SessionState) -> dict[str, str]:
+def staged(terms: SessionTerms, state: SessionState) -> dict[str, str]:
     """What was learned in this iteration, by where it is to be kept."""
     number, layout = state.metadata.iteration, terms.layout
     found = layout.knowledge_in(state.texts, number)
     return {layout.promoted(*one): state.texts[layout.knowledge(number, *one)] for one in found}
 
 
-def approval(terms: Terms, state: SessionState) -> Decision:
+def approval(terms: SessionTerms, state: SessionState) -> Decision:
     """Keep what was learned, or ask whether to."""
     number, found = state.metadata.iteration, _wanted(staged(terms, state), state.flow.items)
     if state.guardrails.approval == "signal" and not state.flow.approved:
@@ -83,7 +84,7 @@ def stage(state: SessionState) -> Stage:
     return Stage(state.metadata.iteration, ASKED_FOR if waits else frozenset())
 
 
-def heard(terms: Terms, state: SessionState, signal: Signal) -> SessionState:
+def heard(terms: SessionTerms, state: SessionState, signal: Signal) -> SessionState:
     """A person said whether what was learned is kept, or that a pause is over."""
     match signal.type:
         case SignalType.APPROVE if not _wanted(staged(terms, state), signal.items):
@@ -114,7 +115,7 @@ def paused(state: SessionState, reason: str) -> SessionState:
     return state.stopped(reason, paused=True)
 
 
-def over(terms: Terms, state: SessionState) -> Stop:
+def over(terms: SessionTerms, state: SessionState) -> Stop:
     """Why the run ends where the iteration is over."""
     if state.metadata.status == Status.ABORTED:
         return Stop(Outcome.ABORTED, "the session was aborted")
@@ -130,16 +131,16 @@ def aborted(state: SessionState, now: float) -> SessionState:
             state = state.marked(name, Marker.FAILED, f"failed: {stamp(now)}, Aborted by signal")
             state = state.with_task(name, step=Step.REST)
     own = replace(state.iteration, completed_at=stamp(now))
-    return replace(state, iteration=own).with_metadata(status=Status.ABORTED.value).to(State.COMPLETE)
+    return replace(state, iteration=own).with_metadata(status=Status.ABORTED).to(State.COMPLETE)
 
 
-def with_late_feedback(terms: Terms, state: SessionState) -> SessionState:
+def with_late_feedback(terms: SessionTerms, state: SessionState) -> SessionState:
     """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on."""
     late = new_feedback(terms, state, state.metadata.iteration)
     return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
 
 
-def new_feedback(terms: Terms, state: SessionState, number: int = 0) -> dict[str, str]:
+def new_feedback(terms: SessionTerms, state: SessionState, number: int = 0) -> dict[str, str]:
     """The batches for an iteration, the next by default, that were not taken in, with the hashes of what they say."""
     layout, known, number = terms.layout, state.metadata.processed, number or state.metadata.iteration + 1
     found = layout.batches_in(state.texts, number)
@@ -147,7 +148,7 @@ def new_feedback(terms: Terms, state: SessionState, number: int = 0) -> dict[str
     return {batch: one for batch, one in hashes.items() if known.get(batch) != one}
 
 
-def replanning(terms: Terms, state: SessionState, batches: Mapping[str, str], now: float) -> SessionState:
+def replanning(terms: SessionTerms, state: SessionState, batches: Mapping[str, str], now: float) -> SessionState:
     """A person gave feedback: the next iteration begins with planning."""
     number = state.metadata.iteration + 1
     if state.state is State.KNOWLEDGE_APPROVAL:
@@ -162,22 +163,16 @@ def replanning(terms: Terms, state: SessionState, batches: Mapping[str, str], no
         state = state.with_texts(own)
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), stamp=None)
     processed = {**state.metadata.processed, **batches}
-    state = state.with_metadata(
-        iteration=number, status=Status.IN_PROGRESS.value, processed=processed, critique_cycle=0
-    )
+    state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
     return state.with_flow(cycle=1, asked=(), checked="", passed=False).to(State.REPLANNING)
 
 
 def counts(state: SessionState) -> dict[str, int]:
     """How many tasks there are, by what came of them."""
-    markers = state.board.markers
-    done, failed, gone = (markers[one] for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
-    total = len(state.tasks)
-    left = total - done - failed - gone
-    return {"total": total, "completed": done, "failed": failed, "pending": left, "cancelled": gone}
+    return markers.counts(state.board.markers)
 
 
-def _ended(terms: Terms, state: SessionState, status: Status, now: float) -> SessionState:
+def _ended(terms: SessionTerms, state: SessionState, status: Status, now: float) -> SessionState:
     """The iteration is over: its row says how, and what was learned is written down."""
     number, done = state.metadata.iteration, counts(state)
     word = "Complete" if status is Status.COMPLETED else "Awaiting feedback"
@@ -186,11 +181,11 @@ def _ended(terms: Terms, state: SessionState, status: Status, now: float) -> Ses
         number, word, f"{done['completed']}/{done['total'] - done['cancelled']}", batches
     )
     own = replace(state.iteration, completed_at=stamp(now))
-    state = replace(state, iteration=own, progress=listed).with_metadata(status=status.value)
+    state = replace(state, iteration=own, progress=listed).with_metadata(status=status)
     return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
 
 
-def _unfinished(terms: Terms, state: SessionState) -> list[str]:
+def _unfinished(terms: SessionTerms, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
     failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
     blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
@@ -207,7 +202,7 @@ def _wanted(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:
     return {path: text for path, text in found.items() if not items or not names[path].isdisjoint(items)}
 
 
-def _left(terms: Terms, state: SessionState) -> list[tuple[str, Marker, str]]:
+def _left(terms: SessionTerms, state: SessionState) -> list[tuple[str, Marker, str]]:
     """What goes over into an iteration that has its own list: every task as it stands."""
     if not terms.layout.nested:
         return []
@@ -215,7 +210,7 @@ def _left(terms: Terms, state: SessionState) -> list[tuple[str, Marker, str]]:
     return [(name, items[name].marker, items[name].note) for name in state.tasks if name in items]
 
 
-def _carried(terms: Terms, state: SessionState, number: int) -> SessionState:
+def _carried(terms: SessionTerms, state: SessionState, number: int) -> SessionState:
     """What was learned and nobody decided about goes over into the next iteration."""
     layout, before, texts = terms.layout, state.metadata.iteration, {}
     for category, name in layout.knowledge_in(state.texts, before):

@@ -7,7 +7,7 @@ from ralph.documents.session import progress
 from ralph.documents.session.markers import Marker
 from ralph.workflows.merging import Queue
 from ralph.workflows.session.planning import guardrails_of
-from ralph.workflows.session.state import SessionState, Step, Terms
+from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
 _WITH = {
     Marker.WIP: (Step.EXECUTE, Step.SPLIT),
@@ -17,7 +17,7 @@ _WITH = {
 MISSING = "Task definition missing"
 
 
-def edited(terms: Terms, state: SessionState, path: str, content: str) -> SessionState:
+def edited(terms: SessionTerms, state: SessionState, path: str, content: str) -> SessionState:
     """A document was changed beside a run that is under way."""
     if state.texts.get(path) == content:
         return state
@@ -35,7 +35,7 @@ def edited(terms: Terms, state: SessionState, path: str, content: str) -> Sessio
         return state.noting(f"the instructions are not taken: {error.what}")
 
 
-def taken_up(terms: Terms, state: SessionState) -> SessionState:
+def taken_up(terms: SessionTerms, state: SessionState) -> SessionState:
     """The state with what the engine knows in line with the markers: a person may have changed them meanwhile."""
     number = state.metadata.iteration
     listed = state.progress.items
@@ -57,7 +57,7 @@ def taken_up(terms: Terms, state: SessionState) -> SessionState:
     return state
 
 
-def _in_line(terms: Terms, state: SessionState, name: str) -> SessionState:
+def _in_line(terms: SessionTerms, state: SessionState, name: str) -> SessionState:
     marker, flow = state.marker(name), state.of(name)
     steps = _WITH.get(marker, (Step.REST,))
     if marker is Marker.DONE:
@@ -74,7 +74,7 @@ def _in_line(terms: Terms, state: SessionState, name: str) -> SessionState:
     return state.with_task(name, step=step, attempt=attempt, tries=max(1, flow.tries) if attempt else 0)
 
 
-def _is_the_engines(terms: Terms, state: SessionState, path: str) -> bool:
+def _is_the_engines(terms: SessionTerms, state: SessionState, path: str) -> bool:
     """Whether only the engine writes a document while the run is under way: then nobody can cheat with it."""
     layout, number = terms.layout, state.metadata.iteration
     own = (layout.metadata, layout.progress(number), layout.iteration_metadata(number))

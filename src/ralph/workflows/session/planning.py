@@ -8,19 +8,21 @@ from ralph.core.graphs import natural
 from ralph.core.turns import TurnResult
 from ralph.documents.session import instructions, progress, questions, tasks
 from ralph.documents.session.instructions import Guardrails
-from ralph.documents.session.markers import Marker
+from ralph.documents.session.markers import OVER, Marker
+from ralph.documents.session.metadata import State
+from ralph.documents.session.repair import PLANNING, REPLANNING
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.session.board import Board
-from ralph.workflows.session.state import PLANNING, REPLANNING, SessionState, State, Terms
+from ralph.workflows.session.state import SessionState, SessionTerms
 
 FEEDBACK_DRIVEN = "feedback-driven"
-_OVER, _OPEN = (Marker.DONE, Marker.CANCELLED), (Marker.FAILED, Marker.TODO)
+_OPEN = (Marker.FAILED, Marker.TODO)
 
 
 def next_step(state: SessionState) -> str:
     """The first step of planning that is not over."""
     steps = REPLANNING if state.state is State.REPLANNING else PLANNING
-    return next((name for name in steps if state.marker(name) not in _OVER), "")
+    return next((name for name in steps if state.marker(name) not in OVER), "")
 
 
 def to_ask(state: SessionState) -> list[tuple[str, str]]:
@@ -33,7 +35,7 @@ def to_ask(state: SessionState) -> list[tuple[str, str]]:
     return [(category, place) for place, category in found.items()]
 
 
-def planned(terms: Terms, state: SessionState, key: str, result: TurnResult, now: float) -> SessionState:
+def planned(terms: SessionTerms, state: SessionState, key: str, result: TurnResult, now: float) -> SessionState:
     """After a step of planning: what it handed over is filed, and the step is done."""
     number, layout = state.metadata.iteration, terms.layout
     step, _, category = key.partition(":")
@@ -57,7 +59,7 @@ def planned(terms: Terms, state: SessionState, key: str, result: TurnResult, now
             return _asked(terms, state.with_texts(_questions(terms, state, result.papers)), step, category, now)
 
 
-def broken_down(terms: Terms, state: SessionState, step: str, result: TurnResult, now: float) -> SessionState:
+def broken_down(terms: SessionTerms, state: SessionState, step: str, result: TurnResult, now: float) -> SessionState:
     """After a breakdown: the tasks are filed and listed; of those that are there already, what is done or under way stays."""
     number, layout = state.metadata.iteration, terms.layout
     texts, known, fresh = {}, dict(state.tasks), []
@@ -79,7 +81,7 @@ def broken_down(terms: Terms, state: SessionState, step: str, result: TurnResult
     return done(replace(state.with_texts(texts), tasks=known, progress=listed, iteration=own), step, now)
 
 
-def task_path(terms: Terms, state: SessionState, task: str) -> str:
+def task_path(terms: SessionTerms, state: SessionState, task: str) -> str:
     """The file of a task: the newest, where an iteration has its own."""
     paths = [terms.layout.task(number, task) for number in range(state.metadata.iteration, 0, -1)]
     return next((path for path in paths if path in state.texts), paths[0])
@@ -94,7 +96,7 @@ def done(state: SessionState, step: str, now: float) -> SessionState:
     return replace(state, iteration=own).marked(step, Marker.DONE, f"completed: {stamp(now)}")
 
 
-def guardrails_of(terms: Terms, texts: Mapping[str, str]) -> Guardrails:
+def guardrails_of(terms: SessionTerms, texts: Mapping[str, str]) -> Guardrails:
     """The limits of a session, by its instructions."""
     return instructions.parse(texts.get(terms.layout.instructions, ""), terms.layout.instructions)
 
@@ -104,7 +106,7 @@ def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.TaskFile, s
     return sorted(((task.id, task, text) for task, text in found), key=lambda one: natural(one[0]))
 
 
-def _with_guardrails(terms: Terms, state: SessionState) -> SessionState:
+def _with_guardrails(terms: SessionTerms, state: SessionState) -> SessionState:
     """Limits that a planner wrote and that cannot be read are left out, and said."""
     try:
         return replace(state, guardrails=guardrails_of(terms, state.texts))
@@ -118,7 +120,7 @@ def _without_questions(state: SessionState) -> SessionState:
     return state
 
 
-def _questions(terms: Terms, state: SessionState, papers: Mapping[str, str]) -> dict[str, str]:
+def _questions(terms: SessionTerms, state: SessionState, papers: Mapping[str, str]) -> dict[str, str]:
     """The files of questions that were handed over; what was asked earlier is never lost."""
     texts = {}
     for name, text in papers.items():
@@ -130,7 +132,7 @@ def _questions(terms: Terms, state: SessionState, papers: Mapping[str, str]) -> 
     return texts
 
 
-def _asked(terms: Terms, state: SessionState, step: str, category: str, now: float) -> SessionState:
+def _asked(terms: SessionTerms, state: SessionState, step: str, category: str, now: float) -> SessionState:
     """After questions or answers: the other categories, another cycle, or on."""
     if step == "plan-brainstorm":
         state = state.with_flow(asked=(*state.flow.asked, category))

@@ -1,13 +1,15 @@
 """What each role of a session is asked, and what lies before it: one role, one mode, one thing to hand over."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Any
 
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
+from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.markers import Marker
 from ralph.workflows.session.planning import FEEDBACK_DRIVEN, task_path
-from ralph.workflows.session.state import LOOK, SessionState, Terms, workspace
+from ralph.workflows.session.state import LOOK, SessionState, SessionTerms, Terms, workspace
 
 INBOX, OUTBOX, DRAFTS = ".ralph/turn/inbox", ".ralph/turn/outbox", "session"
 PAPERS = (
@@ -29,25 +31,11 @@ _MODES = {
     "plan-rebreakdown": ("planner", "REBREAKDOWN", ("tasks/*.md",)),
 }
 """Who does a step of planning, in which mode, and what they hand over."""
+_CONTRACTS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSION_REVIEW": "session.review"}
+"""The contracts that are not called as role and mode are."""
 
 
-@dataclass(frozen=True)
-class _Ask:
-    """One turn that a session asks for."""
-
-    key: str
-    role: str
-    mode: str
-    contract: str
-    papers: tuple[str, ...]
-    keys: Mapping[str, str] = field(default_factory=dict)
-    inbox: Mapping[str, str] = field(default_factory=dict)
-    task: str = ""
-    """The task in whose workspace it acts; else it only looks at what was merged."""
-    place: str = LOOK
-
-
-def planning(terms: Terms, state: SessionState, step: str, category: str = "", place: str = LOOK) -> TurnRequest:
+def planning(terms: SessionTerms, state: SessionState, step: str, category: str = "", place: str = LOOK) -> TurnRequest:
     """The turn of a step of planning; of a category, where that is asked about."""
     role, mode, papers = _MODES[step]
     number, cycle = state.metadata.iteration, str(state.flow.cycle)
@@ -75,10 +63,10 @@ def planning(terms: Terms, state: SessionState, step: str, category: str = "", p
         keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
         inbox |= _reports(terms, state, failed)
     key = f"plan:{step}@{number}{tail}"
-    return _request(terms, state, _Ask(key, role, mode, f"session.{role}.{mode}", papers, keys, inbox, place=place))
+    return _request(terms, state, key, role, papers, {"MODE": mode, **keys}, inbox, place=place)
 
 
-def execute(terms: Terms, state: SessionState, task: str) -> TurnRequest:
+def execute(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     """The turn of an executor."""
     flow = state.of(task)
     inbox = {"task.md": state.texts[task_path(terms, state, task)]}
@@ -93,115 +81,133 @@ def execute(terms: Terms, state: SessionState, task: str) -> TurnRequest:
         keys["PREVIOUS_BRANCH"] = f"ralph/{terms.id}/{workspace(state, task, flow.attempt - 1)}"
     if criteria := terms.criteria(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
-    key = f"execute:{task}-{flow.attempt}"
-    ask = _Ask(key, "executor", "", "session.executor", ("report.md",), keys, inbox, task)
-    return _request(terms, state, ask)
+    return _request(terms, state, f"execute:{task}-{flow.attempt}", "executor", ("report.md",), keys, inbox, task)
 
 
-def review(terms: Terms, state: SessionState, task: str) -> TurnRequest:
+def review(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
     flow = state.of(task)
     inbox = {"task.md": state.texts[task_path(terms, state, task)]}
     inbox |= {"report.md": terms.report(state, task, flow.attempt), **_seen(flow.checked)}
-    keys = {"TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md", "RUN_BRANCH": f"ralph/{terms.id}/run"}
-    key = f"review:{task}-{flow.attempt}"
-    ask = _Ask(key, "reviewer", "TASK_REVIEW", "session.reviewer", ("review.md",), keys, inbox, task)
-    return _request(terms, state, ask)
+    keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
+    keys["RUN_BRANCH"] = f"ralph/{terms.id}/run"
+    return _request(terms, state, f"review:{task}-{flow.attempt}", "reviewer", ("review.md",), keys, inbox, task)
 
 
-def session_review(terms: Terms, state: SessionState) -> TurnRequest:
+def session_review(terms: SessionTerms, state: SessionState) -> TurnRequest:
     """The turn of the reviewer of the whole."""
     inbox = {"progress.md": state.progress.text, **_reports(terms, state, state.tasks), **_seen(state.flow.checked)}
     key = f"review:session-{state.metadata.iteration}.{state.metadata.critique_cycle}"
-    ask = _Ask(key, "reviewer", "SESSION_REVIEW", "session.review", ("review.md",), {}, inbox)
-    return _request(terms, state, ask)
+    return _request(terms, state, key, "reviewer", ("review.md",), {"MODE": "SESSION_REVIEW"}, inbox)
 
 
-def criticise(terms: Terms, state: SessionState) -> TurnRequest:
+def criticise(terms: SessionTerms, state: SessionState) -> TurnRequest:
     """The turn of a planner who makes tasks of what a review found missing."""
-    number, cycle, mode = state.metadata.iteration, state.metadata.critique_cycle, "CRITIQUE_BREAKDOWN"
+    number, cycle = state.metadata.iteration, state.metadata.critique_cycle
     inbox = {"review.md": state.texts.get(terms.layout.review(number), ""), **_seen(state.flow.checked)}
     inbox |= _tasks(terms, state)
-    keys, contract = {"CRITIQUE_CYCLE": str(cycle)}, f"session.planner.{mode}"
-    ask = _Ask(f"critique:{number}.{cycle}", "planner", mode, contract, ("tasks/*.md",), keys, inbox)
-    return _request(terms, state, ask)
+    keys = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
+    return _request(terms, state, f"critique:{number}.{cycle}", "planner", ("tasks/*.md",), keys, inbox)
 
 
-def extract(terms: Terms, state: SessionState) -> TurnRequest:
+def extract(terms: SessionTerms, state: SessionState) -> TurnRequest:
     """The turn of a librarian."""
     number = state.metadata.iteration
     inbox = {"review.md": state.texts.get(terms.layout.review(number), ""), **_reports(terms, state, state.tasks)}
     for category, name in terms.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[terms.layout.knowledge(number, category, name)]
-    papers, contract = ("knowledge/*/*.md",), "session.librarian.EXTRACT"
-    return _request(terms, state, _Ask(f"extract:{number}", "librarian", "EXTRACT", contract, papers, {}, inbox))
+    papers, keys = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
+    return _request(terms, state, f"extract:{number}", "librarian", papers, keys, inbox)
 
 
-def split(terms: Terms, state: SessionState, task: str) -> TurnRequest:
+def split(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who splits a task that was too large."""
-    flow, mode = state.of(task), "REBREAKDOWN_TASK"
-    keys = {"TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
+    flow = state.of(task)
+    keys = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
     inbox = {**_tasks(terms, state), "report.md": terms.report(state, task)}
-    key, contract = f"split:{task}-{flow.attempt}", f"session.planner.{mode}"
-    return _request(terms, state, _Ask(key, "planner", mode, contract, ("tasks/*.md",), keys, inbox))
+    return _request(terms, state, f"split:{task}-{flow.attempt}", "planner", ("tasks/*.md",), keys, inbox)
 
 
-def _request(terms: Terms, state: SessionState, ask: _Ask) -> TurnRequest:
-    """The turn, with what everybody gets: the request, the plan, the instructions, and what a person said."""
+def _request(
+    terms: SessionTerms,
+    state: SessionState,
+    key: str,
+    role: str,
+    papers: tuple[str, ...],
+    keys: Mapping[str, str],
+    inbox: Mapping[str, str],
+    task: str = "",
+    place: str = LOOK,
+) -> TurnRequest:
+    """The turn, with what everybody gets: the request, the plan, the instructions, and what a person said.
+
+    It acts in the workspace of its task; without one it only looks at what was merged.
+    """
     number, layout = state.metadata.iteration, terms.layout
-    inbox = {
+    mode, foreign = keys.get("MODE", ""), role in terms.roles.foreign
+    given = {
         "request.md": state.metadata.request + "\n",
         "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
         "instructions.md": state.texts.get(layout.instructions, ""),
-        **ask.inbox,
+        **inbox,
     }
-    foreign = ask.role in terms.roles.foreign
     path = f"{OUTBOX}/{DRAFTS}/" if foreign else f"{layout.root}/"
-    head = {"SESSION_PATH": path} | ({"MODE": ask.mode} if ask.mode else {}) | {**ask.keys, "ITERATION": str(number)}
+    head = {"SESSION_PATH": path, **keys, "ITERATION": str(number)}
     batches = [one for one in sorted(state.metadata.processed) if layout.feedback(number, one) in state.texts]
     if batches:
-        inbox |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
-        head |= dict.fromkeys(_FEEDBACK.get(ask.role, ()), f"{INBOX}/feedbacks/")
+        given |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
+        head |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")
     if terms.roles.skills:
-        head["SKILLS_DIR"] = ", ".join(terms.roles.skills)
-        inbox["skills.md"] = "".join(f"- {place}\n" for place in terms.roles.skills)
-    block = "\n".join(f"{name}: {value}" for name, value in head.items())
-    handed = "" if foreign else "\n".join(f"- `{OUTBOX}/{paper}`" for paper in ask.papers) + "\n"
-    prompt = (
-        f"{block}\n\n{terms.roles.section(ask.role, ask.mode)}\n\n"
-        f"# What lies before you\n{COPY if foreign else PAPERS}\n\n"
-        f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
-        f"  `{contracts.example(ask.contract)}`\n"
-    )
-    return TurnRequest(
-        ask.key,
-        ask.role,
-        prompt,
-        contract=ask.contract,
-        answer_required=True,
-        task=ask.task,
-        workspace=workspace(state, ask.task) if ask.task else ask.place,
-        reads_only=ask.role != "executor",
-        wall=state.guardrails.task_wip_minutes * 60 if ask.task else None,
-        retries=state.guardrails.max_retries,
-        inbox={name: text for name, text in inbox.items() if text.strip()},
+        given["skills.md"] = "".join(f"- {skills}\n" for skills in terms.roles.skills)
+    request = TurnRequest(
+        key,
+        role,
+        terms.roles.section(role, mode),
+        contract=_CONTRACTS.get(mode, f"session.{role}.{mode}"),
+        task=task,
+        workspace=workspace(state, task) if task else place,
+        inbox=given,
         lends={f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches},
-        hands_over=ask.papers,
-        drafts=_drafts(terms, state) if foreign else {},
-        takes=_takes(terms, state, ask) if foreign else (),
+        hands_over=papers,
+        drafts=drafts(layout.root, state.texts) if foreign else {},
+        takes=_takes(terms, state, role, task) if foreign else (),
+    )
+    return turn(terms, state.guardrails, request, head)
+
+
+def turn(terms: Terms[Any], limits: Guardrails, request: TurnRequest, head: Mapping[str, str]) -> TurnRequest:
+    """The turn with its whole prompt: the keys, what the role is told, what lies before it and what it hands over."""
+    foreign = request.role in terms.roles.foreign
+    if terms.roles.skills:
+        head = {**head, "SKILLS_DIR": ", ".join(terms.roles.skills)}
+    block = "\n".join(f"{name}: {value}" for name, value in head.items())
+    handed = "" if foreign else "".join(f"- `{OUTBOX}/{paper}`\n" for paper in request.hands_over)
+    prompt = (
+        f"{block}\n\n{request.prompt}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n\n"
+        f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
+        f"  `{contracts.example(request.contract)}`\n"
+    )
+    return replace(
+        request,
+        prompt=prompt,
+        answer_required=True,
+        reads_only=request.role != "executor",
+        wall=limits.task_wip_minutes * 60 if request.task else None,
+        retries=limits.max_retries,
+        inbox={name: text for name, text in request.inbox.items() if text.strip()},
     )
 
 
-def _drafts(terms: Terms, state: SessionState) -> dict[str, str]:
+def drafts(root: str, texts: Mapping[str, str]) -> dict[str, str]:
     """A copy of the session, for those who know nothing but its files."""
-    home = f"{terms.layout.root}/"
-    return {f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in state.texts.items() if path.startswith(home)}
+    home = f"{root}/"
+    return {f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in texts.items() if path.startswith(home)}
 
 
-def _takes(terms: Terms, state: SessionState, ask: _Ask) -> tuple[tuple[str, str], ...]:
+def _takes(terms: SessionTerms, state: SessionState, role: str, task: str) -> tuple[tuple[str, str], ...]:
     """What of the copy is a role's own, and as which paper it is handed over."""
     number, layout = state.metadata.iteration, terms.layout
-    flow = state.of(ask.task)
+    flow = state.of(task)
     places = {
         "planner": {
             layout.plan(number): "plan.md",
@@ -212,12 +218,12 @@ def _takes(terms: Terms, state: SessionState, ask: _Ask) -> tuple[tuple[str, str
             layout.questions(number, "x").replace("x.md", "*.md"): "questions/",
             layout.questions(number, FEEDBACK_DRIVEN): "questions/",
         },
-        "executor": {layout.report(number, ask.task or "task", flow.attempt): "report.md"},
+        "executor": {layout.report(number, task or "task", flow.attempt): "report.md"},
         "reviewer": {
-            layout.report(number, ask.task or "task", flow.attempt) if ask.task else layout.review(number): "review.md"
+            layout.report(number, task or "task", flow.attempt) if task else layout.review(number): "review.md"
         },
         "librarian": {f"{layout.review(number).rpartition('/')[0]}/knowledge/*/*.md": "knowledge/"},
-    }[ask.role]
+    }[role]
     return tuple((f"{DRAFTS}/{path.removeprefix(layout.root + '/')}", name) for path, name in places.items())
 
 
@@ -234,14 +240,14 @@ def _seen(checked: str) -> dict[str, str]:
     return {"checks.md": f"What the engine itself saw:\n\n{checked}\n"} if checked else {}
 
 
-def _tasks(terms: Terms, state: SessionState) -> dict[str, str]:
+def _tasks(terms: SessionTerms, state: SessionState) -> dict[str, str]:
     return {f"tasks/{name}.md": state.texts[task_path(terms, state, name)] for name in state.tasks}
 
 
-def _reports(terms: Terms, state: SessionState, names: Mapping[str, object] | list[str]) -> dict[str, str]:
+def _reports(terms: SessionTerms, state: SessionState, names: Mapping[str, object] | list[str]) -> dict[str, str]:
     return {f"reports/{name}.md": text for name in names if (text := terms.report(state, name))}
 
 
-def _questions(terms: Terms, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
+def _questions(terms: SessionTerms, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
     paths = {name: terms.layout.questions(state.metadata.iteration, name) for name in names}
     return {f"questions/{name}.md": state.texts[path] for name, path in paths.items() if path in state.texts}

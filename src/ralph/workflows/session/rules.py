@@ -27,20 +27,18 @@ from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import metadata, progress, tasks
-from ralph.documents.session.metadata import IterationMetadata, Metadata
+from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
+from ralph.documents.session.repair import PLANNING
 from ralph.documents.session.tasks import TaskFile
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
 from ralph.workflows.session import closing, editing, planning, prompting, working
 from ralph.workflows.session.state import (
     LOOK,
-    PLANNING,
     Flow,
     SessionState,
-    State,
-    Status,
+    SessionTerms,
     Step,
-    Terms,
     flow_json,
     read_flow,
     workspace,
@@ -50,7 +48,7 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
-class Session(Terms):
+class Session(SessionTerms):
     """One session: its request, its checks, and how it is worked on."""
 
     def load(self, documents: Mapping[str, str]) -> SessionState:
@@ -105,7 +103,7 @@ class Session(Terms):
             return working.settled(state, settled, now)
         if isinstance(event, TurnEnded | ChecksEnded | Merged) and state.flow.rested:
             state = state.with_flow(stop="", paused=False, rested=False)
-            state = state.with_metadata(status=Status.IN_PROGRESS.value)
+            state = state.with_metadata(status=Status.IN_PROGRESS)
         match event:
             case TurnEnded():
                 return self._turned(state, event, now)
@@ -253,7 +251,7 @@ class Session(Terms):
 
     def _fresh(self, documents: Mapping[str, str]) -> SessionState:
         at = stamp(self.created_at)
-        data = Metadata(self.id, at, at, state=State.INITIALIZING.value, request=self.request)
+        data = Metadata(self.id, at, at, state=State.INITIALIZING, request=self.request)
         limits = planning.guardrails_of(self, documents)
         listed = progress.new_progress(1, PLANNING)
         return SessionState(data, IterationMetadata(1, at), listed, {}, dict(documents), limits)
@@ -279,7 +277,7 @@ class Session(Terms):
     def _revised(self, state: SessionState, now: float) -> SessionState:
         """The state with metadata that tell of it, a revision later."""
         blocked = state.flow.stops and not state.flow.paused
-        status = Status.BLOCKED.value if blocked else state.metadata.status
+        status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
         return state.with_metadata(paused=state.flow.paused, **data, **closing.counts(state))
 

@@ -1,49 +1,23 @@
 """The state of a session: its documents, and what the engine keeps beside them."""
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ralph.core.checks import Check
-from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.codec import from_json, to_json
 from ralph.core.errors import StateError
 from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker, legal
-from ralph.documents.session.metadata import IterationMetadata, Metadata
+from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.progress import Progress
 from ralph.documents.session.tasks import TaskFile
 from ralph.workflows.merging import Queue
 from ralph.workflows.session.board import Board, Condition
 
-
-class State(StrEnum):
-    """Where a session is."""
-
-    INITIALIZING = "INITIALIZING"
-    PLANNING = "PLANNING"
-    REPLANNING = "REPLANNING"
-    BATCHING = "BATCHING"
-    EXECUTING_BATCH = "EXECUTING_BATCH"
-    REVIEWING_BATCH = "REVIEWING_BATCH"
-    SESSION_REVIEW = "SESSION_REVIEW"
-    CRITIQUE = "SESSION_CRITIQUE_REPLAN"
-    """What a review found missing is made tasks, without asking a person."""
-    KNOWLEDGE_EXTRACTION = "KNOWLEDGE_EXTRACTION"
-    KNOWLEDGE_APPROVAL = "KNOWLEDGE_APPROVAL"
-    COMPLETE = "COMPLETE"
-
-
-class Status(StrEnum):
-    """What came of a session so far."""
-
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
-    AWAITING_FEEDBACK = "awaiting_feedback"
-    BLOCKED = "blocked"
-    ABORTED = "aborted"
+L = TypeVar("L")
 
 
 class Step(StrEnum):
@@ -57,8 +31,6 @@ class Step(StrEnum):
     SPLIT = "split"
 
 
-PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
-REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
 LOOK = "look/1"
 """The workspace of those who only look: it follows the branch of the run."""
 
@@ -152,8 +124,7 @@ class SessionState:
 
     @property
     def state(self) -> State:
-        """Where it is."""
-        return State(self.metadata.state)
+        return self.metadata.state
 
     def marker(self, task: str) -> Marker:
         """The marker of a task or a planning step; one that is not listed is not begun."""
@@ -233,7 +204,6 @@ class SessionState:
         return replace(self, flow=replace(self.flow, **changes))
 
     def with_metadata(self, **changes: Any) -> "SessionState":
-        """The state with other metadata."""
         return replace(self, metadata=replace(self.metadata, **changes))
 
     def with_texts(self, texts: Mapping[str, str]) -> "SessionState":
@@ -252,10 +222,7 @@ class SessionState:
         return self.with_flow(stop=why, paused=paused, rested=False)
 
     def to(self, state: State) -> "SessionState":
-        """The same in another state."""
-        return (
-            self if self.state is state else self.with_metadata(state=state.value, previous_state=self.metadata.state)
-        )
+        return self if self.state is state else self.with_metadata(state=state, previous_state=self.state)
 
 
 _AT_REST = TaskFlow()
@@ -283,28 +250,38 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a session was begun with."""
+class Terms(Generic[L]):
+    """What a session of either kind was begun with."""
 
     id: str
     request: str
-    created_at: float
-    layout: Layout
+    layout: L
     checks: tuple[Check, ...]
     """What must pass before it is complete."""
     compiled: Callable[[str], tuple[Check, ...]]
     """The checks that a criterion of a task compiles to; none where it is for a reviewer to judge."""
     roles: Roles
-    by_waves: bool = False
 
     @property
     def flow_path(self) -> str:
         """Where the engine keeps its own facts."""
         return f".ralph/runs/{self.id}/flow.json"
 
+    def checks_of(self, criteria: Iterable[str]) -> tuple[Check, ...]:
+        """The checks that criteria compile to, each once."""
+        return tuple(dict.fromkeys(check for criterion in criteria for check in self.compiled(criterion)))
+
+
+@dataclass(frozen=True)
+class SessionTerms(Terms[Layout]):
+    """What a session was begun with."""
+
+    created_at: float = 0.0
+    by_waves: bool = False
+
     def criteria(self, task: TaskFile) -> tuple[Check, ...]:
         """The checks that the criteria of a task compile to."""
-        return tuple(dict.fromkeys(check for criterion in task.criteria for check in self.compiled(criterion)))
+        return self.checks_of(task.criteria)
 
     def report(self, state: SessionState, task: str, attempt: int = 0) -> str:
         """The report of an attempt at a task, the last one where none is named; empty where there is none."""
@@ -318,18 +295,12 @@ def workspace(state: SessionState, task: str, attempt: int = 0) -> str:
 
 
 def flow_json(flow: Flow) -> str:
-    """The document in which the engine keeps its own facts."""
-    return dump(to_plain(replace(flow, queue=Queue()))) + "\n"
+    """The document in which the engine keeps its own facts; the queue has one of its own."""
+    return to_json(replace(flow, queue=Queue()))
 
 
 def read_flow(text: str, where: str) -> Flow:
-    """The flow in a document; the queue has one of its own."""
-    try:
-        return from_plain(Flow, json.loads(text), where)
-    except (ValueError, RecursionError) as error:
-        raise StateError(
-            f"not readable as JSON ({error})", where=where, todo="restore the file, or `ralph session repair`"
-        ) from error
+    return from_json(Flow, text, where, todo="restore the file, or `ralph session repair`")
 
 
 def _without_front_matter(text: str) -> str:

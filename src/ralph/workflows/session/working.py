@@ -7,9 +7,10 @@ from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, reports, tasks
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import Settled
-from ralph.workflows.session.state import SessionState, State, Step, Terms, workspace
+from ralph.workflows.session.state import SessionState, SessionTerms, Step, workspace
 
 SPLIT_AFTER = 2
 """So many attempts that ran out of time, and a task is split."""
@@ -17,7 +18,7 @@ FEWEST_CHILDREN, MOST_CHILDREN = 2, 4
 _QUOTED = 4000
 
 
-def scheduled(terms: Terms, state: SessionState, now: float) -> SessionState:
+def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
     """Begin what can begin, and say where that leaves the session."""
     state = state.followed()
     for name in [] if state.flow.stops else _to_start(terms, state):
@@ -35,7 +36,7 @@ def scheduled(terms: Terms, state: SessionState, now: float) -> SessionState:
     return state.with_flow(checked="", passed=False).to(State.SESSION_REVIEW)
 
 
-def executed(terms: Terms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
+def executed(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
     """After an executor: to be checked, failed, or too large."""
     flow, answer = state.of(task), result.answer or {}
     if result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer):
@@ -54,7 +55,7 @@ def executed(terms: Terms, state: SessionState, task: str, result: TurnResult, n
     return state.marked(task, Marker.PENDING, note).with_task(task, step=step, checked="")
 
 
-def checked(terms: Terms, state: SessionState, task: str, verdict: Verdict, now: float) -> SessionState:
+def checked(terms: SessionTerms, state: SessionState, task: str, verdict: Verdict, now: float) -> SessionState:
     """After checks of the engine's own: what they saw fail, nobody can pass."""
     outputs = told(verdict)
     if verdict.passed:
@@ -64,7 +65,7 @@ def checked(terms: Terms, state: SessionState, task: str, verdict: Verdict, now:
     return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", outputs[:_QUOTED])
 
 
-def reviewed(terms: Terms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
+def reviewed(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
     """After a reviewer: to be merged, or failed."""
     answer = result.answer or {}
     if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
@@ -82,7 +83,7 @@ def reviewed(terms: Terms, state: SessionState, task: str, result: TurnResult, n
     return state.with_task(task, step=Step.MERGE).with_flow(queue=queue)
 
 
-def split(terms: Terms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
+def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
     """After a planner split a task: its children take its place, also for those that depend on it."""
     parsed = [tasks.parse(text, name) for name, text in sorted(result.papers.items())]
     new = [one for one in parsed if one.id not in state.tasks]
@@ -115,7 +116,7 @@ def closed(state: SessionState, task: str, marker: Marker, note: str, why: str =
     return state.without_flow(task) if marker is Marker.DONE else state.with_task(task, step=Step.REST, why=why)
 
 
-def reopened(terms: Terms, state: SessionState) -> SessionState:
+def reopened(terms: SessionTerms, state: SessionState) -> SessionState:
     """After replanning, what had failed is to be done again."""
     number = state.metadata.iteration
     for name in [name for name in state.tasks if state.marker(name) is Marker.FAILED]:
@@ -125,7 +126,7 @@ def reopened(terms: Terms, state: SessionState) -> SessionState:
     return state
 
 
-def attempt_after(terms: Terms, state: SessionState, task: str) -> int:
+def attempt_after(terms: SessionTerms, state: SessionState, task: str) -> int:
     """The number of the next attempt; one that has a report is never used again."""
     number = state.attempt(task) + 1
     while terms.layout.report(state.metadata.iteration, task, number) in state.texts:
@@ -143,7 +144,7 @@ def told(verdict: Verdict) -> str:
     return "\n".join([*lines, *found]).strip()
 
 
-def _to_start(terms: Terms, state: SessionState) -> list[str]:
+def _to_start(terms: SessionTerms, state: SessionState) -> list[str]:
     """The tasks that begin now: nobody works on the same files, and nothing beside one that has to be alone."""
     board = state.board
     room = state.guardrails.max_executors - sum(state.of(name).step is Step.EXECUTE for name in board.active)
@@ -172,7 +173,9 @@ def _begun(state: SessionState, task: str, attempt: int, now: float) -> SessionS
     return state.with_task(task, step=Step.EXECUTE, attempt=attempt, tries=state.of(task).tries + 1)
 
 
-def _came_to_nothing(terms: Terms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
+def _came_to_nothing(
+    terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
     """After an executor that ran out of time, or failed again and again: a report, and smaller tasks where that helps."""
     flow, late = state.of(task), result.end is TurnEnd.WALL
     minutes = state.guardrails.task_wip_minutes
@@ -185,11 +188,11 @@ def _came_to_nothing(terms: Terms, state: SessionState, task: str, result: TurnR
     return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}, {why}", why)
 
 
-def _filed(terms: Terms, state: SessionState, task: str, text: str) -> SessionState:
+def _filed(terms: SessionTerms, state: SessionState, task: str, text: str) -> SessionState:
     return state.with_texts({terms.layout.report(state.metadata.iteration, task, state.of(task).attempt): text})
 
 
-def _with_review(terms: Terms, state: SessionState, task: str, part: str, qualified: bool) -> SessionState:
+def _with_review(terms: SessionTerms, state: SessionState, task: str, part: str, qualified: bool) -> SessionState:
     """The report with a review; where it says another verdict than the one that counts, or none, that one is added."""
     report = terms.report(state, task, state.of(task).attempt)
     verdict = reports.Verdict.QUALIFIED if qualified else reports.Verdict.FAILED
