@@ -117,15 +117,15 @@ class TestExtending:
     def test_only_the_allowance_that_was_reached_is_granted_again(
         self, outcome: Outcome, extended: dict[str, float]
     ) -> None:
-        after = self.GRANTED.extended(outcome, self.SPENT, NOW, self.GRANTED)
+        after = self.GRANTED.extended(outcome, self.SPENT, self.GRANTED)
         assert after == replace(self.GRANTED, **extended)
 
     @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if not outcome.startswith("limit-")])
     def test_other_ends_grant_nothing(self, outcome: Outcome) -> None:
-        assert self.GRANTED.extended(outcome, self.SPENT, NOW, self.GRANTED) == self.GRANTED
+        assert self.GRANTED.extended(outcome, self.SPENT, self.GRANTED) == self.GRANTED
 
     def test_a_deadline_is_not_moved(self) -> None:
-        assert self.GRANTED.extended(Outcome.LIMIT_DEADLINE, self.SPENT, NOW, self.GRANTED) == self.GRANTED
+        assert self.GRANTED.extended(Outcome.LIMIT_DEADLINE, self.SPENT, self.GRANTED) == self.GRANTED
 
     @settings(deadline=None)
     @given(spents)
@@ -135,5 +135,5 @@ class TestExtending:
             reached = limits.reached(spent, NOW)
             if reached is None:
                 break
-            limits = limits.extended(reached, spent, NOW, self.GRANTED)
+            limits = limits.extended(reached, spent, self.GRANTED)
         assert limits.reached(spent, NOW) is None

@@ -271,7 +271,7 @@ class SimChecker:
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
 
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         await asyncio.sleep(self._sim.check_seconds)
         verdict = Verdict(tuple(self._result(check) for check in checks))
         self._sim.verdicts.append((key, verdict.passed))
@@ -431,7 +431,7 @@ class Simulation:
         resumed = any(isinstance(record.entry, RunStarted) for record in records)
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
         ledger = Ledger.of(self.limits, records)
-        limits = ledger.extended_limits(self.limits, self.clock.now())
+        limits = ledger.extended_limits(self.limits)
         steering = prompts.load("steering", self.root)
         start = Start(
             entry, self.roster, limits, since_documents(records), self.notices, resumed and self.resumes, steering

@@ -398,7 +398,7 @@ class Anywhere:
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
 
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         return await self.verifier.run(key, checks)
 
 

@@ -18,11 +18,12 @@ from ralph.agents.acp import Acp
 from ralph.agents.adapter import Adapter
 from ralph.agents.prices import Prices
 from ralph.agents.programs import Program, Scripted
+from ralph.agents.scripted import SCENARIO_LIMIT
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents import scenario, scenario_reader
 from ralph.documents.config import AgentSettings, Config
 from ralph.documents.run_record import AgentSpec, Crew
-from ralph.store.files import read_limited
+from ralph.store.files import read_text
 
 ADAPTERS = {
     "claude": ("ralph.agents.claude", "Claude"),
@@ -46,7 +47,6 @@ OTHERS = {
     "acp": "any agent that speaks the Agent Client Protocol (--agent-acp 'opencode acp')",
     "command": "any program (--agent-command): prompt on stdin, works in the workspace",
 }
-_SCENARIO_LIMIT = 1024 * 1024
 
 
 def crew(
@@ -118,14 +118,7 @@ def _wrong_with(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableErr
 
 def read_scenario(path: Path) -> scenario.Scenario:
     """A scenario file, validated as a whole."""
-    try:
-        text = read_limited(path, _SCENARIO_LIMIT, follow=True).decode()
-    except OSError as error:
-        raise UsageError(
-            f"the scenario cannot be read: {error.strerror}", where=str(path), todo="give the path of a scenario file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("the scenario is not UTF-8 text", where=str(path), todo="write it as UTF-8") from error
+    text = read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file")
     return scenario_reader.parse(text, str(path))
 
 

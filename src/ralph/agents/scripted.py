@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from ralph.agents.hook import claim
-from ralph.core.errors import UsageError
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario as script
 from ralph.documents import scenario_reader
+from ralph.store.files import read_text
 
 if TYPE_CHECKING:
     from random import Random
 
-LARGEST_SCENARIO = 1024 * 1024
+SCENARIO_LIMIT = 1024 * 1024
 LONGEST_OUTPUT = 4000
 """Characters of a tool's output that are told; the end of it, where test runners sum up."""
 ORPHAN = """import sys, time
@@ -39,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = _scenario_path(arguments)
     prompt = _prompt()
     try:
-        scenario = scenario_reader.parse(_text_of(path), path)
+        text = read_text(Path(path), SCENARIO_LIMIT, "the scenario", "check the path")
+        scenario = scenario_reader.parse(text, path)
         turn = _identity(os.environ, prompt)
-    except UsageError as error:
+    except RalphError as error:
         tell("error", message=str(error))
         return 2
     player = Player(path, scenario.seed, turn)
@@ -348,20 +350,6 @@ def _scenario_path(arguments: Sequence[str] | None) -> str:
     parser = ArgumentParser(prog="python -P -m ralph.agents.scripted", description=main.__doc__)
     parser.add_argument("--scenario", required=True, metavar="FILE", help="the scenario, YAML")
     return str(parser.parse_args(arguments).scenario)
-
-
-def _text_of(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            content = file.read(LARGEST_SCENARIO + 1)
-        if len(content) > LARGEST_SCENARIO:
-            raise UsageError(f"larger than {LARGEST_SCENARIO} bytes", where=path, todo="split the scenario")
-        return content.decode()
-    except OSError as error:
-        what = f"cannot read the scenario: {error.strerror}"
-        raise UsageError(what, where=path, todo="check the path") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the scenario is not UTF-8: {error}", where=path, todo="save it as UTF-8") from None
 
 
 if __name__ == "__main__":

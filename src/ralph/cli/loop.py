@@ -26,7 +26,7 @@ from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
 from ralph.memory.recall import recall
-from ralph.store.files import read_limited
+from ralph.store.files import read_text
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
@@ -181,14 +181,7 @@ def _criterion(text: str, timeout: float, root: Path) -> Criterion:
     if not text.startswith("@"):
         return compile_criterion(text, timeout, root)
     path = Path.cwd() / text[1:]
-    try:
-        content = read_limited(path, 256 * 1024, follow=True).decode()
-    except OSError as error:
-        raise UsageError(
-            f"the criteria cannot be read: {error.strerror}", where=str(path), todo="give --until @FILE"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("the criteria are not UTF-8 text", where=str(path), todo="write them as UTF-8") from error
+    content = read_text(path, 256 * 1024, "the file of criteria", "give --until @FILE")
     return compile_yaml(content, str(path), timeout, root)
 
 

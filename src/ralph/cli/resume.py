@@ -1,6 +1,5 @@
 """`ralph resume`: go on with a run."""
 
-import time
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -79,4 +78,4 @@ def _granted(run: RunDir, asked: Limits) -> Limits | None:
         if value <= spent[name]:
             what = name.replace("active_seconds", "seconds of active time")
             raise UsageError(f"{spent[name]:g} {what} are used already; {value:g} leaves nothing", todo="give more")
-    return replace(ledger.extended_limits(record.limits, time.time()), **given)
+    return replace(ledger.extended_limits(record.limits), **given)

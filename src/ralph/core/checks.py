@@ -1,11 +1,17 @@
 """Checks: what the engine itself looks at to judge the work, and what came of it."""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from ralph.core.findings import Finding, Severity
+
+_COMPARES: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,17 +33,8 @@ class Measure:
 
     def holds(self, value: float) -> bool:
         """Whether a number is good enough."""
-        match self.comparator:
-            case ">=":
-                return value >= self.target
-            case ">":
-                return value > self.target
-            case "<=":
-                return value <= self.target
-            case "<":
-                return value < self.target
-            case _:
-                return math.isclose(value, self.target, abs_tol=1e-9)
+        compares = _COMPARES.get(self.comparator, partial(math.isclose, abs_tol=1e-9))
+        return compares(value, self.target)
 
     def nearness(self, value: float) -> float:
         """How near a number comes: 1 where it is good enough, less the farther it is off."""

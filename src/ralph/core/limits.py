@@ -95,16 +95,15 @@ class Limits:
         """The money a new turn may use."""
         return None if self.cost is None else max(0.0, self.cost - spent.cost - reserved)
 
-    def extended(self, reached: Outcome, spent: Spent, now: float, granted: "Limits") -> "Limits":
+    def extended(self, reached: Outcome, spent: Spent, granted: "Limits") -> "Limits":
         """These limits with the allowance that was reached granted once more."""
-        match reached:
-            case Outcome.LIMIT_ITERATIONS:
-                return replace(self, iterations=spent.iterations + (granted.iterations or 0))
-            case Outcome.LIMIT_TIME:
-                return replace(self, active_seconds=spent.active_seconds + (granted.active_seconds or 0.0))
-            case Outcome.LIMIT_COST:
-                return replace(self, cost=spent.cost + (granted.cost or 0.0))
-            case Outcome.LIMIT_TOKENS:
-                return replace(self, tokens=spent.tokens + (granted.tokens or 0))
-            case _:
-                return self
+        name = _ALLOWANCES.get(reached)
+        return replace(self, **{name: getattr(spent, name) + (getattr(granted, name) or 0)}) if name else self
+
+
+_ALLOWANCES = {
+    Outcome.LIMIT_ITERATIONS: "iterations",
+    Outcome.LIMIT_TIME: "active_seconds",
+    Outcome.LIMIT_COST: "cost",
+    Outcome.LIMIT_TOKENS: "tokens",
+}

@@ -17,7 +17,6 @@ from ralph.core.entries import (
 )
 from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
-from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
@@ -184,11 +183,11 @@ class Ledger:
         """The money set aside for turns that are under way."""
         return sum(work.open.reserved for work in self.work.values() if work.open)
 
-    def extended_limits(self, granted: Limits, now: float) -> Limits:
+    def extended_limits(self, granted: Limits) -> Limits:
         """The limits for a resume: the allowance that the run ended on is granted once more."""
         if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
             return self.limits
-        return self.limits.extended(Outcome(self.ended.outcome), self.spent, now, granted)
+        return self.limits.extended(self.ended.outcome, self.spent, granted)
 
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""

@@ -19,15 +19,12 @@ class Workflow(Protocol[S]):
 
     def load(self, documents: Mapping[str, str]) -> S:
         """The state that the documents describe; the initial one where there are none."""
-        ...
 
     def decide(self, state: S, now: float) -> Decision:
         """What should be under way in this state."""
-        ...
 
     def accept(self, state: S, event: Event, now: float) -> Changes[S]:
         """What follows from an event."""
-        ...
 
 
 class Store(Protocol):
@@ -35,15 +32,12 @@ class Store(Protocol):
 
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: Aside | None = None) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
-        ...
 
     def read(self) -> Mapping[str, str]:
         """The documents as they are now."""
-        ...
 
     def edited(self) -> Iterable[tuple[str, str]]:
         """The documents that somebody else changed."""
-        ...
 
 
 class Turns(Protocol):
@@ -51,23 +45,19 @@ class Turns(Protocol):
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended, and return what came of it."""
-        ...
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """End a turn: its `run` returns soon after."""
-        ...
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
         """Leave words, once for each name, for an agent that works; False where it cannot hear before its turn is over."""
-        ...
 
 
 class Checker(Protocol):
     """Who runs the checks."""
 
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         """Run them all on the tree of a workspace as it is."""
-        ...
 
 
 class Snapshots(Protocol):
@@ -76,15 +66,12 @@ class Snapshots(Protocol):
     @property
     def notices(self) -> Sequence[str]:
         """What could not be recorded, for a person to know."""
-        ...
 
     def take(self, label: str) -> Change:
         """Record the tree as it is now, and what changed since the last time."""
-        ...
 
     def changed_files(self) -> Sequence[FileStat]:
         """What differs from before the run."""
-        ...
 
 
 class Committer(Protocol):
@@ -92,7 +79,6 @@ class Committer(Protocol):
 
     def commit(self, decision: Commit) -> WorkCommitted:
         """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
-        ...
 
 
 class Merger(Protocol):
@@ -100,11 +86,9 @@ class Merger(Protocol):
 
     async def merge(self, decision: Merge) -> Merged:
         """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
-        ...
 
     async def promote(self, decision: Promote) -> Merged:
         """Bring documents onto the branch of the run, once."""
-        ...
 
 
 class Lander(Protocol):
@@ -112,7 +96,6 @@ class Lander(Protocol):
 
     async def land(self, *, succeeded: bool) -> Landed | None:
         """Land what is on the branch of the run, once; None where there is nothing to land."""
-        ...
 
 
 class Slots(Protocol):
@@ -121,15 +104,12 @@ class Slots(Protocol):
     @property
     def full(self) -> str:
         """Why there was no slot the last time, in words."""
-        ...
 
     def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
         """Take a slot for the turn of some work, and room for its worktree; `anyway` where it runs already."""
-        ...
 
     def release(self, key: str) -> None:
         """Give it back."""
-        ...
 
 
 class Mailbox(Protocol):
@@ -137,15 +117,12 @@ class Mailbox(Protocol):
 
     def peek(self) -> Sequence[Signal | Refused]:
         """The signals that wait, in the order in which they are to be taken, and files that were set aside."""
-        ...
 
     def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         """File a signal that was taken, with the roles that one to all did not reach."""
-        ...
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         """Note that a role has taken a signal in."""
-        ...
 
 
 class Questions(Protocol):
@@ -153,7 +130,6 @@ class Questions(Protocol):
 
     def look(self) -> Sequence[Question]:
         """The questions so far, with the answers that there are."""
-        ...
 
 
 class Clock(Protocol):
@@ -161,11 +137,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Let that much time pass."""
-        ...
 
 
 class Observer(Protocol):
@@ -173,8 +147,6 @@ class Observer(Protocol):
 
     def recorded(self, record: Record) -> None:
         """Something was journaled."""
-        ...
 
     def told(self, turn: Turn, event: AgentEvent) -> None:
         """The agent of a running turn told something."""
-        ...

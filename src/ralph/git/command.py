@@ -83,6 +83,14 @@ class Git:
         """The same with more configuration or environment."""
         return replace(self, config=(*self.config, *config), env={**self.env, **env})
 
+    def commit(self, name: str = "HEAD") -> str:
+        """The commit of that name; empty where there is none."""
+        return self.run("rev-parse", "-q", "--verify", f"{name}^{{commit}}", ok=(0, 1, 128)).text
+
+    def tree(self, commit: str) -> str:
+        """The tree of a commit."""
+        return self.run("rev-parse", f"{commit}^{{tree}}").text
+
     def run(self, *args: str, stdin: bytes = b"", ok: tuple[int, ...] = (0,), timeout: float = 600) -> Output:
         """Run one git command to its end; a code that is not among `ok` is an error."""
         settings = self.config if self.plain else (*_CONFIG, *self.config)

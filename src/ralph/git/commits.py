@@ -15,7 +15,7 @@ from ralph.core.events import Commit, WorkCommitted
 from ralph.core.turns import FileStat
 from ralph.git.command import Git, GitError, disk
 from ralph.git.history import HEADS, contains, head_of
-from ralph.git.index import joined
+from ralph.git.index import hidden, joined
 from ralph.git.repository import Repository, commit_tree, own_paths, shown
 from ralph.git.restoring import ABSENT, Delta, deltas
 from ralph.git.snapshots import Snapshots
@@ -103,7 +103,7 @@ class Committer:
     def _last_committed(self) -> str | None:
         """The snapshot of which the latest commit of the run was made; before the first, that from before the run."""
         git, latest = self.snapshots.place.git, self.snapshots.latest()
-        ours = [commit for commit in _log(git, ["HEAD"]) if commit.has({RUN: self.run})] if _tip(git) else []
+        ours = [commit for commit in _log(git, ["HEAD"]) if commit.has({RUN: self.run})] if git.commit() else []
         named = ours[0].trailers.get(SNAPSHOT) if ours else None
         return named if named and latest and contains(git, latest, named) else self.snapshots.base()
 
@@ -116,9 +116,12 @@ def commit_work(snapshots: Snapshots, before: str, after: str, message: str, tra
     if why_not := _why_not(place, snapshots.refs().get("HEAD")):
         return Committed(None, (f"nothing was committed: {why_not}",))
     for _ in range(_REF_TRIES):
-        branch, tip = head_of(git), _tip(git)
+        branch, tip = head_of(git), git.commit()
         if tip and (found := next((c for c in _log(git, ["HEAD"]) if c.has(trailers)), None)):
-            return Committed(found.sha, _have_index_follow(git, _parent(git, tip), tip) if found.sha == tip else ())
+            return Committed(
+                found.sha,
+                _have_index_follow(git, git.commit(f"{tip}^") or _empty(tip), tip) if found.sha == tip else (),
+            )
         tree, notices = _tree(snapshots, git, tip, before, after)
         if tree is None:
             return Committed(None, notices)
@@ -134,7 +137,7 @@ def take_off(snapshots: Snapshots, run: str) -> TakenOff:
     place, git, refs = snapshots.place, snapshots.place.git.adding(*_CONFIG), snapshots.refs()
     branch = refs.get("HEAD", "")
     was = refs.get(branch) if branch.startswith(HEADS) else branch
-    if place.private or not branch or not (tip := _tip(git)) or tip == was:
+    if place.private or not branch or not (tip := git.commit()) or tip == was:
         return TakenOff()
     if head_of(git) != branch or not branch.startswith(HEADS):
         return TakenOff((), ("the history is left as it is: HEAD is not on the branch that the run began on",))
@@ -173,10 +176,6 @@ def under_way(place: Repository) -> str:
     return next((what for name, what in _UNDER_WAY.items() if (place.git_dir / name).exists()), "")
 
 
-def _tip(git: Git) -> str | None:
-    return git.run("rev-parse", "-q", "--verify", "HEAD^{commit}", ok=(0, 1)).text or None
-
-
 def _log(git: Git, which: list[str], most: int | None = _LOOKED_AT) -> list[_Commit]:
     """Commits with their trailers, newest first."""
     form = "--format=%x00%H%n%s%n%(trailers:only,unfold)"
@@ -191,16 +190,14 @@ def _read_commit(chunk: str) -> _Commit:
     return _Commit(sha, subject, {match[1]: match[2] for match in found if match})
 
 
-def _tree(
-    snapshots: Snapshots, git: Git, tip: str | None, before: str, after: str
-) -> tuple[str | None, tuple[str, ...]]:
+def _tree(snapshots: Snapshots, git: Git, tip: str, before: str, after: str) -> tuple[str | None, tuple[str, ...]]:
     """HEAD's tree with what changed between two snapshots; None where it has all of it already."""
     changed = deltas(git, before, after)
     nested = sorted(path for path, delta in changed.items() if delta.nested)
-    hidden = sorted(_hidden(git) & changed.keys())
+    unseen = sorted(changed.keys() & hidden(git))
     notices = [f"{shown(path)} is a git repository of its own: not committed" for path in nested]
-    notices += [f"{shown(path)} is hidden from git (`git update-index`): not committed" for path in hidden]
-    left = {*nested, *hidden, *filter(snapshots.is_by_product, changed)}
+    notices += [f"{shown(path)} is hidden from git (`git update-index`): not committed" for path in unseen]
+    left = {*nested, *unseen, *filter(snapshots.is_by_product, changed)}
     taken = {path: delta for path, delta in changed.items() if path not in left}
     with disk(snapshots.place.git_dir), tempfile.TemporaryDirectory() as aside:
         own = git.adding("core.splitIndex=false", GIT_INDEX_FILE=f"{aside}/index")
@@ -210,7 +207,7 @@ def _tree(
         else:
             own.run("update-index", "-z", "--index-info", stdin=_entries(taken))
         tree = own.run("write-tree").text
-    known = git.run("rev-parse", f"{tip}^{{tree}}").text if tip else _empty(tree)
+    known = git.tree(tip) if tip else _empty(tree)
     return (None if tree == known else tree), tuple(notices)
 
 
@@ -230,17 +227,12 @@ def _entries(changed: Mapping[str, Delta]) -> bytes:
     return joined([*out, *back])
 
 
-def _hidden(git: Git) -> set[str]:
-    """The files whose changes the user hides from git."""
-    return {name[2:] for name in git.run("ls-files", "-v", "-z").names if name[0] == "S" or name[0].islower()}
-
-
-def _commit(git: Git, tree: str, tip: str | None, message: str, trailers: Mapping[str, str]) -> str:
+def _commit(git: Git, tree: str, tip: str, message: str, trailers: Mapping[str, str]) -> str:
     notes = "".join(f"{key}: {' '.join(value.split())}\n" for key, value in trailers.items())
     return commit_tree(git, tree, [tip] if tip else [], f"{message.strip()}\n\n{notes}".replace("\0", ""))
 
 
-def _move(git: Git, branch: str, sha: str | None, tip: str | None, why: str) -> bool:
+def _move(git: Git, branch: str, sha: str | None, tip: str, why: str) -> bool:
     """Set a branch from one commit to another; false where it is somewhere else by now, or busy."""
     what = (branch, sha) if sha else ("-d", branch)
     try:
@@ -288,10 +280,6 @@ def _write_index(git: Git, entries: bytes) -> bool:
             git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
             return True
     return False
-
-
-def _parent(git: Git, sha: str) -> str:
-    return git.run("rev-parse", "-q", "--verify", f"{sha}^", ok=(0, 1)).text or _empty(sha)
 
 
 def _empty(like: str) -> str:

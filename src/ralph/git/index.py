@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ralph.git.command import Git, GitError, disk
 from ralph.git.repository import Repository, shown
+from ralph.store.files import signature
 
 CACHES = (
     "__pycache__/**",
@@ -101,9 +102,9 @@ class PrivateIndex:
         self.skipped = staged.skipped
         self.notices.update(dict.fromkeys(staged.notices))
         # Git leaves an index alone that has nothing new, which saves asking for its tree.
-        if self._known is None or self._known[0] != _mark(self._file):
+        if self._known is None or self._known[0] != signature(self._file):
             tree = self.git.run("write-tree").text
-            self._known = (_mark(self._file), tree)
+            self._known = (signature(self._file), tree)
         return self._known[1]
 
     def _seed(self, latest: str | None) -> None:
@@ -117,8 +118,8 @@ class PrivateIndex:
             if latest is None and not self.raw and users.exists():
                 shutil.copy2(users, fresh)
         if fresh.exists():
-            self._see_all(git)
-        elif git.run("rev-parse", "-q", "--verify", latest or "HEAD", ok=(0, 1)).code == 0:
+            see_all(git)
+        elif git.commit(latest or "HEAD"):
             git.run("read-tree", latest or "HEAD")
             if users.exists():
                 self._stay_sparse(git)
@@ -134,13 +135,17 @@ class PrivateIndex:
         if absent and (known := absent.intersection(git.run("ls-files", "-z").names)):
             git.run("update-index", "--skip-worktree", "-z", "--stdin", stdin=joined(known))
 
-    def _see_all(self, git: Git) -> None:
-        """Drop the marks by which a user hides the changes of a file from git."""
-        tagged = git.run("ls-files", "-v", "-z").names
-        hidden = [name[2:] for name in tagged if name[0] == "S" or name[0].islower()]
-        present = joined(name for name in hidden if os.path.lexists(self._place.top / name))
-        for flag in ("--no-assume-unchanged", "--no-skip-worktree") if present else ():
-            git.run("update-index", flag, "-z", "--stdin", stdin=present)
+
+def hidden(git: Git) -> list[str]:
+    """The files whose changes somebody hides from git by a mark in the index."""
+    return [name[2:] for name in git.run("ls-files", "-v", "-z").names if name[0] == "S" or name[0].islower()]
+
+
+def see_all(git: Git) -> None:
+    """Drop these marks."""
+    present = joined(name for name in hidden(git) if os.path.lexists(git.cwd / name))
+    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if present else ():
+        git.run("update-index", flag, "-z", "--stdin", stdin=present)
 
 
 def stage(git: Git, leaving_out: tuple[str, ...] = ()) -> Staged:
@@ -164,12 +169,3 @@ def _named(pattern: bytes, said: bytes) -> list[str]:
 def joined(paths: Iterable[str]) -> bytes:
     """Paths as git reads them from its input."""
     return b"".join(os.fsencode(path) + b"\0" for path in paths)
-
-
-def _mark(file: Path) -> object:
-    """What changes whenever git writes the file."""
-    try:
-        status = file.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

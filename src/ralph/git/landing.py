@@ -28,7 +28,7 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         was, now = onto.removeprefix(HEADS), head.removeprefix(HEADS)
         back = f"git switch {shlex.quote(was)} && {merge}"
         return _stays(commit, branch, f"HEAD is on {now[:40]}, and was on {was}", back)
-    tip = git.run("rev-parse", "HEAD").text
+    tip = git.commit()
     name = onto.removeprefix(HEADS)
     if contains(git, tip, commit):
         return Landed(commit, name, moved=True)
@@ -46,7 +46,7 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         how = ("--ff-only", "--quiet", "--no-autostash", "--no-overwrite-ignore")
         Git(place.top, plain=True).run("merge", *how, commit, timeout=_SECONDS)
     except RalphError as error:
-        if not contains(git, git.run("rev-parse", "HEAD").text, commit):
+        if not contains(git, git.commit(), commit):
             return _stays(commit, branch, error.what, merge)
     return Landed(commit, name, moved=True)
 

@@ -47,13 +47,12 @@ def tip(git: Git, branch: str) -> str:
 
 def stand(git: Git, branch: str) -> str:
     """Where the merges of a run have come to: its branch, unless somebody else has moved that."""
-    known = git.run("rev-parse", "-q", "--verify", stand_ref(branch), ok=(0, 1, 128)).text
-    return known or tip(git, branch)
+    return git.commit(stand_ref(branch)) or tip(git, branch)
 
 
 def put_right(git: Git, branch: str) -> str:
     """Set the branch of a run to where its merges have come to; the ref under which is kept what was on it instead."""
-    there = git.run("rev-parse", "-q", "--verify", HEADS + branch, ok=(0, 1, 128)).text
+    there = git.commit(HEADS + branch)
     known = stand(git, branch)
     if there == known:
         return ""

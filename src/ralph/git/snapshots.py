@@ -108,7 +108,7 @@ class Snapshots:
         self._git.run("update-ref", "-d", self._ref)
         self._index.drop()
         self._latest = self._tree = self._base = self._refs = None
-        self._commit(self._git.run("rev-parse", f"{commit}^{{tree}}").text, "before the task")
+        self._commit(self._git.tree(commit), "before the task")
 
     def base(self) -> str | None:
         """The first snapshot of the run."""

@@ -61,7 +61,7 @@ def _clone(tree: Git, name: str, path: str, source: Path) -> None:
 def _fetch(tree: Git, path: str, source: Path) -> None:
     """Bring a submodule that is there to the commit that the tree names."""
     own, wanted = Git(tree.cwd / path), tree.run("rev-parse", "-q", "--verify", f":{path}", ok=(0, 1, 128)).text
-    if not wanted or own.run("rev-parse", "-q", "--verify", "HEAD", ok=(0, 1)).text == wanted:
+    if not wanted or own.commit() == wanted:
         return
     if own.run("cat-file", "-e", f"{wanted}^{{commit}}", ok=(0, 1, 128)).code:
         own.adding(_LOCAL).run("fetch", "--quiet", "--no-tags", str(source), wanted, timeout=3600)
@@ -72,7 +72,7 @@ def _has_work(git: Git, other: Path) -> bool:
     if git.run("status", "--porcelain", "-z", "--untracked-files=normal").out:
         return True
     tips = git.run("for-each-ref", "--format=%(objectname)", "refs/heads").text.split()
-    tips += git.run("rev-parse", "-q", "--verify", "HEAD", ok=(0, 1)).text.split()
+    tips += git.commit().split()
     ours = [tip for tip in set(tips) if git.run("rev-list", "--max-count=1", tip, "--not", "--remotes", "--tags").out]
     source = _copy(other)
     return any(source is None or not _has(source, tip) for tip in ours)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, disk
 from ralph.git.history import HEADS, contains
-from ralph.git.index import CACHES, joined, stage
+from ralph.git.index import CACHES, joined, see_all, stage
 from ralph.git.repository import Repository, commit_tree, hide, own_paths, repository
 from ralph.git.restoring import NESTED
 from ralph.git.submodules import changed_submodules, fill_submodules, submodules
@@ -82,19 +82,19 @@ def create(root: Path, run: str) -> Worktree:
 def possible(root: Path) -> bool:
     """Whether there can be worktrees at all: there is git, a repository, and a commit in it."""
     place = repository(root) if shutil.which("git") else None
-    return place is not None and bool(_commit(Git(place.top), "HEAD"))
+    return place is not None and bool(Git(place.top).commit())
 
 
 def create_branch(root: Path, run: str) -> tuple[str, str, tuple[str, ...]]:
     """The branch of a run whose tasks have worktrees: its name, where it begins, and what a person should know."""
     place, branch = _place(root), branch_of(run)
     git = Git(place.top)
-    if not _commit(git, HEADS + branch):
+    if not git.commit(HEADS + branch):
         git.run("update-ref", stand_ref(branch), "HEAD")
         git.run("update-ref", "-m", "ralph: begin", HEADS + branch, "HEAD", "")
     dirty = _uncommitted(git)
     notices = (f"{dirty} uncommitted change(s) in {place.top} are not part of the run",) if dirty else ()
-    return branch, _commit(git, HEADS + branch), notices
+    return branch, git.commit(HEADS + branch), notices
 
 
 def create_for_task(root: Path, run: str, name: str, start: str) -> Worktree:
@@ -146,7 +146,7 @@ def save(
     """
     place = claimed(tree)
     git, ref = place.git, HEADS + tree.branch
-    head, there = _commit(git, "HEAD"), _commit(git, ref)
+    head, there = git.commit(), git.commit(ref)
     tip = head if not there or (head and contains(git, head, there)) else there
     if any(known[:1]) and not _is_own(git, tree, tip, [one for one in (*known, brought_in) if one]):
         if tip:
@@ -156,7 +156,7 @@ def save(
     if brought_in and tip and contains(git, tip, brought_in):
         parents = [tip]
     with _staged(tree, place, leaving_out) as (made, index):
-        if len(parents) > 1 or not tip or made != git.run("rev-parse", f"{tip}^{{tree}}").text:
+        if len(parents) > 1 or not tip or made != git.tree(tip):
             tip = commit_tree(git, made, parents, f"{message.rstrip()}\n\nRalph-Run: {tree.run}\n")
         if tip != there:
             git.run("update-ref", "-m", "ralph: save", ref, tip, there)
@@ -186,8 +186,8 @@ def _is_own(git: Git, tree: Worktree, tip: str, known: Sequence[str]) -> bool:
 def keep_aside(tree: Worktree, ref: str, leaving_out: Sequence[str] = (), since: str = "") -> None:
     """Keep under a ref what is in a worktree and not on its branch, and what came onto that since a commit."""
     git, left = whole(tree).git, tree_of(tree, leaving_out)
-    tip, before = _commit(git, HEADS + tree.branch), _commit(git, ref)
-    if left != git.run("rev-parse", f"{tip}^{{tree}}").text:
+    tip, before = git.commit(HEADS + tree.branch), git.commit(ref)
+    if left != git.tree(tip):
         parents = [tip, *([before] if before else [])]
         git.run("update-ref", ref, commit_tree(git, left, parents, f"ralph: left in {tree.name}\n"))
     elif since and not contains(git, since, tip):
@@ -216,7 +216,7 @@ def removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Re
             return Removal(f"{dirty} uncommitted change(s) in {tree.path}")
         if changed := changed_submodules(git, Git(_top(tree))):
             return Removal(f"work in the submodule {changed[0]} of {tree.path}")
-        tips.append(git.run("rev-parse", "HEAD").text)
+        tips.append(git.commit())
     ahead = int(main.run("rev-list", "--count", *tips, "--not", "HEAD", *into).text) if tips and tree.branch else 0
     if not ahead:
         return Removal()
@@ -276,7 +276,7 @@ def _place(root: Path) -> Repository:
     if place is None:
         todo = "`git init` and commit first, or run without `--worktree`"
         raise UsageError("a worktree needs a git repository", where=str(root), todo=todo)
-    if not _commit(Git(place.top), "HEAD"):
+    if not Git(place.top).commit():
         todo = "make a first commit, or run without `--worktree`"
         raise UsageError("a worktree needs a commit to start from", where=str(root), todo=todo)
     hide(place.common, own_paths(place.top, root))
@@ -306,7 +306,7 @@ def _made(place: Repository, path: Path, branch: str, start: str) -> bool:
         return False
     if not branch:
         what: tuple[str, ...] = ("--detach", str(path), start)
-    elif _commit(git, HEADS + branch):
+    elif git.commit(HEADS + branch):
         what = (str(path), branch)
     else:
         what = ("--no-track", "-b", branch, str(path), start)
@@ -334,11 +334,6 @@ def _uncommitted(git: Git, leaving_out: Sequence[str] = ()) -> int:
     others += [f":(top,exclude,literal){path}" for path in leaving_out]
     status = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignore-submodules=all")
     return len(git.run(*status, "--", ":/", *others).names)
-
-
-def _commit(git: Git, name: str) -> str:
-    """The commit of that name; empty where there is none."""
-    return git.run("rev-parse", "-q", "--verify", f"{name}^{{commit}}", ok=(0, 1, 128)).text
 
 
 def whole(tree: Worktree) -> Repository:
@@ -403,30 +398,20 @@ def _staged(tree: Worktree, place: Repository, leaving_out: Sequence[str]) -> It
         if (place.git_dir / "index").exists():
             shutil.copy2(place.git_dir / "index", file)
         own = place.git.adding("core.splitIndex=false", GIT_INDEX_FILE=str(file))
-        nested = _see_all(own)
-        staged = stage(own, (*own_paths(place.top, tree.root, tree.workspace), *leaving_out))
+        see_all(own)
+        stage(own, (*own_paths(place.top, tree.root, tree.workspace), *leaving_out))
         if leaving_out:
             quiet = ("-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch")
             own.adding(GIT_LITERAL_PATHSPECS="1").run("rm", *quiet, "--", *leaving_out)
-        if nested or staged.notices:
-            _leave_out_nested(own, tree)
+        if made := _nested(own):
+            _leave_out_nested(own, tree, made)
         yield own.run("write-tree").text, file
 
 
-def _see_all(git: Git) -> bool:
-    """Drop the marks by which an agent may hide changes from git; whether there are repositories in the index."""
-    listed = [line.partition("	") for line in git.run("ls-files", "-v", "--stage", "-z").names]
-    hidden = [path for marks, _, path in listed if marks[0] == "S" or marks[0].islower()]
-    present = joined(path for path in hidden if os.path.lexists(git.cwd / path))
-    for flag in ("--no-assume-unchanged", "--no-skip-worktree") if present else ():
-        git.run("update-index", flag, "-z", "--stdin", stdin=present)
-    return any(marks.split()[1] == NESTED for marks, _, _ in listed)
-
-
-def _leave_out_nested(git: Git, tree: Worktree) -> None:
+def _leave_out_nested(git: Git, tree: Worktree, nested: set[str]) -> None:
     """Leave out repositories that an agent made: only their commit would be in the tree, and none of their files."""
     known = {path for _, path in submodules(git)} | _nested(Git(tree.root))
-    if made := _nested(git) - known:
+    if made := nested - known:
         git.run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(made))
 
 

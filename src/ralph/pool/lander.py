@@ -44,7 +44,7 @@ class Lander:
             put_right(git, record.branch)
         commit = tip(git, record.branch)
         lands = succeeded and record.land != "branch" and bool(record.onto)
-        base = git.run("rev-parse", "-q", "--verify", record.onto or "HEAD", ok=(0, 1)).text
+        base = git.commit(record.onto or "HEAD")
         if commit == record.base or (not lands and base and contains(git, base, commit)):
             return None
         if not lands:

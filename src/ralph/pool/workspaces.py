@@ -155,7 +155,7 @@ class Workspaces:
         """Leave words for the agent of a turn."""
         return await self.turns.tell(turn, name, text)
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str) -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         """Run checks where they belong."""
         if not workspace or not self.apart:
             await self._furnish_own()
@@ -255,7 +255,7 @@ class Workspaces:
 
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
         """Run the set-up commands in a worktree where they were not, or where what they depend on has changed."""
-        head = await asyncio.to_thread(lambda: Git(tree.path).run("rev-parse", "HEAD").text)
+        head = await asyncio.to_thread(Git(tree.path).commit)
         commands = self.record.trees.setup
         if not commands or (since and not await asyncio.to_thread(_needs_again, Git(tree.path), since, head)):
             return since or head
@@ -439,7 +439,7 @@ class Workspaces:
     def _follow(self, site: Site) -> None:
         """Bring a worktree in which people only look to where the branch of the run stands."""
         tip = merging.tip(Git(self.root), self.record.branch)
-        if Git(site.tree.path).run("rev-parse", "HEAD").text != tip:
+        if Git(site.tree.path).commit() != tip:
             worktree.put_back(site.tree, tip)
             self.lay(site.tree)
         if site.verifier.snapshots:
@@ -461,17 +461,6 @@ class Workspaces:
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph-work/{self.record.id}/{name}"
-
-
-@dataclass(frozen=True)
-class Checks:
-    """Runs the checks of a run where they are asked for."""
-
-    workspaces: Workspaces
-
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
-        """Run them all on the tree of a workspace as it is."""
-        return await self.workspaces.check(key, checks, workspace)
 
 
 def furniture_of(tree: Worktree, trees: TreeSettings) -> tuple[str, ...]:

@@ -16,7 +16,17 @@ from typing import Any
 from ralph.core.entries import Entry, Record
 from ralph.core.errors import StateError
 from ralph.core.events import Aside, DocumentEdited
-from ralph.store.files import open_regular, read_limited, remove, storage, to_bytes, to_text, write_all, write_atomic
+from ralph.store.files import (
+    open_regular,
+    read_limited,
+    remove,
+    signature,
+    storage,
+    to_bytes,
+    to_text,
+    write_all,
+    write_atomic,
+)
 from ralph.store.journal import Journal, hash_in
 
 _ABSENT, _UNREADABLE = "", "unreadable"
@@ -120,11 +130,11 @@ class Documents:
 
     def _moved(self, path: str) -> bool:
         """Whether a document is not the file that the engine saw last."""
-        return _signature(self.root / path) != self.signatures.get(path)
+        return signature(self.root / path) != self.signatures.get(path)
 
     def _remember(self, path: str) -> None:
-        if signature := _signature(self.root / path):
-            self.signatures[path] = signature
+        if seen := signature(self.root / path):
+            self.signatures[path] = seen
 
     def _left_alone(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
         """The hash of a document that somebody edited and that stays as it is now."""
@@ -221,14 +231,6 @@ def _there(descriptor: int, data: bytes) -> int:
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, len(data), max(0, size - len(data)))
     return next((length for length in range(len(tail), 0, -1) if tail.endswith(data[:length])), 0)
-
-
-def _signature(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def digest(data: bytes) -> str:

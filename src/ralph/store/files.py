@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ralph.core.errors import StateError, StorageError
+from ralph.core.errors import StateError, StorageError, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,6 +116,25 @@ def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -
     if len(data) > limit:
         raise StateError(f"the file is larger than the {limit // 1024} KiB that are read of it", where=str(path))
     return data
+
+
+def read_text(path: Path, limit: int, what: str, todo: str) -> str:
+    """The text of a file that a person named; where it cannot be had, they are told."""
+    try:
+        return read_limited(path, limit, follow=True).decode()
+    except OSError as error:
+        raise UsageError(f"{what} cannot be read: {error.strerror}", where=str(path), todo=todo) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} is not UTF-8 text ({error})", where=str(path), todo="save it as UTF-8") from error
+
+
+def signature(path: Path) -> tuple[int, int, int] | None:
+    """What changes whenever a file is written or replaced: inode, size and time; None where it is not there."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def to_bytes(text: str) -> bytes:

@@ -12,7 +12,7 @@ from ralph.core.errors import UsageError
 from ralph.documents.config import SIZE_LIMIT, Config
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import Layer, merged, notices, read_layer, read_override, refuse, split
-from ralph.store.files import read_limited
+from ralph.store.files import read_text
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
 _NAME = re.compile(r"[\w-]+")
@@ -142,13 +142,8 @@ def layer_of(text: str, path: Path, warnings: list[str]) -> Layer:
 
 
 def _text(path: Path) -> str:
-    try:
-        return read_limited(path, SIZE_LIMIT, follow=True).decode()
-    except OSError as error:
-        todo = f"give the path of a file, or one of {', '.join(f'{BUILTIN}{name}' for name in shipped())}"
-        raise UsageError(f"it cannot be read: {error.strerror}", where=str(path), todo=todo) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("it is not UTF-8 text", where=str(path), todo="save it as UTF-8") from error
+    todo = f"give the path of a file, or one of {', '.join(f'{BUILTIN}{name}' for name in shipped())}"
+    return read_text(path, SIZE_LIMIT, "it", todo)
 
 
 def _no_imports(path: str) -> str:

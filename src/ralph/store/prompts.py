@@ -3,8 +3,7 @@
 from importlib import resources
 from pathlib import Path
 
-from ralph.core.errors import UsageError
-from ralph.store.files import read_limited
+from ralph.store.files import read_text
 
 _SIZE_LIMIT = 256 * 1024
 
@@ -32,8 +31,5 @@ def load(name: str, root: Path) -> str:
 
 def _load(override: Path, shipped: str) -> str:
     if override.is_file():
-        try:
-            return read_limited(override, _SIZE_LIMIT, follow=True).decode()
-        except UnicodeDecodeError as error:
-            raise UsageError(f"the prompt is not UTF-8 text ({error})", where=str(override)) from error
+        return read_text(override, _SIZE_LIMIT, "the prompt", "correct it, or remove it")
     return (resources.files("ralph.prompts") / shipped).read_text()

@@ -45,7 +45,7 @@ def create_run(
         if ground is Ground.WORKTREE:
             tree = worktree.create(project.root, run.id)
             notices = tree.notices
-            base = Git(tree.path).run("rev-parse", "HEAD").text
+            base = Git(tree.path).commit()
             workspace = str(tree.workspace.relative_to(project.root))
             record = replace(record, workspace=workspace, branch=tree.branch, base=base)
         elif ground is Ground.BRANCH:

@@ -33,7 +33,7 @@ from ralph.pool.lander import Lander
 from ralph.pool.local import LocalTurns
 from ralph.pool.merge_queue import MergeQueue
 from ralph.pool.slots import Slots, usual_place
-from ralph.pool.workspaces import Checks, Workspaces, fenced, furniture_of, room_for
+from ralph.pool.workspaces import Workspaces, fenced, furniture_of, room_for
 from ralph.store import prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
@@ -106,7 +106,7 @@ def build_kernel(
     world = World(
         documents,
         workspaces,
-        Checks(workspaces),
+        workspaces,
         run.mailbox,
         SystemClock(),
         observer,
@@ -119,7 +119,7 @@ def build_kernel(
         Lander(root, record, queue) if record.branch else None,
         run.questions,
     )
-    limits = granted or ledger.extended_limits(record.limits, time.time())
+    limits = granted or ledger.extended_limits(record.limits)
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     unwritten = since_documents(records)
     told = tuple(n for n in notices if n)

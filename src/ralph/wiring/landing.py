@@ -43,7 +43,7 @@ async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | Non
     try:
         git = Git(project.root)
         commit, verdict = merging.tip(git, name), None
-        here = git.run("rev-parse", "HEAD").text
+        here = git.commit()
         if not (contains(git, commit, here) or contains(git, here, commit)):
             commit, verdict = await _merged_aside(project, run, record, here, commit)
             if verdict is not None and not verdict.passed:
