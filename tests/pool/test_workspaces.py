@@ -17,8 +17,9 @@ from ralph.core.events import Landed, Merge, MergeEnd, TurnEnded
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
 from ralph.git.command import Git
-from ralph.pool import workspaces as module
-from ralph.pool.workspaces import MERGED_DIFF, TASK_DIFF, SetupError, room_for
+from ralph.pool.furniture import SetupError
+from ralph.pool.notes import Notes, room_for
+from ralph.pool.workspaces import MERGED_DIFF, TASK_DIFF
 from ralph.store.runs import RunDir
 from ralph.wiring.creating import Ground
 from ralph.workflows.merging import Queue
@@ -251,9 +252,7 @@ class TestFurniture:
             e = Engine.of(repo, run)
             with monkeypatch.context() as patch:
                 patch.setattr(shutil, "copy2", full)
-                patch.setattr(
-                    module.shutil, "copytree", lambda s, t, **more: [full(str(f), str(t)) for f in s.iterdir()]
-                )
+                patch.setattr(shutil, "copytree", lambda s, t, **more: [full(str(f), str(t)) for f in s.iterdir()])
                 with pytest.raises(SetupError, match="data cannot be put into a worktree"):
                     await e.workspaces.open("t1/1")
             site = await Engine.of(repo, run).workspaces.open("t1/1")
@@ -480,7 +479,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
     do(before())
     story = Story(repo, run, Queue().add("mine", "mine/1", "task mine"))
     moments: list[tuple[Path, Queue, list[str]]] = []
-    command, note = Git.run, module._write
+    command, note = Git.run, Notes.write
 
     def moment() -> None:
         place = tmp_path / f"moment-{len(moments)}"
@@ -498,7 +497,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Git, "run", running)
-        patch.setattr(module, "_write", noting)
+        patch.setattr(Notes, "write", noting)
         do(story.go_on())
     expected = story.end()
     assert expected[1] == ["mine/1", "other/1"]

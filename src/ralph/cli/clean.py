@@ -11,7 +11,7 @@ from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError, UsageError
 from ralph.git import worktree
 from ralph.git.snapshots import Snapshots
-from ralph.pool.workspaces import furniture_of
+from ralph.pool.furniture import Furniture
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.workflows.loop.rules import HOME
@@ -76,7 +76,7 @@ def _remove(project: Project, run: RunDir) -> list[str]:
             Snapshots.open(project.root, project.workspace(record), run.id, run.path).drop()
         for tree in worktree.found(project.root):
             into = (record.branch,) if tree.branch != record.branch else ()
-            out = furniture_of(tree, record.trees)
+            out = Furniture(tree.root, record.trees).paths(tree)
             if tree.run == run.id and not (removal := worktree.remove(tree, *into, leaving_out=out)):
                 kept.append(f"{tree.path.relative_to(project.root)} on {tree.branch}: {removal.why_not}")
         kept += worktree.forget(project.root, run.id)

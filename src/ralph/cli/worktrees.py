@@ -8,7 +8,7 @@ from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import RalphError
 from ralph.git import worktree
 from ralph.git.worktree import Worktree
-from ralph.pool.workspaces import furniture_of
+from ralph.pool.furniture import Furniture
 from ralph.store.runs import Project, RunDir
 
 
@@ -49,7 +49,7 @@ def _row(project: Project, tree: Worktree, *, prune: bool) -> dict[str, Any]:
 def _removed(run: RunDir, tree: Worktree, *, really: bool) -> worktree.Removal:
     try:
         record = run.record()
-        out = furniture_of(tree, record.trees)
+        out = Furniture(tree.root, record.trees).paths(tree)
         into = (record.branch,) if record.branch and tree.branch != record.branch else ()
     except (RalphError, OSError):
         out, into = (), ()

@@ -12,8 +12,8 @@ from ralph.git import landing, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.git.merging import put_right, stand, tip
+from ralph.pool.furniture import Furniture
 from ralph.pool.merge_queue import MergeQueue
-from ralph.pool.workspaces import furniture_of
 from ralph.store import locks
 
 
@@ -37,7 +37,7 @@ class Lander:
         record, git = self.record, Git(self.root)
         if record.workspace != ".":
             tree = worktree.create(self.root, record.id)
-            out = furniture_of(tree, record.trees)
+            out = Furniture(self.root, record.trees).paths(tree)
             known = (record.base, stand(git, record.branch))
             worktree.save(tree, f"ralph: {record.task}", leaving_out=out, known=known)
         else:

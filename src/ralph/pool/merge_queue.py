@@ -17,7 +17,8 @@ from ralph.documents.session import knowledge
 from ralph.git import merging
 from ralph.git.command import Git
 from ralph.git.merging import Candidate
-from ralph.pool.workspaces import SetupError, Site, Workspaces
+from ralph.pool.furniture import SetupError
+from ralph.pool.workspaces import Site, Workspaces
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 
 TASK = "Ralph-Task"
@@ -81,7 +82,7 @@ class MergeQueue:
         """Wait until the worktrees of what was merged are gone, also where an earlier engine did not live to see it."""
         await asyncio.gather(*self._closing)
         self._closing.clear()
-        for name in self.workspaces.names() if self.workspaces.apart else ():
+        for name in self.workspaces.notes.names() if self.workspaces.apart else ():
             if await self._commit_of(name):
                 await self._close(name)
 
@@ -144,8 +145,8 @@ class MergeQueue:
         verdict: Verdict | None = None
         if decision.checks:
             try:
-                await asyncio.to_thread(self.workspaces.lay, scratch)
-                self._set_up = await self.workspaces.set_up(scratch, runner, "merge", self._set_up)
+                await asyncio.to_thread(self.workspaces.furniture.lay, scratch)
+                self._set_up = await self.workspaces.furniture.set_up(scratch, runner, "merge", self._set_up)
             except SetupError as error:
                 return replace(failed, notice=error.what)
             verdict = await runner.run(f"merge-{decision.key}", decision.checks)

@@ -5,23 +5,17 @@ written of it in the run's directory: an engine that was killed finds it again, 
 """
 
 import asyncio
-import json
-import os
 import re
-import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
-from ralph.core.codec import dump, from_plain, to_plain
-from ralph.core.errors import RalphError, StateError
-from ralph.core.outcomes import Outcome
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
-from ralph.documents.run_record import RunRecord, TreeSettings
+from ralph.documents.run_record import RunRecord
 from ralph.git import merging, worktree
 from ralph.git.command import Git
 from ralph.git.merging import Brought
@@ -29,45 +23,17 @@ from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.pool.desk import Desk
-from ralph.pool.local import SHARED, LocalTurns
-from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
+from ralph.pool.furniture import Furniture, SetupError, fenced
+from ralph.pool.local import LocalTurns
+from ralph.pool.notes import OWN, Noted, Notes
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
 
-_MANIFESTS = frozenset(
-    (
-        *("package.json", "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lockb"),
-        *("pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "uv.lock", "poetry.lock", "Pipfile.lock"),
-        *("go.mod", "go.sum", "Cargo.toml", "Cargo.lock", "pom.xml", "build.gradle", "Gemfile.lock", "composer.lock"),
-    )
-)
-"""Files that say what a project needs: where one of them changes, a worktree is set up again."""
 MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
 """Papers for whoever resolves a conflict: what was merged meanwhile, and what the task changed."""
 _DIFF_CHARS = 200_000
 LOOK = "look/"
 """Workspaces that begin so follow the branch of the run: nobody works in them."""
-_OWN = "own"
-"""What the run's own workspace is called where its name is needed."""
-
-
-@dataclass(frozen=True)
-class Noted:
-    """What is written down of a workspace."""
-
-    branch: str
-    base: str
-    """The commit that it started from."""
-    brought: Brought | None = None
-    taken_in: str = ""
-    """Where the branch of the run stood when it was last brought in."""
-    brought_for: str = ""
-    """The work for which it was brought in."""
-    ready: str = ""
-    """The commit on which the set-up commands were last run; empty where they were not."""
-    size: int = 0
-    """What it took up then, in bytes."""
-    schema: int = 1
 
 
 @dataclass
@@ -80,12 +46,6 @@ class Site:
     noted: Noted
 
 
-class SetupError(RalphError):
-    """A worktree could not be made ready."""
-
-    outcome = Outcome.FAILED
-
-
 @dataclass
 class Workspaces:
     """Runs turns and checks in the workspace that they are asked for in."""
@@ -95,12 +55,18 @@ class Workspaces:
     verifier: Verifier
     runner: CheckRunner
     record: RunRecord
+    notes: Notes = field(init=False)
+    furniture: Furniture = field(init=False)
     _sites: dict[str, Site] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
     _own_ready: bool = False
     _scratch: Worktree | None = None
     _in_step: threading.Lock = field(default_factory=threading.Lock)
     """Held while the run's own worktree and the branch of the run are brought to the same."""
+
+    def __post_init__(self) -> None:
+        self.notes = Notes(self.turns.run_dir / "workspaces")
+        self.furniture = Furniture(self.turns.root, self.record.trees)
 
     @property
     def root(self) -> Path:
@@ -112,20 +78,16 @@ class Workspaces:
         """Whether tasks have worktrees of their own; without git there is one tree for all, one turn after the other."""
         return bool(self.record.branch)
 
-    def furniture(self, tree: Worktree) -> tuple[str, ...]:
-        """What is in a worktree and is no work, by its paths from the top of it."""
-        return furniture_of(tree, self.record.trees)
-
     async def _furnish_own(self) -> None:
         """Make the worktree of the whole run ready, where it has one; an error where that cannot be done."""
         if self.record.workspace == "." or self._own_ready:
             return
         self._own_ready = True
         tree, noted = self._own()
-        self.lay(tree)
-        ready = await self.set_up(tree, self.runner, _OWN, noted.ready)
+        self.furniture.lay(tree)
+        ready = await self.furniture.set_up(tree, self.runner, OWN, noted.ready)
         if ready != noted.ready:
-            _write(self._file(_OWN), replace(noted, ready=ready, size=self._measured(tree)))
+            self.notes.write(OWN, replace(noted, ready=ready, size=self.furniture.size(tree)))
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run a turn where it belongs; in a worktree, what it did is committed to the branch of that."""
@@ -183,7 +145,7 @@ class Workspaces:
     def save(self, site: Site, message: str) -> str:
         """Commit all that is in a worktree to its branch; the commit."""
         brought = site.noted.brought.commit if site.noted.brought else ""
-        out = self.furniture(site.tree)
+        out = self.furniture.paths(site.tree)
         known = (site.noted.base, site.noted.taken_in)
         return worktree.save(site.tree, message, leaving_out=out, brought_in=brought, known=known)
 
@@ -197,7 +159,7 @@ class Workspaces:
             return (), ()
         if undecided := merging.undecided(site.tree, brought):
             return undecided, ()
-        tree = worktree.tree_of(site.tree, self.furniture(site.tree))
+        tree = worktree.tree_of(site.tree, self.furniture.paths(site.tree))
         if lost := merging.taken_back(site.tree, tree, brought):
             return (), lost
         self.save(site, f"ralph: {site.tree.name} with what was merged meanwhile")
@@ -215,19 +177,13 @@ class Workspaces:
             return Removal("there is no git repository any more")
         tree = worktree.of_task(place, self.root, self.record.id, name)
         if tree.path.exists():
-            worktree.keep_aside(tree, self._left(name, "end"), self.furniture(tree))
+            worktree.keep_aside(tree, self._left(name, "end"), self.furniture.paths(tree))
             worktree.put_back(tree, "HEAD")
         removal = worktree.remove(tree, self.record.branch)
         if removal:
             Git(self.root).run("update-ref", "-d", self._ref(name))
-            shutil.rmtree(self._home(name), ignore_errors=True)
-            self._file(name).unlink(missing_ok=True)
+            self.notes.forget(name)
         return removal
-
-    def names(self) -> list[str]:
-        """The workspaces of tasks that were made, and not removed again."""
-        stems = (file.stem for file in (self.turns.run_dir / "workspaces").glob("*.json"))
-        return [stem.replace(".", "/") for stem in stems if stem != _OWN]
 
     def tidy(self) -> None:
         """Remove the worktrees in which nobody has worked: that for merges, and those of people who only looked."""
@@ -248,25 +204,6 @@ class Workspaces:
         """Who runs checks in a worktree."""
         return replace(self.runner, workspace=tree.workspace, environment=fenced(self.runner.environment, tree))
 
-    async def furnish(self, tree: Worktree, runner: CheckRunner) -> None:
-        """Make a worktree ready in which nothing was run yet."""
-        await asyncio.to_thread(self.lay, tree)
-        await self.set_up(tree, runner, tree.name, "")
-
-    async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
-        """Run the set-up commands in a worktree where they were not, or where what they depend on has changed."""
-        head = await asyncio.to_thread(Git(tree.path).commit)
-        commands = self.record.trees.setup
-        if not commands or (since and not await asyncio.to_thread(_needs_again, Git(tree.path), since, head)):
-            return since or head
-        checks = [Check(command, timeout=self.record.trees.setup_seconds) for command in commands]
-        verdict = await runner.run(f"setup-{name.replace('/', '-')}", checks)
-        if bad := next((result for result in verdict.results if not result.passed), None):
-            said = bad.output.strip().splitlines()[-1:] or [""]
-            todo = f"try it in {tree.path}, then correct `workspace.setup` in ralph.yml"
-            raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {said[0][:300]}", todo=todo)
-        return head
-
     def advance(self, onto: str, commit: str) -> str:
         """Move the branch of the run, and its own worktree with it where it has one; the snapshot of that."""
         with self._in_step:
@@ -285,8 +222,8 @@ class Workspaces:
         stand = merging.stand(Git(self.root), self.record.branch)
         if noted.taken_in != stand:
             worktree.put_back(tree, stand)
-            self.lay(tree)
-            _write(self._file(_OWN), replace(noted, taken_in=stand))
+            self.furniture.lay(tree)
+            self.notes.write(OWN, replace(noted, taken_in=stand))
         return self.verifier.snapshots.take("what was done side by side").snapshot if self.verifier.snapshots else ""
 
     def _hand_over(self) -> None:
@@ -299,37 +236,33 @@ class Workspaces:
         with self._in_step:
             tree, noted = self._own()
             git, ref = Git(self.root), worktree.stand_ref(self.record.branch)
-            stand = git.run("rev-parse", "-q", "--verify", ref, ok=(0, 1, 128)).text
+            stand = git.commit(ref)
             if stand and noted.taken_in != stand:
                 self._take_over()
                 return
             known = [one for one in (self.record.base, stand) if one]
             message = f"ralph: before work side by side\n\n{self.record.task}"
-            tip = worktree.save(tree, message, leaving_out=self.furniture(tree), known=known)
+            tip = worktree.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
             if tip != stand:
                 git.run("update-ref", ref, tip, stand)
-            _write(self._file(_OWN), replace(noted, taken_in=tip))
+            self.notes.write(OWN, replace(noted, taken_in=tip))
 
     def _own(self) -> tuple[Worktree, Noted]:
         """The run's own worktree, and what is written down of it."""
         tree = worktree.create(self.root, self.record.id)
-        self._file(_OWN).parent.mkdir(exist_ok=True)
-        return tree, _read(self._file(_OWN)) or Noted(tree.branch, self.record.base)
+        return tree, self.notes.read(OWN) or Noted(tree.branch, self.record.base)
 
     def _made(self, name: str) -> Site:
-        file = self._file(name)
-        noted = _read(file)
+        noted = self.notes.read(name)
         if noted is None:
             self._hand_over()
             start = merging.stand(Git(self.root), self.record.branch)
             noted = Noted(f"ralph/{self.record.id}/{name}", start)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            _write(file, noted)
+            self.notes.write(name, noted)
         tree = worktree.create_for_task(self.root, self.record.id, name, noted.base)
-        self.lay(tree)
-        home = self._home(name)
-        home.mkdir(parents=True, exist_ok=True)
-        snapshots = self._snapshots(tree, name)
+        self.furniture.lay(tree)
+        home, but = self.notes.home(name), self.furniture.paths(tree)
+        snapshots = Snapshots.open(self.root, tree.workspace, self.record.id, home, ref=self._ref(name), but=but)
         if snapshots.latest() is None:
             snapshots.begin(noted.base)
         verifier = replace(self.verifier, runner=self._runner(tree), snapshots=snapshots, last=None, flaky=set())
@@ -337,44 +270,11 @@ class Workspaces:
         turns = replace(self.turns, workspace=tree.workspace, desk=desk, environment=environment)
         return Site(tree, turns, verifier, noted)
 
-    def _snapshots(self, tree: Worktree, name: str) -> Snapshots:
-        return Snapshots.open(
-            self.root,
-            tree.workspace,
-            self.record.id,
-            self._home(name),
-            ref=self._ref(name),
-            but=self.furniture(tree),
-        )
-
     async def _furnish(self, site: Site) -> None:
-        ready = await self.set_up(site.tree, site.verifier.runner, site.tree.name, site.noted.ready)
+        ready = await self.furniture.set_up(site.tree, site.verifier.runner, site.tree.name, site.noted.ready)
         if ready != site.noted.ready:
-            size = await asyncio.to_thread(self._measured, site.tree)
+            size = await asyncio.to_thread(self.furniture.size, site.tree)
             self._note(site, replace(site.noted, ready=ready, size=size))
-
-    def _measured(self, tree: Worktree) -> int:
-        """What a worktree takes up, where that is limited."""
-        return _size(tree.path) if self.record.trees.most_bytes is not None else 0
-
-    def lay(self, tree: Worktree) -> None:
-        """Copy untracked files into a worktree, and link what is shared; never over what is there."""
-        try:
-            for name in self.record.trees.copy:
-                source, target = self.root / name, tree.workspace / name
-                if source.exists() and not os.path.lexists(target):
-                    _copy(source, target, tree.workspace / ".ralph")
-            for name in self.record.trees.share:
-                source, target = self.root / name, tree.workspace / name
-                if not os.path.lexists(target):
-                    source.mkdir(parents=True, exist_ok=True)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.symlink_to(source, target_is_directory=True)
-        except OSError as error:
-            todo = "correct `workspace.copy` or `workspace.share` in ralph.yml"
-            raise SetupError(
-                f"{name} cannot be put into a worktree: {error}", where=str(tree.path), todo=todo
-            ) from error
 
     def _bring_in(self, site: Site, key: str) -> None:
         """Merge the branch of the run into a worktree, where the conflicts are left to be resolved.
@@ -388,15 +288,15 @@ class Workspaces:
             return
         if site.noted.brought:
             own, left = site.noted.brought.own, self._left(site.tree.name, key)
-            worktree.keep_aside(site.tree, left, self.furniture(site.tree), since=own)
+            worktree.keep_aside(site.tree, left, self.furniture.paths(site.tree), since=own)
             worktree.put_back(site.tree, own)
-            self.lay(site.tree)
+            self.furniture.lay(site.tree)
             self._note(site, replace(site.noted, brought=None))
         own = self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
         commit = merging.stand(Git(self.root), self.record.branch)
         # Written down before the tree changes: of a merge that a kill leaves in the middle, nothing may be saved.
         self._note(site, replace(site.noted, brought=Brought(commit, own), taken_in=commit))
-        brought = merging.bring_in(site.tree, commit, self.furniture(site.tree))
+        brought = merging.bring_in(site.tree, commit, self.furniture.paths(site.tree))
         if site.verifier.snapshots:
             # From here on the work of the task is what differs from the branch of the run.
             site.verifier.snapshots.begin(commit)
@@ -422,7 +322,7 @@ class Workspaces:
         if not site.tree.path.is_dir():
             # The agent removed it: it is as it was last saved.
             worktree.create_for_task(self.root, self.record.id, site.tree.name, site.noted.base)
-            self.lay(site.tree)
+            self.furniture.lay(site.tree)
         change = site.verifier.snapshots.take(label) if site.verifier.snapshots else None
         if site.noted.brought:
             self.settle(site)
@@ -432,28 +332,22 @@ class Workspaces:
 
     def _thrown_away(self, site: Site, key: str) -> None:
         """Take back what somebody changed who was only to look; it is kept under a ref."""
-        worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture(site.tree))
+        worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture.paths(site.tree))
         worktree.put_back(site.tree, "HEAD")
-        self.lay(site.tree)
+        self.furniture.lay(site.tree)
 
     def _follow(self, site: Site) -> None:
         """Bring a worktree in which people only look to where the branch of the run stands."""
         tip = merging.tip(Git(self.root), self.record.branch)
         if Git(site.tree.path).commit() != tip:
             worktree.put_back(site.tree, tip)
-            self.lay(site.tree)
+            self.furniture.lay(site.tree)
         if site.verifier.snapshots:
             site.verifier.snapshots.take("the branch of the run")
 
     def _note(self, site: Site, noted: Noted) -> None:
-        _write(self._file(site.tree.name), noted)
+        self.notes.write(site.tree.name, noted)
         site.noted = noted
-
-    def _file(self, name: str) -> Path:
-        return self.turns.run_dir / "workspaces" / f"{name.replace('/', '.')}.json"
-
-    def _home(self, name: str) -> Path:
-        return self.turns.run_dir / "workspaces" / name.replace("/", ".")
 
     def _left(self, name: str, when: str) -> str:
         """The ref for what was in a worktree and on no branch."""
@@ -461,75 +355,3 @@ class Workspaces:
 
     def _ref(self, name: str) -> str:
         return f"refs/ralph-work/{self.record.id}/{name}"
-
-
-def furniture_of(tree: Worktree, trees: TreeSettings) -> tuple[str, ...]:
-    """What is copied or linked into a worktree, by its paths from the top of it."""
-    place = tree.workspace.relative_to(tree.path)
-    linked = (SHARED,) if (tree.workspace / SHARED).is_symlink() else ()
-    return tuple((place / name).as_posix() for name in (*trees.copy, *trees.share, *linked))
-
-
-def room_for(root: Path, most: int | None) -> str:
-    """Why there is no room for another worktree; empty where there is."""
-    if most is None:
-        return ""
-    sizes = [noted.size for file in root.glob(".ralph/runs/*/workspaces/*.json") if (noted := _read(file))]
-    needed = sum(sizes) + max(sizes, default=0)
-    if needed <= most:
-        return ""
-    gib = 1 << 30
-    return (
-        f"the worktrees take {sum(sizes) / gib:.1f} GiB, and `workspace.disk_gib` allows {most / gib:.1f};"
-        " `ralph worktrees --prune` removes those that are merged"
-    )
-
-
-def _copy(source: Path, target: Path, aside: Path) -> None:
-    """Copy a file or a directory in one step: half a copy, left by a kill, would be taken for the whole."""
-    half = aside / f"copy-{os.urandom(4).hex()}"
-    half.parent.mkdir(parents=True, exist_ok=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, half, symlinks=True)
-    else:
-        shutil.copy2(source, half)
-    half.rename(target)
-
-
-def fenced(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
-    """An environment in which git never looks for a repository above a worktree: the user's is there."""
-    fences = [environment.get("GIT_CEILING_DIRECTORIES", ""), str(tree.path.parent)]
-    return {**environment, "GIT_CEILING_DIRECTORIES": os.pathsep.join(filter(None, fences))}
-
-
-def _needs_again(git: Git, since: str, head: str) -> bool:
-    """Whether something that set-up commands depend on has changed between two commits."""
-    if since == head:
-        return False
-    return any(Path(name).name in _MANIFESTS for name in git.run("diff", "--name-only", "-z", since, head).names)
-
-
-def _size(path: Path) -> int:
-    """What a directory takes up; links are not followed."""
-    return sum(
-        os.lstat(os.path.join(top, name)).st_blocks * 512
-        for top, _, names in os.walk(path)
-        for name in names
-        if os.path.lexists(os.path.join(top, name))
-    )
-
-
-def _read(file: Path) -> Noted | None:
-    try:
-        return from_plain(Noted, json.loads(to_text(read_limited(file))), str(file))
-    except FileNotFoundError:
-        return None
-    except (ValueError, RecursionError) as error:
-        raise StateError(
-            f"not readable as JSON ({error})", where=str(file), todo="restore the file, or abort the run"
-        ) from error
-
-
-def _write(file: Path, noted: Noted) -> None:
-    write_atomic(file, to_bytes(dump(to_plain(noted)) + "\n"))

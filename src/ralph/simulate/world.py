@@ -309,7 +309,7 @@ class Checker:
 
     world: SimulatedWorld
 
-    async def run(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
         """Look at how far the work really is, after a while."""
         world = self.world
         await world.clock.sleep(world.profile.spends.drawn(world.chance, world.profile.spends.check_seconds))

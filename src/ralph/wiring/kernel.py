@@ -29,11 +29,13 @@ from ralph.git.commits import Committer
 from ralph.git.repository import hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
 from ralph.pool.desk import Desk
+from ralph.pool.furniture import Furniture, fenced
 from ralph.pool.lander import Lander
 from ralph.pool.local import LocalTurns
 from ralph.pool.merge_queue import MergeQueue
+from ralph.pool.notes import room_for
 from ralph.pool.slots import Slots, usual_place
-from ralph.pool.workspaces import Workspaces, fenced, furniture_of, room_for
+from ralph.pool.workspaces import Workspaces
 from ralph.store import prompts
 from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
@@ -93,7 +95,7 @@ def build_kernel(
         secrets,
     )
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
-    furniture = furniture_of(own, record.trees) if own else ()
+    furniture = Furniture(root, record.trees).paths(own) if own else ()
     snapshots = Snapshots.open(root, workspace, run.id, run.path, but=furniture) if record.snapshots else None
     _refuse_lost_base(run, records, snapshots)
     if snapshots is None and shutil.which("git") and (place := repository(root)):

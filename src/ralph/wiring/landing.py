@@ -13,14 +13,11 @@ from ralph.documents.run_record import RunRecord
 from ralph.git import merging, worktree
 from ralph.git.command import Git, GitError
 from ralph.git.history import contains
-from ralph.pool.desk import Desk
+from ralph.pool.furniture import Furniture
 from ralph.pool.lander import branch_now, fast_forwarded
-from ralph.pool.local import LocalTurns
-from ralph.pool.workspaces import Workspaces
 from ralph.store.documents import Documents
 from ralph.store.runs import Project, RunDir
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.verify.verifier import Rules, Verifier
 
 
 async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | None]:
@@ -73,14 +70,11 @@ async def _merged_aside(
         )
     keeper = Keeper(run.path, lambda: -1)
     try:
-        environment = dict(os.environ)
-        workspace = scratch.workspace
-        runner = CheckRunner(
-            run.path, run.id, workspace, keeper, check_environment(environment), secrets_in(environment)
-        )
-        turns = LocalTurns(run.path, record, project.root, workspace, Desk(workspace, ()), keeper, {}, {}, environment)
-        workspaces = Workspaces(turns, Verifier(runner, None, Rules()), runner, record)
-        await workspaces.furnish(scratch, runner)
+        environment, secrets = check_environment(os.environ), secrets_in(os.environ)
+        runner = CheckRunner(run.path, run.id, scratch.workspace, keeper, environment, secrets)
+        furniture = Furniture(project.root, record.trees)
+        await asyncio.to_thread(furniture.lay, scratch)
+        await furniture.set_up(scratch, runner, scratch.name, "")
         return candidate.commit, await runner.run("land", record.checks)
     finally:
         await keeper.close()
