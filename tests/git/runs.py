@@ -5,7 +5,7 @@ from pathlib import Path
 
 from repos import RUN, git, write
 
-from ralph.git import merging, worktree
+from ralph.git import merging, saving, worktree
 from ralph.git.command import Git
 from ralph.git.merging import Candidate
 from ralph.git.worktree import Worktree
@@ -38,7 +38,7 @@ class Run:
         return tree
 
     def save(self, tree: Worktree, *leaving_out: str) -> str:
-        return worktree.save(tree, "work", leaving_out=leaving_out, known=(git(self.root, "rev-parse", "main"),))
+        return saving.save(tree, "work", leaving_out=leaving_out, known=(git(self.root, "rev-parse", "main"),))
 
     def attempt(self, tree: Worktree) -> Candidate:
         onto = self.tip

@@ -13,7 +13,7 @@ import pytest
 from repos import REAL_GIT, RUN, git, opened, tree, write
 
 from ralph.core.events import Commit
-from ralph.git import commits, worktree
+from ralph.git import commits, saving, worktree
 from ralph.git.commits import Committed, Committer, clean_for_commit, commit_work, take_off
 from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
@@ -188,7 +188,7 @@ class TestCommitting:
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == done.sha
         assert (status(made.path), git(repo, "log", "--format=%s", "main")) == ([], "first")
         write(made.path, {"late": "x\n"})
-        worktree.save(made, "ralph: the task")
+        saving.save(made, "ralph: the task")
         assert len(take_off(snapshots, RUN).commits) == 2
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == git(repo, "rev-parse", "main")
 

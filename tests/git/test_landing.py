@@ -10,7 +10,7 @@ import pytest
 from repos import RUN, git, tree, write
 
 from ralph.core.events import Landed
-from ralph.git import landing, worktree
+from ralph.git import landing, saving, worktree
 from ralph.git.worktree import Worktree
 from ralph.pool.lander import fast_forwarded
 from ralph.store import locks
@@ -26,7 +26,7 @@ def work(repo: Path) -> Worktree:
     git(repo, "config", "user.email", "ada@example.org")
     made = worktree.create(repo, RUN)
     write(made.path, {"a.txt": "one\ntwo\nthree\n", "new/file.txt": "new\n"})
-    worktree.save(made, "the work")
+    saving.save(made, "the work")
     return made
 
 
@@ -170,7 +170,7 @@ def test_hooks_of_the_user_run_when_their_branch_moves_and_for_nothing_else(repo
     for name in ("pre-commit", "commit-msg", "post-commit", "post-checkout", "post-merge", "pre-merge-commit"):
         hook(repo, name, f'echo {name} "$GIT_WORK_TREE" >> {told}')
     write(work.path, {"more.txt": "m\n"})
-    worktree.save(work, "more")
+    saving.save(work, "more")
     assert not told.exists()
     assert land(work).moved
     assert told.read_text().split() == ["post-merge"]
@@ -195,7 +195,7 @@ def test_filters_and_line_ends_are_the_users(repo: Path, work: Worktree) -> None
         work.path,
         {".gitattributes": "*.big filter=swap\n*.crlf text eol=crlf\n", "x.big": "large\n", "y.crlf": "1\r\n2\r\n"},
     )
-    worktree.save(work, "with filters")
+    saving.save(work, "with filters")
     assert git(repo, "show", f"{BRANCH}:x.big") == "LARGE"
     assert git(repo, "show", f"{BRANCH}:y.crlf") == "1\n2"
     assert land(work).moved
@@ -226,7 +226,7 @@ class TestSigning:
     def test_commits_are_signed_where_nobody_has_to_answer(self, key: Path, repo: Path) -> None:
         made = worktree.create(repo, RUN)
         write(made.path, {"new.txt": "n\n"})
-        commit = worktree.save(made, "signed")
+        commit = saving.save(made, "signed")
         assert "gpgsig -----BEGIN SSH SIGNATURE-----" in git(repo, "cat-file", "commit", commit)
         landed = land(made)
         assert landed.moved, landed.notice
@@ -238,7 +238,7 @@ class TestSigning:
         made = worktree.create(repo, RUN)
         write(made.path, {"new.txt": "gpgsig in a file\n"})
         key.unlink()
-        commit = worktree.save(made, "not signed\n\ngpgsig is only a word here")
+        commit = saving.save(made, "not signed\n\ngpgsig is only a word here")
         before = state(repo)
         landed = land(made)
         assert (landed.moved, state(repo)) == (False, before)

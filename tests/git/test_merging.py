@@ -9,7 +9,7 @@ from repos import RUN, git, write
 from runs import BRANCH, Run
 
 from ralph.core.errors import UsageError
-from ralph.git import merging, worktree
+from ralph.git import merging, saving, worktree
 from ralph.git.command import Git, GitError
 from ralph.git.merging import Brought
 from ralph.git.worktree import Worktree
@@ -36,12 +36,12 @@ def brought_in(run: Run, tree: Worktree) -> Brought:
 
 def judged(tree: Worktree, brought: Brought) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What is undecided, and what would be taken back."""
-    return merging.undecided(tree, brought), merging.taken_back(tree, worktree.tree_of(tree), brought)
+    return merging.undecided(tree, brought), merging.taken_back(tree, saving.tree_of(tree), brought)
 
 
 def settled(run: Run, tree: Worktree, brought: Brought) -> str:
     assert judged(tree, brought) == ((), ())
-    return worktree.save(tree, "resolved", brought_in=brought.commit)
+    return saving.save(tree, "resolved", brought_in=brought.commit)
 
 
 class TestAttempt:
@@ -286,14 +286,14 @@ class TestResolving:
         write(mine.path, {"a.txt": "m\n", "idea.txt": "good\n"})
         git(mine.path, "commit", "-q", "-a", "-m", "by the agent")
         (run.root / ".git/worktrees" / f"{RUN}.mine.1" / "index.lock").write_bytes(b"")
-        worktree.keep_aside(mine, ref, (), since=brought.own)
-        worktree.put_back(mine, brought.own)
+        saving.keep_aside(mine, ref, (), since=brought.own)
+        saving.put_back(mine, brought.own)
         assert git(mine.path, "status", "--porcelain") == ""
         assert git(run.root, "rev-parse", mine.branch) == brought.own
         assert run.text("idea.txt", ref) == "good"
         assert git(run.root, "log", "-1", "--skip=1", "--format=%s", ref) == "by the agent"
         (mine.path / "half").write_text("of a clearing that was killed")
-        worktree.keep_aside(mine, ref, (), since=brought.own)
+        saving.keep_aside(mine, ref, (), since=brought.own)
         assert run.text("half", ref)
         assert run.text("idea.txt", f"{ref}^2") == "good", "what was kept before is not lost"
 

@@ -8,7 +8,7 @@ import pytest
 from repos import git, tree, write
 from runs import BRANCH, Run
 
-from ralph.git import landing, worktree
+from ralph.git import landing, saving, worktree
 from ralph.git.command import Git
 from ralph.git.submodules import submodules
 from ralph.git.worktree import Worktree
@@ -122,8 +122,8 @@ def test_work_in_a_submodule_is_never_deleted(run: Run) -> None:
     for number, (what, change) in enumerate(changes.items(), 1):
         mine = worktree.create_for_task(run.root, "run", f"mine/{number}", "main")
         change(mine)
-        worktree.save(mine, "saved", known=(run.tip,))
-        worktree.put_back(mine, "HEAD")
+        saving.save(mine, "saved", known=(run.tip,))
+        saving.put_back(mine, "HEAD")
         assert worktree.remove(mine, mine.branch).why_not == f"work in the submodule {PLACE} of {mine.path}", what
         assert mine.path.exists()
 

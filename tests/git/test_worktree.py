@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ralph.core.errors import UsageError
-from ralph.git.worktree import Worktree, create, remove, save
+from ralph.git.saving import save
+from ralph.git.worktree import Worktree, create, remove
 
 RUN = "261115-093000-k3x9"
 

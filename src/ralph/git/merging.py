@@ -12,8 +12,9 @@ from ralph.git.command import Git, GitError
 from ralph.git.history import HEADS, contains
 from ralph.git.repository import commit_tree, identity
 from ralph.git.restoring import ABSENT, deltas
+from ralph.git.saving import tree_of
 from ralph.git.submodules import fill_submodules
-from ralph.git.worktree import Worktree, claimed, stand_ref, tree_of, whole
+from ralph.git.worktree import Worktree, claimed, stand_ref, whole
 
 _CONFIG = ("merge.conflictStyle=diff3", "rerere.enabled=false", "merge.autoStash=false", "merge.verifySignatures=false")
 _MERGE = ("merge", "--quiet", "--no-ff", "--no-commit", "--no-edit")

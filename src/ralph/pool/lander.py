@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed
 from ralph.documents.run_record import RunRecord
-from ralph.git import landing, worktree
+from ralph.git import landing, saving, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.git.merging import put_right, stand, tip
@@ -39,7 +39,7 @@ class Lander:
             tree = worktree.create(self.root, record.id)
             out = Furniture(self.root, record.trees).paths(tree)
             known = (record.base, stand(git, record.branch))
-            worktree.save(tree, f"ralph: {record.task}", leaving_out=out, known=known)
+            saving.save(tree, f"ralph: {record.task}", leaving_out=out, known=known)
         else:
             put_right(git, record.branch)
         commit = tip(git, record.branch)

@@ -16,7 +16,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
-from ralph.git import merging, worktree
+from ralph.git import merging, saving, worktree
 from ralph.git.command import Git
 from ralph.git.merging import Brought
 from ralph.git.repository import repository
@@ -147,7 +147,7 @@ class Workspaces:
         brought = site.noted.brought.commit if site.noted.brought else ""
         out = self.furniture.paths(site.tree)
         known = (site.noted.base, site.noted.taken_in)
-        return worktree.save(site.tree, message, leaving_out=out, brought_in=brought, known=known)
+        return saving.save(site.tree, message, leaving_out=out, brought_in=brought, known=known)
 
     def settle(self, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """See whether what was brought in is resolved, and commit it if so.
@@ -159,7 +159,7 @@ class Workspaces:
             return (), ()
         if undecided := merging.undecided(site.tree, brought):
             return undecided, ()
-        tree = worktree.tree_of(site.tree, self.furniture.paths(site.tree))
+        tree = saving.tree_of(site.tree, self.furniture.paths(site.tree))
         if lost := merging.taken_back(site.tree, tree, brought):
             return (), lost
         self.save(site, f"ralph: {site.tree.name} with what was merged meanwhile")
@@ -177,8 +177,8 @@ class Workspaces:
             return Removal("there is no git repository any more")
         tree = worktree.of_task(place, self.root, self.record.id, name)
         if tree.path.exists():
-            worktree.keep_aside(tree, self._left(name, "end"), self.furniture.paths(tree))
-            worktree.put_back(tree, "HEAD")
+            saving.keep_aside(tree, self._left(name, "end"), self.furniture.paths(tree))
+            saving.put_back(tree, "HEAD")
         removal = worktree.remove(tree, self.record.branch)
         if removal:
             Git(self.root).run("update-ref", "-d", self._ref(name))
@@ -221,7 +221,7 @@ class Workspaces:
         tree, noted = self._own()
         stand = merging.stand(Git(self.root), self.record.branch)
         if noted.taken_in != stand:
-            worktree.put_back(tree, stand)
+            saving.put_back(tree, stand)
             self.furniture.lay(tree)
             self.notes.write(OWN, replace(noted, taken_in=stand))
         return self.verifier.snapshots.take("what was done side by side").snapshot if self.verifier.snapshots else ""
@@ -242,7 +242,7 @@ class Workspaces:
                 return
             known = [one for one in (self.record.base, stand) if one]
             message = f"ralph: before work side by side\n\n{self.record.task}"
-            tip = worktree.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
+            tip = saving.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
             if tip != stand:
                 git.run("update-ref", ref, tip, stand)
             self.notes.write(OWN, replace(noted, taken_in=tip))
@@ -288,8 +288,8 @@ class Workspaces:
             return
         if site.noted.brought:
             own, left = site.noted.brought.own, self._left(site.tree.name, key)
-            worktree.keep_aside(site.tree, left, self.furniture.paths(site.tree), since=own)
-            worktree.put_back(site.tree, own)
+            saving.keep_aside(site.tree, left, self.furniture.paths(site.tree), since=own)
+            saving.put_back(site.tree, own)
             self.furniture.lay(site.tree)
             self._note(site, replace(site.noted, brought=None))
         own = self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
@@ -332,15 +332,15 @@ class Workspaces:
 
     def _thrown_away(self, site: Site, key: str) -> None:
         """Take back what somebody changed who was only to look; it is kept under a ref."""
-        worktree.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture.paths(site.tree))
-        worktree.put_back(site.tree, "HEAD")
+        saving.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture.paths(site.tree))
+        saving.put_back(site.tree, "HEAD")
         self.furniture.lay(site.tree)
 
     def _follow(self, site: Site) -> None:
         """Bring a worktree in which people only look to where the branch of the run stands."""
         tip = merging.tip(Git(self.root), self.record.branch)
         if Git(site.tree.path).commit() != tip:
-            worktree.put_back(site.tree, tip)
+            saving.put_back(site.tree, tip)
             self.furniture.lay(site.tree)
         if site.verifier.snapshots:
             site.verifier.snapshots.take("the branch of the run")
