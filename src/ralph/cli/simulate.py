@@ -14,7 +14,7 @@ from ralph.core.outcomes import Outcome
 from ralph.simulate import profile as profiles
 from ralph.simulate.figures import SHARES, TAKEN, Figures
 from ralph.simulate.picture import amount, histogram, svg
-from ralph.simulate.play import play
+from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Profile
 from ralph.simulate.telling import story
 from ralph.store.files import read_limited, to_bytes, write_atomic
@@ -101,9 +101,9 @@ def command(
     if picture:
         write_atomic(Path.cwd() / picture, to_bytes(svg(figures, title)))
     if as_json:
-        say_json(command="simulate", target=target, agent=about, seed=seed, **figures.plain())
+        say_json(command="simulate", target=target, agent=about, seed=seed, assumed=plan.about, **figures.plain())
     else:
-        click.echo("\n".join(_table(figures, title, seed)))
+        click.echo("\n".join(_table(figures, plan, title, seed)))
     met = require is None or (figures.share >= require and not figures.false)
     return 0 if met else Outcome.FAILED.exit_code
 
@@ -124,9 +124,10 @@ def _profile(name: str, file: str | None, *, crashes: bool, signals: bool) -> Pr
     return profile.model_copy(update={"befalls": profile.befalls.model_copy(update=gone)})
 
 
-def _table(figures: Figures, title: str, seed: int) -> Iterator[str]:
+def _table(figures: Figures, plan: Plan, title: str, seed: int) -> Iterator[str]:
     number, (low, high) = len(figures.runs), figures.between
-    yield f"{title}: {number} runs, seeds {seed} to {seed + number - 1}\n"
+    yield f"{title}: {number} runs, seeds {seed} to {seed + number - 1}"
+    yield f"Assumed    {plan.about}\n" if plan.about else ""
     yield f"Completed  {figures.share:.1%}  (with 95% confidence {low:.1%} to {high:.1%})"
     yield f"False      {len(figures.false)} ended as a success and are none"
     if aborted := number - len(figures.counted):

@@ -91,7 +91,9 @@ def _hats(project: Project, known: RunRecord | None, target: str, profile: Profi
         limits = _configured(with_limits(loaded.preset, loaded.config))
     rules = hats_workflow(record, project.root)
     parts = Parts(rules.settings)
-    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, _limits(limits, options))
+    unchecked = "" if rules.checks else "; no checks, so the engine believes the hats (--check)"
+    told = f"{parts.about or 'the coordinator does all of it'}{unchecked}"
+    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, _limits(limits, options), about=told)
 
 
 def _loop(project: Project, known: RunRecord | None, profile: Profile, options: dict[str, Any]) -> Plan:

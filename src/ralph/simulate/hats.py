@@ -18,7 +18,7 @@ from ralph.workflows.hats.intake import ACKNOWLEDGED, EVENTS
 from ralph.workflows.hats.prompting import TASKS
 from ralph.workflows.hats.routing import hat_for
 from ralph.workflows.hats.rules import Hats
-from ralph.workflows.hats.state import HatsState, Published
+from ralph.workflows.hats.state import RESUME, START, HatsState, Published
 
 FAR = 1000
 """As far as it is from a topic that no hat takes to the end."""
@@ -81,6 +81,13 @@ class Parts:
         idle = all(part.judges for part in parts.values())
         return {id: Part(p.forward, p.mends, p.more, p.judges and not idle, p.completes) for id, p in parts.items()}
 
+    @property
+    def about(self) -> str:
+        """What each hat is taken for, in words."""
+        does = {True: "judges", False: "makes"}
+        ends = {True: " and completes", False: ""}
+        return ", ".join(f"{id} {does[part.judges]}{ends[part.completes]}" for id, part in self.of.items())
+
     @cached_property
     def to_make(self) -> list[str]:
         """The topics by which a coordinator brings those to work who make something, the best first."""
@@ -93,7 +100,11 @@ class Parts:
     def _part(self, hat: Hat) -> Part:
         topics = [topic for topic in _topics(hat) if topic != self.settings.cancellation]
         nearest = min((self.far.get(topic, FAR) for topic in topics), default=FAR)
-        back = [topic for topic in topics if self._leads_back(topic, hat, nearest)]
+        back = [
+            topic
+            for topic in topics
+            if self.far.get(topic, FAR) > nearest and hat.id in self._ahead(topic) and self._returns(topic, hat)
+        ]
         forward = [topic for topic in topics if topic not in back and self.far.get(topic, FAR) < FAR] or topics
         forward.sort(key=lambda topic: (bool(_BAD.search(topic)), self.far.get(topic, FAR)))
         mends = tuple(topic for topic in back if _BAD.search(topic))
@@ -101,18 +112,20 @@ class Parts:
         judges = any(self.taker(topic) not in (hat.id, COORDINATOR) for topic in back)
         return Part(tuple(forward), mends, more, judges, self.settings.completion in topics)
 
-    def _leads_back(self, topic: str, hat: Hat, nearest: int) -> bool:
-        """Whether the work comes by this hat once more before its end, and there is a shorter way."""
-        if self.far.get(topic, FAR) <= nearest or self.taker(topic) == COORDINATOR:
-            return False
+    def _returns(self, topic: str, hat: Hat) -> bool:
+        """Whether the work has to come by a hat again: by its name, or because there is no other way to the end."""
+        others = (self.settings.hat(id) for id in self._ahead(topic, but=hat.id))
+        return bool(_BAD.search(topic)) or all(self.settings.completion not in _topics(other) for other in others)
+
+    def _ahead(self, topic: str, but: str = "") -> set[str]:
+        """The hats that may have a turn after a topic, where one has none."""
         seen, ahead = set[str](), [self.taker(topic)]
         while ahead:
             id = ahead.pop()
-            if id in seen:
-                continue
-            seen.add(id)
-            ahead += [self.taker(one) for one in _topics(self.settings.hat(id))]
-        return hat.id in seen
+            if id not in seen and id not in (but, COORDINATOR):
+                seen.add(id)
+                ahead += [self.taker(one) for one in _topics(self.settings.hat(id))]
+        return seen
 
 
 @dataclass
@@ -124,9 +137,12 @@ class HatsGame:
     profile: Profile
     chance: random.Random
     work: Work = field(init=False)
+    remarks: dict[str, None] = field(default_factory=dict)
     _tasks: str = ""
     _open: dict[str, str] = field(default_factory=dict)
     _made: int = 0
+    _refused: bool = False
+    """Whether somebody was told that the run is not done yet."""
 
     def __post_init__(self) -> None:
         several = any(part.more for part in self.parts.of.values()) or not self.parts.of
@@ -140,7 +156,9 @@ class HatsGame:
     def deed(self, turn: Turn, state: HatsState) -> Deed:
         """Work, judge, publish."""
         hat = self.rules.settings.hat(turn.request.role)
-        part = self.parts.of.get(turn.request.role) or self._alone(hat)
+        part = self.parts.of.get(turn.request.role) or self._alone()
+        if hat is None and self.rules.settings.hats and state.event.topic not in (START, RESUME):
+            self.remarks[f"`{state.event.topic}` came to the coordinator: no hat takes it, or not any more"] = None
         files = 0
         if not part.judges and self.chance.random() < self.profile.acts:
             files = self._make()
@@ -177,7 +195,7 @@ class HatsGame:
         """What hats made side by side comes together."""
         return Merged(work.key, work.workspace, MergeEnd.MERGED)
 
-    def _alone(self, hat: Hat | None) -> Part:
+    def _alone(self) -> Part:
         """The part of the coordinator: where there are no hats it makes all of it."""
         done = self.rules.settings.completion
         if self.rules.settings.hats:
@@ -200,19 +218,21 @@ class HatsGame:
             return chance.choice(back)
         lies = chance.random() < profile.lies
         missing = [topic for topic in self.rules.settings.required if topic not in state.seen]
+        self._refused = self._refused or any("was refused" in note for note in state.notes)
         if not hat and self.rules.settings.hats and not lies and (missing or not work.seems_done):
             return part.forward[0]
-        if part.completes and back and missing and not lies and any("was refused" in note for note in state.notes):
+        if part.completes and back and missing and not lies and self._refused:
             return back[0]
         seen_wrong = not work.is_right and chance.random() < profile.notices
         wrong = part.judges and hat and (seen_wrong if not work.is_right else chance.random() < profile.doubts)
         if wrong and not lies and back:
             return back[0]
-        if part.completes and not lies and not work.nearly_done:
+        if (part.completes or part.more) and not lies and not work.nearly_done:
             return next(iter((*part.more, *part.mends)), "" if hat is None else part.forward[-1])
         if part.completes:
             return self.rules.settings.completion
-        return (*(topic for topic in missing if topic in part.forward), *part.forward, "")[0]
+        ways = [topic for topic in missing if topic in part.forward] or part.forward
+        return chance.choice(ways) if missing and self._refused else (*ways, "")[0]
 
     def _publishing(self, topic: str, part: Part) -> None:
         """What saying so means for the pieces: the one under way is left for good, or looked at again."""

@@ -22,6 +22,7 @@ class LoopGame:
     rules: Loop
     profile: Profile
     chance: random.Random
+    remarks: tuple[str, ...] = ()
     work: Work = field(init=False)
     pieces: int = field(init=False)
 

@@ -40,6 +40,8 @@ class Plan:
     """What is there before the run."""
     slots: int = 1
     """Turns at once."""
+    about: str = ""
+    """What is assumed, in words."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _played(
     world: SimulatedWorld, game: Game, seed: int, outcome: str, reason: str, engines: int, *, keeps: bool
 ) -> Played:
     roles: dict[str, int] = {}
-    refused: dict[str, None] = {}
+    refused = dict.fromkeys(game.remarks)
     spent, taken_back = Spent(), False
     for record in world.records:
         match record.entry:

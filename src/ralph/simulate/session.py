@@ -55,6 +55,7 @@ class SessionGame:
     rules: Session
     profile: Profile
     chance: random.Random
+    remarks: tuple[str, ...] = ()
     done: dict[str, bool] = field(default_factory=dict)
     """The tasks that were merged, and whether they are right."""
     _made: dict[str, bool] = field(default_factory=dict)

@@ -67,6 +67,11 @@ class Game(Protocol):
         """Whether all of the work is really done."""
         ...
 
+    @property
+    def remarks(self) -> Iterable[str]:
+        """What was remarkable, beside what the engine tells of."""
+        ...
+
     def deed(self, turn: Turn, state: Any) -> Deed:
         """What an agent makes of a turn."""
         ...
