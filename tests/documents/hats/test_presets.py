@@ -188,8 +188,8 @@ class TestWarnings:
         [
             ("event_loop: {persistent: true}", "`event_loop.persistent` is refused: a run always ends"),
             ("hooks: {enabled: true}", "`hooks` is refused where `enabled`"),
-            ("hats: {a: {concurrency: 3}}", "`hats.a.concurrency` is refused above 1"),
-            ("hats: {a: {aggregate: {mode: wait_for_all}}}", "`hats.a.aggregate` is refused"),
+            ("hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}", "a hat that says when all is done works alone"),
+            ("hats: {a: {concurrency: 2, aggregate: {}}}", "works side by side (`concurrency`), or gathers"),
             ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "x.y triggers a already"),
             ("hats: {a: {triggers: [task.start]}}", "task.start is the coordinator's own"),
             ("cli: {backend: custom}", "`cli.command` is missing"),

@@ -1,0 +1,118 @@
+"""Hats side by side through the real command line: real worktrees, real agents, conflicts, and engines that are killed."""
+
+import json
+import shlex
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
+
+AGENT = Path(__file__).with_name("waves_agent.py")
+PRESET = """\
+event_loop:
+  starting_event: build.start
+  required_events: [piece.done]
+  max_consecutive_failures: 1
+  checkpoint_interval: 2
+hats:
+  planner: {triggers: [build.start, round.done], publishes: [piece.ready, LOOP_COMPLETE]}
+  builder: {triggers: [piece.ready], publishes: [piece.done], concurrency: 2}
+  gatherer: {triggers: [piece.done], publishes: [round.done], aggregate: {mode: wait_for_all, timeout: 300}}
+"""
+
+
+def words(project: Project, **script: Any) -> list[str]:  # noqa: F811
+    (project.root / "ralph.yml").write_text(PRESET)
+    (project.root / "shared.txt").write_text("0\n")
+    if (project.root / ".git").exists():
+        project.git("add", "-A")
+        project.git("commit", "-qm", "preset")
+    path = project.home / "script.json"
+    path.write_text(json.dumps(script))
+    project.extra["SCRIPT"] = str(path)
+    return ["run", "-p", "Build it", "--agent-command", shlex.join([sys.executable, str(AGENT)]), "--yes"]
+
+
+def begin(project: Project, *args: str, **script: Any) -> Done:  # noqa: F811
+    return project.ralph(*words(project, **script), *args)
+
+
+def turns(project: Project) -> Counter[str]:  # noqa: F811
+    return Counter((project.home / "turns").read_text().splitlines())
+
+
+def payloads(project: Project, topic: str) -> list[str]:  # noqa: F811
+    [path] = (project.root / ".ralph").glob("events-*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row["payload"] for row in rows if row["topic"] == topic]
+
+
+def test_two_waves_with_conflicts_come_together_on_one_branch(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "ff", rounds=2)
+    assert done.code == 0, done.said
+    told = [f"built {round}.{number}" for round in (1, 2) for number in (1, 2, 3)]
+    assert payloads(project, "piece.done") == told
+    assert [line for line in turns(project) if line.startswith("resolver")], "they changed the same lines"
+    root = project.root
+    assert sorted((root / "shared.txt").read_text().split()) == ["0", "1.1", "1.2", "1.3", "2.1", "2.2", "2.3"]
+    assert len(list(root.glob("piece-*.txt"))) == 6
+    assert project.git("status", "--porcelain") == ""
+    page = (root / "gathered.txt").read_text()
+    assert "What came of 3 turns" in page and all(f"built 2.{number}" in page for number in (1, 2, 3))
+    agent = root / ".ralph" / "agent"
+    rows = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
+    assert (len(rows), {row["status"] for row in rows}) == (6, {"closed"})
+    assert (agent / "memories.md").read_text().count("was easy") == 6
+    assert [f"DEC-00{n}" in (agent / "decisions.md").read_text() for n in range(1, 8)] == [True] * 6 + [False]
+    assert [row["end"] for row in project.journal("merge.ended")].count("merged") == 6
+    assert "ralph: checkpoint after turn" in project.git("log", "--format=%s")
+    assert list((root / ".ralph" / "worktrees").glob("*.*")) == [], "those that are merged are gone"
+
+
+def test_one_that_fails_and_one_that_cannot_be_merged_lose_nobody_elses_work(project: Project) -> None:  # noqa: F811
+    done = begin(project, fails="1.2", stubborn=True)
+    assert done.code == 0, done.said
+    assert payloads(project, "piece.done") == ["built 1.1"]
+    failed, conflict = payloads(project, "wave.worker.failed")
+    assert "I cannot" in failed and "piece 1.2" in failed
+    assert "could not be merged" in conflict and "shared.txt" in conflict
+    branch = conflict.split("stays on the branch ")[1].split()[0]
+    assert "1.3" in project.git("show", f"{branch}:shared.txt")
+    run = f"ralph/{project.run.name}/run"
+    assert project.git("show", f"{run}:shared.txt").split() == ["0", "1.1"]
+    page = project.git("show", f"{run}:gathered.txt")
+    assert "`wave.worker.failed` from ralph" in page and "built 1.1" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "count"), [("turn.started", 2), ("merge.started", 1), ("merge.ended", 1)])
+def test_an_engine_that_is_killed_in_a_wave_loses_and_repeats_nothing(
+    project: Project,  # noqa: F811
+    kind: str,
+    count: int,
+) -> None:
+    engine = project.start(*words(project, slow=0.3))
+    eventually(lambda: len(project.journal(kind)) >= count, 60)
+    engine.kill()
+    engine.communicate()
+    done = project.real("resume", timeout=120)
+    assert done.code == 0, done.said
+    assert payloads(project, "piece.done") == ["built 1.1", "built 1.2", "built 1.3"]
+    had = turns(project)
+    assert [had[f"builder builder-{number}"] for number in (2, 3, 4)] == [1, 1, 1]
+    run = f"ralph/{project.run.name}/run"
+    assert sorted(project.git("show", f"{run}:shared.txt").split()) == ["0", "1.1", "1.2", "1.3"]
+    assert project.git("show", f"{run}:round.txt") == "1"
+
+
+def test_without_git_they_take_turns_in_one_tree(project: Project) -> None:  # noqa: F811
+    shutil.rmtree(project.root / ".git")
+    done = begin(project)
+    assert done.code == 0, done.said
+    assert "one turn at a time: worktrees need a git repository" in done.out
+    assert (project.root / "shared.txt").read_text().split() == ["0", "1.1", "1.2", "1.3"]
+    assert payloads(project, "piece.done") == ["built 1.1", "built 1.2", "built 1.3"]
