@@ -240,3 +240,23 @@ def test_a_hat_that_may_not_ask_is_refused_by_the_tool_itself(project: Project) 
     assert done.code == 0, done.said
     said = (project.root / "said.txt").read_text()
     assert "this hat may not ask a person" in said and said.endswith("quiet\n")
+
+
+def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project: Project) -> None:  # noqa: F811
+    script = project.agent(
+        'for topic in LOOP_COMPLETE other.topic work.done human.said; do "$RALPH_BIN" emit $topic x >> said.txt 2>&1; done;'
+        ' "$RALPH_BIN" emit work.done "task_id: 7" >> said.txt; [ $RALPH_HAT = last ] && "$RALPH_BIN" emit LOOP_COMPLETE'
+    )
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on, enforce_hat_scope: true}\nevents: {work.done: {requires: [task_id]}}\n"
+        "hats:\n  first: {triggers: [go.on], publishes: [work.done]}\n"
+        "  last: {triggers: [work.done], publishes: [LOOP_COMPLETE]}\n"
+    )
+    done = project.ralph("run", "-p", "Do it", "--agent-command", script, "--yes")
+    assert done.code == 0, done.said
+    said = (project.root / "said.txt").read_text()
+    assert "`LOOP_COMPLETE` is not yours to publish: it is for last" in said
+    assert "`other.topic` is not yours to publish: your topics are work.done" in said
+    assert "`work.done` lacks task_id in its payload" in said
+    assert "`human.said` is a person's to say" in said
+    assert "note:" not in done.out.partition("turn 1")[2].partition("turn 2")[0], "nothing was left to refuse"

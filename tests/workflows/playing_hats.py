@@ -130,6 +130,8 @@ class Stage:
             if isinstance(decision, Stop):
                 return decision
             assert isinstance(decision, Do)
+            if self.state.phase is Phase.REST:
+                return None
             if not decision.work:
                 self.now += 1.0
                 continue

@@ -349,6 +349,11 @@ class TestLimits:
         assert stop and stop.outcome is Outcome.FAILED and "5 times" in stop.reason
         assert world.turns == [("planner", "build.start")] and world.state.event.topic == "build.start"
 
+    def test_a_provider_that_does_not_answer_counts_once_for_all_the_waiting(self) -> None:
+        world = stage(max_failures=5)
+        world.play(lambda world, hat: Turned(end=TurnEnd.OVERLOADED), 4)
+        assert (world.state.failures, world.state.outcome) == (4, None)
+
     def test_a_turn_that_ran_too_long_is_tried_again_with_its_event(self) -> None:
         world = stage()
         world.play(lambda world, hat: Turned(end=TurnEnd.WALL) if len(world.turns) < 3 else dutiful(world, hat), 4)
@@ -375,6 +380,22 @@ class TestLimits:
         before = world.now
         world.play(dutiful, 3)
         assert world.now - before < 100.0
+
+
+class TestPersistent:
+    @pytest.mark.parametrize("checks", [(), CHECK])
+    def test_a_run_that_has_done_all_waits_for_events_and_guidance(self, checks: tuple) -> None:
+        world = stage(persistent=True, checks=checks, works=True, checkpoint=9)
+        world.play(dutiful, 4)
+        assert (world.state.phase, world.state.outcome, world.topics[-1]) == ("rest", None, "LOOP_COMPLETE")
+        assert world.commits == [4]
+        world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
+        world.play(dutiful, 8)
+        assert [who for who, _ in world.turns][4:] == ["planner", "builder", "critic", "finalizer"]
+        assert world.state.phase == "rest"
+        world.says("and another")
+        world.play(lambda world, hat: Turned((("human.guidance.ack", ""), ("queue.advance", ""))), 9)
+        assert world.turns[-1] == (COORDINATOR, "task.resume")
 
 
 class TestStale:

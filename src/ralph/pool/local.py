@@ -19,6 +19,8 @@ from ralph.core.ids import turn_name
 from ralph.core.stream import AgentEvent, Failure
 from ralph.core.turns import Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
+from ralph.documents.agent import publishing
+from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill
 from ralph.pool import papers
@@ -172,10 +174,16 @@ class LocalTurns:
         if not os.path.lexists(place):
             place.symlink_to(shared)
 
-    def _is_silent(self, role: str) -> bool:
-        """Whether a hat may not put questions to a person."""
-        hat = self.record.hats.hat(role) if self.record.hats else None
-        return hat is not None and not hat.may_ask
+    def _of_hat(self, role: str) -> dict[str, str]:
+        """What the tools of a hat have to know: whether it may ask a person, and what it may publish."""
+        hats = self.record.hats
+        if hats is None:
+            return {}
+        hat = hats.hat(role)
+        # Whoever resolves a conflict wears no hat, and nobody takes what it would publish.
+        rules = hats.publishing(hat) if hat or role == COORDINATOR else {"own": []}
+        silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
+        return {publishing.RULES: dump(rules), **silent}
 
     def _to_mend(self, turn: Turn) -> dict[str, str]:
         """The documents of the turn that this one goes on with: they lie in the outbox again."""
@@ -235,7 +243,7 @@ class LocalTurns:
             "RALPH_WORDS": str(self._directory(turn) / WORDS),
             "RALPH_EVENTS_FILE": str(self.desk.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
-            **({"RALPH_MAY_ASK": "no"} if self._is_silent(turn.request.role) else {}),
+            **self._of_hat(turn.request.role),
             **({} if self.record.push else push_guard(self.environment)),
         }
 

@@ -48,12 +48,22 @@ def handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tup
 
 
 def read(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
-    """The documents in the outbox that are asked for, as text; links and what is too large are passed over."""
+    """The documents in the outbox that are asked for, as text; links, and what is too large and has no lines, are passed over."""
     found = {}
     for path in sorted({path for pattern in patterns for path in outbox.glob(pattern)})[:_MOST_PAPERS]:
         if path.is_file() and path.resolve().is_relative_to(outbox.resolve()):
             try:
-                found[path.relative_to(outbox).as_posix()] = to_text(read_limited(path, _PAPER_LIMIT))
+                found[path.relative_to(outbox).as_posix()] = to_text(_read(path))
             except (StateError, OSError):
                 continue
     return found
+
+
+def _read(path: Path) -> bytes:
+    """A document; of lines that are too many, as many as there may be, and one that says so."""
+    if path.suffix != ".jsonl" or path.stat().st_size <= _PAPER_LIMIT:
+        return read_limited(path, _PAPER_LIMIT)
+    with path.open("rb") as file:
+        data = file.read(_PAPER_LIMIT)
+    left = path.stat().st_size - _PAPER_LIMIT
+    return data[: data.rfind(b"\n") + 1] + f"the file is too large: {left} bytes of it were not read\n".encode()

@@ -2,7 +2,7 @@
 
 import os
 
-from ralph.documents.agent import events
+from ralph.documents.agent import events, publishing
 from ralph.documents.agent.quick_json import loads
 from ralph.tools import place
 from ralph.tools.arguments import Command, Option, Refused, say
@@ -22,6 +22,9 @@ def _emit(given: dict[str, str]) -> int:
         except ValueError as error:
             todo = "put it in single quotes, or leave --json out to send it as text"
             raise Refused(f"the payload is not JSON: {error}", todo) from None
+    rules = "" if given.get("file") else os.environ.get(publishing.RULES, "")
+    if rules and (fault := publishing.fault_of(loads(rules), topic, payload)):
+        raise Refused(fault, "publish what is yours, with what it must have")
     place.append(_file(given), events.line(topic, value, given.get("ts") or place.now()))
     return say(f"Event emitted: {topic}")
 

@@ -186,7 +186,6 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            ("event_loop: {persistent: true}", "`event_loop.persistent` is refused: a run always ends"),
             ("hooks: {enabled: true}", "`hooks` is refused where `enabled`"),
             ("hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}", "a hat that says when all is done works alone"),
             ("hats: {a: {concurrency: 2, aggregate: {}}}", "works side by side (`concurrency`), or gathers"),

@@ -76,6 +76,8 @@ class HatsSettings:
     starting_event: str = ""
     required: tuple[str, ...] = ()
     enforce_scope: bool = False
+    persistent: bool = False
+    """Whether a run that has done all waits for more, and ends only by a person or a limit."""
     guardrails: tuple[str, ...] = ()
     max_failures: int = 5
     cooldown: float = 0.0
@@ -98,3 +100,18 @@ class HatsSettings:
     def hat(self, name: str) -> Hat | None:
         """The hat of that id; None for the coordinator."""
         return next((hat for hat in self.hats if hat.id == name), None)
+
+    def publishing(self, hat: Hat | None) -> dict[str, object]:
+        """What a hat may publish, for `documents.agent.publishing`; no hat is the coordinator, who may publish all.
+
+        Where some hats list a promise, it is theirs alone.
+        """
+        promised = {
+            topic: [one.id for one in self.hats if topic in one.publishes]
+            for topic in (self.completion, self.cancellation)
+            if topic
+        }
+        others = {topic: ids for topic, ids in promised.items() if hat and ids and hat.id not in ids}
+        own = list(hat.publishes) if hat and self.enforce_scope else None
+        requires = {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires}
+        return {"own": own, "others": others, "requires": requires}

@@ -80,7 +80,10 @@ class EventLoop(Section):
     scope: Words = Field(
         default=(), description="patterns of the files that the run may change, as `ralph loop --scope`"
     )
-    persistent: bool = Field(default=False, description="refused: a run always ends with an outcome")
+    persistent: bool = Field(
+        default=False,
+        description="whether a run that has done all waits for events and guidance, until a person ends it",
+    )
     mutation_score_warn_threshold: float | None = Field(default=None, description="no effect; make it one of `checks`")
     context_window_tokens: int | None = Field(default=None, description="no effect; prompts have a fixed budget")
 
@@ -231,7 +234,7 @@ class Preset(Section):
     adapters: dict[str, AdapterKeys] = Field(default={}, description="what holds for one agent, by its name")
     skills: dict[str, Any] = Field(default={}, description="no effect; agents find their own skills")
     hooks: dict[str, Any] = Field(
-        default={}, description="refused where `enabled`; put commands into `event_loop.checks`"
+        default={}, description="refused where `enabled`: checks and `notify` do what they are for"
     )
     features: dict[str, Any] = Field(default={}, description="no effect; `--worktree` gives a run a tree of its own")
     RObot: dict[str, Any] = Field(default={}, description="no effect; guidance and answers are given with `ralph`")

@@ -144,6 +144,7 @@ def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
         start,
         loop.required_events,
         loop.enforce_hat_scope,
+        loop.persistent,
         tuple(_filled(rule, known) for rule in core.guardrails),
         loop.max_consecutive_failures,
         loop.cooldown_delay_seconds,

@@ -4,14 +4,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ralph.documents.agent import events
-from ralph.documents.agent.quick_json import loads
+from ralph.documents.agent import events, publishing
+from ralph.documents.agent.publishing import ACKNOWLEDGED
 from ralph.documents.hats.definition import Hat, HatsSettings
 
 EVENTS = "events.jsonl"
 MOST = 50
 """Events that are taken from one turn."""
-ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
@@ -68,45 +67,10 @@ def take_in(settings: HatsSettings, hat: Hat | None, file: str, text: str) -> In
 
 
 def fault_of(settings: HatsSettings, hat: Hat | None, said: Said) -> str:
-    """Why an event may not be published by a hat; empty where it may. No hat is the coordinator, who may publish all."""
-    topic, name = said.topic, f"`{said.topic}`"
-    if topic == ACKNOWLEDGED:
-        return ""
-    if topic == ASK:
-        return f"{name} is not published: ask with `ralph tools interact ask`"
-    if topic.startswith("human."):
-        return f"{name} is a person's to say"
-    promises = [one for one in (settings.completion, settings.cancellation) if one]
-    if hat and topic in promises and not _may_promise(settings, hat, topic):
-        return f"{name} is not yours to publish: it is for {', '.join(_promising(settings, topic))}"
-    if hat and settings.enforce_scope and not any(events.matches(one, topic) for one in hat.publishes):
-        return f"{name} is not yours to publish: your topics are {', '.join(hat.publishes) or 'none'}"
+    """Why an event may not be published by a hat; empty where it may."""
     if said.target and said.target not in {one.id for one in settings.hats}:
-        return f"{name} is for the hat {said.target}, which does not exist"
-    rule = settings.topics.get(topic)
-    if rule and (missing := [key for key in rule.requires if not has_key(said.payload, key)]):
-        return f"{name} lacks {', '.join(missing)} in its payload"
-    return ""
-
-
-def has_key(payload: str, key: str) -> bool:
-    """Whether a payload, JSON or text, says something for a key."""
-    try:
-        data = loads(payload)
-    except ValueError:
-        data = None
-    if isinstance(data, dict):
-        return data.get(key) not in (None, "", [], {})
-    return re.search(rf"(?<![\w-]){re.escape(key)}\s*[:=]\s*[\"'`]?\w", payload) is not None
-
-
-def _may_promise(settings: HatsSettings, hat: Hat, topic: str) -> bool:
-    """Where some hats list a promise, it is theirs alone."""
-    return topic in hat.publishes or not _promising(settings, topic)
-
-
-def _promising(settings: HatsSettings, topic: str) -> list[str]:
-    return [hat.id for hat in settings.hats if topic in hat.publishes]
+        return f"`{said.topic}` is for the hat {said.target}, which does not exist"
+    return publishing.fault_of(settings.publishing(hat), said.topic, said.payload)
 
 
 def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:

@@ -22,7 +22,7 @@ def judged(terms: Terms, state: HatsState, verdict: Verdict, now: float) -> Hats
     completes = any(claim.topic == completion for claim in state.claims)
     reasons = terms.gates(state) if completes else []
     if completes and verdict.passed and not reasons:
-        return complete(terms, state)
+        return onward(terms, complete(terms, state), now)
     told = failure_text(verdict, (), ())
     claims, state = state.claims, replace(state, claims=())
     for claim in (c for c in claims if c.topic != completion):
@@ -47,8 +47,11 @@ def _borne_out(rule: Topic, verdict: Verdict) -> bool:
 
 
 def complete(terms: Terms, state: HatsState) -> HatsState:
-    """All gates are passed."""
+    """All gates are passed: the run is over, or rests until there is more to do."""
     completion = terms.settings.completion
+    if terms.settings.persistent:
+        state = replace(state, queue=state.queue[state.taken :], taken=1, claims=(), refusals=0, still=0)
+        return state if state.queue else committing(terms, replace(state, phase=Phase.REST), always=True)
     who = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if terms.checks else "no checks were given, so the engine verified nothing"
     return committing(terms, done(state, Outcome.SUCCESS, f"{completion} by {who}; {checked}"), always=True)

@@ -12,7 +12,12 @@ from ralph.workflows.hats.waves import formed
 
 
 def onward(terms: Terms, state: HatsState, now: float) -> HatsState:
-    """On to the next turn or wave; claims and commits that are due come first, and a run that is stuck ends."""
+    """On to the next turn or wave; claims and commits that are due come first, and a run that is stuck ends.
+
+    One that is over stays so, and one that rests does until there is something to do.
+    """
+    if state.outcome or (not state.queue and Phase.REST in (state.phase, *state.ahead)):
+        return state
     if state.claims:
         return committing(terms, replace(state, phase=Phase.VERIFY))
     state = state if state.queue else resume(state, "nobody has anything to do: see what is left")

@@ -32,6 +32,7 @@ from ralph.documents.agent.events import line
 from ralph.workflows.hats.judging import judged
 from ralph.workflows.hats.onward import onward
 from ralph.workflows.hats.prompting import DECISIONS
+from ralph.workflows.hats.queueing import resume
 from ralph.workflows.hats.report import report
 from ralph.workflows.hats.state import (
     REMEMBERED,
@@ -83,6 +84,8 @@ class Hats(Terms):
                 return Do((Commit(f"checkpoint-{number}", number, state.snapshot, message),))
             case Phase.VERIFY:
                 return Do((RunChecks(f"claim-{state.iteration - 1}", self.checks),))
+            case Phase.REST:
+                return Do(())
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
@@ -99,14 +102,16 @@ class Hats(Terms):
             case ChecksEnded(verdict=verdict):
                 return self._changes(state, judged(self, state, verdict, now), now)
             case WorkCommitted():
-                return self._changes(state, _committed(state), now)
+                return self._changes(state, self._woken(_committed(state), now), now)
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
-                return self._changes(state, after, now)
+                told = "a person said something: see what it asks for, and who does it"
+                after = resume(after, told) if state.phase is Phase.REST else after
+                return self._changes(state, self._woken(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)
             case DocumentEdited(path=self.emitted_path, content=content):
-                return self._changes(state, from_outside(self, state, content), now)
+                return self._changes(state, self._woken(from_outside(self, state, content), now), now)
             case DocumentEdited(path=path, content=content):
                 # What is replayed from the journal comes without content: the files were read again before that.
                 text = content or state.texts.get(path, "")
@@ -121,6 +126,10 @@ class Hats(Terms):
                 return Changes(state)
             case _:
                 assert_never(event)
+
+    def _woken(self, state: HatsState, now: float) -> HatsState:
+        """A run that rested goes on where there is something to do."""
+        return onward(self, state, now) if state.phase is Phase.REST and state.queue else state
 
     def _of_wave(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
         """After something in a wave; where it is over, it goes on, and decisions that got the same number get their own."""

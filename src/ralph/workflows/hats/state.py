@@ -30,6 +30,8 @@ class Phase(StrEnum):
     COMMIT = "commit"
     VERIFY = "verify"
     """The checks are run, because somebody claims that the work is good."""
+    REST = "rest"
+    """All is done, and more may come."""
     DONE = "done"
 
 

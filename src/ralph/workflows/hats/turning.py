@@ -38,8 +38,7 @@ def turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hats
     state = replace(state.with_turn_of(id), failures=0)
     if taken.cancels:
         return cancelled(state, id, taken.cancels)
-    state = _published(terms, state, hat, taken)
-    return state if state.outcome else onward(terms, state, now)
+    return onward(terms, _published(terms, state, hat, taken), now)
 
 
 def from_outside(terms: Terms, state: HatsState, text: str) -> HatsState:

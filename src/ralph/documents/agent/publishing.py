@@ -1,0 +1,43 @@
+"""What a hat may publish, as a few plain values: `ralph emit` refuses at once what the engine would refuse afterwards."""
+
+from ralph.documents.agent.events import matches
+from ralph.documents.agent.quick_json import loads
+
+ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
+RULES = "RALPH_PUBLISHES"
+"""The variable that tells a turn's tools, as JSON: `own` are the topics of the hat where it is kept to them, `others` those
+of other hats alone, `requires` the keys that a payload must have."""
+
+
+def fault_of(rules: object, topic: str, payload: str) -> str:
+    """Why an event may not be published; empty where it may."""
+    own, others, requires = (
+        rules.get(name) if isinstance(rules, dict) else None for name in ("own", "others", "requires")
+    )
+    if topic == ACKNOWLEDGED:
+        return ""
+    if topic == ASK:
+        return f"`{topic}` is not published: ask with `ralph tools interact ask`"
+    if topic.startswith("human."):
+        return f"`{topic}` is a person's to say"
+    if isinstance(others, dict) and topic in others:
+        return f"`{topic}` is not yours to publish: it is for {', '.join(others[topic])}"
+    if isinstance(own, list) and not any(matches(one, topic) for one in own):
+        return f"`{topic}` is not yours to publish: your topics are {', '.join(own) or 'none'}"
+    wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()
+    if missing := [key for key in wanted if not has_key(payload, key)]:
+        return f"`{topic}` lacks {', '.join(missing)} in its payload"
+    return ""
+
+
+def has_key(payload: str, key: str) -> bool:
+    """Whether a payload, JSON or text, says something for a key."""
+    try:
+        data = loads(payload)
+    except ValueError:
+        data = None
+    if isinstance(data, dict):
+        return data.get(key) not in (None, "", [], {})
+    import re
+
+    return re.search(rf"(?<![\w-]){re.escape(key)}\s*[:=]\s*[\"'`]?\w", payload) is not None
