@@ -17,7 +17,7 @@ from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.schema import schema
-from ralph.tools import emit
+from ralph.tools import emit, wave
 from ralph.tools import main as tools
 
 HERE = Path(__file__).parent
@@ -69,7 +69,7 @@ def commands() -> str:
 
 def agent_tools() -> str:
     """The help of every tool for agents."""
-    helps = [emit.COMMAND.help("ralph")]
+    helps = [emit.COMMAND.help("ralph"), wave.HELP]
     helps += [command.help(f"ralph tools {tool}") for tool in tools.TOOLS for command in tools.commands(tool)]
     return "\n\n".join(f"```\n{text}\n```" for text in helps)
 

@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     """Run the command line."""
-    if sys.argv[1:2] in (["emit"], ["tools"]):
+    if sys.argv[1:2] in (["emit"], ["tools"], ["wave"]):
         from ralph.tools.main import run
 
         sys.exit(run(sys.argv[1:]))

@@ -25,8 +25,8 @@ def planner(script: dict, page: str) -> None:
         ralph("emit", "LOOP_COMPLETE", "all rounds are over")
         return
     Path("round.txt").write_text(str(rounds + 1))
-    for number in (1, 2, 3):
-        ralph("emit", "piece.ready", f"piece {rounds + 1}.{number}")
+    wave = [f"piece {rounds + 1}.{number}" for number in (1, 2, 3)]
+    assert ralph("wave", "emit", "piece.ready", "--payloads", *wave).startswith("wave-")
 
 
 def builder(script: dict, page: str) -> None:

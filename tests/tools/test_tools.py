@@ -460,3 +460,18 @@ def test_the_rest_of_the_command_line_knows_them(shell: Shell) -> None:
     assert "emit " in in_a_new_interpreter(code, "--help")
     assert "task add TITLE..." in in_a_new_interpreter(code, "tools", "--help")
     assert in_a_new_interpreter(code, "tools", "task", "add", "x", "--format", "quiet").startswith("task-")
+
+
+def test_a_wave_is_published_as_a_whole_or_not_at_all(turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RALPH_PUBLISHES", json.dumps({"own": ["piece.*"], "requires": {"piece.hard": ["id"]}}))
+    wave = turn("wave", "emit", "piece.ready", "--payloads", "one", "two words").strip()
+    rows = [json.loads(line) for line in (turn.root / "events.jsonl").read_text().splitlines()]
+    assert [(row["payload"], row["wave_id"], row["wave_index"], row["wave_total"]) for row in rows] == [
+        ("one", wave, 0, 2),
+        ("two words", wave, 1, 2),
+    ]
+    assert "`other` is not yours" in turn.refuses("wave", "emit", "other", "--payloads", "one")
+    assert "lacks id" in turn.refuses("wave", "emit", "piece.hard", "--payloads", "id: 1", "two")
+    assert "payloads are missing" in turn.refuses("wave", "emit", "piece.ready", "one")
+    assert "did you mean emit?" in turn.refuses("wave", "emti")
+    assert len((turn.root / "events.jsonl").read_text().splitlines()) == 2

@@ -46,6 +46,7 @@ COMMANDS = {
     "worktrees": ("ralph.cli.worktrees", "List the worktrees of runs, and remove those that are merged."),
     "clean": ("ralph.cli.clean", "Remove old runs."),
     "emit": ("ralph.cli.emit", "Publish an event (for agents)."),
+    "wave": ("ralph.cli.wave", "Publish several events at once (for agents)."),
     "tools": ("ralph.cli.tools", "Tasks, memories, decisions and progress (for agents)."),
     "acp-bridge": ("ralph.cli.acp_bridge", "Have one turn with an agent that speaks the Agent Client Protocol."),
 }

@@ -126,7 +126,7 @@ class Command:
         for option in self.options:
             if option.required and not values.get(option.name, "").strip():
                 raise Refused(f"--{option.name} is missing", f"give it: --{option.name} {option.value}")
-        return {name: _without_secrets(value) for name, value in {**values, **self._words(loose)}.items()}
+        return {name: without_secrets(value) for name, value in {**values, **self._words(loose)}.items()}
 
     def _option(self, word: str) -> tuple[Option, str | None]:
         """The option that a word names, and the value in the same word."""
@@ -191,7 +191,7 @@ def _with_default(option: Option) -> str:
     return f"{option.about} ({option.default})" if option.default else option.about
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """What was given, as it may be written down."""
     for secret in sorted(secret_values(os.environ), key=len, reverse=True):
         text = text.replace(secret, MASK)

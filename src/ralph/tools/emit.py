@@ -9,7 +9,13 @@ from ralph.tools.arguments import Command, Option, Refused, say
 
 
 def _emit(given: dict[str, str]) -> int:
-    topic, payload = given["topic"], given.get("payload", "")
+    topic = given["topic"]
+    place.append(file_for(given), line_for(given, topic, given.get("payload", "")))
+    return say(f"Event emitted: {topic}")
+
+
+def line_for(given: dict[str, str], topic: str, payload: str, **more: object) -> bytes:
+    """The line of an event that may be published; an error where it may not."""
     if fault := events.fault_of_topic(topic):
         raise Refused(fault, "give the topic of the event first, then its payload in quotes")
     if len(payload) > events.PAYLOAD_LIMIT:
@@ -25,11 +31,10 @@ def _emit(given: dict[str, str]) -> int:
     rules = "" if given.get("file") else os.environ.get(publishing.RULES, "")
     if rules and (fault := publishing.fault_of(loads(rules), topic, payload)):
         raise Refused(fault, "publish what is yours, with what it must have")
-    place.append(_file(given), events.line(topic, value, given.get("ts") or place.now()))
-    return say(f"Event emitted: {topic}")
+    return events.line(topic, value, given.get("ts") or place.now(), **more)
 
 
-def _file(given: dict[str, str]) -> str:
+def file_for(given: dict[str, str]) -> str:
     """The turn's own file, that for people of the run which is under way, or the one that is named."""
     if given.get("file"):
         return given["file"]

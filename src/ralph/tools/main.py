@@ -44,6 +44,10 @@ def _run(words: list[str]) -> int:
         from ralph.tools import emit
 
         return emit.run(words[1:])
+    if words[0] == "wave":
+        from ralph.tools import wave
+
+        return wave.run(words[1:])
     if len(words) < 2 or words[1] in ("--help", "-h"):
         return say(help_text())
     if words[1] not in TOOLS:

@@ -48,6 +48,7 @@ from ralph.workflows.hats.state import (
 from ralph.workflows.hats.terms import Terms
 from ralph.workflows.hats.turning import from_outside, turned
 from ralph.workflows.hats.waves import accepted, works
+from ralph.workflows.merging import Queue, queue_json, queue_path
 
 _GUIDING = ("RESUME", "STEER")
 """Signals whose words a hat has to acknowledge."""
@@ -161,9 +162,14 @@ class Hats(Terms):
             ).decode()
             for one in (*first, *new)
         )
-        lines = {self.events_path: rows} if rows else {}
+        aside = Aside(self._merging(before, after), {self.events_path: rows} if rows else {})
         after = replace(after, recent=after.recent[-REMEMBERED:])
-        return Changes(after, {self.state_path: state_json(after)}, Aside(lines=lines), notices)
+        return Changes(after, {self.state_path: state_json(after)}, aside, notices)
+
+    def _merging(self, before: HatsState, after: HatsState) -> dict[str, str]:
+        """What waits to be merged, for those who look."""
+        old, new = (state.wave.merging if state.wave else Queue() for state in (before, after))
+        return {queue_path(self.run): queue_json(new)} if old != new else {}
 
 
 def _committed(state: HatsState) -> HatsState:
