@@ -10,11 +10,12 @@ from functools import cached_property
 from ralph.core.checks import Check, Verdict
 from ralph.core.events import Merge, Merged, MergeEnd, Promote
 from ralph.core.turns import Turn
+from ralph.documents.agent.publishing import ACKNOWLEDGED
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.simulate.profile import Profile
 from ralph.simulate.truth import Work, verdict_of
 from ralph.simulate.world import Deed
-from ralph.workflows.hats.intake import ACKNOWLEDGED, EVENTS
+from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import TASKS
 from ralph.workflows.hats.routing import hat_for
 from ralph.workflows.hats.rules import Hats

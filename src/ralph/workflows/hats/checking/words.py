@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from ralph.documents.agent.events import matches
+from ralph.documents.agent.publishing import ACKNOWLEDGED
 from ralph.documents.hats.definition import Hat
 from ralph.workflows.hats.checking.finding import Finding, error, meant, warning
 from ralph.workflows.hats.checking.model import Model
-from ralph.workflows.hats.intake import ACKNOWLEDGED
 
 _EMIT = re.compile(r"""(?:ralph["'`}]* emit|<event topic=)\s*["'`]?([A-Za-z][\w.:-]*\w)""")
 _NOT = re.compile(r"\b(?:never|not|don't|nobody)\b[^.;]*$", re.IGNORECASE)
