@@ -363,6 +363,7 @@ class Simulation:
         checker: Any = None,
         roster: Roster = Roster(("simulated",)),  # noqa: B008 - it does not change
         snapshots: bool = False,
+        merger: Any = None,
         loop_id: str = RUN,
         task: str = "make it work",
         most_turns: int = 60,
@@ -381,7 +382,7 @@ class Simulation:
         self.check_seconds = 1.0
         self.power_was_lost = False
         self.tree: set[str] = set()
-        self.checker, self.roster = checker, roster
+        self.checker, self.roster, self.merger = checker, roster, merger
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
         self.resumes = True
@@ -427,6 +428,7 @@ class Simulation:
             self.clock,
             self.onlooker,
             self.snapshots,
+            merger=self.merger,
         )
         resumed = any(isinstance(record.entry, RunStarted) for record in records)
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)

@@ -1,5 +1,6 @@
 """Hats on the real kernel and store: the power goes at every system call, and no event is lost or taken twice."""
 
+import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
@@ -10,10 +11,10 @@ from simulation import RUN, Cut, Disk, Play, PowerCut, Simulation, works
 
 from ralph.core.checks import Check
 from ralph.core.entries import TurnStarted
-from ralph.core.events import RunEnded
+from ralph.core.events import Merge, Merged, MergeEnd, RunEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import TurnEnd
+from ralph.core.turns import Turn, TurnEnd
 from ralph.documents.hats.definition import Hat, HatsSettings
 from ralph.store.documents import Documents
 from ralph.workflows.hats.rules import Hats
@@ -154,3 +155,86 @@ def test_a_run_that_ended_on_a_limit_goes_on_with_its_queue_and_counters(place: 
     whole = staged(place / "whole")
     lived(whole)
     assert legacy(sim) == legacy(whole)
+
+
+class Merger:
+    """Merges at once, once: asked again, it finds what it did. The second piece conflicts as long as nobody resolved it."""
+
+    def __init__(self) -> None:
+        self.merged: list[str] = []
+
+    async def merge(self, work: Merge) -> Merged:
+        await asyncio.sleep(1.0)
+        if work.workspace == "builder-3/1" and work.key.endswith("-1-1"):
+            return Merged(work.key, work.workspace, MergeEnd.CONFLICT, files=("shared.txt",))
+        if work.workspace not in self.merged:
+            self.merged.append(work.workspace)
+        return Merged(work.key, work.workspace, MergeEnd.MERGED, snapshot=f"with {len(self.merged)}")
+
+
+SIDE_BY_SIDE = HatsSettings(
+    (
+        Hat("planner", triggers=("build.start",), publishes=("piece.ready",)),
+        Hat("builder", triggers=("piece.ready",), publishes=("piece.done",), concurrency=2),
+        Hat("gatherer", triggers=("piece.done",), publishes=("LOOP_COMPLETE",), gathers=True, gathers_within=600.0),
+    ),
+    starting_event="build.start",
+    max_failures=2,
+)
+
+
+def pieces(turn: Turn) -> Play:
+    """Three pieces: the first fails once, the second conflicts, the third is refused at first."""
+    key, role = turn.request.key, turn.request.role
+    if role == "planner":
+        rows = [json.dumps({"topic": "piece.ready", "payload": f"piece {n}", "ts": "t"}) for n in (1, 2, 3)]
+        return Play(papers={"events.jsonl": "\n".join(rows) + "\n"}, seconds=2.0)
+    if key == "wave-2-1" and turn.attempt == 1:
+        return Play(end=TurnEnd.FAILED, error="exit code 1", seconds=3.0)
+    if key == "wave-4-1":
+        return Play(papers=said("LOOP_COMPLETE"), seconds=1.0)
+    if role == "builder":
+        return Play(papers=said("piece.done"), seconds=5.0)
+    return Play(works, papers=said("LOOP_COMPLETE") if role == "gatherer" else {}, seconds=2.0)
+
+
+def waving(root: Path) -> Simulation:
+    rules = Hats(
+        RUN, "make it work", SIDE_BY_SIDE, (Check("works"),), "Frame.", "{{why}}{{task}}{{inbox}}{{details}}{{checks}}"
+    )
+    limits = Limits(iterations=30)
+    return Simulation(root, pieces, workflow=rules, snapshots=True, limits=limits, checks=(), merger=Merger())
+
+
+def of_waves(sim: Simulation) -> tuple[object, ...]:
+    """What a crash must not change in a wave: what was asked for, what was published, merged and counted."""
+    turns, events, state, spent = legacy(sim)
+    assert isinstance(turns, list) and isinstance(events, list) and isinstance(state, dict)
+    for kept in ("turn", "recent", "claims", "queue", "not_before"):
+        state.pop(kept, None)
+    asked = sorted((key, role, attempt) for _, key, role, attempt in turns)
+    return asked, [event[:3] for event in events], state, spent, sorted(sim.merger.merged)
+
+
+def test_a_wave_goes_through_failures_conflicts_and_refusals(place: Path) -> None:
+    sim = waving(place)
+    lived(sim)
+    asked, events, _, _, merged = of_waves(sim)
+    assert merged == ["builder-2/1", "builder-3/1", "builder-4/1"]
+    assert [topic for topic, _, _ in events].count("piece.done") == 3  # type: ignore[attr-defined]
+    keys = [key for key, _, _ in asked]  # type: ignore[attr-defined]
+    assert keys.count("wave-2-1") == 2 and "wave-4-2" in keys and "resolve-builder-3-1-1" in keys
+
+
+@pytest.mark.parametrize("how", [Cut.BEFORE, Cut.AFTER, Cut.LOST])
+def test_a_power_cut_at_any_system_call_of_a_wave_makes_no_difference(place: Path, how: Cut) -> None:
+    undisturbed, disk = waving(place / "undisturbed"), Disk()
+    lived(undisturbed, disk)
+    expected = of_waves(undisturbed)
+    for cut in range(1, len(disk.calls) + 1, 3 if how is Cut.BEFORE else 7):
+        sim = waving(place / str(cut))
+        lived(sim, Disk(cut, how))
+        found = of_waves(sim)
+        lasts = [0, 2, 3, 4] if how is Cut.LOST else [0, 1, 2, 3, 4]
+        for part in lasts:
+            assert found[part] == expected[part], f"cut {how.value} call {cut}, {disk.calls[cut - 1]}"
