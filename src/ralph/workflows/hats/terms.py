@@ -86,6 +86,10 @@ class Terms:
         rule = self.settings.topics.get(topic)
         return bool(rule and rule.evidence and self.checks)
 
+    def claims_green(self, topic: str) -> bool:
+        """Whether they claim that the checks pass; some claim that they fail."""
+        return self.claims(topic) and not self.settings.topics[topic].red
+
     def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn for a hat, about what is first in the queue."""
         hat = self.settings.hat(id)

@@ -42,7 +42,7 @@ def formed(terms: Terms, state: HatsState, now: float) -> HatsState | None:
 def works(terms: Terms, state: HatsState, now: float) -> tuple[Work, ...]:
     """What of a wave should be under way: as many turns as the hat takes at once, merges and resolvers."""
     wave, hat = _known(terms, state)
-    claiming = {_task(wave, job) for job in wave.jobs if any(terms.claims(said.topic) for said in job.said)}
+    claiming = {_task(wave, job) for job in wave.jobs if any(terms.claims_green(said.topic) for said in job.said)}
     merges = wave.merging.works(lambda task: terms.checks if task in claiming else (), terms.resolver)
     if now < state.not_before:
         return merges
