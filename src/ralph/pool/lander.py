@@ -8,11 +8,10 @@ from pathlib import Path
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed
 from ralph.documents.run_record import RunRecord
-from ralph.git import landing, saving, worktree
+from ralph.git import landing
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
-from ralph.git.merging import put_right, stand, tip
-from ralph.pool.furniture import Furniture
+from ralph.git.merging import put_right, tip
 from ralph.pool.merge_queue import MergeQueue
 from ralph.store import locks
 
@@ -36,10 +35,7 @@ class Lander:
     def _land(self, succeeded: bool) -> Landed | None:
         record, git = self.record, Git(self.root)
         if record.workspace != ".":
-            tree = worktree.create(self.root, record.id)
-            out = Furniture(self.root, record.trees).paths(tree)
-            known = (record.base, stand(git, record.branch))
-            saving.save(tree, f"ralph: {record.task}", leaving_out=out, known=known)
+            self.queue.workspaces.hand_over(f"ralph: {record.task}")
         else:
             put_right(git, record.branch)
         commit = tip(git, record.branch)

@@ -226,8 +226,8 @@ class Workspaces:
             self.notes.write(OWN, replace(noted, taken_in=stand))
         return self.verifier.snapshots.take("what was done side by side").snapshot if self.verifier.snapshots else ""
 
-    def _hand_over(self) -> None:
-        """Commit what is in the run's own worktree: others who work beside it begin with that.
+    def hand_over(self, message: str) -> None:
+        """Commit what is in the run's own worktree, where it has one: others who work beside it begin with that.
 
         Where a kill came between a merge and this worktree, it takes that over first: it has nothing of its own then.
         """
@@ -241,7 +241,6 @@ class Workspaces:
                 self._take_over()
                 return
             known = [one for one in (self.record.base, stand) if one]
-            message = f"ralph: before work side by side\n\n{self.record.task}"
             tip = saving.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
             if tip != stand:
                 git.run("update-ref", ref, tip, stand)
@@ -255,7 +254,7 @@ class Workspaces:
     def _made(self, name: str) -> Site:
         noted = self.notes.read(name)
         if noted is None:
-            self._hand_over()
+            self.hand_over(f"ralph: before work side by side\n\n{self.record.task}")
             start = merging.stand(Git(self.root), self.record.branch)
             noted = Noted(f"ralph/{self.record.id}/{name}", start)
             self.notes.write(name, noted)
