@@ -509,3 +509,61 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
         again = Story(repo, run, queue, worked)
         do(again.go_on())
         assert again.end() == expected, f"killed before step {number}"
+
+
+class TestBesideTheRunsOwnWorktree:
+    """A run that works in a worktree of its own, and for a while in others beside it."""
+
+    def test_others_begin_with_what_is_in_it_and_it_has_what_they_did(self, repo: Path) -> None:
+        run = begin(repo, Ground.WORKTREE)
+        own = repo / ".ralph/worktrees" / run.id
+        write(own, {"before.txt": "by the run\n"})
+
+        async def main() -> None:
+            async with engine(repo, run) as e:
+                await e.turn("t1/1", "cat before.txt > t1.txt")
+                await e.turn("t2/1", "cat before.txt > t2.txt")
+                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeEnd.MERGED
+                assert (await e.queue.merge(Merge("m2", "t2/1", "two"))).end is MergeEnd.MERGED
+                assert (own / "t1.txt").read_text() == (own / "t2.txt").read_text() == "by the run\n"
+                write(own, {"after.txt": "by the run\n"})
+                await e.turn("t3/1", "cat t1.txt after.txt > t3.txt")
+                await e.queue.merge(Merge("m3", "t3/1", "three"))
+                assert (own / "t3.txt").read_text() == "by the run\n" * 2
+                await e.queue.finish()
+
+        do(main())
+        assert git(own, "status", "--porcelain") == ""
+        assert not (repo / "t1.txt").exists(), "the user's own tree is left alone"
+
+    @pytest.mark.parametrize("lands", [True, False])
+    def test_a_kill_between_a_merge_and_that_worktree_takes_nothing_back(
+        self, repo: Path, monkeypatch: pytest.MonkeyPatch, lands: bool
+    ) -> None:
+        run = begin(repo, Ground.WORKTREE)
+        own = repo / ".ralph/worktrees" / run.id
+
+        async def killed() -> None:
+            async with engine(repo, run) as e:
+                await e.turn("t1/1", "echo one > t1.txt")
+                with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                    patch.setattr("ralph.git.saving.put_back", _killed)
+                    await e.queue.merge(Merge("m1", "t1/1", "one"))
+
+        async def then() -> None:
+            async with engine(repo, run) as e:
+                if lands:
+                    await e.lander.land(succeeded=False)
+                else:
+                    await e.turn("t2/1", "cat t1.txt > t2.txt")
+                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeEnd.MERGED
+
+        do(killed())
+        assert not (own / "t1.txt").exists()
+        do(then())
+        assert (own / "t1.txt").read_text() == "one\n"
+        assert git(repo, "show", f"ralph/{run.id}/run:t1.txt") == "one"
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
