@@ -1,12 +1,15 @@
-"""Writes docs/reference.md, and parts of agents.md and tools.md, from the code; `--check` only says if they are up to date."""
+"""Writes docs/reference.md, and parts of the pages of agents, tools and presets, from the code; `--check` only says if they are up to date."""
 
+import contextlib
 import json
 import sys
+import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_origin
 
 import click
+from click.testing import CliRunner
 
 from ralph.agents import registry
 from ralph.agents.acp import Acp
@@ -17,6 +20,7 @@ from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.schema import schema
+from ralph.store.presets import load_preset, shipped, text_of
 from ralph.tools import emit, wave
 from ralph.tools import main as tools
 
@@ -35,7 +39,13 @@ def main() -> int:
         HERE / "schema" / "ralph.schema.json": json.dumps(schema(), indent=1) + "\n",
         page: between_marks(page, agents()),
         HERE / "tools.md": between_marks(HERE / "tools.md", agent_tools()),
+        HERE / "presets.md": between_marks(HERE / "presets.md", preset_list()),
     }
+    pages = {name: HERE / "presets" / f"{name}.md" for name in shipped()}
+    if untold := [name for name, page in pages.items() if not page.exists()]:
+        print(f"docs/presets has no page of {', '.join(untold)}: write when to use it", file=sys.stderr)
+        return 1
+    generated |= {page: between_marks(page, preset_page(name)) for name, page in pages.items()}
     late = [target for target, text in generated.items() if not target.exists() or target.read_text() != text]
     if "--check" not in sys.argv:
         for target in late:
@@ -86,6 +96,49 @@ def presets() -> str:
     rows = ["## Keys of presets, in ralph.yml too", "", "| key | default | meaning |", "| --- | --- | --- |"]
     rows += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in keys(Preset, "")]
     return "\n".join(rows)
+
+
+def preset_list() -> str:
+    """Every shipped preset with when to use it."""
+    rows = [["preset", "hats", "use it when"]]
+    for name in shipped():
+        hats = load_preset(HERE, (), f"builtin:{name}").preset.hats
+        use = text_of(name).partition("\n")[0].lstrip("# ")
+        rows.append([f"[{name}](presets/{name}.md)", ", ".join(hats), use])
+    return table(rows)
+
+
+SEED = 3
+"""The simulated run that a page shows."""
+
+
+def preset_page(name: str) -> str:
+    """Who does what in a preset, what the engine sees to, how it is drawn, and one run of it."""
+    preset = load_preset(HERE, (), f"builtin:{name}").preset
+    loop, rows = preset.event_loop, [["hat", "does what", "takes", "publishes", "turns at most"]]
+    for id, hat in preset.hats.items():
+        topics = (", ".join(f"`{topic}`" for topic in topics) for topics in (hat.triggers, hat.publishes))
+        rows.append([id, hat.description, *topics, str(hat.max_activations or "")])
+    red = [topic for topic, rule in preset.events.items() if rule.evidence == "fails"]
+    green = [topic for topic, rule in preset.events.items() if rule.evidence is True]
+    facts = [f"- Before it is done: {'; '.join(loop.checks)}. `--check` takes the place of these."]
+    facts += [f"- Must have been published in earnest: {', '.join(f'`{topic}`' for topic in loop.required_events)}."]
+    facts += [f"- Counts only where the checks fail: {', '.join(f'`{topic}`' for topic in red)}."] if red else []
+    facts += [f"- Counts only where the checks pass: {', '.join(f'`{topic}`' for topic in green)}."] if green else []
+    facts += [f"- May be changed: {', '.join(f'`{glob}`' for glob in loop.scope)}; nothing else."] if loop.scope else []
+    facts += [f"- At most {loop.max_iterations} turns and {loop.max_runtime_seconds / 3600:g} hours of work."]
+    parts = ["## Hats", table(rows), "## What the engine sees to", "\n".join(facts)]
+    story = said("", "simulate", name, "--replay", str(SEED))
+    parts += ["## A simulated run", f"`ralph simulate {name} --replay {SEED}`, with a competent agent:", story]
+    return "\n\n".join(parts)
+
+
+def said(language: str, *words: str) -> str:
+    """What a command prints, where there are no settings but Ralph's own."""
+    with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
+        done = CliRunner().invoke(cli, words, env={"HOME": empty, "XDG_CONFIG_HOME": empty, "RALPH_PRESETS": None})
+    assert done.exit_code == 0, (words, done.output)
+    return f"```{language}\n{done.output.strip()}\n```"
 
 
 def keys(model, prefix):
