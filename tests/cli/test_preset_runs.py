@@ -82,7 +82,7 @@ def written(hats: str, start: str, topics: str, refusals: int = 2) -> list[str]:
 
 EXPECTED = {
     "debug": [
-        *("investigator debug.start", "investigator bug.unseen", "fixer bug.reproduced", "fixer fix.broken"),
+        *("investigator debug.start", "investigator bug.unseen", "fixer bug.reproduced", "fixer fix.rejected"),
         *("sceptic fix.ready", "fixer fix.rejected", "sceptic fix.ready"),
     ],
     "tdd": [
