@@ -2,13 +2,14 @@
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
-from ralph.cli.restore import at_rest, say_written
+from ralph.cli.console import here, json_option, tell
+from ralph.cli.restore import at_rest, written
 from ralph.core.entries import Record
 from ralph.core.errors import UsageError
 from ralph.core.signals import Signal, SignalType
@@ -53,11 +54,12 @@ def command(run: str | None, message: str, revert: bool, yes: bool, as_json: boo
     if not over:
         end(project, chosen, message or "aborted by `ralph abort`")
     reverted = _revert(project, chosen) if revert else None
-    if as_json:
-        _say_json(chosen, reverted)
-    else:
-        _say(chosen, reverted)
-    return 0
+    facts: dict[str, Any] = {"outcome": chosen.outcome(), "alive": chosen.alive, "reverted": reverted is not None}
+    if reverted:
+        notices = (*reverted.files.notices, *reverted.history.notices)
+        facts |= {"before": reverted.files.before, "files": reverted.files.files}
+        facts |= {"commits": reverted.history.commits, "notices": notices}
+    return tell(as_json, _lines(chosen, reverted), command="abort", run=chosen.id, **facts)
 
 
 class _Nobody:
@@ -113,36 +115,19 @@ def _revert(project: Project, run: RunDir) -> Reverted:
         return Reverted(files, take_off(snapshots, run.id))
 
 
-def _say_json(run: RunDir, reverted: Reverted | None) -> None:
-    facts: dict[str, Any] = {
-        "run": run.id,
-        "outcome": run.outcome(),
-        "alive": run.alive,
-        "reverted": reverted is not None,
-    }
-    if reverted:
-        notices = (*reverted.files.notices, *reverted.history.notices)
-        facts |= {"before": reverted.files.before, "files": reverted.files.files}
-        facts |= {"commits": reverted.history.commits, "notices": notices}
-    say_json(command="abort", **facts)
-
-
-def _say(run: RunDir, reverted: Reverted | None) -> None:
+def _lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
     outcome = run.outcome() or "still ending its turn"
     if reverted is None:
-        click.echo(f"Run {run.id}: {outcome}. The files are as the last turn left them.")
-        click.echo(f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert")
+        yield f"Run {run.id}: {outcome}. The files are as the last turn left them."
+        yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
         return
     files, history = reverted.files, reverted.history
-    click.echo(f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} were written.")
-    say_written(files)
-    for notice in history.notices:
-        click.echo(f"note: {notice}")
-    back = f"ralph undo {run.id}" if files.files else ""
-    if history.commits:
-        click.echo(
-            f"{len(history.commits)} commits of the run were taken off the branch; the last was {history.commits[0]}."
-        )
-        back = f"{back}   git reset {history.commits[0][:12]}".strip()
+    yield f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} were written."
+    yield from written(files)
+    yield from (f"note: {notice}" for notice in history.notices)
+    back = [f"ralph undo {run.id}"] if files.files else []
+    if commits := history.commits:
+        yield f"{len(commits)} commits of the run were taken off the branch; the last was {commits[0]}."
+        back.append(f"git reset {commits[0][:12]}")
     if back:
-        click.echo(f"Next:   {back} (takes this back)")
+        yield f"Next:   {'   '.join(back)} (takes this back)"

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.cli.signal import run_option
 from ralph.core.errors import UsageError
 from ralph.core.questions import Question
@@ -31,11 +31,8 @@ def command(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
     chosen, question = _meant(project, run, id)
     if not chosen.questions.answer(question.id, answer, "person", time.time()):
         raise UsageError(f"question {question.id} was answered already", where=str(chosen.questions.directory))
-    if as_json:
-        say_json(command="answer", run=chosen.id, question=question.id, answer=answer)
-    else:
-        click.echo(f"Answered {question.id} of run {chosen.id}: {question.question.splitlines()[0]}")
-    return 0
+    lines = [f"Answered {question.id} of run {chosen.id}: {question.question.splitlines()[0]}"]
+    return tell(as_json, lines, command="answer", run=chosen.id, question=question.id, answer=answer)
 
 
 def _meant(project: Project, wanted: str | None, id: str) -> tuple[RunDir, Question]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ralph.agents.processes import TURN_MARK, end_marked
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError, UsageError
 from ralph.git import worktree
 from ralph.git.snapshots import Snapshots
@@ -47,13 +47,10 @@ def command(run: str | None, keep: int | None, older_than: float | None, dry_run
             orphans += end_marked(TURN_MARK, f"{one.id}/")
             kept += _remove(project, one)
     removed = [one.id for one in chosen]
-    if as_json:
-        say_json(command="clean", removed=removed, dry_run=dry_run, processes_ended=orphans, kept=kept)
-        return 0
-    click.echo(f"{'Would remove' if dry_run else 'Removed'} {len(removed)} runs. {' '.join(removed)}".rstrip())
-    for line in kept:
-        click.echo(f"Kept: {line}")
-    return 0
+    lines = [f"{'Would remove' if dry_run else 'Removed'} {len(removed)} runs. {' '.join(removed)}".rstrip()]
+    lines += [f"Kept: {line}" for line in kept]
+    facts = {"removed": removed, "dry_run": dry_run, "processes_ended": orphans, "kept": kept}
+    return tell(as_json, lines, command="clean", **facts)
 
 
 def _expired(project: Project, keep: int, days: float) -> list[RunDir]:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +46,16 @@ def latest_run(project: Project, run: str | None) -> RunDir:
 def say_json(**data: Any) -> None:
     """One versioned JSON object on standard output."""
     click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))
+
+
+def tell(as_json: bool, lines: Iterable[str], **data: Any) -> int:
+    """Say something to a program, or to a person line by line; the exit code of a command that did what it was for."""
+    if as_json:
+        say_json(**data)
+    else:
+        for line in lines:
+            click.echo(line)
+    return 0
 
 
 def one_line(said: object) -> str:

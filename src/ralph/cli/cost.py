@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, latest_run, say_json
+from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.core.entries import TurnStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import TurnEnded
@@ -48,23 +48,16 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     runs = project.runs() if everything else [latest_run(project, run)]
     items = [item for one in runs for item in receipt(one)]
     by = {name: _grouped(items, name) for name in ("role", "agent", *(("run",) if everything else ()))}
-    if as_json:
-        say_json(
-            command="cost",
-            runs=[one.id for one in runs],
-            turns=[item.plain for item in items],
-            total=_total(items),
-            **{f"by_{name}": groups for name, groups in by.items()},
-        )
-        return 0
-    for item in () if everything else items:
-        click.echo(f"turn {item.turn:<4} {item.work:<16} {item.role:<14} {item.agent[:24]:<24} {_money(item.plain)}")
+    lines = [
+        f"turn {item.turn:<4} {item.work:<16} {item.role:<14} {item.agent[:24]:<24} {_money(item.plain)}"
+        for item in (() if everything else items)
+    ]
     for name, groups in by.items():
-        click.echo(f"\nby {name}")
-        for key, sums in groups.items():
-            click.echo(f"  {key[:40]:<42} {sums['turns']:>5} turns  {_money(sums)}")
-    click.echo(f"\ntotal {'':<39} {len(items):>5} turns  {_money(_total(items))}")
-    return 0
+        lines.append(f"\nby {name}")
+        lines += [f"  {key[:40]:<42} {sums['turns']:>5} turns  {_money(sums)}" for key, sums in groups.items()]
+    lines.append(f"\ntotal {'':<39} {len(items):>5} turns  {_money(_total(items))}")
+    facts = {"runs": [one.id for one in runs], "turns": [item.plain for item in items], "total": _total(items)}
+    return tell(as_json, lines, command="cost", **facts, **{f"by_{name}": groups for name, groups in by.items()})
 
 
 def receipt(run: RunDir) -> Iterator[Item]:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from ralph.cli.console import here, json_option, latest_run, say_json
+from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.core.errors import UsageError
 from ralph.git.snapshots import Snapshots
 from ralph.store.runs import Project, RunDir
@@ -32,13 +32,8 @@ def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int
             raise UsageError(f"turn {turn} of run {chosen.id} changed nothing", todo=f"turns that did: {known}")
         old, new = entries[at - 1].sha, entries[at].sha
     text = snapshots.diff(old, new, stat=stat, color=not as_json and sys.stdout.isatty())
-    if as_json:
-        say_json(command="diff", run=chosen.id, old=old, new=new, diff=text)
-    elif text:
-        click.echo(text, nl=False)
-    else:
-        click.echo(f"Run {chosen.id} changed nothing.")
-    return 0
+    lines = [text.removesuffix("\n") if text else f"Run {chosen.id} changed nothing."]
+    return tell(as_json, lines, command="diff", run=chosen.id, old=old, new=new, diff=text)
 
 
 def open_snapshots(project: Project, run: RunDir) -> Snapshots:

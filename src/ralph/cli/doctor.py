@@ -16,7 +16,7 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.processes import TURN_MARK, marked
 from ralph.agents.proofs import Standing, proofs
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.notify import services_for
@@ -45,13 +45,11 @@ class Finding:
 def command(as_json: bool) -> int:
     """Check Python, git, the disk, ralph.yml, the agents and the state of past runs."""
     findings = list(examine(here()))
-    if as_json:
-        say_json(command="doctor", version=__version__, findings=[asdict(finding) for finding in findings])
-    else:
-        for finding in findings:
-            click.echo(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<10} {finding.said}")
-            if finding.todo:
-                click.echo(f"{'':16}next: {finding.todo}")
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<10} {finding.said}")
+        lines += [f"{'':16}next: {finding.todo}"] if finding.todo else []
+    tell(as_json, lines, command="doctor", version=__version__, findings=[asdict(finding) for finding in findings])
     return 0 if all(finding.ok for finding in findings) else Outcome.USAGE.exit_code
 
 

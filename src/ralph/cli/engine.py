@@ -8,14 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-import click
-
-from ralph.cli.console import say_json
+from ralph.cli.console import tell
 from ralph.cli.view import view_for
 from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, StateError, UsageError
-from ralph.core.events import Landed
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
@@ -51,26 +48,14 @@ def work_on(
     with view_for(teller, limits, as_json=as_json) as view:
         stop = asyncio.run(drive(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")
-    if as_json:
-        spent = to_plain(view.ended.spent) if view.ended else {}
-        say_json(
-            command="run",
-            run=run.id,
-            outcome=stop.outcome,
-            reason=stop.reason,
-            exit_code=stop.outcome.exit_code,
-            spent=spent,
-            report=report,
-        )
-    elif view.ended:
-        click.echo("\n" + "\n".join(teller.closing(view.ended, report)))
-    if view.landed and not as_json:
-        click.echo(f"Work:   {_where(view.landed)}")
+    lines = ["", *teller.closing(view.ended, report)] if view.ended else []
+    if landed := view.landed:
+        where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
+        lines.append(f"Work:   {where}")
+    spent = to_plain(view.ended.spent) if view.ended else {}
+    facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}
+    tell(as_json, lines, command="run", run=run.id, **facts, report=report)
     return stop.outcome.exit_code
-
-
-def _where(landed: Landed) -> str:
-    return f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
 
 
 def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = ()) -> int:
@@ -90,12 +75,9 @@ def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, 
         time.sleep(0.02)
     if process.poll() is not None and not (run.path / "journal.jsonl").exists():
         raise _why(log)
-    if as_json:
-        say_json(command="detach", run=run.id, pid=process.pid, log=str(log))
-    else:
-        click.echo(f"Run {run.id} works in the background (process {process.pid}).")
-        click.echo(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
-    return 0
+    lines = [f"Run {run.id} works in the background (process {process.pid})."]
+    lines.append(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
+    return tell(as_json, lines, command="detach", run=run.id, pid=process.pid, log=str(log))
 
 
 def _why(log: Path) -> RalphError:

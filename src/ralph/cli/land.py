@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import refuse_inside_a_turn
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
@@ -26,22 +26,11 @@ def command(run: str | None, as_json: bool) -> int:
     chosen = project.run(run) if run else _latest(project)
     landed, verdict = asyncio.run(land_run(project, chosen))
     failed = [] if verdict is None else [result for result in verdict.results if not result.passed]
-    code = 0 if landed.moved else Outcome.FAILED.exit_code
-    if as_json:
-        say_json(
-            command="land",
-            run=chosen.id,
-            landed=landed.moved,
-            branch=landed.branch,
-            commit=landed.commit,
-            notice=landed.notice,
-            failed=[result.title for result in failed],
-        )
-        return code
-    for result in failed:
-        click.echo(f"FAIL {result.title} ({result.reason})\n{result.output.strip()}\n")
-    click.echo(f"Landed {landed.commit[:10]} on {landed.branch}." if landed.moved else landed.notice)
-    return code
+    lines = [f"FAIL {result.title} ({result.reason})\n{result.output.strip()}\n" for result in failed]
+    lines.append(f"Landed {landed.commit[:10]} on {landed.branch}." if landed.moved else landed.notice)
+    facts = {"landed": landed.moved, "branch": landed.branch, "commit": landed.commit, "notice": landed.notice}
+    tell(as_json, lines, command="land", run=chosen.id, **facts, failed=[result.title for result in failed])
+    return 0 if landed.moved else Outcome.FAILED.exit_code
 
 
 def _latest(project: Project) -> RunDir:

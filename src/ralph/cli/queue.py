@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.entries import MergeStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed, Merged
@@ -24,14 +24,9 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     project = here()
     runs = [project.run(run)] if run else project.runs()
     rows = [row for one in runs for row in _rows(project, one) if everything or run or not row["done"]]
-    if as_json:
-        say_json(command="queue", root=str(project.root), queue=rows)
-        return 0
-    if not rows:
-        click.echo("Nothing waits to be merged.")
-    for row in rows:
-        click.echo(f"{row['run']}  {row['task']:<12} {row['state']:<10} {row['told']}")
-    return 0
+    lines = [f"{row['run']}  {row['task']:<12} {row['state']:<10} {row['told']}" for row in rows]
+    lines = lines or ["Nothing waits to be merged."]
+    return tell(as_json, lines, command="queue", root=str(project.root), queue=rows)
 
 
 def _rows(project: Project, run: RunDir) -> Iterator[dict[str, Any]]:

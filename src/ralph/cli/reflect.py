@@ -4,10 +4,11 @@ import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.codec import to_plain
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
@@ -45,46 +46,36 @@ def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
     reflections = Reflections(here().root)
     loop = _loop(reflections.loops(), run)
     found = reflections.of(loop, last) if loop else []
-    if as_json:
-        say_json(command="reflect", loop=loop, reflections=to_plain(found), faults=reflections.faults)
-        return 0
     if not found:
-        click.echo("No reflections yet: a loop writes one after every iteration.")
-        click.echo("Next:   ralph loop \"TASK\" --until '`COMMAND` passes'")
+        lines = ["No reflections yet: a loop writes one after every iteration."]
+        lines.append("Next:   ralph loop \"TASK\" --until '`COMMAND` passes'")
     elif form == "yaml":
-        click.echo("---\n".join(render(one) for one in found), nl=False)
+        lines = ["---\n".join(render(one) for one in found).removesuffix("\n")]
     elif form == "summary":
-        for one in found:
-            click.echo(_safe(f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}"))
+        lines = [_safe(f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}") for one in found]
     else:
-        click.echo(_safe(_markdown(found)))
-    for fault in reflections.faults:
-        click.echo(_safe(f"skipped: {fault}"), err=True)
-    return 0
+        lines = [_safe(_markdown(found))]
+    return _told(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_plain(found))
 
 
 @command.command("patterns")
 @json_option
 def patterns(as_json: bool) -> int:
     """List what came up more than once, what worked, and what did harm."""
-    root, faults = here().root, []
+    root = here().root
+    faults: list[str] = []
     found: list[Pattern] = []
     for kind in ADVICE:
         try:
             found += read_patterns(root, kind)
         except StateError as error:
             faults.append(f"{error.where}: {error.what}")
-    if as_json:
-        say_json(command="reflect patterns", patterns=[to_plain(one) for one in found], faults=faults)
-        return 0
-    if not found:
-        click.echo("No patterns yet: they are drawn when a loop ends, from what failed twice, worked, or did harm.")
+    none = "No patterns yet: they are drawn when a loop ends, from what failed twice, worked, or did harm."
+    lines = [] if found else [none]
     for kind, title in (("error", "Errors that came up again"), ("success", "What worked"), ("anti", "What did harm")):
         if mine := [one for one in found if one.kind == kind]:
-            click.echo(_safe("\n".join([f"# {title}", *map(_pattern_line, mine), ""])))
-    for fault in faults:
-        click.echo(_safe(f"skipped: {fault}"), err=True)
-    return 0
+            lines.append(_safe("\n".join([f"# {title}", *map(_pattern_line, mine), ""])))
+    return _told(as_json, lines, faults, command="reflect patterns", patterns=to_plain(found))
 
 
 @command.command("clear")
@@ -102,13 +93,16 @@ def clear(yes: bool, as_json: bool) -> int:
     if not yes and not click.confirm(f"Put away what {loops} loops learned?", err=True):
         raise click.Abort
     target = archive(project.root, datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f"))
-    if as_json:
-        say_json(command="reflect clear", archive=str(target) if target else None, loops=loops if target else 0)
-    elif target is None:
-        click.echo("There is nothing to put away.")
-    else:
-        click.echo(f"What {loops} loops learned is in {target} now; move it back to have it again.")
-    return 0
+    told = f"What {loops} loops learned is in {target} now; move it back to have it again."
+    facts = {"archive": str(target), "loops": loops} if target else {"archive": None, "loops": 0}
+    return tell(as_json, [told if target else "There is nothing to put away."], command="reflect clear", **facts)
+
+
+def _told(as_json: bool, lines: list[str], faults: list[str], **facts: Any) -> int:
+    """Say what was found, and which files were not read for it."""
+    for fault in () if as_json else faults:
+        click.echo(_safe(f"skipped: {fault}"), err=True)
+    return tell(as_json, lines, **facts, faults=faults)
 
 
 def _loop(loops: Sequence[str], wanted: str | None) -> str | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import StateError, UsageError
 from ralph.store.files import read_limited, to_text
 from ralph.store.lines import moment, read_raw
@@ -49,12 +49,7 @@ def command(run: str | None, listing: bool, as_json: bool) -> int:
     if report is None:
         raise _none(project, runs, run)
     text = to_text(read_limited(project.root / report.path))
-    if as_json:
-        say_json(command="report", **asdict(report), text=text)
-    else:
-        click.echo(text.rstrip())
-        click.echo(f"\nReport: {report.path}")
-    return 0
+    return tell(as_json, [text.rstrip(), f"\nReport: {report.path}"], command="report", **asdict(report), text=text)
 
 
 def reports_of(project: Project, run: RunDir) -> Iterator[Report]:
@@ -71,14 +66,9 @@ def reports_of(project: Project, run: RunDir) -> Iterator[Report]:
 
 
 def _list(reports: list[Report], *, as_json: bool) -> int:
-    if as_json:
-        say_json(command="report", reports=[asdict(report) for report in reports])
-        return 0
-    for report in reports:
-        click.echo(f"{report.date}  {report.run}  {report.outcome:<18} {report.path}")
-    if not reports:
-        click.echo("No run here has a report yet.")
-    return 0
+    lines = [f"{report.date}  {report.run}  {report.outcome:<18} {report.path}" for report in reports]
+    lines = lines or ["No run here has a report yet."]
+    return tell(as_json, lines, command="report", reports=[asdict(report) for report in reports])
 
 
 def _none(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:

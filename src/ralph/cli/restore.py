@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ralph.cli.console import here, json_option, latest_run, say_json
+from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.cli.diff import open_snapshots
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.git.repository import shown
@@ -59,18 +59,13 @@ def command(which: str, run: str | None, as_json: bool) -> int:
     with at_rest(project, chosen) as snapshots:
         target = target_of(which, project, chosen, snapshots)
         restored = snapshots.restore(target.snapshot, f"restore {target.words}")
-    if as_json:
-        facts = {"iteration": target.iteration, "snapshot": target.snapshot, "before": restored.before}
-        say_json(command="restore", run=chosen.id, **facts, files=restored.files, notices=restored.notices)
-        return 0
+    lines = [f"Nothing was written: the files are already as {target.state}.", *written(restored)]
     if restored.files:
-        click.echo(f"The files are as {target.state} (run {chosen.id}): {len(restored.files)} written.")
-    else:
-        click.echo(f"Nothing was written: the files are already as {target.state}.")
-    say_written(restored)
-    if restored.files:
-        click.echo(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (takes this back)")
-    return 0
+        lines[0] = f"The files are as {target.state} (run {chosen.id}): {len(restored.files)} written."
+        lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (takes this back)")
+    facts = {"iteration": target.iteration, "snapshot": target.snapshot, "before": restored.before}
+    facts |= {"files": restored.files, "notices": restored.notices}
+    return tell(as_json, lines, command="restore", run=chosen.id, **facts)
 
 
 @contextmanager
@@ -152,13 +147,11 @@ def _choices(iterations: dict[int, str]) -> str:
     return f"there are {earlier}{listed}, and `base`, which is before the run"
 
 
-def say_written(restored: Restored) -> None:
-    """Tell which files were written, and where the tree as it was can be found."""
-    for path in restored.files[:LISTED]:
-        click.echo(f"  {shown(path)}")
+def written(restored: Restored) -> Iterator[str]:
+    """Which files were written, and where the tree as it was can be found."""
+    yield from (f"  {shown(path)}" for path in restored.files[:LISTED])
     if len(restored.files) > LISTED:
-        click.echo(f"  and {len(restored.files) - LISTED} more")
-    for notice in restored.notices:
-        click.echo(f"note: {notice}")
+        yield f"  and {len(restored.files) - LISTED} more"
+    yield from (f"note: {notice}" for notice in restored.notices)
     if restored.files:
-        click.echo(f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.")
+        yield f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}."

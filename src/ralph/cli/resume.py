@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, positive, say_json
+from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
@@ -44,11 +44,8 @@ def command(run: str | None, guidance: str | None, detached: bool, as_json: bool
                 f"run {chosen.id} is under way: its limits hold until it ends", todo="leave the limits out"
             )
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance or ""))
-        if as_json:
-            say_json(command="resume", run=chosen.id, signalled=True)
-        else:
-            click.echo(f"Run {chosen.id} is under way; a pause that was asked for is taken back.")
-        return 0
+        lines = [f"Run {chosen.id} is under way; a pause that was asked for is taken back."]
+        return tell(as_json, lines, command="resume", run=chosen.id, signalled=True)
     outcome = chosen.outcome()
     if outcome and not outcome.resumable:
         raise UsageError(

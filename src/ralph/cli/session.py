@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ralph.cli import classic_words
-from ralph.cli.console import here, json_option, positive, say_json
+from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.crew import ask_consent, crew_for
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.cli.parallel import slot_limits, tree_settings
@@ -147,17 +147,13 @@ def listing(as_json: bool) -> int:
     """The sessions of this project, the latest last."""
     project = here()
     rows = [_row(one) for one in sessions(project)]
-    if as_json:
-        say_json(command="session list", sessions=rows)
-        return 0
+    lines = [] if rows else [f"No sessions in {project.root}."]
     for row in rows:
         count, status = row["tasks_summary"], row["status"].replace("_", " ")
         done = f"{count['completed']}/{count['total'] - count.get('cancelled', 0)} tasks"
         about = row.get("request", "")[:60]
-        click.echo(f"{row['session_id']:<15}  {status:<18} {row['current_state']:<20} {done:<12} {about}".rstrip())
-    if not rows:
-        click.echo(f"No sessions in {project.root}.")
-    return 0
+        lines.append(f"{row['session_id']:<15}  {status:<18} {row['current_state']:<20} {done:<12} {about}".rstrip())
+    return tell(as_json, lines, command="session list", sessions=rows)
 
 
 def _row(found: Found) -> dict[str, Any]:
@@ -187,8 +183,7 @@ def show(session: str | None, as_json: bool) -> int:
     found = chosen(here(), session)
     spent = found.run.last_words()["spent"] if found.run else {}
     if as_json:
-        say_json(command="session show", **_told(found), spent=spent)
-        return 0
+        return tell(True, (), command="session show", **_told(found), spent=spent)
     if found.is_classic:
         lines = classic_words.shown(found.classic(), found.record.task, _money(spent))
     else:
@@ -306,11 +301,7 @@ def repair(session: str, as_json: bool) -> int:
     if found.run and found.run.alive:
         raise UsageError(f"session {found.id} is under way", todo="pause it first")
     done = kind_of(found.record.workflow).mend(found.project.root, found.record, time.time())
-    if as_json:
-        say_json(command="session repair", session_id=found.id, done=done)
-    else:
-        click.echo("\n".join(done) or "Nothing was wrong.")
-    return 0
+    return tell(as_json, done or ["Nothing was wrong."], command="session repair", session_id=found.id, done=done)
 
 
 def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
@@ -358,13 +349,9 @@ class _Batch:
             shutil.copy2(path, beside / path.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(place, to_bytes(text))
-        if as_json:
-            say_json(command="session feedback", session_id=id, iteration=self.number, path=self.path)
-        else:
-            what = "Update" if self.found.is_classic else "Feedback for iteration"
-            click.echo(f"{what} {self.number}: {self.path}")
-            click.echo(f"Next:   ralph session resume {id}")
-        return 0
+        what = "Update" if self.found.is_classic else "Feedback for iteration"
+        lines = [f"{what} {self.number}: {self.path}", f"Next:   ralph session resume {id}"]
+        return tell(as_json, lines, command="session feedback", session_id=id, iteration=self.number, path=self.path)
 
     @property
     def path(self) -> str:

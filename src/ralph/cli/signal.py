@@ -5,7 +5,7 @@ import os
 import click
 
 from ralph.cli.abort import end
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee
 from ralph.store.runs import Project, RunDir
@@ -99,10 +99,8 @@ def _addressed(signal: Signal, role: str, run: RunDir) -> Signal:
 
 
 def _say(run: RunDir, signal: Signal, name: str, then: str, *, as_json: bool) -> int:
-    if as_json:
-        say_json(command="signal", run=run.id, type=signal.type, to=signal.target or "ALL", name=name, alive=run.alive)
-    else:
-        whom = f" for {signal.target}" if signal.target else ""
-        click.echo(f"{signal.type}{whom} to run {run.id}: {then}.")
-        click.echo(f"Next:   ralph signals --run {run.id} --watch" if run.alive else f"Next:   ralph status {run.id}")
-    return 0
+    whom = f" for {signal.target}" if signal.target else ""
+    look = f"ralph signals --run {run.id} --watch" if run.alive else f"ralph status {run.id}"
+    lines = [f"{signal.type}{whom} to run {run.id}: {then}.", f"Next:   {look}"]
+    facts = {"type": signal.type, "to": signal.target or "ALL", "name": name, "alive": run.alive}
+    return tell(as_json, lines, command="signal", run=run.id, **facts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, one_line, say_json
+from ralph.cli.console import here, json_option, one_line, tell
 from ralph.core.errors import RalphError
 from ralph.store.lines import last_lines
 from ralph.store.runs import RunDir
@@ -22,17 +22,12 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     runs = [project.run(run)] if run else project.runs()
     shown = runs if everything or run else runs[-10:]
     rows = [describe(one) for one in shown]
-    if as_json:
-        say_json(command="status", root=str(project.root), runs=rows)
-    elif not rows:
-        click.echo(f"No runs in {project.root}.")
-        click.echo("Next:   ralph loop \"TASK\" --until '`COMMAND` passes' --agent-command PROGRAM")
-    else:
-        for row in rows:
-            click.echo(_line(row))
-        if len(shown) < len(runs):
-            click.echo(f"({len(runs) - len(shown)} older: ralph status --all)")
-    return 0
+    lines = [*map(_line, rows)]
+    if not rows:
+        todo = "Next:   ralph loop \"TASK\" --until '`COMMAND` passes' --agent-command PROGRAM"
+        lines = [f"No runs in {project.root}.", todo]
+    lines += [f"({len(runs) - len(shown)} older: ralph status --all)"] if len(shown) < len(runs) else []
+    return tell(as_json, lines, command="status", root=str(project.root), runs=rows)
 
 
 def describe(run: RunDir) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import click
 
-from ralph.cli.console import here, json_option, latest_run, say_json
+from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.cli.restore import at_rest
 
 
@@ -24,11 +24,10 @@ def command(run: str | None, force: bool, as_json: bool) -> int:
     with at_rest(project, chosen) as snapshots:
         undone = snapshots.undo(force=force)
     label, restored = undone.undone.label, undone.restored
-    if as_json:
-        say_json(command="undo", run=chosen.id, undone=label, files=restored.files, notices=restored.notices)
-        return 0
-    click.echo(f"Took back {label}: {len(restored.files)} files.")
-    for line in (*restored.files[:20], *restored.notices):
-        click.echo(f"  {line}")
-    click.echo(f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.")
-    return 0
+    lines = [
+        f"Took back {label}: {len(restored.files)} files.",
+        *(f"  {line}" for line in (*restored.files[:20], *restored.notices)),
+        f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.",
+    ]
+    facts = {"run": chosen.id, "undone": label, "files": restored.files, "notices": restored.notices}
+    return tell(as_json, lines, command="undo", **facts)

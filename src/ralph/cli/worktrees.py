@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError
 from ralph.git import worktree
 from ralph.git.worktree import Worktree
@@ -23,16 +23,11 @@ def command(prune: bool, as_json: bool) -> int:
     """
     project = here()
     rows = [_row(project, tree, prune=prune) for tree in worktree.found(project.root)]
-    if as_json:
-        say_json(command="worktrees", root=str(project.root), worktrees=rows)
-        return 0
-    if not rows:
-        click.echo(f"No worktrees of runs in {project.root}.")
+    lines = [] if rows else [f"No worktrees of runs in {project.root}."]
     for row in rows:
-        click.echo(f"{row['run']}  {row['what']:<14} {row['state']:<9} {row['path']}")
-        if row["why"]:
-            click.echo(f"{'':20}{row['why']}")
-    return 0
+        lines.append(f"{row['run']}  {row['what']:<14} {row['state']:<9} {row['path']}")
+        lines += [f"{'':20}{row['why']}"] if row["why"] else []
+    return tell(as_json, lines, command="worktrees", root=str(project.root), worktrees=rows)
 
 
 def _row(project: Project, tree: Worktree, *, prune: bool) -> dict[str, Any]:
