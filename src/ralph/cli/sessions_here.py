@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ralph.core.errors import RalphError, UsageError
-from ralph.core.ids import valid_run_id
+from ralph.core.ids import is_run_id, valid_run_id
 from ralph.documents.classic.layout import is_classic
 from ralph.documents.run_record import Crew, RunRecord
 from ralph.documents.session import plan, timestamps
@@ -88,7 +88,7 @@ def sessions(project: Project) -> list[Found]:
     own = [Found(project, id, run) for id, run in known.items() if run.record().workflow in SESSIONS]
     home = project.root / HOME
     names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
-    others = [Found(project, name, None) for name in names if _is_id(name) and name not in known]
+    others = [Found(project, name, None) for name in names if is_run_id(name) and name not in known]
     # Old ids have years of four digits.
     return sorted([*own, *others], key=lambda one: one.id[2 * (one.id.index("-") > 6) :])
 
@@ -121,10 +121,3 @@ def _read(path: Path) -> str:
         return to_text(read_limited(path))
     except (OSError, RalphError):
         return ""
-
-
-def _is_id(name: str) -> bool:
-    try:
-        return bool(valid_run_id(name))
-    except UsageError:
-        return False

@@ -15,9 +15,14 @@ def run_id(at: datetime, suffix: str = "") -> str:
     return valid_run_id(f"{stamp}-{suffix}" if suffix else stamp)
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a text could be the id of a run."""
+    return bool(_RUN_ID.fullmatch(text))
+
+
 def valid_run_id(text: str) -> str:
     """The id itself, or an error: an id is used in paths, so nothing else may pass."""
-    if not _RUN_ID.fullmatch(text):
+    if not is_run_id(text):
         raise UsageError(
             f"{text!r} is not a run id",
             where="an id looks like 261115-093000-k3x9 (date, time, four characters)",

@@ -11,6 +11,7 @@ from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEv
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType, addressee
+from ralph.documents.session.yaml_lines import YamlLines
 
 SIZE_LIMIT = 64 * 1024
 DEEPEST = 20
@@ -101,19 +102,10 @@ def with_handling(text: str, *, action: str, at: datetime, missed: tuple[str, ..
 
     `missed` are the roles that a signal to all did not reach; None where it was not for the roles.
     """
-    body = text if not text or text.endswith("\n") else text + "\n"
     handling: dict[str, object] = {"handled_by": "Ralph", "handled_at": _stamp(at), "action_taken": action}
     if missed is not None:
         handling |= {"delivery_status": "partial" if missed else "delivered", "unacked_agents": list(missed)}
-    appended = body + _dump({"handling_metadata": handling})
-    try:
-        if "handling_metadata" in YAML(typ="safe", pure=True).load(appended):
-            return appended
-    except YAMLError:
-        pass
-    data = YAML().load(text)
-    data["handling_metadata"] = handling
-    return _dump(data)
+    return YamlLines(text, "a signal").edited({"handling_metadata": handling})
 
 
 def acknowledgement(signal: Signal, role: str, at: datetime, facts: Mapping[str, object]) -> str:

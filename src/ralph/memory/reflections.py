@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ralph.core.errors import StateError, UsageError
-from ralph.core.ids import valid_run_id
+from ralph.core.errors import StateError
+from ralph.core.ids import is_run_id, valid_run_id
 from ralph.documents.reflection import HOME, Reflection, parse
 from ralph.documents.session.yaml_lines import SIZE_LIMIT
 from ralph.memory.shelf import alone
@@ -25,7 +25,7 @@ class Reflections:
 
     def loops(self) -> list[str]:
         """The loops that have reflections, the newest first: their ids begin with the time."""
-        names = [name for name in self._names(self._loops) if _is_id(name)]
+        names = [name for name in self._names(self._loops) if is_run_id(name)]
         return sorted((name for name in names if not (self._loops / name).is_symlink()), reverse=True)
 
     def iterations(self, loop: str) -> list[int]:
@@ -107,11 +107,3 @@ def archive(root: Path, stamp: str) -> Path | None:
             sync_directory(target)
             sync_directory(home)
     return target
-
-
-def _is_id(name: str) -> bool:
-    try:
-        valid_run_id(name)
-    except UsageError:
-        return False
-    return True

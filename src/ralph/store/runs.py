@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import LockedError, StateError, UsageError
-from ralph.core.ids import run_id, valid_run_id
+from ralph.core.ids import is_run_id, run_id, valid_run_id
 from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
@@ -159,7 +159,7 @@ class Project:
             names = sorted(entry.name for entry in os.scandir(self.runs_dir) if entry.is_dir())
         except FileNotFoundError:
             return []
-        runs = [RunDir(self.runs_dir / name) for name in names if _is_id(name)]
+        runs = [RunDir(self.runs_dir / name) for name in names if is_run_id(name)]
         seconds = [_second(run) for run in runs]
         if len(set(seconds)) < len(seconds):
             runs.sort(key=lambda run: (_second(run), _began(run), run.id))
@@ -234,11 +234,3 @@ def _task_of(run: RunDir) -> str:
         return run.record().task[:60]
     except StateError:
         return "(unreadable run.json)"
-
-
-def _is_id(name: str) -> bool:
-    try:
-        valid_run_id(name)
-    except UsageError:
-        return False
-    return True

@@ -85,6 +85,13 @@ class TestReading:
             is not None
         )
 
+    def test_the_quick_reader_reads_lists_and_knows_where_they_are(self) -> None:
+        text = "a:\n  - x # one\n  - y\n# keep\nb: 1.5\nc:\n  - k: v\n    l: |-\n      t\n       u\n  - m: 2\n# end\n"
+        quick, slow = yaml_lines._quick(text), careful(text)
+        assert quick is not None and quick.value == slow.value
+        assert [(v.start, v.end) for v in quick.pairs.values()] == [(v.start, v.end) for v in slow.pairs.values()]
+        assert YamlLines(text, "x").edited({"a": ["z"]}).startswith("a:\n  [z]\n# keep\nb: 1.5\n")
+
     @settings(max_examples=150, deadline=None)
     @given(yaml_texts | st.text(max_size=60))
     def test_nothing_but_a_state_error_comes_of_any_text(self, text: str) -> None:

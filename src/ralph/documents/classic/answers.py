@@ -1,13 +1,19 @@
 """What the roles of a classic session hand back, and what must hold of the documents that go with it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
 
 from pydantic import BaseModel
 
 from ralph.documents.classic import tasks
 from ralph.documents.session import plan
-from ralph.documents.session.answers import ExecutorAnswer, PlanningAnswer, ReviewerAnswer, SessionReviewAnswer
+from ralph.documents.session.answers import (
+    ExecutorAnswer,
+    Faults,
+    PlanningAnswer,
+    ReviewerAnswer,
+    SessionReviewAnswer,
+    needs,
+)
 
 CONTRACTS: dict[str, type[BaseModel]] = {
     "classic.planner.INITIALIZE": PlanningAnswer,
@@ -22,27 +28,8 @@ CONTRACTS: dict[str, type[BaseModel]] = {
 """The form of an answer, by role and mode."""
 
 
-def _needs(*names: str, may: tuple[str, ...] = ()) -> Callable[[Mapping[str, Any], Mapping[str, str]], tuple[str, ...]]:
-    """These documents must be there, and they and those that may be must be such as can be worked with."""
-
-    def look(answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
-        if answer["status"] != "completed":
-            return ()
-        missing = [f"{name} is not in the outbox" for name in names if not papers.get(name, "").strip()]
-        given = {name: papers[name] for name in (*names, *may) if papers.get(name, "").strip()}
-        wrong = [
-            f"{name}: {problem}"
-            for name, problems in _PROBLEMS.items()
-            if name in given
-            for problem in problems(given[name])
-        ]
-        return (*missing, *wrong)
-
-    return look
-
-
-_PROBLEMS: dict[str, Callable[[str], list[str]]] = {"plan.md": plan.problems, "tasks.md": tasks.problems}
-FAULTS: dict[str, Callable[[Mapping[str, Any], Mapping[str, str]], tuple[str, ...]]] = {
+_needs = partial(needs, plan=plan.problems, tasks=tasks.problems)
+FAULTS: dict[str, Faults] = {
     "classic.planner.INITIALIZE": _needs("plan.md"),
     "classic.planner.TASK_BREAKDOWN": _needs("tasks.md"),
     "classic.planner.UPDATE": _needs("plan.md", may=("tasks.md",)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ralph.core.ids import valid_run_id
-from ralph.documents.session.layout import HOME
+from ralph.documents.session.layout import HOME, Home
 from ralph.documents.session.reports import attempt_of, report_name
 from ralph.documents.session.tasks import valid_task_id
 
@@ -17,19 +17,13 @@ _LATER = re.compile(r"metadata\.yaml|(?:tasks|reports|questions|iterations|signa
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(Home):
     """The paths of a classic session."""
-
-    root: str
 
     @classmethod
     def of(cls, session_id: str) -> "Flat":
         """The paths of the session of that id."""
         return cls(f"{HOME}/{valid_run_id(session_id)}")
-
-    @property
-    def session_id(self) -> str:
-        return self.root.rpartition("/")[2]
 
     @property
     def plan(self) -> str:
@@ -48,11 +42,6 @@ class Flat:
     @property
     def progress(self) -> str:
         return f"{self.root}/progress.md"
-
-    @property
-    def instructions(self) -> str:
-        """What everybody has to heed, beside the directory."""
-        return f"{self.root}.instructions.md"
 
     @property
     def inner_instructions(self) -> str:

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from ralph.documents.classic.names import ID, STATUS, ids_in, is_planning, named
 from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
-from ralph.documents.session.tasks import TYPES
+from ralph.documents.session.tasks import NONE, TYPES, is_outside
 
 _ENTRY = re.compile(
     rf"(\s*)(?:[-*+]|\d{{1,4}}[.)])\s+(?:\[.?\]\s*)?[*_`]*({ID})[*_`]*\s*(?:[:—–-]+[*_`]*\s*(.*)|(\(.*)|)",
@@ -29,7 +29,6 @@ _GRAPH = re.compile(rf"\s*(?:[-*+]\s+)?[*`]*({ID})[*`]*\s*:\s*\[(.*?)\].*", re.I
 _EARLIER = re.compile(r"\ball\b.*\b(?:previous|prior|earlier|preceding|above)\b", re.IGNORECASE)
 _PARTS = re.compile(r"(?:`[^`]*`|[^;`])+")
 _PATH = re.compile(r"`([^`]+)`|([^,`]+)")
-_NOTHING = re.compile(r"(?:none|n/?a|nothing|tbd|-)?\.?", re.IGNORECASE)
 PLANNING = {
     "plan-init": "Write the plan",
     "plan-brainstorm": "Find the questions that decide whether the plan holds",
@@ -149,7 +148,7 @@ def problems(text: str) -> list[str]:
             found.append(f"{id} has no success criteria")
         if id in task.needs:
             found.append(f"{id} inherits from itself")
-        found += [f"{id}: {file} is no path inside the project" for file in task.files if _is_outside(file)]
+        found += [f"{id}: {file} is no path inside the project" for file in task.files if is_outside(file)]
     return found
 
 
@@ -249,19 +248,15 @@ def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
 def _listed(lines: list[str]) -> Iterator[str]:
     """The items of a field: its bullets, or what stands on its line between semicolons."""
     items = [one.whole for one in bullets(lines)] or [part.strip() for line in lines for part in _PARTS.findall(line)]
-    yield from (item for item in items if not _NOTHING.fullmatch(item))
+    yield from (item for item in items if not NONE.fullmatch(item))
 
 
 def _files(lines: list[str]) -> Iterator[str]:
     for item in [one.text for one in bullets(lines)] or lines:
         for quoted, plain in _PATH.findall(item):
             path = quoted or bare(re.split(r"(?:^|\s+)[(—–#-]|:(?:\s|$)", plain.strip("[] "))[0])
-            if not _NOTHING.fullmatch(path.strip()):
+            if not NONE.fullmatch(path.strip()):
                 yield path.strip().removeprefix("./")
-
-
-def _is_outside(path: str) -> bool:
-    return path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path
 
 
 def _draw(found: dict[str, Task], section: Section) -> None:

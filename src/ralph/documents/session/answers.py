@@ -99,15 +99,27 @@ CONTRACTS: dict[str, type[BaseModel]] = {
 """The form of an answer, by role and mode."""
 
 
-def _plan_faults(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
-    if answer["status"] != "completed":
-        return ()
-    if "plan.md" not in papers:
-        return ("plan.md is not in the outbox",)
-    return tuple(f"plan.md: {problem}" for problem in plan.problems(papers["plan.md"]))
+Faults = Callable[[Mapping[str, Any], Papers], tuple[str, ...]]
 
 
-def _task_faults(least: int) -> Callable[[Mapping[str, Any], Papers], tuple[str, ...]]:
+def needs(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], list[str]]) -> Faults:
+    """These documents must be there, and they and those that may be must be such as can be worked with.
+
+    `problems` tells what is wrong with a document, by its name without the ending.
+    """
+
+    def look(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+        if answer["status"] != "completed":
+            return ()
+        given = [name for name in (*names, *may) if papers.get(name, "").strip()]
+        missing = [f"{name} is not in the outbox" for name in names if name not in given]
+        known = [(name, problems[stem]) for name in given if (stem := name.removesuffix(".md")) in problems]
+        return (*missing, *(f"{name}: {problem}" for name, of in known for problem in of(papers[name])))
+
+    return look
+
+
+def _task_faults(least: int) -> Faults:
     def look(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
         if answer["status"] != "completed":
             return ()
@@ -137,9 +149,9 @@ def _question_faults(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ..
     return ("there is no file in questions/ in the outbox",)
 
 
-FAULTS: dict[str, Callable[[Mapping[str, Any], Papers], tuple[str, ...]]] = {
-    "session.planner.INITIALIZE": _plan_faults,
-    "session.planner.UPDATE": _plan_faults,
+FAULTS: dict[str, Faults] = {
+    "session.planner.INITIALIZE": needs("plan.md", plan=plan.problems),
+    "session.planner.UPDATE": needs("plan.md", plan=plan.problems),
     "session.planner.TASK_BREAKDOWN": _task_faults(1),
     "session.planner.REBREAKDOWN": _task_faults(0),
     "session.planner.CRITIQUE_BREAKDOWN": _task_faults(0),

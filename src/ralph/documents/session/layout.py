@@ -18,10 +18,25 @@ _OF_ITERATION = re.compile(r"feedback-driven|critique.*")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The paths of a session; `nested` where everything is below `iterations/<N>/`."""
+class Home:
+    """The directory of a session of either kind."""
 
     root: str
+
+    @property
+    def session_id(self) -> str:
+        return self.root.rpartition("/")[2]
+
+    @property
+    def instructions(self) -> str:
+        """What everybody has to heed, beside the directory."""
+        return f"{self.root}.instructions.md"
+
+
+@dataclass(frozen=True)
+class Layout(Home):
+    """The paths of a session; `nested` where everything is below `iterations/<N>/`."""
+
     nested: bool = False
 
     @classmethod
@@ -33,18 +48,9 @@ class Layout:
         return cls(root, not is_flat and any(_NESTED.fullmatch(path) for path in inside))
 
     @property
-    def session_id(self) -> str:
-        return self.root.rpartition("/")[2]
-
-    @property
     def metadata(self) -> str:
         """What is known of the session."""
         return f"{self.root}/metadata.yaml"
-
-    @property
-    def instructions(self) -> str:
-        """What a person asked for, beside the session's directory."""
-        return f"{self.root}.instructions.md"
 
     def plan(self, iteration: int) -> str:
         return f"{self._of(iteration)}/plan.md"

@@ -14,7 +14,7 @@ TYPES = ("Sequential", "Parallelizable")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _HEADING = re.compile(r"task[: ]\s*`?([A-Za-z0-9][\w.-]*)`?\s*(?:[:—–-]+\s*)?(.*)", re.IGNORECASE)
 _REFERENCE = re.compile(r"\b(?:Q|ISS|REQ)(?:-[A-Za-z]{1,8})?-\d+\b")
-_NONE = re.compile(r"(?:none|n/?a|nothing|-|\[\s*\]|\[to be .*\]|tbd)?\.?", re.IGNORECASE)
+NONE = re.compile(r"(?:none|n/?a|nothing|-|\[\s*\]|\[to be .*\]|tbd)?\.?", re.IGNORECASE)
 _LIKE_ID = re.compile(r"\b(?:task|plan)-[\w.-]*\w")
 _DEPENDENCY = re.compile(r"\s*(?:[-*+]\s+)?[*_`]*(depends[_ ]on|inherited[_ ]by)[*_`]*\s*:[*_`]*\s*(.*)", re.IGNORECASE)
 _PATH = re.compile(r"`([^`]+)`|(\S+(?: \S+)*?)(?=\s+(?:[-—–(:]|#)|:?\s*$|:\s)")
@@ -74,7 +74,7 @@ def parse(text: str, where: str = "") -> TaskFile:
         objective=page.says("objective", "description"),
         grounded_in=_unique(_REFERENCE.findall(page.says("grounded in", "grounding"))),
         criteria=tuple(
-            one.whole for one in bullets(criteria.lines if criteria else ()) if not _NONE.fullmatch(one.text)
+            one.whole for one in bullets(criteria.lines if criteria else ()) if not NONE.fullmatch(one.text)
         ),
         depends_on=_dependencies(page, front, "depends_on"),
         notes=page.says("notes"),
@@ -127,11 +127,16 @@ def problems(text: str) -> list[str]:
         if not value:
             found.append(f"line {_line(page, name)}: the section `## {name}` says nothing")
     for file in task.files:
-        if file.startswith(("/", "~")) or ".." in file.split("/") or "\\" in file:
+        if is_outside(file):
             found.append(f"line {_line(page, 'Files')}: {file[:120]} is no path inside the project")
     if task.id in task.depends_on:
         found.append(f"line {_line(page, 'Dependencies')}: the task depends on itself")
     return found
+
+
+def is_outside(path: str) -> bool:
+    """Whether a path is none inside the project."""
+    return path.startswith(("/", "~")) or ".." in path.split("/") or "\\" in path
 
 
 def iteration_of(text: str) -> int:
@@ -178,7 +183,7 @@ def _ids(text: str) -> list[str]:
     found = []
     for part in text.strip().strip("[]").split(","):
         word = part.strip().strip("\"'`*[] ")
-        if _ID.fullmatch(word) and not _NONE.fullmatch(word):
+        if _ID.fullmatch(word) and not NONE.fullmatch(word):
             found.append(word)
         else:
             found += _LIKE_ID.findall(word)
@@ -188,7 +193,7 @@ def _ids(text: str) -> list[str]:
 def _paths(text: str) -> list[str]:
     """The files that a bullet names, without what is said of them."""
     parts = text.split(",") if _SEVERAL.fullmatch(text) else [text]
-    found = (_PATH.match(part.strip()) for part in parts if not _NONE.fullmatch(part.strip()))
+    found = (_PATH.match(part.strip()) for part in parts if not NONE.fullmatch(part.strip()))
     return [(match[1] or match[2]).strip().removeprefix("./") for match in found if match]
 
 

@@ -182,7 +182,8 @@ class _Quick:
         raw = text.split("\n")
         self._starts = [0, *accumulate(len(line) + 1 for line in raw)]
         self._lines = [line.removesuffix("\r") for line in raw]
-        self._at = 0
+        self._at = self._end = 0
+        """The next line, and where the last value ended."""
 
     def document(self) -> _Node:
         found = self._mapping(_Node({}, 0, 0, 1), 0) if self._depth() >= 0 else _Node({}, 0, 0, 1)
@@ -211,17 +212,17 @@ class _Quick:
             start = self._starts[index] + (match.end(2) + 1 if match[3] is None else match.start(3))
             child = _Node(None, start, start + len(match[3] or ""), index + 1)
             if match[3] == "|-":
-                child.value, self._at = _literal(self._lines, index, depth)
-                child.end = self._end()
+                child.value, child.end = self._literal(index, depth)
             elif match[3] is not None:
                 child.value = _scalar(match[3])
             elif (inner := self._depth()) > depth:
                 if self._lines[self._at].startswith("- ", inner):
                     child.start, child.value = self._starts[self._at] + inner, self._list(level + 1)
-                    child.end = self._end()
+                    child.end = self._end
                 else:
                     child = self._mapping(replace(child, value={}), level + 1)
-            node.pairs[match[2]], node.value[match[2]], node.end = child, child.value, child.end
+            node.pairs[match[2]], node.value[match[2]] = child, child.value
+            node.end = self._end = child.end
         if self._depth() > depth:
             raise ValueError(self._lines[self._at])
         return node
@@ -234,32 +235,27 @@ class _Quick:
                 self._lines[self._at] = " " * (depth + 2) + line[depth + 2 :]
                 found.append(self._mapping(_Node({}, 0, 0, 1), level + 1).value)
             elif match := _ITEM.fullmatch(line, depth + 2):
-                self._at += 1
+                self._at, self._end = self._at + 1, self._starts[self._at] + match.end(1)
                 found.append(_scalar(match[1]))
                 if match[1] == "|-":
-                    found[-1], self._at = _literal(self._lines, self._at - 1, depth)
+                    found[-1], self._end = self._literal(self._at - 1, depth)
             else:
                 raise ValueError(line)
         return found
 
-    def _end(self) -> int:
-        """Where the line before the next one ends, without what is empty."""
-        last = next(index for index in range(self._at - 1, -1, -1) if self._lines[index].strip())
-        return self._starts[last] + len(self._lines[last].rstrip())
-
-
-def _literal(lines: list[str], index: int, indent: int) -> tuple[str, int]:
-    """The text below a line that says `|-`, and where it ends; a ValueError where it is not written plainly."""
-    end = index + 1
-    while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
-        end += 1
-    block = lines[index + 1 : end]
-    while block and not block[-1]:
-        block.pop()
-    width = _indent(block[0]) if block else 0
-    if not width or block[-1].isspace() or any(line and len(line[:width].rstrip(" ")) for line in block):
-        raise ValueError("|-")
-    return "\n".join(line[width:] for line in block), index + 1 + len(block)
+    def _literal(self, index: int, indent: int) -> tuple[str, int]:
+        """The text below a line that says `|-`, and where it ends; a ValueError where it is not written plainly."""
+        end = index + 1
+        while end < len(self._lines) and (not self._lines[end].strip() or _indent(self._lines[end]) > indent):
+            end += 1
+        block = self._lines[index + 1 : end]
+        while block and not block[-1]:
+            block.pop()
+        width = _indent(block[0]) if block else 0
+        if not width or block[-1].isspace() or any(line[:width].strip(" ") for line in block):
+            raise ValueError("|-")
+        self._at = index + 1 + len(block)
+        return "\n".join(line[width:] for line in block), self._starts[self._at - 1] + len(block[-1].rstrip())
 
 
 def _indent(line: str) -> int:
