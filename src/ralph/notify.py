@@ -18,8 +18,8 @@ from ralph.core.errors import UsageError
 from ralph.core.events import RunEnded, TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.core.redaction import Redactor, secrets_in
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import Turn, TurnEnd
+from ralph.core.turns import TurnEnd
+from ralph.engine.ports import Observer
 
 EVENTS = ("done", "stuck", "question", "limit", "failed")
 """What can be notified of."""
@@ -60,7 +60,7 @@ def services_for(wanted: Iterable[tuple[str, tuple[str, ...]]], environment: Map
     return found
 
 
-class Notifier:
+class Notifier(Observer):
     """Looks on, and tells the services what they are for."""
 
     def __init__(self, run: str, task: str, services: Sequence[Service], environment: Mapping[str, str]) -> None:
@@ -81,9 +81,6 @@ class Notifier:
                 self._thread = threading.Thread(target=self._send_all, name="notify", daemon=True)
                 self._thread.start()
             self._waiting.put((kind, self._redactor.text(title), self._redactor.text(text)))
-
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """What agents say while they work is not worth a notification."""
 
     def close(self) -> None:
         """Wait for what is still being sent, but not for long."""

@@ -10,11 +10,9 @@ import click
 
 from ralph.cli.console import here, json_option, tell
 from ralph.cli.restore import at_rest, written
-from ralph.core.entries import Record
 from ralph.core.errors import UsageError
 from ralph.core.signals import Signal, SignalType
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import Turn
+from ralph.engine.ports import Observer
 from ralph.git.commits import TakenOff, take_off
 from ralph.git.snapshots import Restored
 from ralph.store.runs import Project, RunDir
@@ -62,16 +60,6 @@ def command(run: str | None, message: str, revert: bool, yes: bool, as_json: boo
     return tell(as_json, _lines(chosen, reverted), command="abort", run=chosen.id, **facts)
 
 
-class _Nobody:
-    """Who looks on while a run without an engine is ended."""
-
-    def recorded(self, record: Record) -> None:
-        """What is journaled is not shown."""
-
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """Nor is what an agent still says."""
-
-
 def _ask(run: RunDir, *, yes: bool) -> None:
     """Have a person agree, before anything is done."""
     if not run.record().snapshots:
@@ -95,7 +83,7 @@ def end(project: Project, run: RunDir, message: str) -> None:
     else:
         from ralph.wiring.engine import abort_on_disk
 
-        abort_on_disk(project, run, _Nobody(), message)
+        abort_on_disk(project, run, Observer(), message)
 
 
 def _wait_until_over(run: RunDir) -> None:

@@ -1,7 +1,6 @@
 """`ralph cost`: the receipt of a run, and of all runs of the project."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,28 +9,8 @@ from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.core.entries import TurnStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import TurnEnded
-from ralph.core.limits import Usage
 from ralph.store.journal import read_records
 from ralph.store.runs import RunDir
-
-
-@dataclass(frozen=True)
-class Item:
-    """One turn on the receipt."""
-
-    run: str
-    turn: int
-    work: str
-    """What it was for: an iteration, a reflection, a task."""
-    role: str
-    agent: str
-    usage: Usage
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        """For programs."""
-        facts = {"run": self.run, "turn": self.turn, "work": self.work, "role": self.role, "agent": self.agent}
-        return {**facts, **_plain(self.usage)}
 
 
 @click.command("cost")
@@ -49,19 +28,19 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     items = [item for one in runs for item in receipt(one)]
     by = {name: _grouped(items, name) for name in ("role", "agent", *(("run",) if everything else ()))}
     lines = [
-        f"turn {item.turn:<4} {item.work:<16} {item.role:<14} {item.agent[:24]:<24} {_money(item.plain)}"
+        f"turn {item['turn']:<4} {item['work']:<16} {item['role']:<14} {item['agent'][:24]:<24} {_money(item)}"
         for item in (() if everything else items)
     ]
     for name, groups in by.items():
         lines.append(f"\nby {name}")
         lines += [f"  {key[:40]:<42} {sums['turns']:>5} turns  {_money(sums)}" for key, sums in groups.items()]
     lines.append(f"\ntotal {'':<39} {len(items):>5} turns  {_money(_total(items))}")
-    facts = {"runs": [one.id for one in runs], "turns": [item.plain for item in items], "total": _total(items)}
+    facts = {"runs": [one.id for one in runs], "turns": items, "total": _total(items)}
     return tell(as_json, lines, command="cost", **facts, **{f"by_{name}": groups for name, groups in by.items()})
 
 
-def receipt(run: RunDir) -> Iterator[Item]:
-    """The turns of a run with what each used; a journal that cannot be read has none."""
+def receipt(run: RunDir) -> Iterator[dict[str, Any]]:
+    """The turns of a run, what each was for and what it used; a journal that cannot be read has none."""
     agents: dict[int, str] = {}
     path = run.path / "journal.jsonl"
     try:
@@ -73,32 +52,30 @@ def receipt(run: RunDir) -> Iterator[Item]:
             case TurnStarted(turn=turn, agent=agent):
                 agents[turn] = agent
             case TurnEnded(turn=turn, key=key, role=role, result=result):
-                yield Item(run.id, turn, key, role, agents.get(turn, ""), result.usage)
+                used = result.usage
+                cost = None if used.cost is None else round(used.cost, 6)
+                facts = {"run": run.id, "turn": turn, "work": key, "role": role, "agent": agents.get(turn, "")}
+                tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}
+                yield {**facts, **tokens, "cost": cost}
 
 
-def _grouped(items: Iterable[Item], name: str) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[Item]] = {}
+def _grouped(items: Iterable[dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
     for item in items:
-        groups.setdefault(getattr(item, name), []).append(item)
+        groups.setdefault(item[name], []).append(item)
     return {key: _total(group) for key, group in groups.items()}
 
 
-def _total(items: Iterable[Item]) -> dict[str, Any]:
+def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
     """What turns used together; the cost is that of those whose cost is known."""
-    usages = [item.usage for item in items]
-    known = [usage.cost for usage in usages if usage.cost is not None]
+    known = [item["cost"] for item in items if item["cost"] is not None]
     return {
-        "turns": len(usages),
-        "input_tokens": sum(usage.input_tokens for usage in usages),
-        "output_tokens": sum(usage.output_tokens for usage in usages),
+        "turns": len(items),
+        "input_tokens": sum(item["input_tokens"] for item in items),
+        "output_tokens": sum(item["output_tokens"] for item in items),
         "cost": round(sum(known), 6) if known else None,
-        "unpriced_turns": len(usages) - len(known),
+        "unpriced_turns": len(items) - len(known),
     }
-
-
-def _plain(usage: Usage) -> dict[str, Any]:
-    cost = None if usage.cost is None else round(usage.cost, 6)
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cost": cost}
 
 
 def _money(sums: dict[str, Any]) -> str:

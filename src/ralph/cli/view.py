@@ -11,10 +11,11 @@ from ralph.core.events import ChecksEnded, Landed, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Turn
+from ralph.engine.ports import Observer
 from ralph.workflows.loop.report import duration
 
 
-class PlainView:
+class PlainView(Observer):
     """One line for each thing that happens."""
 
     def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:

@@ -142,8 +142,8 @@ class Clock(Protocol):
         """Let that much time pass."""
 
 
-class Observer(Protocol):
-    """Who looks on."""
+class Observer:
+    """Who looks on; what is left as it is here is of no interest."""
 
     def recorded(self, record: Record) -> None:
         """Something was journaled."""

@@ -13,12 +13,12 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import SignalType
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger, since_documents
-from ralph.engine.ports import Workflow
+from ralph.engine.ports import Observer, Workflow
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
 from ralph.simulate.clock import EPOCH, Endless, VirtualLoop
 from ralph.simulate.profile import Profile
-from ralph.simulate.world import Checker, Game, Onlooker, PowerCut, SimulatedWorld, Slots
+from ralph.simulate.world import Checker, Game, PowerCut, SimulatedWorld, Slots
 
 POLL = 300.0
 """Seconds of simulated time between two looks into the mailbox."""
@@ -131,7 +131,7 @@ def play(plan: Plan, seed: int, *, keeps: bool = False) -> Played:
 def _engine(plan: Plan, rules: Workflow[Any], world: SimulatedWorld) -> Stop:
     """One engine, until its end or outcome."""
     slots = Slots(plan.slots)
-    ports = World(world, world, Checker(world), world, world.clock, Onlooker(), world, None, world, slots, poll=POLL)
+    ports = World(world, world, Checker(world), world, world.clock, Observer(), world, None, world, slots, poll=POLL)
     ledger = Ledger.of(plan.limits, world.records)
     begun = bool(world.records)
     entry = RunStarted(1, "0", "simulated", {}, resumed=begun)

@@ -341,16 +341,5 @@ class Slots:
         self.held.discard(key)
 
 
-@dataclass(frozen=True)
-class Onlooker:
-    """Nobody looks on."""
-
-    def recorded(self, record: Record) -> None:
-        """Something was journaled."""
-
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """An agent told something."""
-
-
 def _part(usage: Usage, share: float) -> Usage:
     return Usage(round(usage.input_tokens * share), round(usage.output_tokens * share), (usage.cost or 0.0) * share)

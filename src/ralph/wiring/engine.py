@@ -92,7 +92,7 @@ def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Noti
 
 
 @dataclass(frozen=True)
-class Watchers:
+class Watchers(Observer):
     """All who look on."""
 
     observers: tuple[Observer, ...]

@@ -156,6 +156,7 @@ def _entries(page: Page) -> list[_Entry]:
     """The definitions with their lines: up to the next one, or to the next heading."""
     starts = {section.start: section for section in page.sections}
     begun: list[tuple[int, str, str, int, int]] = []
+    numbered: list[tuple[int, str, str, int, int]] = []
     skipped = False
     for index, line in enumerate(page.prose):
         section = starts.get(index)
@@ -166,9 +167,10 @@ def _entries(page: Page) -> list[_Entry]:
                 begun.append((index, named(match[1]), match[2] or match[3] or "", -1, section.end))
         elif not skipped and (match := _ENTRY.fullmatch(line)):
             begun.append((index, named(match[2]), match[3] or match[4] or "", len(match[1]), 0))
-    inside = [one for one in begun if not _is_below(one, begun)]
-    if not inside:
-        inside = list(_numbered(page))
+        elif not skipped and (match := _BARE.fullmatch(line)):
+            numbered.append((index, f"task-{int(match[1])}", match[2], 0, 0))
+    # Where nobody gave ids, the numbers of a list are the ids.
+    inside = [one for one in begun if not _is_below(one, begun)] or numbered
     found: dict[str, _Entry] = {}
     for number, (index, id, title, indent, end) in enumerate(inside):
         after = inside[number + 1][0] if number + 1 < len(inside) else len(page.lines)
@@ -195,22 +197,8 @@ def _end(page: Page, start: int, indent: int) -> int:
 
 def _is_below(one: tuple[int, str, str, int, int], all: list[tuple[int, str, str, int, int]]) -> bool:
     """Whether a line that looks like a definition stands inside another one, as the names in a list of it do."""
-    index, _, _, indent, _ = one
-    if indent < 0:
-        return False
-    base = min(other[3] for other in all if other[3] >= 0)
-    return indent > base or any(other[3] < 0 and other[0] < index < other[4] for other in all)
-
-
-def _numbered(page: Page) -> Iterator[tuple[int, str, str, int, int]]:
-    """Where nobody gave ids, the numbers of a list are the ids."""
-    skipped = False
-    starts = {section.start: section for section in page.sections}
-    for index, line in enumerate(page.prose):
-        if index in starts:
-            skipped = bool(_NO_TASKS.fullmatch(starts[index].name))
-        elif not skipped and (match := _BARE.fullmatch(line)):
-            yield index, f"task-{int(match[1])}", match[2], 0, 0
+    base = min((other[3] for other in all if other[3] >= 0), default=0)
+    return one[3] >= 0 and (one[3] > base or any(other[3] < 0 and other[0] < one[0] < other[4] for other in all))
 
 
 def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:

@@ -221,9 +221,5 @@ def _dump(data: dict[str, Any]) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, list) and value:
-        return "[\n" + ",\n".join(f"    {_compact(item)}" for item in value) + "\n  ]"
-    return _compact(value)
-
-
-def _compact(value: object) -> str:
+        return "[\n" + ",\n".join(f"    {dump(item)}" for item in value) + "\n  ]"
     return dump(value)
