@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,13 +16,8 @@ from ralph.git.commits import TakenOff, take_off
 from ralph.git.snapshots import Restored
 from ralph.store.runs import Project, RunDir
 
-
-@dataclass(frozen=True)
-class Reverted:
-    """What was taken back of a run."""
-
-    files: Restored
-    history: TakenOff
+Reverted = tuple[Restored, TakenOff]
+"""What was taken back of a run: its files, and its commits."""
 
 
 @click.command("abort")
@@ -54,9 +48,9 @@ def command(run: str | None, message: str, revert: bool, yes: bool, as_json: boo
     reverted = _revert(project, chosen) if revert else None
     facts: dict[str, Any] = {"outcome": chosen.outcome(), "alive": chosen.alive, "reverted": reverted is not None}
     if reverted:
-        notices = (*reverted.files.notices, *reverted.history.notices)
-        facts |= {"before": reverted.files.before, "files": reverted.files.files}
-        facts |= {"commits": reverted.history.commits, "notices": notices}
+        files, history = reverted
+        facts |= {"before": files.before, "files": files.files, "commits": history.commits}
+        facts["notices"] = (*files.notices, *history.notices)
     return tell(as_json, _lines(chosen, reverted), command="abort", run=chosen.id, **facts)
 
 
@@ -100,7 +94,7 @@ def _revert(project: Project, run: RunDir) -> Reverted:
         raise UsageError(f"run {run.id} is still ending its turn; nothing was taken back", todo=todo)
     with at_rest(project, run) as snapshots:
         files = snapshots.restore(snapshots.base() or "", "revert")
-        return Reverted(files, take_off(snapshots, run.id))
+        return files, take_off(snapshots, run.id)
 
 
 def _lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
@@ -109,7 +103,7 @@ def _lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
         yield f"Run {run.id}: {outcome}. The files are as the last turn left them."
         yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
         return
-    files, history = reverted.files, reverted.history
+    files, history = reverted
     yield f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} were written."
     yield from written(files)
     yield from (f"note: {notice}" for notice in history.notices)

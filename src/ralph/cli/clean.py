@@ -36,9 +36,7 @@ def command(run: str | None, keep: int | None, older_than: float | None, dry_run
     else:
         retention = load_config(project.root).retention
         chosen = _expired(
-            project,
-            retention.runs if keep is None else keep,
-            retention.days if older_than is None else older_than,
+            project, retention.runs if keep is None else keep, retention.days if older_than is None else older_than
         )
     orphans = 0
     kept: list[str] = []

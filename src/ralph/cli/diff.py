@@ -44,7 +44,5 @@ def open_snapshots(project: Project, run: RunDir) -> Snapshots:
         if snapshots.log():
             return snapshots
     raise UsageError(
-        f"run {run.id} has no snapshots",
-        where=str(run.path),
-        todo="it was started with --no-snapshots, or never began",
+        f"run {run.id} has no snapshots", where=str(run.path), todo="it was started with --no-snapshots, or never began"
     )

@@ -188,8 +188,5 @@ def _runs(project: Project) -> Iterator[Finding]:
         if not run.alive and (left := marked(TURN_MARK, f"{run.id}/")):
             told = f"{run.id}: its engine is gone, {len(left)} of its processes still work"
             yield Finding(
-                "run",
-                False,
-                told,
-                f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them",
+                "run", False, told, f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them"
             )

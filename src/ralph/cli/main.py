@@ -116,13 +116,7 @@ def main() -> None:
 
 def _fail(what: str, where: str, todo: str, outcome: Outcome, as_json: bool) -> None:
     if as_json:
-        error = {
-            "what": what,
-            "where": where,
-            "todo": todo,
-            "outcome": outcome,
-            "exit_code": outcome.exit_code,
-        }
+        error = {"what": what, "where": where, "todo": todo, "outcome": outcome, "exit_code": outcome.exit_code}
         click.echo(json.dumps({"schema": 1, "error": error}))
     else:
         lines = [f"ralph: {what}", f"  where: {where}" if where else "", f"  next:  {todo}" if todo else ""]

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from datetime import datetime
 
 import click
@@ -15,24 +14,6 @@ from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.rules import HOME
 
 _PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
-
-
-@dataclass(frozen=True)
-class Report:
-    """One report, as the end of its run was journaled."""
-
-    run: str
-    outcome: str
-    at: str
-    path: str
-
-    @property
-    def date(self) -> str:
-        """When the run ended, in local time."""
-        try:
-            return datetime.fromtimestamp(moment(self.at)).strftime("%Y-%m-%d %H:%M")
-        except ValueError:
-            return self.at
 
 
 @click.command("report")
@@ -48,11 +29,11 @@ def command(run: str | None, listing: bool, as_json: bool) -> int:
     report = next((report for one in reversed(runs) for report in reversed(list(reports_of(project, one)))), None)
     if report is None:
         raise _none(project, runs, run)
-    text = to_text(read_limited(project.root / report.path))
-    return tell(as_json, [text.rstrip(), f"\nReport: {report.path}"], command="report", **asdict(report), text=text)
+    text = to_text(read_limited(project.root / report["path"]))
+    return tell(as_json, [text.rstrip(), f"\nReport: {report['path']}"], command="report", **report, text=text)
 
 
-def reports_of(project: Project, run: RunDir) -> Iterator[Report]:
+def reports_of(project: Project, run: RunDir) -> Iterator[dict[str, str]]:
     """The reports of a run that are still there, oldest first: it has one for every time that it ended."""
     try:
         lines = [line for _, line in read_raw(run.path / "journal.jsonl") if line.get("type") == "run.ended"]
@@ -62,13 +43,21 @@ def reports_of(project: Project, run: RunDir) -> Iterator[Report]:
         documents = line.get("documents")
         for path in documents if isinstance(documents, dict) else ():
             if _PATH.fullmatch(path) and (project.root / path).is_file():
-                yield Report(run.id, str(line.get("outcome")), str(line.get("at")), path)
+                yield {"run": run.id, "outcome": str(line.get("outcome")), "at": str(line.get("at")), "path": path}
 
 
-def _list(reports: list[Report], *, as_json: bool) -> int:
-    lines = [f"{report.date}  {report.run}  {report.outcome:<18} {report.path}" for report in reports]
+def _list(reports: list[dict[str, str]], *, as_json: bool) -> int:
+    lines = [f"{_date(one['at'])}  {one['run']}  {one['outcome']:<18} {one['path']}" for one in reports]
     lines = lines or ["No run here has a report yet."]
-    return tell(as_json, lines, command="report", reports=[asdict(report) for report in reports])
+    return tell(as_json, lines, command="report", reports=reports)
+
+
+def _date(at: str) -> str:
+    """When a run ended, in local time."""
+    try:
+        return datetime.fromtimestamp(moment(at)).strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return at
 
 
 def _none(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,25 +25,6 @@ LISTED = 20
 """How many files are named."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A snapshot that is to be brought back."""
-
-    snapshot: str
-    iteration: int
-    """0 is before the run."""
-
-    @property
-    def words(self) -> str:
-        """What people are told."""
-        return f"iteration {self.iteration}" if self.iteration else "before the run"
-
-    @property
-    def state(self) -> str:
-        """The same behind "the files are as"."""
-        return f"iteration {self.iteration} left them" if self.iteration else "they were before the run"
-
-
 @click.command("restore")
 @click.argument("which", metavar="best|N|base")
 @click.argument("run", required=False)
@@ -57,13 +37,14 @@ def command(which: str, run: str | None, as_json: bool) -> int:
     project = here()
     chosen = latest_run(project, run)
     with at_rest(project, chosen) as snapshots:
-        target = target_of(which, project, chosen, snapshots)
-        restored = snapshots.restore(target.snapshot, f"restore {target.words}")
-    lines = [f"Nothing was written: the files are already as {target.state}.", *written(restored)]
+        number, snapshot = target_of(which, project, chosen, snapshots)
+        restored = snapshots.restore(snapshot, f"restore iteration {number}" if number else "restore before the run")
+    state = f"iteration {number} left them" if number else "they were before the run"
+    lines = [f"Nothing was written: the files are already as {state}.", *written(restored)]
     if restored.files:
-        lines[0] = f"The files are as {target.state} (run {chosen.id}): {len(restored.files)} written."
+        lines[0] = f"The files are as {state} (run {chosen.id}): {len(restored.files)} written."
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (takes this back)")
-    facts = {"iteration": target.iteration, "snapshot": target.snapshot, "before": restored.before}
+    facts = {"iteration": number, "snapshot": snapshot, "before": restored.before}
     facts |= {"files": restored.files, "notices": restored.notices}
     return tell(as_json, lines, command="restore", run=chosen.id, **facts)
 
@@ -99,20 +80,21 @@ def _take(tree: "TreeLock", run: RunDir) -> None:
         time.sleep(0.02)
 
 
-def target_of(which: str, project: Project, run: RunDir, snapshots: Snapshots) -> Target:
+def target_of(which: str, project: Project, run: RunDir, snapshots: Snapshots) -> tuple[int, str]:
+    """The iteration that is meant, 0 for before the run, and the snapshot that it left."""
     if which == "base":
-        return Target(snapshots.base() or "", 0)
+        return 0, snapshots.base() or ""
     known = {entry.sha for entry in snapshots.log()}
     iterations = {number: sha for number, sha in iterations_of(run).items() if sha in known}
     if which == "best":
         best = _best(project, run)
         number, sha = best.get("number"), best.get("snapshot")
         if isinstance(number, int) and (sha in known or number in iterations):
-            return Target(str(sha) if sha in known else iterations[number], number)
+            return number, str(sha) if sha in known else iterations[number]
         raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))
     number = int(which) if which.isascii() and which.isdigit() and len(which) < 10 else 0
     if number in iterations:
-        return Target(iterations[number], number)
+        return number, iterations[number]
     raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_choices(iterations))
 
 

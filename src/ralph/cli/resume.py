@@ -49,9 +49,7 @@ def command(run: str | None, guidance: str | None, detached: bool, as_json: bool
     outcome = chosen.outcome()
     if outcome and not outcome.resumable:
         raise UsageError(
-            f"run {chosen.id} is over: {outcome}",
-            where=str(chosen.path),
-            todo="start a new one with `ralph loop`",
+            f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo="start a new one with `ralph loop`"
         )
     granted = _granted(chosen, asked)
     if guidance:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -112,6 +112,8 @@ def _record(project: Project, config: Config, id: str, kind: str, request: str, 
     seconds = config.check_timeout
     compiled = [compile_criterion(text, seconds, project.root).checks for text in given["criteria"]]
     minutes = positive("--timeout", given["timeout"], None)
+    places = [project.root / os.path.expanduser(name) for name in config.session.skills]
+    skills = tuple(str(place) for place in places if place.is_dir())
     return RunRecord(
         id=id,
         workflow=kind,
@@ -135,9 +137,7 @@ def _record(project: Project, config: Config, id: str, kind: str, request: str, 
         land=given["land"] or config.land or "ff",
         slots=slot_limits(config.slots, positive("--parallel", given["parallel"], None)),
         trees=tree_settings(config.workspace),
-        session=SessionSettings(
-            given["waves"] or config.session.waves, tuple(_skills(project.root, config.session.skills))
-        ),
+        session=SessionSettings(given["waves"] or config.session.waves, skills),
     )
 
 
@@ -368,11 +368,3 @@ def _next_batch(found: Found) -> _Batch:
         known = Flat.of(found.id).updates_in(found.texts())
         return _Batch(found, max(known, default=0) + 1, stamp)
     return _Batch(found, found.state().metadata.iteration + 1, stamp)
-
-
-def _skills(root: Path, names: tuple[str, ...]) -> Iterator[str]:
-    """The directories with skills that there are."""
-    for name in names:
-        place = Path(os.path.expanduser(name)) if name.startswith("~") else root / name
-        if place.is_dir():
-            yield str(place)

@@ -9,9 +9,7 @@ from ralph.cli.restore import at_rest
 @click.command("undo")
 @click.argument("run", required=False)
 @click.option(
-    "--force",
-    is_flag=True,
-    help="Also where you changed the same files since; your version is recorded first.",
+    "--force", is_flag=True, help="Also where you changed the same files since; your version is recorded first."
 )
 @json_option
 def command(run: str | None, force: bool, as_json: bool) -> int:

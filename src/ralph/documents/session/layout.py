@@ -8,7 +8,7 @@ from ralph.core.errors import StateError
 from ralph.core.graphs import natural
 from ralph.core.ids import valid_run_id
 from ralph.documents.session.reports import report_name
-from ralph.documents.session.tasks import valid_task_id
+from ralph.documents.session.tasks import is_task_id, valid_task_id
 
 HOME = ".ralph-sessions"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
@@ -107,7 +107,7 @@ class Layout(Home):
     def tasks_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The tasks that have a file, in natural order."""
         found = _inside(paths, self.tasks(iteration), r"([^/]+)\.md")
-        return sorted((name for name in found if _is_task(name)), key=natural)
+        return sorted(filter(is_task_id, found), key=natural)
 
     def batches_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The batches of feedback for an iteration, oldest first."""
@@ -135,13 +135,6 @@ def _inside(paths: Iterable[str], home: str, pattern: str) -> list[str]:
     below = re.compile(pattern)
     inside = (path.removeprefix(f"{home}/") for path in paths if path.startswith(f"{home}/"))
     return [match[1] for path in inside if (match := below.fullmatch(path))]
-
-
-def _is_task(name: str) -> bool:
-    try:
-        return bool(valid_task_id(name))
-    except StateError:
-        return False
 
 
 def _name(text: str) -> str:

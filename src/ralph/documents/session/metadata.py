@@ -154,8 +154,8 @@ class _Form(Generic[T]):
         """The file's text; with the old one, only what is different changes."""
         lines = YamlLines(old, "metadata.yaml")
         before = read_all(lines, self.keys)[0]
-        blank, needed = not lines.data, _REQUIRED if lines.data else _ALWAYS
-        changes: dict[str, Any] = dict(self.head) if blank else {}
+        needed = _REQUIRED if lines.data else _ALWAYS
+        changes: dict[str, Any] = {} if lines.data else dict(self.head)
         defaults = {
             one.name: one.default_factory() if callable(one.default_factory) else one.default
             for one in fields(metadata)

@@ -43,9 +43,14 @@ class TaskFile:
     """The reverse of `depends_on`, for readers."""
 
 
+def is_task_id(text: str) -> bool:
+    """Whether a text could be the id of a task."""
+    return bool(_ID.fullmatch(text)) and len(text) <= 100 and ".." not in text and not text.endswith(".lock")
+
+
 def valid_task_id(text: str) -> str:
     """The id itself, or an error: an id is used in paths and branch names, so nothing else may pass."""
-    if not _ID.fullmatch(text) or len(text) > 100 or ".." in text or text.endswith(".lock"):
+    if not is_task_id(text):
         raise StateError(
             f"{text[:80]!r} cannot be the id of a task",
             where="an id looks like task-3, task-3.1 or task-critique-1-2",
@@ -62,7 +67,7 @@ def parse(text: str, where: str = "") -> TaskFile:
     id = text_of(front.get("id") or front.get("task_id")) or heading or where.rpartition("/")[2].removesuffix(".md")
     if not id:
         raise StateError("the task has no id", where=where, todo=CORRECT)
-    kind = text_of(front.get("type") or _field(page, "type")).casefold()
+    kind = text_of(front.get("type") or fields(page.prose).get("type")).casefold()
     criteria = page.section("success criteria", "acceptance criteria", "criteria")
     files = page.section("files", "target files", "files to modify")
     return TaskFile(
@@ -150,10 +155,6 @@ def _heading(page: Page) -> tuple[str, str]:
         if section.level == 1 and (match := _HEADING.fullmatch(bare(section.title))):
             return match[1].rstrip(".-"), match[2]
     return "", ""
-
-
-def _field(page: Page, key: str) -> str:
-    return fields(page.prose).get(key, "")
 
 
 def _line(page: Page, title: str) -> int:

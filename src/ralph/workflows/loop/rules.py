@@ -29,13 +29,7 @@ from ralph.core.signals import Stage, scope_change
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
-from ralph.workflows.loop.prompting import (
-    Prompts,
-    actor_prompt,
-    commit_message,
-    reflector_prompt,
-    role_for,
-)
+from ralph.workflows.loop.prompting import Prompts, actor_prompt, commit_message, reflector_prompt, role_for
 from ralph.workflows.loop.report import completion_report, report_path
 from ralph.workflows.loop.state import (
     REMEMBERED,

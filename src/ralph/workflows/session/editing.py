@@ -9,10 +9,7 @@ from ralph.workflows.merging import Queue
 from ralph.workflows.session.planning import guardrails_of
 from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
-_WITH = {
-    Marker.WIP: (Step.EXECUTE, Step.SPLIT),
-    Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE),
-}
+_WITH = {Marker.WIP: (Step.EXECUTE, Step.SPLIT), Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE)}
 """The steps that go with a marker; with any other a task is at rest."""
 MISSING = "Task definition missing"
 

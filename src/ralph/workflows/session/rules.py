@@ -33,16 +33,7 @@ from ralph.documents.session.tasks import TaskFile
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
 from ralph.workflows.session import closing, editing, planning, prompting, working
-from ralph.workflows.session.state import (
-    LOOK,
-    Flow,
-    SessionState,
-    SessionTerms,
-    Step,
-    flow_json,
-    read_flow,
-    workspace,
-)
+from ralph.workflows.session.state import LOOK, Flow, SessionState, SessionTerms, Step, flow_json, read_flow, workspace
 
 BASELINE = "baseline"
 
