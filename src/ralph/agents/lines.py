@@ -6,6 +6,7 @@ from datetime import datetime
 from time import time
 from typing import Any
 
+from ralph.core.codec import json_object
 from ralph.core.stream import clean_text
 
 TOOL_CHARS, TEXT_CHARS = 300, 20_000
@@ -65,10 +66,7 @@ class Data(dict[str, Any]):
 
 def parse(line: bytes) -> Data:
     """The JSON object in a line; an empty one where there is none."""
-    try:
-        return Data.of(json.loads(line) if line.lstrip()[:1] == b"{" else None)
-    except (ValueError, RecursionError):
-        return Data()
+    return Data(json_object(line) if line.lstrip()[:1] == b"{" else {})
 
 
 def prose(text: str) -> str:

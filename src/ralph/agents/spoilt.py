@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
+from ralph.core.codec import json_object
+
 POISON = "\x1b[31m\x00\x7f\x9b\ud800 " * 4_000
 """A text without an end, full of what commands a terminal."""
 NOISE = (
@@ -42,8 +44,8 @@ def spoilt(line: bytes, chance: random.Random) -> list[bytes]:
 
 def _changed(line: bytes, chance: random.Random) -> bytes:
     """A line with some of its values changed or dropped; some of its bytes where it holds no object."""
-    data = _object(line)
-    if data is None:
+    data = json_object(line)
+    if not data:
         return bytes(chance.randrange(256) if chance.random() < 0.1 else byte for byte in line)
     for _ in range(chance.randrange(1, 4)):
         if places := list(_places(data)):
@@ -57,21 +59,13 @@ def _changed(line: bytes, chance: random.Random) -> bytes:
 
 def poisoned(line: bytes, chance: random.Random) -> bytes:
     """A line with poison in some of its texts."""
-    data = _object(line)
-    if data is None:
+    data = json_object(line)
+    if not data:
         return line + POISON.encode(errors="replace") + line
     for holder, key in list(_places(data)):
         if isinstance(holder[key], str) and chance.random() < 0.5:
             holder[key] += POISON
     return json.dumps(data).encode()
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        data = json.loads(line)
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _places(data: Any) -> Iterator[tuple[Any, Any]]:

@@ -61,6 +61,15 @@ def read_json(text: str, where: str, todo: str) -> Any:
         raise StateError(f"not readable as JSON ({error})", where=where, todo=todo) from error
 
 
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text of whoever it may be; an empty one where there is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def from_plain(kind: type[T], data: object, where: str = "") -> T:
     """A value of that dataclass, or a StateError that names the path of what is wrong."""
     result: T = _read(kind, data, where)

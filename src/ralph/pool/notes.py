@@ -1,12 +1,10 @@
 """What is written down of the workspaces of a run: an engine that was killed finds them again, half made or whole."""
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.core.codec import dump, from_plain, to_plain
-from ralph.core.errors import StateError
+from ralph.core.codec import from_json, to_json
 from ralph.git.merging import Brought
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 
@@ -46,7 +44,7 @@ class Notes:
     def write(self, name: str, noted: Noted) -> None:
         """Note it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._file(name), to_bytes(dump(to_plain(noted)) + "\n"))
+        write_atomic(self._file(name), to_bytes(to_json(noted)))
 
     def home(self, name: str) -> Path:
         """Where more is kept of a workspace."""
@@ -68,12 +66,9 @@ class Notes:
 
 def _read(file: Path) -> Noted | None:
     try:
-        return from_plain(Noted, json.loads(to_text(read_limited(file))), str(file))
+        return from_json(Noted, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
-        todo = "restore the file, or abort the run"
-        raise StateError(f"not readable as JSON ({error})", where=str(file), todo=todo) from error
 
 
 def room_for(root: Path, most: int | None) -> str:

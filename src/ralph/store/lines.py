@@ -1,12 +1,12 @@
 """Journal lines for those who only look: raw, unverified, and quick to get at."""
 
-import json
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ralph.core.codec import json_object
 from ralph.core.errors import StateError
 from ralph.store.files import open_regular
 
@@ -19,7 +19,7 @@ def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]
             if not line.endswith(b"\n"):
                 return
             offset += len(line)
-            if (found := _object(line)) is not None:
+            if found := json_object(line):
                 yield offset, found
 
 
@@ -32,15 +32,7 @@ def last_lines(path: Path, size: int = 65536) -> list[dict[str, Any]]:
             lines = file.read().splitlines(keepends=True)
     except (OSError, StateError):
         return []
-    return [found for line in lines[1 if start else 0 :] if (found := _object(line)) is not None]
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    return [found for line in lines[1 if start else 0 :] if (found := json_object(line))]
 
 
 def timestamp(at: float) -> str:

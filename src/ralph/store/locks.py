@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ralph.core.codec import json_object
 from ralph.core.errors import StateError
 from ralph.store.files import open_regular, storage
 
@@ -75,8 +76,4 @@ def is_held(path: Path) -> bool:
 
 
 def _holder(descriptor: int) -> Mapping[str, object]:
-    try:
-        said = json.loads(os.pread(descriptor, 4096, 0) or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
+    return json_object(os.pread(descriptor, 4096, 0))

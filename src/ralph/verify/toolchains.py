@@ -1,6 +1,5 @@
 """What a repository has to test, lint, type-check, build and format it with, by the files at its top."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,6 +7,8 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from shutil import which
+
+from ralph.core.codec import json_object
 
 READ = 256 * 1024
 """How much of a configuration file is read."""
@@ -122,11 +123,8 @@ class _Repo:
     @cached_property
     def package(self) -> Mapping[str, Mapping[str, object]]:
         """package.json: its sections."""
-        try:
-            data = json.loads(self.text("package.json") or "{}")
-        except (ValueError, RecursionError):
-            return {}
-        return {name: part for name, part in data.items() if isinstance(part, dict)} if isinstance(data, dict) else {}
+        data = json_object(self.text("package.json"))
+        return {name: part for name, part in data.items() if isinstance(part, dict)}
 
     def tool(self, name: str) -> str:
         """How a Python tool of this repository is started."""

@@ -1,11 +1,10 @@
 """The state of a run of hats, and the document that holds it: the queue of events, the counters, the claim under way."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ralph.core.codec import dump, from_plain, to_plain
+from ralph.core.codec import dump, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.events import TurnEnded
 from ralph.core.outcomes import Outcome
@@ -202,10 +201,7 @@ def state_json(state: HatsState) -> str:
 
 def read_state(text: str, where: str) -> HatsState:
     """The state in a document."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"not readable as JSON ({error})", where=where) from error
+    data = read_json(text, where, "restore the file")
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise StateError(f"the file is not of schema version {SCHEMA}", where=where)
     return from_plain(HatsState, data, where)
