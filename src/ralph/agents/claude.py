@@ -39,14 +39,7 @@ class Claude(Adapter):
     install = "npm install -g @anthropic-ai/claude-code"
     advice = "run `claude` and type /login, or set ANTHROPIC_API_KEY"
     abilities = Abilities(
-        resume=True,
-        session=True,
-        hooks=True,
-        tokens=True,
-        cost=True,
-        budget=True,
-        step_limit=True,
-        tool_limits=True,
+        resume=True, session=True, hooks=True, tokens=True, cost=True, budget=True, step_limit=True, tool_limits=True
     )
     keys = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")

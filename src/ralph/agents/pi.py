@@ -18,10 +18,7 @@ _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end"
 """Events that hold what was told already: with every word of an answer, or once more at the end."""
 _STATUS = re.compile(r"([45]\d\d)\b")
 """Of the model's answer: an error begins with it."""
-_ENDS = {
-    "aborted": "it was stopped",
-    "length": "its answer was longer than its model may give",
-}
+_ENDS = {"aborted": "it was stopped", "length": "its answer was longer than its model may give"}
 
 
 class Pi(Adapter):

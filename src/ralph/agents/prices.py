@@ -13,13 +13,7 @@ _EDITION = re.compile(r"(?:[-@:](?:latest|preview|exp|\d{3}|\d{4}|\d{8}|\d{4}-\d
 _MILLION = 1_000_000
 
 
-def cost_of(
-    model: str,
-    input_tokens: int,
-    cached_tokens: int,
-    output_tokens: int,
-    overrides: Prices,
-) -> float | None:
+def cost_of(model: str, input_tokens: int, cached_tokens: int, output_tokens: int, overrides: Prices) -> float | None:
     """US dollars for tokens of a model, the cached ones being part of those put in; None where its price is not known.
 
     What the user says in `overrides` (in, cached, out) wins over the table of this package.

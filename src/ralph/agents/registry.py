@@ -238,9 +238,7 @@ def _program(text: str) -> AgentSpec:
     words = _words(text, "--agent-command", "python3 my_agent.py")
     if shutil.which(words[0]) is None:
         raise AgentUnavailableError(
-            f"the program {words[0]!r} was not found",
-            where="--agent-command",
-            todo="install it, or give its full path",
+            f"the program {words[0]!r} was not found", where="--agent-command", todo="install it, or give its full path"
         )
     return AgentSpec("command", words)
 

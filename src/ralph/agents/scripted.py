@@ -178,8 +178,7 @@ def _patch(action: script.Patch) -> None:
     before = target.read_bytes() if target.exists() or not action.optional else b""
     if find not in before and not action.optional:
         raise UsageError(
-            f"cannot patch {action.path}: {action.find!r} is not in it",
-            todo="correct `find`, or add `optional: true`",
+            f"cannot patch {action.path}: {action.find!r} is not in it", todo="correct `find`, or add `optional: true`"
         )
     if find in before:
         target.write_bytes(before.replace(find, action.replace.encode()))
