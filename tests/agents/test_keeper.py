@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -639,6 +641,22 @@ class TestKilledKeepers:
         assert marked(MARK, f"{stage.token}/other") == []
         assert end_marked(MARK, f"{stage.token}/job", grace=0.5) >= 3
         assert stage.programs() == []
+
+    def test_a_keeper_that_is_left_with_its_job_is_no_oversight(self, stage: Stage) -> None:
+        async def engine() -> None:
+            keeper = Keeper(stage.run_dir)
+            running = asyncio.create_task(keeper.run(stage.shell("job", "echo $$ > started; sleep 300")))
+            await asyncio.to_thread(started, stage)
+            running.cancel()
+            await asyncio.wait({running})
+            await keeper.close()
+
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            asyncio.run(engine())
+            gc.collect()
+        assert [str(one.message) for one in said if one.category is ResourceWarning] == []
+        assert stage.keepers() and stage.programs()
 
     def test_a_request_to_go_does_not_reach_a_job_that_starts_later(self, stage: Stage) -> None:
         async def engine() -> Exit:
