@@ -51,7 +51,7 @@ def test_every_fault_is_found_on_its_line_and_nothing_else(path: Path) -> None:
     text = path.read_text()
     marks = [(number, line.partition("# <- ")[2]) for number, line in enumerate(text.splitlines(), 1)]
     expected = {(number, code) for number, codes in marks for code in re.findall(r"[\w-]+", codes)}
-    places = Places([("preset.yml", text)], (), lambda file, path: "")
+    places = Places([("preset.yml", text)], (), lambda path: "")
     assert {(places.of(one.path).line, one.code) for one in found_in(text)} == expected
 
 
@@ -66,16 +66,16 @@ def test_sound_presets_are_left_alone(text: str) -> None:
 def test_hats_of_other_files_are_told_of_where_they_are() -> None:
     text = "hats:\n  builder:\n    import: shared/builder.yml\n    publishes: [review.ready]\n"
     other = "description: Builds.\ntriggers:\n  - work.start\n  - LOOP_COMPLETE\n"
-    places = Places([("ralph.yml", text)], (), lambda file, path: other)
+    places = Places([("ralph.yml", text)], (), lambda path: other)
     assert str(places.of(("hats", "builder", "triggers", "LOOP_COMPLETE"))) == "shared/builder.yml:4"
     assert str(places.of(("hats", "builder", "publishes", "review.ready"))) == "ralph.yml:4"
 
 
 def test_the_last_file_and_options_win() -> None:
     files = [("one.yml", "event_loop:\n  max_iterations: 3\n"), ("two.yml", "\nevent_loop:\n  prompt: x\n")]
-    assert str(Places(files, (), lambda file, path: "").of(("event_loop", "max_iterations"))) == "one.yml:2"
+    assert str(Places(files, (), lambda path: "").of(("event_loop", "max_iterations"))) == "one.yml:2"
     option = "event_loop.max_iterations=2"
-    assert str(Places(files, (option,), lambda file, path: "").of(("event_loop", "max_iterations"))) == f"-c {option}"
+    assert str(Places(files, (option,), lambda path: "").of(("event_loop", "max_iterations"))) == f"-c {option}"
 
 
 class TestAgainstTheRules:
@@ -83,7 +83,7 @@ class TestAgainstTheRules:
 
     def test_what_can_be_done_is_done_by_the_way_that_was_found(self) -> None:
         done = 0
-        for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(150))):
+        for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(80))):
             model, _ = model_of(text)
             way = shortest(model).way if model.settings.hats else ()
             if way:
@@ -91,7 +91,7 @@ class TestAgainstTheRules:
                 assert world.state.outcome is Outcome.SUCCESS, text
                 assert world.turns == [(turn.who, turn.topic) for turn in way], text
                 done += 1
-        assert done > 100
+        assert done > 80
 
     def test_what_cannot_be_done_is_never_done_by_hats_that_do_what_they_list(self) -> None:
         texts = [*(path.read_text() for path in BROKEN), *map(any_preset, range(60))]
@@ -120,7 +120,7 @@ class TestAgainstTheRules:
                 assert world.state.outcome is not Outcome.SUCCESS, name
 
     def test_no_error_means_that_there_is_a_way(self) -> None:
-        for text in map(any_preset, range(150)):
+        for text in map(any_preset, range(80)):
             model, _ = model_of(text)
             errors = [one for one in check(model.preset, model.settings, Limits()) if one.severity is Severity.ERROR]
             found = shortest(model)
@@ -128,7 +128,7 @@ class TestAgainstTheRules:
 
     def test_silence_goes_round_as_predicted(self) -> None:
         rounds = 0
-        for text in map(any_preset, range(200)):
+        for text in map(any_preset, range(100)):
             model, _ = model_of(text)
             if circle := by_defaults(model):
                 world = played(model, lambda world, hat: Turned(files=1), 12)
@@ -136,7 +136,7 @@ class TestAgainstTheRules:
                 if not limited & {who for who, _ in world.turns}:
                     rounds += 1
                     assert {who for who, _ in world.turns[-len(circle) :]} == set(circle), text
-        assert rounds > 3
+        assert rounds > 1
 
 
 def any_preset(seed: int) -> str:
@@ -217,20 +217,20 @@ def test_no_preset_however_spoilt_makes_it_stumble() -> None:
     """Words, lines and letters of presets are mixed up: it is either refused as a file, or checked."""
     texts = [*WHOLE.values(), *(path.read_text() for path in BROKEN)]
     judged = 0
-    for seed in range(300):
+    for seed in range(200):
         dice = random.Random(seed)
         text = dice.choice(texts)
         for _ in range(dice.randint(1, 4)):
             text = spoilt(text, dice, texts)
         try:
             found = found_in(text)
-            places = Places([("preset.yml", text)], ("event_loop.prompt=x",), lambda file, path: "")
+            places = Places([("preset.yml", text)], ("event_loop.prompt=x",), lambda path: "")
             lines = [places.of(one.path).line for one in found]
         except UsageError:
             continue
         judged += 1
         assert all(1 <= line <= len(text.splitlines()) for line in lines), text
-    assert judged > 80
+    assert judged > 50
 
 
 def spoilt(text: str, dice: random.Random, others: list[str]) -> str:

@@ -4,18 +4,14 @@ from collections.abc import Sequence
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
-from ralph.cli.hats_checked import Located, findings
-from ralph.cli.limits import run_limits, with_limits
+from ralph.cli import hats_graph
+from ralph.cli.console import json_option, say_json
+from ralph.cli.hats_checked import GIVEN, Located, examined, shown
 from ralph.core.outcomes import Outcome
-from ralph.documents.hats.reading import settings
-from ralph.documents.hats.source import source_of
-from ralph.store.presets import Loaded, load_preset
+from ralph.store.presets import Loaded
 from ralph.workflows.hats.checking.exploring import Turn, shortest
 from ralph.workflows.hats.checking.finding import Severity
 from ralph.workflows.hats.checking.model import Model
-
-_GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As of `ralph run`.")
 
 
 @click.group("hats")
@@ -25,12 +21,16 @@ def command() -> None:
     \b
     ralph hats check                     the hats of ralph.yml: can they finish, and what is wrong?
     ralph hats check code-assist         a preset by its name, or the path of its file
+    ralph hats graph                     what each hat publishes and who takes it, as a picture
     """
+
+
+command.add_command(hats_graph.command)
 
 
 @command.command("check")
 @click.argument("preset", required=False)
-@_GIVEN
+@GIVEN
 @click.option("--strict", is_flag=True, help="Exit with 2 for warnings too.")
 @json_option
 def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: bool) -> int:
@@ -56,15 +56,6 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     return Outcome.USAGE.exit_code if bad else 0
 
 
-def examined(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, Model, list[Located]]:
-    """A preset, its model, and what is wrong with it."""
-    loaded = load_preset(here().root, given, preset)
-    source = source_of("", loaded.preset.core.specs_dir, lambda path: "")
-    hats = settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
-    limits = run_limits(with_limits(loaded.preset, loaded.config), None, None, None, None, None)
-    return loaded, Model(loaded.preset, hats), findings(loaded, loaded.preset, hats, limits, given)
-
-
 def _plain(one: Located) -> dict[str, object]:
     found = one.finding
     return {
@@ -75,7 +66,7 @@ def _plain(one: Located) -> dict[str, object]:
 
 def _summary(loaded: Loaded, model: Model, found: Sequence[Located], way: Sequence[Turn]) -> str:
     """What it all comes to, in a line."""
-    name = loaded.files[-1] if loaded.files else "these settings"
+    name = shown(loaded.files[-1]) if loaded.files else "these settings"
     if not model.settings.hats:
         return f"{name}: no hats. One agent works alone until `{model.settings.completion}`; there is nothing to check"
     errors = sum(one.finding.severity is Severity.ERROR for one in found)

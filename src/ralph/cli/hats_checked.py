@@ -3,16 +3,25 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
+from ralph.cli.console import here
+from ralph.cli.limits import run_limits, with_limits
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import SIZE_LIMIT
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.places import Place, Places
 from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.reading import settings as run_settings
+from ralph.documents.hats.source import source_of
 from ralph.store.files import read_limited
-from ralph.store.presets import BUILTIN, Loaded, text_of
+from ralph.store.presets import BUILTIN, Loaded, load_preset, text_of
 from ralph.workflows.hats.checking.check import check
 from ralph.workflows.hats.checking.finding import Finding, Severity
+from ralph.workflows.hats.checking.model import Model
+
+GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As of `ralph run`.")
 
 
 @dataclass(frozen=True)
@@ -23,14 +32,23 @@ class Located:
     place: Place
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.finding.severity}: {self.finding.what} [{self.finding.code}]"
+        return f"{shown(str(self.place))}: {self.finding.severity}: {self.finding.what} [{self.finding.code}]"
+
+
+def examined(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, Model, list[Located]]:
+    """A preset, its model, and what is wrong with it."""
+    loaded = load_preset(here().root, given, preset)
+    source = source_of("", loaded.preset.core.specs_dir, lambda path: "")
+    hats = run_settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
+    limits = run_limits(with_limits(loaded.preset, loaded.config), None, None, None, None, None)
+    return loaded, Model(loaded.preset, hats), findings(loaded, loaded.preset, hats, limits, given)
 
 
 def findings(
     loaded: Loaded, preset: Preset, settings: HatsSettings, limits: Limits, given: tuple[str, ...]
 ) -> list[Located]:
     """What is wrong with a preset, errors first, then in the order of the file; `given` are the keys set by options."""
-    places = Places(((name, _text(name)) for name in loaded.files), given, _imported)
+    places = Places(((name, _text(name)) for name in loaded.files), given, _text)
     found = [Located(one, places.of(one.path)) for one in check(preset, settings, limits)]
     return sorted(found, key=lambda one: (one.finding.severity, one.place.file, one.place.line))
 
@@ -47,12 +65,13 @@ def checked(
     return [f"{one}; {one.finding.todo}" for one in found]
 
 
+def shown(path: str) -> str:
+    """A path as people type it here."""
+    return path.removeprefix(f"{Path.cwd()}/")
+
+
 def _text(name: str) -> str:
     path = Path(name)
     return (
         read_limited(path, SIZE_LIMIT, follow=True).decode() if path.is_file() else text_of(name.removeprefix(BUILTIN))
     )
-
-
-def _imported(name: str, path: str) -> str:
-    return _text(str(Path(name).parent / path))

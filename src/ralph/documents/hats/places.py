@@ -1,5 +1,6 @@
 """Where the keys of a preset stand: the file and the line, over all the files that it is read from."""
 
+import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,9 @@ class _Document:
 
 
 class Places:
-    """The files of a preset, the last one over the others; `fetch(file, path)` reads what a file imports."""
+    """The files of a preset, the last one over the others; `fetch` reads what they import."""
 
-    def __init__(
-        self, files: Iterable[tuple[str, str]], options: Iterable[str], fetch: Callable[[str, str], str]
-    ) -> None:
+    def __init__(self, files: Iterable[tuple[str, str]], options: Iterable[str], fetch: Callable[[str], str]) -> None:
         self._files = [_document(name, text) for name, text in files]
         self._options, self._fetch = tuple(options), fetch
 
@@ -56,8 +55,8 @@ class Places:
         line = 1
         for depth, part in enumerate(path):
             if isinstance(node, CommentedMap) and part not in node and isinstance(node.get("import"), str):
-                name = str(node["import"])
-                document = _document(name, self._fetch(document.name, name))
+                name = posixpath.join(posixpath.dirname(document.name), node["import"])
+                document = _document(name, self._fetch(name))
                 node, line = document.data, 1
             if isinstance(node, CommentedMap) and part in (node.lc.data or ()):
                 line = node.lc.key(part)[0] + 1

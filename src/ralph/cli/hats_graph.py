@@ -1,0 +1,56 @@
+"""`ralph hats graph`: a preset as a picture."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from ralph.cli.hats_checked import GIVEN, Located, examined, shown
+from ralph.core.errors import UsageError
+from ralph.store.files import to_bytes, write_atomic
+from ralph.workflows.hats.drawing.graph import graph_of
+from ralph.workflows.hats.drawing.mermaid import mermaid
+from ralph.workflows.hats.drawing.plain import plain
+from ralph.workflows.hats.drawing.svg import svg
+
+_ENDINGS = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
+
+
+@click.command("graph")
+@click.argument("preset", required=False)
+@GIVEN
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mermaid", "svg"]),
+    help="By -o's name; else text, or mermaid in a pipe.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it there.")
+def command(preset: str | None, given: tuple[str, ...], form: str | None, output: str | None) -> int:
+    """Draw the hats of PRESET: what each publishes and who takes it, gates, and what `ralph hats check` found.
+
+    What comes without being said is dashed: defaults, and what is published where checks fail.
+    """
+    loaded, model, found = examined(preset, given)
+    name = shown(loaded.files[-1]) if loaded.files else "these settings"
+    if not model.settings.hats:
+        raise UsageError("there are no hats to draw", where=name, todo="name a preset: `ralph hats graph code-assist`")
+    form = form or _ENDINGS.get(Path(output).suffix if output else "", "")
+    form = form or ("text" if output or sys.stdout.isatty() else "mermaid")
+    graph = graph_of(model, [one.finding for one in found])
+    text = {
+        "text": lambda: plain(graph) + _told(found),
+        "mermaid": lambda: mermaid(graph),
+        "svg": lambda: svg(graph, name),
+    }[form]()
+    if output:
+        write_atomic(Path(output), to_bytes(text))
+        click.echo(f"Wrote {output}")
+    else:
+        click.echo(text, nl=False)
+    return 0
+
+
+def _told(found: Sequence[Located]) -> str:
+    return "".join(f"{one}\n" for one in found)

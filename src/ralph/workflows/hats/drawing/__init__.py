@@ -1,0 +1,1 @@
+"""A preset as a picture: for Mermaid, for a browser, for the terminal."""

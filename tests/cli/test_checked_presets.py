@@ -1,0 +1,115 @@
+"""`ralph hats check` and `graph` through the command line, and what `ralph run` makes of it."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from test_hats import words
+from test_loop import Project, project  # noqa: F401 - the fixture
+
+import ralph.workflows.hats.checking as checking
+
+ROOT = Path(__file__).parents[2]
+BROKEN = ROOT / "tests" / "workflows" / "presets" / "broken"
+LOST = """\
+event_loop:
+  starting_event: work.start
+hats:
+  builder:
+    import: shared/builder.yml
+    triggers: [work.start]
+  critic:
+    description: Reviews.
+    triggers: [review.ready]
+    publishes: [LOOP_COMPLETE]
+"""
+BUILDER = "description: Builds.\npublishes:\n  - review.redy\n"
+
+
+@pytest.fixture
+def lost(project: Project) -> Project:  # noqa: F811
+    """A project whose builder, which is in another file, speaks of a topic that the critic does not know."""
+    (project.root / "ralph.yml").write_text(LOST)
+    (project.root / "shared").mkdir()
+    (project.root / "shared" / "builder.yml").write_text(BUILDER)
+    return project
+
+
+def test_a_preset_by_its_name(project: Project) -> None:  # noqa: F811
+    done = project.ralph("hats", "check", "code-assist", "--strict")
+    assert done.code == 0, done.said
+    assert "4 hats, nothing is wrong; the shortest way to the end is 4 turns: planner -> builder" in done.out
+
+
+def test_the_preset_of_the_project_with_files_and_lines(lost: Project) -> None:
+    done = lost.ralph("hats", "check")
+    assert done.code == 2
+    places = re.findall(r"^(\S+): (\w+): .*\[([\w-]+)\]$", done.out, re.MULTILINE)
+    assert places == [
+        ("ralph.yml:10", "error", "no-path"),
+        ("ralph.yml:7", "warning", "unreachable-hat"),
+        ("shared/builder.yml:3", "warning", "unhandled-topic"),
+    ]
+    assert "did you mean `review.ready`?" in done.out
+    told = lost.ralph("hats", "check", "--json").json
+    assert (told["schema"], told["command"], told["hats"]) == (1, "hats check", ["builder", "critic"])
+    assert [(one["code"], one["line"]) for one in told["findings"]] == [
+        ("no-path", 10),
+        ("unreachable-hat", 7),
+        ("unhandled-topic", 3),
+    ]
+
+
+def test_warnings_alone_are_no_failure_unless_they_are_to_be(project: Project) -> None:  # noqa: F811
+    path = str(BROKEN / "starves.yml")
+    assert project.ralph("hats", "check", path).code == 0
+    assert project.ralph("hats", "check", path, "--strict").code == 2
+
+
+def test_a_limit_by_option_is_told_of_as_such(project: Project) -> None:  # noqa: F811
+    done = project.ralph("hats", "check", "code-assist", "-c", "event_loop.max_iterations=2")
+    assert done.code == 2
+    assert "-c event_loop.max_iterations=2: error: 2 turns: the shortest way takes 4 turns" in done.out
+
+
+def test_without_hats_there_is_nothing_to_check_or_draw(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text("event_loop:\n  max_iterations: 3\n")
+    done = project.ralph("hats", "check")
+    assert (done.code, "no hats" in done.out) == (0, True)
+    assert "no hats to draw" in project.ralph("hats", "graph").err
+
+
+def test_a_run_is_refused_before_anything_is_spent(lost: Project) -> None:
+    done = lost.ralph("run", "-p", "Build it", *words(lost, mute=["builder", "critic"]))
+    assert done.code == 2
+    assert "ralph.yml:10: error: no way leads to the end" in done.err and "--unchecked" in done.err
+    assert not list((lost.root / ".ralph").glob("runs/*"))
+    done = lost.ralph("run", "-p", "Build it", "--unchecked", *words(lost, mute=["builder", "critic", "ralph"]))
+    assert done.code == 4, done.said
+
+
+def test_a_run_says_what_it_is_warned_of(project: Project) -> None:  # noqa: F811
+    done = project.ralph("run", "-H", str(BROKEN / "starves.yml"), "-p", "x", "--dry-run", *words(project))
+    assert done.code == 0, done.said
+    assert "starves.yml:9: warning: once builder has had its turns" in done.said
+
+
+def test_the_picture_in_all_its_forms(lost: Project) -> None:
+    assert lost.ralph("hats", "graph").out.startswith("flowchart TD\n")
+    shown = lost.ralph("hats", "graph", "--format", "text").out
+    assert "│ ✗ no-path" in shown and "[unhandled-topic]" in shown
+    assert lost.ralph("hats", "graph", "-o", "flow.svg").out == "Wrote flow.svg\n"
+    assert ElementTree.parse(lost.root / "flow.svg").getroot().tag.endswith("svg")
+    lost.ralph("hats", "graph", "-o", "flow.mmd", "code-assist")
+    assert '|"tasks.ready"|' in (lost.root / "flow.mmd").read_text()
+
+
+def test_every_finding_is_explained_and_has_a_preset_that_shows_it() -> None:
+    source = "".join(path.read_text() for path in Path(checking.__file__).parent.glob("*.py"))
+    found = set(re.findall(r'\b(error|warning)\(\s*"([a-z-]+)"', source))
+    page = (ROOT / "docs" / "hats-check.md").read_text()
+    told = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", page, re.MULTILINE)
+    assert sorted(told) == sorted((code, kind) for kind, code in found)
+    marks = re.findall(r"# <- (.*)", "\n".join(path.read_text() for path in BROKEN.glob("*.yml")))
+    assert {code for mark in marks for code in mark.split(", ")} == {code for _, code in found}
