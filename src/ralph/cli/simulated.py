@@ -114,11 +114,12 @@ def _session(project: Project, found: Found | None, profile: Profile, options: d
     record = replace(record, checks=_checks(options, record.checks))
     config = load_config(project.root).limits
     usual = record.limits if found and found.run else Limits(None, None, None, config.tokens, config.cost)
-    rules = session_workflow(record, project.root)
+    rules, texts = session_workflow(record, project.root), found.mended() if found else {}
     return Plan(
         lambda how, chance: SessionGame(rules, how, chance),
         profile,
         _limits(usual, options),
-        found.mended() if found else {},
+        texts,
+        {} if found and found.run else texts,
         positive("--parallel", options["parallel"], record.slots.run) or 1,
     )

@@ -38,6 +38,8 @@ class Plan:
     limits: Limits
     documents: dict[str, str] = field(default_factory=dict)
     """What is there before the run."""
+    edits: dict[str, str] = field(default_factory=dict)
+    """What of that others wrote: the run begins with taking it in."""
     slots: int = 1
     """Turns at once."""
     about: str = ""
@@ -106,7 +108,7 @@ def play(plan: Plan, seed: int, *, keeps: bool = False) -> Played:
     """Simulate the run of a seed; `keeps` its records, to tell it turn by turn."""
     chance = random.Random(seed)
     game = plan.game(plan.profile, chance)
-    world = SimulatedWorld(game, plan.profile, chance, plan.limits)
+    world = SimulatedWorld(game, plan.profile, chance, plan.limits, plan.edits)
     world.documents.update(plan.documents)
     engines = 0
     while True:

@@ -20,6 +20,8 @@ from ralph.simulate.profile import Profile
 
 WALL, IDLE = 3600.0, 900.0
 """Seconds that a turn may take, and may be silent."""
+MOST_LOOKS = 20_000
+"""So often an engine looks whether there is something to do, and there never will be."""
 MOST_TURNS = 2000
 """A run with more turns than this has no end."""
 TOKEN = 4
@@ -107,7 +109,9 @@ class Process:
 class SimulatedWorld:
     """The world around one run, for one engine after the other; it is every port of the kernel itself."""
 
-    def __init__(self, game: Game, profile: Profile, chance: random.Random, limits: Limits) -> None:
+    def __init__(
+        self, game: Game, profile: Profile, chance: random.Random, limits: Limits, edits: Mapping[str, str]
+    ) -> None:
         self.game, self.profile, self.chance, self.limits = game, profile, chance, limits
         self.clock = VirtualClock()
         self.records: list[Record] = []
@@ -121,7 +125,8 @@ class SimulatedWorld:
         """The state, as the last engine knew it."""
         self.leave: Callable[[str], None] = lambda reason: None
         """Asks the engine that is there to go."""
-        self._edits: dict[str, str] = {}
+        self._edits = dict(edits)
+        self._looks = 0
         self._files = 0
         self._snapshots = 0
         self._cut_in: int | None = None
@@ -142,8 +147,10 @@ class SimulatedWorld:
         return record
 
     def _keep(self, record: Record, changes: Mapping[str, str]) -> None:
-        if isinstance(record.entry, DocumentEdited):
-            self._edits.pop(record.entry.path, None)
+        taken = (record.entry.path,) if isinstance(record.entry, DocumentEdited) else ()
+        for path in (*taken, *changes):
+            self._edits.pop(path, None)
+        self._looks = 0
         self.records.append(record)
         self.documents.update(changes)
 
@@ -279,6 +286,9 @@ class SimulatedWorld:
 
     def peek(self) -> Sequence[Signal]:
         """The signals that wait."""
+        self._looks += 1
+        if self._looks > MOST_LOOKS:
+            raise Endless("nothing is under way, and nothing will be")
         return sorted(self.mail, key=lambda one: (one.type is not SignalType.ABORT, one.name)) if self.mail else ()
 
     def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
