@@ -96,7 +96,7 @@ class Figures:
         """The seeds of the runs to look at, by what is remarkable about them."""
         found = {"longest": _seed(self.runs, "hours"), "dearest": _seed(self.runs, "money")}
         found["most turns"] = _seed(self.runs, "turns")
-        lost = {run.outcome: run.seed for run in reversed(self.counted) if not run.completed}
+        lost = {run.outcome: run.seed for run in reversed(self.counted) if not run.succeeded}
         found |= {f"ended as {outcome}": seed for outcome, seed in lost.items()}
         if self.false:
             found["false success"] = self.false[0].seed
