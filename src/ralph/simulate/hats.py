@@ -4,7 +4,7 @@ import json
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ralph.core.checks import Check, Verdict
@@ -24,10 +24,12 @@ from ralph.workflows.hats.state import RESUME, START, HatsState, Published
 FAR = 1000
 """As far as it is from a topic that no hat takes to the end."""
 _BAD = re.compile(
-    r"reject|fail|block|invalid|refus|revis|rework|redo|retry|again|error|broken|missing|incomplete|unmet|gap|bug|"
-    r"(?:^|[._-])(?:fix|no|not|needs?|stuck|changes)(?:$|[._-])"
+    r"reject|fail|invalid|refus|revis|rework|redo|retry|again|error|broken|missing|incomplete|unmet|gap|bug|"
+    r"(?:^|[._-])(?:fix|no|not|needs?|changes)(?:$|[._-])"
 )
-"""Names of topics that say that something is wrong."""
+"""Names of topics that say that what somebody made is wrong."""
+_CANNOT = re.compile(r"block|stuck|unclear|impossible|wrong|question|cannot|help")
+"""Names of topics that say that something cannot be made, because of what it was to be made of."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Part:
     judges: bool
     """Whether it looks at what others made, and sends it on or back."""
     completes: bool
+    marks: bool = False
+    """Whether it makes checks that fail until something is made, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +83,21 @@ class Parts:
     def of(self) -> dict[str, Part]:
         """The part of each hat, by its id; where none makes anything, all do."""
         parts = {hat.id: self._part(hat) for hat in self.settings.hats}
-        idle = all(part.judges for part in parts.values())
-        return {id: Part(p.forward, p.mends, p.more, p.judges and not idle, p.completes) for id, p in parts.items()}
+        idle = all(part.judges or part.marks for part in parts.values())
+        return {id: replace(part, judges=part.judges and not idle) for id, part in parts.items()}
 
     @property
     def about(self) -> str:
         """What each hat is taken for, in words."""
-        does = {True: "judges", False: "makes"}
-        ends = {True: " and completes", False: ""}
-        return ", ".join(f"{id} {does[part.judges]}{ends[part.completes]}" for id, part in self.of.items())
+        return ", ".join(
+            f"{id} {'judges' if part.judges else 'marks' if part.marks else 'makes'}{' and completes' * part.completes}"
+            for id, part in self.of.items()
+        )
+
+    @cached_property
+    def begins_more(self) -> set[str]:
+        """The topics that begin the next piece."""
+        return {topic for part in self.of.values() for topic in part.more}
 
     @cached_property
     def to_make(self) -> list[str]:
@@ -101,17 +111,20 @@ class Parts:
     def _part(self, hat: Hat) -> Part:
         topics = [topic for topic in _topics(hat) if topic != self.settings.cancellation]
         nearest = min((self.far.get(topic, FAR) for topic in topics), default=FAR)
-        back = [
-            topic
-            for topic in topics
-            if self.far.get(topic, FAR) > nearest and hat.id in self._ahead(topic) and self._returns(topic, hat)
-        ]
-        forward = [topic for topic in topics if topic not in back and self.far.get(topic, FAR) < FAR] or topics
+        farther = [topic for topic in topics if self.far.get(topic, FAR) > nearest and hat.id in self._ahead(topic)]
+        back = [topic for topic in farther if not _CANNOT.search(topic) and self._returns(topic, hat)]
+        ways = [topic for topic in topics if topic not in back and self.far.get(topic, FAR) < FAR]
+        forward = [topic for topic in ways if not _CANNOT.search(topic)] or ways or topics
         forward.sort(key=lambda topic: (bool(_BAD.search(topic)), self.far.get(topic, FAR)))
-        mends = tuple(topic for topic in back if _BAD.search(topic))
-        more = tuple(topic for topic in back if not _BAD.search(topic))
-        judges = any(self.taker(topic) not in (hat.id, COORDINATOR) for topic in back)
-        return Part(tuple(forward), mends, more, judges, self.settings.completion in topics)
+        rules = [self.settings.topics.get(topic) for topic in forward]
+        return Part(
+            tuple(forward),
+            mends=tuple(topic for topic in back if _BAD.search(topic)),
+            more=tuple(topic for topic in back if not _BAD.search(topic)),
+            judges=any(self.taker(topic) not in (hat.id, COORDINATOR) for topic in back),
+            completes=self.settings.completion in topics,
+            marks=any(rule and rule.red for rule in rules),
+        )
 
     def _returns(self, topic: str, hat: Hat) -> bool:
         """Whether the work has to come by a hat again: by its name, or because there is no other way to the end."""
@@ -142,6 +155,8 @@ class HatsGame:
     _tasks: str = ""
     _open: dict[str, str] = field(default_factory=dict)
     _made: int = 0
+    _marked: bool = False
+    """Whether checks fail for what is to be made."""
     _refused: bool = False
     """Whether somebody was told that the run is not done yet."""
 
@@ -156,13 +171,15 @@ class HatsGame:
 
     def deed(self, turn: Turn, state: HatsState) -> Deed:
         """Work, judge, publish."""
+        if turn.request.brings_in:
+            return Deed("brings together what was made side by side", 1)
         hat = self.rules.settings.hat(turn.request.role)
         part = self.parts.of.get(turn.request.role) or self._alone()
         if hat is None and self.rules.settings.hats and state.event.topic not in (START, RESUME):
             self.remarks[f"`{state.event.topic}` came to the coordinator: no hat takes it, or not any more"] = None
-        files = 0
-        if not part.judges and self.chance.random() < self.profile.acts:
-            files = self._make()
+        files = int(not part.judges and self.chance.random() < self.profile.acts)
+        if files:
+            self._make(part)
         kinds = ("fitting", "any", "forbidden", "broken", "nothing")
         [kind] = self.chance.choices(kinds, self.profile.publishes.weights)
         lines = ""
@@ -186,15 +203,22 @@ class HatsGame:
 
     def verdict(self, key: str, checks: Sequence[Check], workspace: str, state: HatsState) -> Verdict:
         """Whether what is claimed is true: all of it, or the piece under way."""
-        all_of_it = any(claim.topic == self.rules.settings.completion for claim in state.claims)
-        holds = self.work.is_done if all_of_it else self.work.is_right
-        if not holds and all_of_it:
-            self.work.look()
+        topics, rules = {claim.topic for claim in state.claims}, self.rules.settings.topics
+        if self.rules.settings.completion in topics:
+            holds = self.work.is_done
+            self.work.believed = self.work.left
+        elif any(rules[topic].red for topic in topics if topic in rules):
+            holds = not self._marked
+        else:
+            holds = self.work.is_right
+            if holds and topics & self.parts.begins_more:
+                self.work.leave()
         return verdict_of(checks, holds, self.work.told)
 
     def merged(self, work: Merge | Promote) -> Merged:
-        """What hats made side by side comes together."""
-        return Merged(work.key, work.workspace, MergeEnd.MERGED)
+        """What hats made side by side comes together, or does not at once."""
+        end = MergeEnd.CONFLICT if self.chance.random() < self.profile.conflicts else MergeEnd.MERGED
+        return Merged(work.key, work.workspace, end)
 
     def _alone(self) -> Part:
         """The part of the coordinator: where there are no hats it makes all of it."""
@@ -203,13 +227,16 @@ class HatsGame:
             return Part((*self.parts.to_make, done)[:1], (), (), True, True)
         return Part((done,), (), ("work.done",), False, True)
 
-    def _make(self) -> int:
-        """Work on the piece under way."""
-        self.work.make(self.chance.random() < self.profile.right)
+    def _make(self, part: Part) -> None:
+        """Work on the piece under way, or mark what it has to come to."""
+        right = self.chance.random() < self.profile.right
+        if part.marks:
+            self._marked = right
+        else:
+            self.work.make(right)
         if self.rules.settings.tasks and self.work.left and not self._open:
             self._made += 1
             self._row(f"task-{self._made}", "open")
-        return 1
 
     def _fitting(self, hat: Hat | None, part: Part, state: HatsState) -> str:
         """What the hat should publish, as far as this agent sees, and as honest as it is."""
@@ -239,7 +266,8 @@ class HatsGame:
         """What saying so means for the pieces: the one under way is left for good, or looked at again."""
         if topic not in part.more and topic != self.rules.settings.completion:
             return
-        if topic in part.more:
+        rule = self.rules.settings.topics.get(topic)
+        if topic in part.more and not (rule and rule.evidence and self.rules.checks):
             self.work.leave()
         if self.chance.random() < self.profile.tidy:
             for id in list(self._open):

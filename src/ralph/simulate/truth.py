@@ -64,10 +64,6 @@ class Work:
         self.believed = max(0, self.believed - 1)
         self.piece = Piece.NOT_MADE
 
-    def look(self) -> None:
-        """The checks have told how much there really is."""
-        self.believed = self.left
-
 
 def verdict_of(checks: Sequence[Check], holds: bool, told: str) -> Verdict:
     """What checks say that are always right."""
