@@ -70,7 +70,7 @@ def command(
     project by its id: a session goes on from where it is.
 
     \b
-    ralph simulate code-assist --check 'tests pass' --agent lying --require 0
+    ralph simulate code-assist --agent lying --require 0
     ralph simulate loop --max-iterations 10 --on-stuck continue
     """
     positive("--runs", runs, None)

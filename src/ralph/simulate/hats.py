@@ -103,13 +103,18 @@ class Parts:
     def to_make(self) -> list[str]:
         """The topics by which a coordinator brings those to work who make something, the best first."""
         made = {topic for hat in self.settings.hats for topic in hat.publishes}
+        made |= {rule.otherwise for rule in self.settings.topics.values()}
         takers = {topic: self.of.get(self.taker(topic)) for topic in self.topics}
         able = [topic for topic, part in takers.items() if part and not part.judges]
         able = able or [topic for topic, part in takers.items() if part]
         return sorted(able, key=lambda topic: (topic in made, self.far.get(topic, FAR)))
 
+    def topics_of(self, hat: Hat | None) -> list[str]:
+        """What a hat may say, but that all is to be given up."""
+        return [topic for topic in _topics(hat) if topic != self.settings.cancellation]
+
     def _part(self, hat: Hat) -> Part:
-        topics = [topic for topic in _topics(hat) if topic != self.settings.cancellation]
+        topics = self.topics_of(hat)
         nearest = min((self.far.get(topic, FAR) for topic in topics), default=FAR)
         farther = [topic for topic in topics if self.far.get(topic, FAR) > nearest and hat.id in self._ahead(topic)]
         back = [topic for topic in farther if not _CANNOT.search(topic) and self._returns(topic, hat)]
@@ -259,8 +264,10 @@ class HatsGame:
             return next(iter((*part.more, *part.mends)), "" if hat is None else part.forward[-1])
         if part.completes:
             return self.rules.settings.completion
-        ways = [topic for topic in missing if topic in part.forward] or part.forward
-        return chance.choice(ways) if missing and self._refused else (*ways, "")[0]
+        wanted = [topic for topic in missing if topic in part.forward]
+        if missing and self._refused:
+            return chance.choice(wanted or self.parts.topics_of(hat) or [""])
+        return (*wanted, *part.forward, "")[0]
 
     def _publishing(self, topic: str, part: Part) -> None:
         """What saying so means for the pieces: the one under way is left for good, or looked at again."""
