@@ -1,4 +1,4 @@
-"""Writes docs/reference.md, and parts of the pages of agents, tools and presets, from the code; `--check` only says if they are up to date."""
+"""Writes docs/reference.md and parts of other pages from the code; `--check` only says whether they are up to date."""
 
 import contextlib
 import json

@@ -50,7 +50,9 @@ SHARED = (
 @click.option(
     "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
 )
-@click.option("-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or a name of `ralph presets`.")
+@click.option(
+    "-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or a name of `ralph presets`."
+)
 @click.option("-p", "--prompt", help="The objective (- reads it from standard input).")
 @click.option("-P", "--prompt-file", help="The file with the objective (PROMPT.md).")
 @click.option("-b", "--backend", help="The agent, as --agent.")
