@@ -9,7 +9,7 @@ from ralph.cli.console import json_option, say_json
 from ralph.cli.hats_checked import GIVEN, Located, examined, shown
 from ralph.core.outcomes import Outcome
 from ralph.store.presets import Loaded
-from ralph.workflows.hats.checking.exploring import Turn, shortest
+from ralph.workflows.hats.checking.exploring import Search, shortest
 from ralph.workflows.hats.checking.finding import Severity
 from ralph.workflows.hats.checking.model import Model
 
@@ -40,18 +40,18 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     where there are errors: `ralph run` refuses those too.
     """
     loaded, model, found = examined(preset, given)
-    way = shortest(model).way if model.settings.hats else ()
+    ahead = shortest(model) if model.settings.hats else Search()
     bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
     if as_json:
         say_json(
             command="hats check",
             files=loaded.files,
             hats=[hat.id for hat in model.settings.hats],
-            shortest=[vars(turn) for turn in way],
+            shortest=[turn._asdict() for turn in ahead.way],
             findings=[_plain(one) for one in found],
         )
     else:
-        for line in (*(f"{one}\n    {one.finding.todo}" for one in found), _summary(loaded, model, found, way)):
+        for line in (*(f"{one}\n    {one.finding.todo}" for one in found), _summary(loaded, model, found, ahead)):
             click.echo(line)
     return Outcome.USAGE.exit_code if bad else 0
 
@@ -64,12 +64,13 @@ def _plain(one: Located) -> dict[str, object]:
     }
 
 
-def _summary(loaded: Loaded, model: Model, found: Sequence[Located], way: Sequence[Turn]) -> str:
+def _summary(loaded: Loaded, model: Model, found: Sequence[Located], ahead: Search) -> str:
     """What it all comes to, in a line."""
     name = shown(loaded.files[-1]) if loaded.files else "these settings"
     if not model.settings.hats:
         return f"{name}: no hats. One agent works alone until `{model.settings.completion}`; there is nothing to check"
     errors = sum(one.finding.severity is Severity.ERROR for one in found)
     counts = f"{errors} errors, {len(found) - errors} warnings" if found else "nothing is wrong"
-    turns = f"; the shortest way to the end is {len(way)} turns: {' -> '.join(turn.who for turn in way)}" if way else ""
+    hats, which = " -> ".join(turn.who for turn in ahead.way), "a" if ahead.open else "the shortest"
+    turns = f"; {which} way to the end is {len(ahead.way)} turns: {hats}" if ahead.way else ""
     return f"{name}: {len(model.settings.hats)} hats, {counts}{turns}"

@@ -4,21 +4,23 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import NamedTuple
 
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.workflows.hats.checking.model import Model
 from ralph.workflows.hats.state import RESUME
 
-STATES = {1: 20_000, 2: 10_000, 3: 4_000}
-"""States that are looked at before it is left open, by the topics that a turn publishes at most."""
+MOST = 15_000
+"""Turns that are looked at before it is left open."""
+WIDTHS = (1, 2, 3)
+"""How many topics a turn publishes, at most."""
 QUEUE = 6
 """Events that wait at most."""
 ENOUGH = 4
 """Turns of a hat with a limit that tell all that more would."""
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One turn of a way: who had it, on which topic, and what was published; nothing leaves it to the default."""
 
     who: str
@@ -26,8 +28,7 @@ class Turn:
     said: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """What decides how a run goes on, and nothing else."""
 
     queue: tuple[str, ...]
@@ -103,7 +104,7 @@ class Search:
 def shortest(model: Model, *, limited: bool = True) -> Search:
     """The least turns in which the run can complete."""
     best = Search()
-    for wide in STATES if model.completes else ():
+    for wide in WIDTHS if model.completes else ():
         found = _search(Play(model, limited, wide, keen=True), len(best.way) or None)
         way = found.way or best.way
         least = min(one for one in (len(way), found.least if found.open else len(way)) if one) if way else 0
@@ -116,16 +117,16 @@ def _search(play: Play, below: int | None) -> Search:
     """The shortest way with fewer turns than that, by looking at all shorter ones first."""
     begin = play.begin()
     came: dict[State, tuple[State, Turn] | None] = {begin: None}
-    left = deque([(begin, 1)])
+    left, looked = deque([(begin, 1)]), 0
     while left:
         state, depth = left.popleft()
         if below is not None and depth >= below:
             break
-        if len(came) > STATES[play.wide]:
-            return Search((), depth, open=True)
         for turn, after in play.ways(state):
             if after is None and turn.said[-1] == play.model.settings.completion:
                 return Search((*_way(came, state), turn), depth)
+            if (looked := looked + 1) > MOST:
+                return Search((), depth, open=True)
             if after and after not in came:
                 came[after] = (state, turn)
                 left.append((after, depth + 1))
@@ -154,7 +155,7 @@ def starved(model: Model) -> frozenset[str]:
             if after not in before:
                 left.append(after)
             before.setdefault(after, set()).add(state)
-        if len(before) > STATES[1]:
+        if len(before) > MOST // 3:
             return frozenset()
     living = set(alive)
     while alive:
