@@ -128,6 +128,7 @@ def preset_page(name: str) -> str:
     facts += [f"- May be changed: {', '.join(f'`{glob}`' for glob in loop.scope)}; nothing else."] if loop.scope else []
     facts += [f"- At most {loop.max_iterations} turns and {loop.max_runtime_seconds / 3600:g} hours of work."]
     parts = ["## Hats", table(rows), "## What the engine sees to", "\n".join(facts)]
+    parts += ["## Graph", f"`ralph hats graph {name}`:", said("mermaid", "hats", "graph", name, "--format", "mermaid")]
     story = said("", "simulate", name, "--replay", str(SEED))
     parts += ["## A simulated run", f"`ralph simulate {name} --replay {SEED}`, with a competent agent:", story]
     return "\n\n".join(parts)
@@ -138,7 +139,8 @@ def said(language: str, *words: str) -> str:
     with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty):
         done = CliRunner().invoke(cli, words, env={"HOME": empty, "XDG_CONFIG_HOME": empty, "RALPH_PRESETS": None})
     assert done.exit_code == 0, (words, done.output)
-    return f"```{language}\n{done.output.strip()}\n```"
+    text = done.output.strip("\n")
+    return f"```{language}\n{text}\n```"
 
 
 def keys(model, prefix):
