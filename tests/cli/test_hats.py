@@ -260,3 +260,20 @@ def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project:
     assert "`work.done` lacks task_id in its payload" in said
     assert "`human.said` is a person's to say" in said
     assert "note:" not in done.out.partition("turn 1")[2].partition("turn 2")[0], "nothing was left to refuse"
+
+
+def test_a_check_whose_program_was_replaced_proves_nothing(project: Project) -> None:  # noqa: F811
+    """No snapshot holds what git ignores, so the programs of the checks are known by their hashes."""
+    tool = project.root / ".venv" / "bin" / "judge"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    (project.root / ".gitignore").write_text(".venv/\n")
+    script = project.agent('echo "exit 0" > .venv/bin/judge; "$RALPH_BIN" emit LOOP_COMPLETE')
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on}\nhats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE]}}\n"
+    )
+    asked = ("--check", "`.venv/bin/judge` passes", "--max-iterations", "2", "--agent-command", script, "--yes")
+    done = project.ralph("run", "-p", "Do it", *asked)
+    assert done.code != 0, done.said
+    assert "is not what it was before the run" in project.ralph("prompt", "--turn", "2", "--json").json["prompt"]

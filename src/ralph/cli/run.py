@@ -35,6 +35,7 @@ from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import Criterion, compile_criterion
+from ralph.verify.inputs import input_hashes
 from ralph.wiring.creating import Ground, create_run
 from ralph.wiring.hats import hats_workflow
 
@@ -129,7 +130,9 @@ def command(
         land=options["land"] or config.land or "branch",
         slots=slot_limits(config.slots, _most_at_once(hat_settings, config)),
         trees=tree_settings(config.workspace),
-        loop=LoopSettings(scope=filled(preset, source, preset.event_loop.scope)),
+        loop=LoopSettings(
+            scope=filled(preset, source, preset.event_loop.scope), inputs=input_hashes(checks, project.root)
+        ),
         hats=hat_settings,
     )
     if options["dry_run"]:
