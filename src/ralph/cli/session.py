@@ -24,7 +24,7 @@ from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
-from ralph.documents.run_record import RunRecord, SessionSettings, TurnLimits
+from ralph.documents.run_record import LoopSettings, RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
@@ -32,6 +32,7 @@ from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
+from ralph.verify.inputs import input_hashes
 from ralph.wiring.creating import Ground, create_run
 from ralph.wiring.kinds import kind_of
 from ralph.wiring.sessions import session_workflow
@@ -114,12 +115,13 @@ def _record(project: Project, config: Config, id: str, kind: str, request: str, 
     minutes = positive("--timeout", given["timeout"], None)
     places = [project.root / os.path.expanduser(name) for name in config.session.skills]
     skills = tuple(str(place) for place in places if place.is_dir())
+    checks = tuple(check for one in compiled for check in one)
     return RunRecord(
         id=id,
         workflow=kind,
         task=request,
         criterion=" AND ".join(given["criteria"]),
-        checks=tuple(check for checks in compiled for check in checks),
+        checks=checks,
         crew=crew_for(project, config, given["agents"], given["agent_command"], given["scenario"], given["agent_acp"]),
         created_at=time.time(),
         limits=Limits(
@@ -137,6 +139,7 @@ def _record(project: Project, config: Config, id: str, kind: str, request: str, 
         land=given["land"] or config.land or "ff",
         slots=slot_limits(config.slots, positive("--parallel", given["parallel"], None)),
         trees=tree_settings(config.workspace),
+        loop=LoopSettings(inputs=input_hashes(checks, project.root)),
         session=SessionSettings(given["waves"] or config.session.waves, skills),
     )
 
