@@ -16,7 +16,8 @@ from ralph.documents.hats.definition import Hat, HatsSettings
 from ralph.documents.hats.reading import settings
 from ralph.documents.hats.source import Source
 from ralph.simulate.figures import Figures
-from ralph.simulate.hats import HatsGame, Parts
+from ralph.simulate.hats import HatsGame
+from ralph.simulate.parts import Parts
 from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Befalls, Breaks, Profile, Publishes, named, shipped
 from ralph.store.presets import load_preset
@@ -30,6 +31,14 @@ PING_PONG = HatsSettings(
     ),
     starting_event="ping.go",
 )
+WAVES = HatsSettings(
+    (
+        Hat("planner", triggers=("go",), publishes=("slice",)),
+        Hat("maker", triggers=("slice",), publishes=("slice.made",), concurrency=3),
+        Hat("gatherer", triggers=("slice.made",), publishes=("go", "LOOP_COMPLETE"), gathers=True),
+    ),
+    starting_event="go",
+)
 CALM = Befalls(crash=0, pause=0, steer=0, inform=0, abort=0)
 
 
@@ -42,7 +51,7 @@ def code_assist() -> HatsSettings:
 def plan(hats: HatsSettings, profile: Profile, checks: tuple[Check, ...] = CHECKS, **limits: Any) -> Plan:
     rules, parts = Hats("261116-093000-simu", "Do it", hats, checks, "Frame."), Parts(hats)
     allowed = replace(Limits(100, 4 * 3600.0), **limits)
-    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, allowed)
+    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, allowed, slots=3)
 
 
 def figures(wanted: Plan, runs: int, first: int = 1) -> Figures:
@@ -94,7 +103,7 @@ def test_a_required_event_that_the_way_passes_by_shows_in_what_was_refused() -> 
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-@pytest.mark.parametrize("hats", [PING_PONG, HatsSettings(enforce_scope=True, cancellation="LOOP_CANCEL")])
+@pytest.mark.parametrize("hats", [PING_PONG, WAVES, HatsSettings(enforce_scope=True, cancellation="LOOP_CANCEL")])
 def test_whatever_agents_do_a_run_ends_and_nothing_is_a_defect(name: str, hats: HatsSettings) -> None:
     restless = Befalls(crash=0.3, pause=0.1, steer=0.2, inform=0.1, abort=0.01)
     profile = named(name).model_copy(update={"befalls": restless})
@@ -131,6 +140,12 @@ def test_the_limits_of_a_run_hold() -> None:
     time = play(plan(PING_PONG, mute, active_seconds=3600.0, iterations=None), 1)
     assert [run.outcome for run in (cost, tokens, time)] == ["limit-cost", "limit-tokens", "limit-time"]
     assert 2.0 <= cost.spent.cost < 3.0
+
+
+def test_what_is_taken_side_by_side_is_simulated_so() -> None:
+    found = figures(plan(WAVES, named("competent")), 15)
+    assert found.share > 0.8
+    assert found.roles["maker"] > 1.3 * found.roles["planner"]
 
 
 def test_hats_are_taken_for_what_their_topics_say() -> None:

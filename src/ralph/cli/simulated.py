@@ -14,8 +14,9 @@ from ralph.documents.hats.reading import settings
 from ralph.documents.hats.source import Source
 from ralph.documents.run_record import Crew, LoopSettings, RunRecord
 from ralph.simulate.clock import EPOCH
-from ralph.simulate.hats import HatsGame, Parts
+from ralph.simulate.hats import HatsGame
 from ralph.simulate.loop import LoopGame
+from ralph.simulate.parts import Parts
 from ralph.simulate.play import Plan
 from ralph.simulate.profile import Profile
 from ralph.simulate.session import SessionGame
@@ -91,9 +92,16 @@ def _hats(project: Project, known: RunRecord | None, target: str, profile: Profi
         limits = _configured(with_limits(loaded.preset, loaded.config))
     rules = hats_workflow(record, project.root)
     parts = Parts(rules.settings)
+    slots = max((hat.concurrency for hat in rules.settings.hats), default=1)
     unchecked = "" if rules.checks else "; no checks, so the engine believes the hats (--check)"
     told = f"{parts.about or 'the coordinator does all of it'}{unchecked}"
-    return Plan(lambda how, chance: HatsGame(rules, parts, how, chance), profile, _limits(limits, options), about=told)
+    return Plan(
+        lambda how, chance: HatsGame(rules, parts, how, chance),
+        profile,
+        _limits(limits, options),
+        slots=slots,
+        about=told,
+    )
 
 
 def _loop(project: Project, known: RunRecord | None, profile: Profile, options: dict[str, Any]) -> Plan:
