@@ -63,7 +63,8 @@ class HatsGame:
         if kind == "fitting":
             topic = self._fitting(hat, part, state)
         elif kind == "any":
-            topic = self.chance.choice([*(hat.publishes if hat else self.parts.topics), self.rules.settings.completion])
+            own = self.parts.topics_of(hat) if hat else self.parts.topics
+            topic = self.chance.choice([*own, self.rules.settings.completion])
         elif kind == "forbidden":
             topic = self.chance.choice([*self.parts.topics, "human.guidance", "human.interact", "no.such.topic"])
         else:
