@@ -92,6 +92,8 @@ def test_a_profile_of_ones_own_and_what_is_wrong_with_it(project: Project) -> No
         (("loop", "--agent", "brilliant"), "there are adversarial, competent"),
         (("loop", "--runs", "0"), "--runs"),
         (("loop", "--require", "99"), "from 0 to 1"),
+        (("loop", "--replay", "1", "--require", "1"), "--replay is about one run"),
+        (("loop", "--agent", "lazy", "--profile", "x.yml"), "--agent and --profile exclude each other"),
         (("loop", "-c", "a=b"), "-c is not for loop"),
         (("session", "--max-iterations", "3"), "--max-iterations is not for session"),
         (("code-assist", "--on-stuck", "ask"), "--on-stuck is not for hats"),

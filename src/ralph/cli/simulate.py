@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, positive, say_json
+from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.simulated import plan_for
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
@@ -17,15 +17,15 @@ from ralph.simulate.picture import amount, histogram, svg
 from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Profile
 from ralph.simulate.telling import story
-from ralph.store.files import read_limited, to_bytes, write_atomic
+from ralph.store.files import read_text, to_bytes, write_atomic
 from ralph.workflows.loop.state import OnStuck
+
+USUAL = "competent"
 
 
 @click.command("simulate")
 @click.argument("target", required=False, default="")
-@click.option(
-    "--agent", "name", default="competent", help="How the agent behaves: competent, lazy, lying, ... (competent)."
-)
+@click.option("--agent", "name", default="", help="How the agent behaves: competent, lazy, lying, ... (competent).")
 @click.option("--profile", "file", metavar="FILE", help="A profile of your own, over that of a competent agent.")
 @click.option("--runs", type=int, default=500, help="How many runs (500).")
 @click.option("--seed", type=int, default=1, help="The seed of the first run; each next one has the next (1).")
@@ -76,49 +76,32 @@ def command(
     positive("--runs", runs, None)
     if require is not None and not 0 <= require <= 1:
         raise UsageError(f"--require {require} is no share", todo="give a number from 0 to 1, such as 0.99")
-    profile = _profile(name, file, crashes=crashes, signals=signals)
-    plan = plan_for(here(), target, profile, options)
+    plan = plan_for(here(), target, _profile(name, file, crashes=crashes, signals=signals), options)
     if replay is not None:
+        if picture or require is not None:
+            raise UsageError("--replay is about one run", todo="leave --svg and --require out")
         run = play(plan, replay, keeps=True)
-        if as_json:
-            say_json(
-                command="simulate",
-                seed=replay,
-                outcome=run.outcome,
-                reason=run.reason,
-                true=run.true,
-                story=[*story(run)],
-            )
-        else:
-            click.echo("\n".join(story(run)))
-        return 0
-    with click.progressbar(
-        range(seed, seed + runs), file=sys.stderr, label="simulating", hidden=not sys.stderr.isatty()
-    ) as seeds:
+        facts = {"seed": replay, "outcome": run.outcome, "reason": run.reason, "true": run.true}
+        return tell(as_json, story(run), command="simulate", **facts, story=[*story(run)])
+    hidden = not sys.stderr.isatty()
+    with click.progressbar(range(seed, seed + runs), file=sys.stderr, label="simulating", hidden=hidden) as seeds:
         figures = Figures([play(plan, one) for one in seeds])
-    about = file or name
-    title = f"{target or 'ralph.yml'}, agent {about}"
+    agent = file or name or USUAL
+    title = f"{target or 'ralph.yml'}, agent {agent}"
     if picture:
         write_atomic(Path.cwd() / picture, to_bytes(svg(figures, title)))
-    if as_json:
-        say_json(command="simulate", target=target, agent=about, seed=seed, assumed=plan.about, **figures.plain())
-    else:
-        click.echo("\n".join(_table(figures, plan, title, seed)))
+    facts = {"target": target, "agent": agent, "seed": seed, "assumed": plan.about, **figures.plain()}
+    tell(as_json, _table(figures, plan, title, seed), command="simulate", **facts)
     met = require is None or (figures.share >= require and not figures.false)
     return 0 if met else Outcome.FAILED.exit_code
 
 
 def _profile(name: str, file: str | None, *, crashes: bool, signals: bool) -> Profile:
-    if file is None:
-        profile = profiles.named(name)
-    else:
-        try:
-            text = read_limited(Path.cwd() / file, 64 * 1024, follow=True).decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(
-                f"the profile cannot be read: {error}", where=file, todo="give the path of a YAML file"
-            ) from error
-        profile = profiles.parse(text, file)
+    if name and file:
+        raise UsageError("--agent and --profile exclude each other", todo="give one of them")
+    if file:
+        text = read_text(Path.cwd() / file, 64 * 1024, "the profile", "give the path of a YAML file")
+    profile = profiles.parse(text, file) if file else profiles.named(name or USUAL)
     gone = {} if crashes else {"crash": 0.0}
     gone |= {} if signals else dict.fromkeys(("pause", "steer", "inform", "abort"), 0.0)
     return profile.model_copy(update={"befalls": profile.befalls.model_copy(update=gone)})
