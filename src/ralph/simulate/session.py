@@ -113,10 +113,10 @@ class SessionGame:
         return verdict_of(checks, holds, f"{key} does not hold")
 
     def merged(self, work: Merge | Promote) -> Merged:
-        """What comes of a merge: a conflict now and then; what is wrong is not seen where no check looks."""
+        """What comes of a merge: now and then it conflicts or breaks something; what is wrong is seen where a check looks."""
         end, place = MergeEnd.MERGED, work.workspace
         if isinstance(work, Merge) and self.chance.random() < self.profile.conflicts:
-            end = MergeEnd.CONFLICT
+            end = self.chance.choice((MergeEnd.CONFLICT, MergeEnd.RED))
         elif isinstance(work, Merge):
             task, right = place.rpartition("/")[0], self._made.get(place, False)
             end = MergeEnd.RED if work.checks and not right else MergeEnd.MERGED
