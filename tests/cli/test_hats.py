@@ -277,3 +277,26 @@ def test_a_check_whose_program_was_replaced_proves_nothing(project: Project) -> 
     done = project.ralph("run", "-p", "Do it", *asked)
     assert done.code != 0, done.said
     assert "is not what it was before the run" in project.ralph("prompt", "--turn", "2", "--json").json["prompt"]
+
+
+def test_a_run_that_has_done_all_waits_for_more_where_it_is_to(project: Project) -> None:  # noqa: F811
+    script = project.agent('echo "$RALPH_TURN" >> work.txt; "$RALPH_BIN" emit LOOP_COMPLETE done')
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on, persistent: true}\n"
+        "hats: {worker: {triggers: [go.on, more.work], publishes: [LOOP_COMPLETE]}}\n"
+    )
+    engine = project.start("run", "-p", "Work", "--agent-command", script, "--yes")
+    eventually(lambda: len(project.journal("turn.ended")) == 1, 60)
+    assert project.real("emit", "more.work", "another thing").code == 0
+    eventually(lambda: len(project.journal("turn.ended")) == 2, 60)
+    assert project.real("signal", "pause").code == 0
+    out, _ = engine.communicate(timeout=60)
+    assert engine.returncode == 7, out
+    assert [event["topic"] for event in events(project)] == ["go.on", "LOOP_COMPLETE", "more.work", "LOOP_COMPLETE"]
+    assert project.ralph("simulate", "ralph.yml", "--runs", "3").code == 0, "which does not wait"
+
+
+def test_scratchpads_that_a_worktree_keeps_to_itself_are_told_of(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text("core: {scratchpad: notes/pad.md}\n")
+    shown = project.ralph("run", "-p", "x", "--worktree", "--dry-run", "--agent-command", "true")
+    assert "notes/pad.md stays in a worktree" in shown.out, shown.said

@@ -38,6 +38,7 @@ from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.inputs import input_hashes
 from ralph.wiring.creating import Ground, create_run
 from ralph.wiring.hats import hats_workflow
+from ralph.workflows.hats.prompting import SHARED as SHARED_FILES
 
 SHARED = (
     *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),
@@ -203,6 +204,9 @@ def _side_by_side(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
         yield "hats work side by side, so each has a worktree, and all that they do comes together on a branch"
     elif hats.has_waves:
         yield "one turn at a time: worktrees need a git repository with a commit"
+    pads = {hats.scratchpad, *(hat.scratchpad for hat in hats.hats)}
+    if apart and (unseen := [pad for pad in pads if pad and not pad.startswith(SHARED_FILES)]):
+        yield f"{', '.join(unseen)} stays in a worktree: prompts show scratchpads only from {SHARED_FILES} there"
 
 
 def _most_at_once(hats: HatsSettings, config: Config) -> int | None:

@@ -91,6 +91,8 @@ def _hats(project: Project, known: RunRecord | None, target: str, profile: Profi
         record = replace(BARE, hats=settings(loaded.preset, source, checks=bool(checks)), checks=checks)
         limits = _configured(with_limits(loaded.preset, loaded.config))
     rules = hats_workflow(record, project.root)
+    # A run that would wait for more when all is done ends there: nobody comes by in a simulation.
+    rules = replace(rules, settings=replace(rules.settings, persistent=False))
     parts = Parts(rules.settings)
     slots = max((hat.concurrency for hat in rules.settings.hats), default=1)
     unchecked = "" if rules.checks else "; no checks, so the engine believes the hats (--check)"
