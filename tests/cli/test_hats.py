@@ -300,3 +300,26 @@ def test_scratchpads_that_a_worktree_keeps_to_itself_are_told_of(project: Projec
     (project.root / "ralph.yml").write_text("core: {scratchpad: notes/pad.md}\n")
     shown = project.ralph("run", "-p", "x", "--worktree", "--dry-run", "--agent-command", "true")
     assert "notes/pad.md stays in a worktree" in shown.out, shown.said
+
+
+def test_done_on_the_last_allowed_turn_is_done(project: Project) -> None:  # noqa: F811
+    script = project.agent('"$RALPH_BIN" emit LOOP_COMPLETE done')
+    (project.root / "ralph.yml").write_text("hats: {worker: {triggers: [go.on], publishes: [LOOP_COMPLETE]}}\n")
+    limits = ["-c", "event_loop.starting_event=go.on", "--max-iterations", "1"]
+    done = project.ralph("run", "-p", "Work", "--check", "`true`", "--agent-command", script, "--yes", *limits)
+    assert (done.code, len(project.journal("turn.started"))) == (0, 1), done.said
+
+
+def test_a_preset_over_the_settings_drops_neither_required_events_nor_limits(project: Project) -> None:  # noqa: F811
+    (project.root / "own.yml").write_text(
+        "event_loop: {starting_event: go.on, required_events: [work.reviewed], max_iterations: 7, max_cost_usd: 2}\n"
+        "core: {guardrails: [Be kind.]}\n"
+        "hats: {worker: {triggers: [go.on], publishes: [work.reviewed, LOOP_COMPLETE]}}\n"
+    )
+    (project.root / "ralph.yml").write_text("event_loop: {max_runtime_seconds: 60}\n")
+    for how in ("-H", "-c"):
+        args = ["run", "-p", "x", how, "own.yml", "--agent-command", "true", "--dry-run", "--json"]
+        plan = project.ralph(*args).json
+        hats, limits = plan["settings"]["hats"], plan["settings"]["limits"]
+        assert hats["required"] == ["work.reviewed"] and hats["guardrails"] == ["Be kind."]
+        assert (limits["iterations"], limits["cost"], limits["active_seconds"]) == (7, 2.0, 60.0)
