@@ -37,7 +37,7 @@ def fault_of(rules: object, topic: str, payload: str) -> str:
 def has_key(payload: str, key: str) -> bool:
     """Whether a payload, JSON or text, says something for a key."""
     try:
-        data = loads(payload)
+        data = loads(payload) if payload.lstrip().startswith("{") else None
     except ValueError:
         data = None
     if isinstance(data, dict):
