@@ -7,8 +7,8 @@ from typing import Any
 
 from ralph.core.turns import Turn
 from ralph.documents import contracts
+from ralph.simulate.game import Deed
 from ralph.simulate.profile import Profile
-from ralph.simulate.world import Deed
 
 KINDS = ("fitting", "any", "forbidden", "broken", "nothing")
 _WRONG: tuple[dict[str, Any], ...] = (

@@ -11,10 +11,10 @@ from ralph.core.turns import Turn
 from ralph.documents.agent.publishing import ACKNOWLEDGED
 from ralph.documents.hats.definition import Hat
 from ralph.simulate.answers import kind_of
+from ralph.simulate.game import Deed
 from ralph.simulate.parts import Part, Parts
 from ralph.simulate.profile import Profile
 from ralph.simulate.truth import Work, verdict_of
-from ralph.simulate.world import Deed
 from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import TASKS
 from ralph.workflows.hats.rules import Hats

@@ -8,9 +8,9 @@ from ralph.core.checks import Check, Counts, Verdict
 from ralph.core.events import Merge, Merged, MergeEnd, Promote
 from ralph.core.turns import Turn
 from ralph.simulate.answers import answered, deed, kind_of
+from ralph.simulate.game import Deed
 from ralph.simulate.profile import Profile
 from ralph.simulate.truth import Piece, Work, verdict_of
-from ralph.simulate.world import Deed
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import LoopState
 

@@ -17,8 +17,9 @@ from ralph.engine.ports import Observer, Workflow
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
 from ralph.simulate.clock import EPOCH, Endless, VirtualLoop
+from ralph.simulate.game import Game
 from ralph.simulate.profile import Profile
-from ralph.simulate.world import Checker, Game, PowerCut, SimulatedWorld, Slots
+from ralph.simulate.world import Checker, PowerCut, SimulatedWorld, Slots
 
 POLL = 300.0
 """Seconds of simulated time between two looks into the mailbox."""

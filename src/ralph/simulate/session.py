@@ -10,9 +10,9 @@ from ralph.core.events import Merge, Merged, MergeEnd, Promote
 from ralph.core.turns import Turn
 from ralph.documents.session.markers import Marker
 from ralph.simulate.answers import answered, deed, kind_of
+from ralph.simulate.game import Deed
 from ralph.simulate.profile import Profile
 from ralph.simulate.truth import verdict_of
-from ralph.simulate.world import Deed
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import SessionState, Step
 
