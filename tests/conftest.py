@@ -12,11 +12,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("steady", derandomize=True)
-if not os.environ.get("RALPH_EXPLORE"):
-    settings.load_profile("steady")
+settings.register_profile(
+    "ralph",
+    derandomize=not os.environ.get("RALPH_EXPLORE"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ralph")
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 3 << 30
