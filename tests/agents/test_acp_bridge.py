@@ -534,6 +534,7 @@ class TestTrouble:
         assert f"exit code 3 ({words})" in told.end["text"]
         assert words in told.err
 
+    @pytest.mark.slow
     def test_a_line_without_an_end(self, nursery: Nursery) -> None:
         told = played(nursery, {"turn": [{"long": 50_000_001}, text("Done.")]})
         assert (told.code, "a line of more than 50 MB" in told.end["text"]) == (1, True)
@@ -630,6 +631,7 @@ class TestEnding:
         assert nursery.finish().code == 143
         assert processes(nursery) == []
 
+    @pytest.mark.slow
     def test_nor_is_one_waited_for_that_takes_in_nothing(self, nursery: Nursery) -> None:
         pid = nursery.start(*words({"deaf": 1}), prompt="word " * 100_000)
         eventually(lambda: "session/new" in nursery.log())

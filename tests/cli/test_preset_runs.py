@@ -43,6 +43,7 @@ PAGES = {"docs": {"docs/first.md", "docs/second.md"}}
 QUICK = ("debug", "review")
 OTHERS = [name for name in shipped() if name != "code-assist"]
 """code-assist has tests of its own in test_hats.py."""
+BRIEFLY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ EXPECTED = {
 """The turns of a run: who, about what. The engine sends back what it did not see; a critic sends back what is not right."""
 
 
-@pytest.mark.parametrize("preset", OTHERS)
+@pytest.mark.parametrize("preset", BRIEFLY)
 def test_a_preset_goes_from_its_first_event_to_verified_work(project: Project, preset: str) -> None:
     done = begin(project, preset)
     assert (done.code, "all checks pass" in done.out) == (0, True), done.said
@@ -156,9 +157,7 @@ def test_what_cannot_be_upgraded_is_no_success_and_the_rest_stays(project: Proje
     assert [task["status"] for task in tasks] == ["closed", "failed"]
 
 
-@pytest.mark.parametrize(
-    "preset", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
-)
+@pytest.mark.parametrize("preset", BRIEFLY)
 def test_an_agent_that_lies_has_no_success(project: Project, preset: str) -> None:
     done = begin(project, preset, "--max-iterations", "14", lies=True)
     assert done.code in (3, 4), done.said

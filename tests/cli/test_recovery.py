@@ -381,6 +381,7 @@ class TestInterrupts:
         assert starts(project) == [f"{project.run.name}/0000{number}" for number in (1, 2)]
         assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
 
+    @pytest.mark.slow
     def test_a_signal_that_comes_just_as_a_turn_starts_is_heard(self, project: Project) -> None:
         """Twice, for it is a matter of milliseconds."""
         args = project.working("sleep 20")
