@@ -99,6 +99,7 @@ class Stage:
     checked: int = 0
     page: str = ""
     during_checks: Callable[[], None] = lambda: None
+    during_commit: Callable[[], None] = lambda: None
     pick: Callable[[int], int] = lambda count: 0
     """Which of several that are under way ends next."""
     merges: Callable[[str], MergeEnd] = lambda workspace: MergeEnd.MERGED
@@ -180,6 +181,7 @@ class Stage:
                 )
             case Commit():
                 self.commits.append(work.iteration)
+                self.during_commit()
                 self.tell(WorkCommitted(work.key, "abc"))
             case _:
                 raise AssertionError(work)

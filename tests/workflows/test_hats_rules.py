@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from playing_hats import CHECK, CODE_ASSIST, CREW, EVIDENT, RUN, Stage, Turned, hat, lines, stage, task
 
-from ralph.core.events import DocumentEdited
+from ralph.core.events import DocumentEdited, RunEnded
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
@@ -370,6 +371,20 @@ class TestLimits:
         world.play(dutiful)
         assert world.commits == [3, 4]
 
+    @pytest.mark.parametrize("checks", [(), CHECK])
+    def test_a_run_that_was_left_before_its_last_commit_is_no_failure(self, checks: tuple) -> None:
+        world = stage(checkpoint=9, checks=checks, works=True)
+
+        def leave() -> None:
+            world.during_commit = lambda: None
+            world.tell(RunEnded(Outcome.PAUSED, "Paused by signal", Spent(), Limits()))
+            world.state = world.rules.load(world.documents)
+
+        world.during_commit = leave
+        stop = world.play(dutiful)
+        assert stop and stop.outcome is Outcome.SUCCESS
+        assert world.checked == 2 * len(checks) and world.commits[-1] == len(world.turns)
+
     def test_a_cool_down_passes_before_the_next_turn_unless_a_person_speaks(self) -> None:
         world = stage(cooldown=100.0)
         world.play(dutiful, 1)
@@ -396,6 +411,13 @@ class TestPersistent:
         world.says("and another")
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""), ("queue.advance", ""))), 9)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
+
+    def test_what_a_person_says_while_the_last_commit_is_made_is_heard(self) -> None:
+        world = stage(persistent=True, checkpoint=9)
+        world.during_commit = lambda: world.says("and another")
+        world.play(dutiful, 4)
+        assert world.commits == [4]
+        assert (world.state.phase, world.state.event.topic) == ("act", "task.resume")
 
 
 class TestStale:

@@ -6,12 +6,14 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from playing_hats import CHECK, Stage, Turned, hat, stage
+from playing_hats import CHECK, Stage, Turned, hat, lines, stage
 
-from ralph.core.events import DocumentEdited, MergeEnd
+from ralph.core.events import Do, DocumentEdited, MergeEnd, RunEnded, TurnEnded
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import TurnEnd
+from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, Topic
+from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import DECISIONS
 from ralph.workflows.hats.state import Phase
 
@@ -56,6 +58,21 @@ def test_events_are_taken_side_by_side_and_gathered_in_their_order() -> None:
     assert rows(world, "piece.done") == [f"piece {number}" for number in (1, 2, 3, 4)], "whoever was faster"
     assert "What came of 4 turns" in world.page
     assert world.state.activations == {"planner": 1, "builder": 4, "gatherer": 1}
+
+
+def test_who_ends_while_another_cancels_is_accounted_for() -> None:
+    crew = tuple(replace(one, publishes=(*one.publishes, "LOOP_CANCEL")) for one in CREW)
+    world = stage(replace(SETTINGS, hats=crew, cancellation="LOOP_CANCEL"))
+    world.play(agent, 1)
+    decision = world.rules.decide(world.state, world.now)
+    assert isinstance(decision, Do)
+    for work, event in zip(decision.work, (("LOOP_CANCEL", "no"), ("piece.done", "piece 2")), strict=True):
+        result = TurnResult(TurnEnd.FINISHED, world.now, world.now, papers={EVENTS: lines(event)})
+        world.tell(TurnEnded(work.key, 2, "builder", 1, result, counts=True))
+    assert world.state.outcome is Outcome.ABORTED
+    world.tell(RunEnded(Outcome.ABORTED, "cancelled", Spent(), Limits()))
+    again = world.rules.load(world.documents)
+    assert again.wave and [job.step for job in again.wave.jobs] == ["turn", "merge", "turn", "turn"]
 
 
 def test_one_event_alone_needs_no_wave() -> None:

@@ -227,8 +227,9 @@ class Kernel(Generic[S]):
         if self.ledger.paused:
             return Stop(Outcome.PAUSED, "Paused by signal")
         spent = self.ledger.with_activity(self._under_way.activity.peek())
-        reached = self.ledger.limits.reached(spent, self.world.clock.now()) if self._under_way else None
-        return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached else None
+        reached = self.ledger.limits.reached(spent, self.world.clock.now())
+        holds = self._under_way or reached is Outcome.LIMIT_DEADLINE
+        return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached and holds else None
 
     def _accept(self, events: list[Happening]) -> Stop | None:
         stop = None

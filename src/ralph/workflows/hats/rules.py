@@ -95,7 +95,7 @@ class Hats(Terms):
     def accept(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
         """What follows from an event, and the documents that tell of it."""
         match event:
-            case TurnEnded() | Merged() if state.wave and state.phase is Phase.WAVE:
+            case TurnEnded() | Merged() if state.wave and state.phase in (Phase.WAVE, Phase.DONE):
                 return self._of_wave(state, event, now)
             case TurnEnded():
                 after = turned(self, state, event, now)
@@ -107,7 +107,7 @@ class Hats(Terms):
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
                 told = "a person said something: see what it asks for, and who does it"
-                after = resume(after, told) if state.phase is Phase.REST else after
+                after = resume(after, told) if Phase.REST in (state.phase, *state.ahead) else after
                 return self._changes(state, self._woken(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)

@@ -214,6 +214,10 @@ def reopened(state: HatsState, *, verifies: bool) -> HatsState:
         return replace(state, phase=Phase.VERIFY, outcome=None, reason="", ended=False) if again else state
     if not state.ended:
         return state
+    if Phase.DONE in state.ahead:
+        # It was left before its last commit: what it claimed is looked at again, or asked for where nothing is checked.
+        then, claims = (Phase.VERIFY, state.claims) if verifies else (Phase.ACT, ())
+        return replace(state, phase=then, ahead=(), claims=claims, outcome=None, reason="", ended=False)
     # The time that a run rested is not the wave's fault.
     wave = replace(state.wave, deadline=0.0) if state.wave else None
     state = replace(state, outcome=None, reason="", ended=False, wave=wave)
