@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from ralph.core.errors import UsageError
 from ralph.core.events import Landed, Merge, MergeEnd, TurnEnded
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
+from ralph.git import saving
 from ralph.git.command import Git
 from ralph.pool.furniture import SetupError
 from ralph.pool.notes import Notes, room_for
@@ -564,6 +566,27 @@ class TestBesideTheRunsOwnWorktree:
         assert (own / "t1.txt").read_text() == "one\n"
         assert git(repo, "show", f"ralph/{run.id}/run:t1.txt") == "one"
 
+    @pytest.mark.parametrize("step", ["ralph.pool.notes.Notes.write", "ralph.git.command.Git.run"])
+    def test_a_kill_while_it_hands_over_takes_nothing_back(
+        self, repo: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        run = begin(repo, Ground.WORKTREE)
+        own = repo / ".ralph/worktrees" / run.id
+        write(own, {"before.txt": "by the run\n"})
 
-def _killed(*_: object) -> None:
+        def save(*given: Any, **more: Any) -> str:
+            saved = saving.save(*given, **more)
+            patch.setattr(step, _killed)
+            return saved
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("ralph.pool.workspaces.saving", SimpleNamespace(save=save))
+            Engine.of(repo, run).workspaces.hand_over("left")
+        write(own, {"after.txt": "by the run\n"})
+        do(Engine.of(repo, run).lander.land(succeeded=False))
+        for name in ("before.txt", "after.txt"):
+            assert git(repo, "show", f"ralph/{run.id}/run:{name}") == "by the run"
+
+
+def _killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt

@@ -18,6 +18,7 @@ from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
 from ralph.git import merging, saving, worktree
 from ralph.git.command import Git
+from ralph.git.history import contains
 from ralph.git.merging import Brought
 from ralph.git.repository import repository
 from ralph.git.snapshots import Snapshots
@@ -237,14 +238,15 @@ class Workspaces:
             tree, noted = self._own()
             git, ref = Git(self.root), worktree.stand_ref(self.record.branch)
             stand = git.commit(ref)
-            if stand and noted.taken_in != stand:
+            if stand and not (noted.taken_in and contains(git, noted.taken_in, stand)):
                 self._take_over()
                 return
             known = [one for one in (self.record.base, stand) if one]
             tip = saving.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
+            # Noted first: of a stand that is ahead of what is noted, a merge is what it has and the tree has not.
+            self.notes.write(OWN, replace(noted, taken_in=tip))
             if tip != stand:
                 git.run("update-ref", ref, tip, stand)
-            self.notes.write(OWN, replace(noted, taken_in=tip))
 
     def _own(self) -> tuple[Worktree, Noted]:
         """The run's own worktree, and what is written down of it."""
