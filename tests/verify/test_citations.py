@@ -12,7 +12,7 @@ LENGTHS = {"src/app.py": 10, "Makefile": 3}
 
 
 def fault(text: str) -> str:
-    return fault_of(text, "out", LENGTHS.get)
+    return fault_of(text, "out/report.md", LENGTHS.get)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,7 @@ def test_lines_that_exist(text: str) -> None:
     ("text", "told"),
     [
         ("", "it cites no line"),
+        ("`src/app.py:1`\n### One\nIt listens on `localhost:8080`.", "`### One` cites no line"),
         ("All is well, see src/app.py:3", "it cites no line"),
         ("`src/app.py:11`", "src/app.py:11: the file has 10 lines"),
         ("`src/app.py:0`", "src/app.py:0: the file has 10 lines"),
@@ -45,6 +46,12 @@ def test_lines_that_exist(text: str) -> None:
 )
 def test_what_is_wrong_with_them_is_told(text: str, told: str) -> None:
     assert told in fault(text)
+
+
+def test_a_report_at_the_top_proves_nothing_either() -> None:
+    lengths = {**LENGTHS, "report.md": 9}
+    assert fault_of("See `./report.md:1`.", "report.md", lengths.get) == "it cites itself"
+    assert fault_of("See `Makefile:1`.", "report.md", lengths.get) == ""
 
 
 def test_files_are_looked_at_in_the_workspace_alone(tmp_path: Path) -> None:

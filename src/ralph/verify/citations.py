@@ -11,29 +11,37 @@ _ADDRESS = re.compile(r"[\d.]+|localhost|.*//.*")
 SHOWN = 5
 
 
-def fault_of(text: str, beside: str, lines_of: Callable[[str], int | None]) -> str:
+def fault_of(text: str, report: str, lines_of: Callable[[str], int | None]) -> str:
     """Why the citations of a report do not hold; empty where they do. Every `###` section must cite something.
 
-    What is `beside` the report was written for it, and proves nothing. `lines_of` says how many lines a file has; None
-    where it is none that can be read.
+    What is beside the report was written for it, and proves nothing; of one at the top, that is itself alone. `lines_of`
+    says how many lines a file has; None where it is none that can be read.
     """
     text = _FENCED.sub("", text)
-    cited = [(path, int(first), int(last or first)) for path, first, last in _CITED.findall(text)]
-    cited = [one for one in dict.fromkeys(cited) if not _ADDRESS.fullmatch(one[0])]
+    cited = _cited(text)
     if not cited:
         return "it cites no line; write them in backticks: `src/app.py:12`"
-    if beside and any(os.path.normpath(path).startswith(f"{beside}/") for path, _, _ in cited):
-        return f"it cites what is in {beside}/ itself"
+    report = os.path.normpath(report)
+    beside = os.path.dirname(report)
+    within = {os.path.normpath(path) for path, _, _ in cited}
+    if report in within or (beside and any(path.startswith(f"{beside}/") for path in within)):
+        return f"it cites what is in {beside}/ itself" if beside else "it cites itself"
     known = {path: lines_of(os.path.normpath(path)) for path, _, _ in cited}
     faults = [fault for one in cited if (fault := _fault(*one, known[one[0]]))]
     parts = _FINDING.split(text)[1:]
     faults += [
         f"`### {title}` cites no line"
         for title, body in zip(parts[::2], parts[1::2], strict=True)
-        if not _CITED.search(title + body)
+        if not _cited(title + body)
     ]
     more = f", and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
     return "; ".join(faults[:SHOWN]) + more
+
+
+def _cited(text: str) -> list[tuple[str, int, int]]:
+    """The lines that a text cites, each once; addresses with a port are none."""
+    found = ((path, int(first), int(last or first)) for path, first, last in _CITED.findall(text))
+    return [one for one in dict.fromkeys(found) if not _ADDRESS.fullmatch(one[0])]
 
 
 def _fault(path: str, first: int, last: int, lines: int | None) -> str:

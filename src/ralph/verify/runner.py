@@ -138,7 +138,7 @@ def look(workspace: Path, check: Check) -> tuple[CheckStatus, str]:
     except OSError as error:
         return CheckStatus.COULD_NOT_RUN, f"{check.path} cannot be read: {error.strerror}"
     if check.cites:
-        fault = citations.fault_of(text, os.path.dirname(check.path), lambda path: _lines(workspace, path))
+        fault = citations.fault_of(text, check.path, lambda path: _lines(workspace, path))
         return (CheckStatus.FAILED, f"{check.path}: {fault}") if fault else (CheckStatus.PASSED, "")
     if not check.pattern or measures.pattern(check.pattern).search(text):
         return CheckStatus.PASSED, ""
