@@ -4,10 +4,11 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulation import RUN, Cut, Disk, Play, PowerCut, Simulation, works
+from simulation import EPOCH, RUN, Cut, Disk, Play, PowerCut, Simulation, works
 
 from ralph.core.checks import Check
 from ralph.core.entries import TurnStarted
@@ -115,6 +116,14 @@ def legacy(sim: Simulation) -> tuple[object, ...]:
         state,
         (sim.spent.iterations, sim.spent.turns, sim.spent.cost),
     )
+
+
+def test_a_run_at_rest_ends_at_its_deadline(place: Path) -> None:
+    rules = Hats(RUN, "make it work", replace(SETTINGS, persistent=True), (), "Frame.")
+    plays = [Play(papers=said(topic), seconds=2.0) for topic in ("tasks.ready", "review.ready", "LOOP_COMPLETE")]
+    stop = Simulation(place, plays, workflow=rules, limits=Limits(deadline=EPOCH + 60.0), checks=()).run()
+    assert stop.outcome is Outcome.LIMIT_DEADLINE
+    assert json.loads((place / ".ralph" / "runs" / RUN / "hats.json").read_text())["phase"] == "rest"
 
 
 def test_the_whole_story(place: Path) -> None:
