@@ -224,10 +224,20 @@ def test_what_stands_on_a_dead_task_is_blocked_and_named() -> None:
     assert stop_of(driver).reason == "failed: task-1; blocked: task-3 (by task-1)"
 
 
-@pytest.mark.parametrize(("threshold", "outcome"), [("any", Outcome.AWAITING_FEEDBACK), ("critical", Outcome.SUCCESS)])
-def test_gaps_below_the_threshold_do_not_count(threshold: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    ("threshold", "gaps", "outcome"),
+    [
+        ("any", "## Issues\n- ISS-m-1: a typo\n", Outcome.AWAITING_FEEDBACK),
+        ("critical", "## Issues\n- ISS-m-1: a typo\n", Outcome.SUCCESS),
+        ("critical", "## Issues\n- ISS-C-1: it does not start\n", Outcome.AWAITING_FEEDBACK),
+        ("critical", "It does not even start.\n", Outcome.AWAITING_FEEDBACK),
+    ],
+)
+def test_gaps_below_the_threshold_do_not_count_where_they_are_named(
+    threshold: str, gaps: str, outcome: Outcome
+) -> None:
     limits = f"---\nsession_review: {{issue_severity_threshold: {threshold}, max_critique_cycles: 0}}\n---\n"
-    review = "# Session Review\n\n## Overall Assessment\nGaps Identified\n"
+    review = f"# Session Review\n\n## Overall Assessment\nGaps Identified\n\n{gaps}"
     driver = Steady(
         session(),
         plan_plan_init_1={"answer": {"status": "completed"}, "papers": {"plan.md": PLAN, "instructions.md": limits}},
