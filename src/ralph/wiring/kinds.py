@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.run_record import RunRecord
 from ralph.engine.ports import Observer, Workflow
@@ -37,6 +38,10 @@ def kind_of(workflow: str) -> Kind:
             from ralph.wiring.sessions import CLASSIC as kind
         case "hats":
             from ralph.wiring.hats import HATS as kind
-        case _:
+        case "loop":
             from ralph.wiring.loops import LOOP as kind
+        case _:
+            raise StateError(
+                f"this version knows no workflow {workflow!r}", where="run.json", todo="use the version that began it"
+            )
     return kind
