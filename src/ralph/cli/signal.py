@@ -91,10 +91,12 @@ def meant(project: Project, wanted: str | None) -> RunDir:
 
 def _addressed(signal: Signal, role: str, run: RunDir) -> Signal:
     """The signal with its addressee; a role that the workflow does not have is refused."""
-    target, known = addressee(role), ROLES.get(run.record().workflow, ())
+    record, target = run.record(), addressee(role)
+    known = (*(hat.id for hat in record.hats.hats), "resolver") if record.hats else ROLES.get(record.workflow, ())
     names = {addressee(name) for name in (*known, "executor", "actor")}
     if target and known and target not in names:
-        raise UsageError(f"a {run.record().workflow} has no role {role!r}", todo=f"it has {', '.join(known)}")
+        kind = "run of hats" if record.hats else record.workflow
+        raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(known)}")
     return Signal("", signal.type, signal.message, "", target, signal.iteration, signal.items, signal.now)
 
 
