@@ -80,6 +80,15 @@ def test_without_hats_there_is_nothing_to_check_or_draw(project: Project) -> Non
     assert "no hats to draw" in project.ralph("hats", "graph").err
 
 
+def test_keys_that_are_none_and_hats_of_other_files_are_noted(project: Project) -> None:  # noqa: F811
+    project.ralph("init", "--preset", "code-assist")
+    (project.root / "mine.yml").write_text("event_loop:\n  max_iteratons: 30\n")
+    done = project.ralph("hats", "check", "mine.yml")
+    assert "note: mine.yml, line 2: `event_loop.max_iteratons` is not a setting; did you mean" in done.out
+    assert "note: mine.yml has no hats of its own" in done.out
+    assert len(project.ralph("hats", "check", "mine.yml", "--json").json["notes"]) == 2
+
+
 def test_a_run_is_refused_before_anything_is_spent(lost: Project) -> None:
     done = lost.ralph("run", "-p", "Build it", *words(lost, mute=["builder", "critic"]))
     assert done.code == 2
@@ -101,6 +110,8 @@ def test_the_picture_in_all_its_forms(lost: Project) -> None:
     assert "│ ✗ no-path" in shown and "[unhandled-topic]" in shown
     assert lost.ralph("hats", "graph", "-o", "flow.svg").out == "Wrote flow.svg\n"
     assert ElementTree.parse(lost.root / "flow.svg").getroot().tag.endswith("svg")
+    refused = lost.ralph("hats", "graph", "-o", ".")
+    assert (refused.code, "give the path of a file" in refused.err) == (2, True), refused.said
     lost.ralph("hats", "graph", "-o", "flow.mmd", "code-assist")
     assert '|"tasks.ready"|' in (lost.root / "flow.mmd").read_text()
 

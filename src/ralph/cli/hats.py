@@ -49,9 +49,12 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
             hats=[hat.id for hat in model.settings.hats],
             shortest=[turn._asdict() for turn in ahead.way],
             findings=[_plain(one) for one in found],
+            notes=loaded.notices,
         )
     else:
-        for line in (*(f"{one}\n    {one.finding.todo}" for one in found), _summary(loaded, model, found, ahead)):
+        told = (f"{one}\n    {one.finding.todo}" for one in found)
+        notes = (f"note: {notice}" for notice in loaded.notices)
+        for line in (*told, *notes, _summary(loaded, model, found, ahead)):
             click.echo(line)
     return Outcome.USAGE.exit_code if bad else 0
 

@@ -8,7 +8,7 @@ import click
 
 from ralph.cli.hats_checked import GIVEN, Located, examined, shown
 from ralph.core.errors import UsageError
-from ralph.store.files import to_bytes, write_atomic
+from ralph.store.files import write_text
 from ralph.workflows.hats.drawing.graph import graph_of
 from ralph.workflows.hats.drawing.mermaid import mermaid
 from ralph.workflows.hats.drawing.plain import plain
@@ -45,7 +45,7 @@ def command(preset: str | None, given: tuple[str, ...], form: str | None, output
         "svg": lambda: svg(graph, name),
     }[form]()
     if output:
-        write_atomic(Path(output), to_bytes(text))
+        write_text(Path(output), text)
         click.echo(f"Wrote {output}")
     else:
         click.echo(text, nl=False)

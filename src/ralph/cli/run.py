@@ -20,7 +20,7 @@ from ralph.cli.hats_crew import hats_crew
 from ralph.cli.limits import run_limits, turn_limits, with_limits
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
-from ralph.core.errors import RalphError, UsageError
+from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.documents.config import Config
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
@@ -176,9 +176,10 @@ def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file
         path = (Path.cwd() if prompt_file else project.root) / named
         try:
             text = read_limited(path, 256 * 1024, follow=True).decode(errors="replace")
-        except OSError as error:
+        except (OSError, StateError) as error:
             todo = f'say what is to be done: ralph run -p "...", or write it into {named}'
-            raise UsageError(f"there is no objective: {error.strerror}", where=str(path), todo=todo) from error
+            why = error.strerror if isinstance(error, OSError) else error.what
+            raise UsageError(f"there is no objective: {why}", where=str(path), todo=todo) from error
     if not text.strip():
         raise UsageError("the objective is empty", todo='say what is to be done: ralph run -p "..."')
     return text.strip()

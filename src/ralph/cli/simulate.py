@@ -17,7 +17,7 @@ from ralph.simulate.picture import amount, histogram, svg
 from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Profile
 from ralph.simulate.telling import story
-from ralph.store.files import read_text, to_bytes, write_atomic
+from ralph.store.files import read_text, write_text
 from ralph.workflows.loop.state import OnStuck
 
 USUAL = "competent"
@@ -89,7 +89,7 @@ def command(
     agent = file or name or USUAL
     title = f"{target or 'ralph.yml'}, agent {agent}"
     if picture:
-        write_atomic(Path.cwd() / picture, to_bytes(svg(figures, title)))
+        write_text(Path.cwd() / picture, svg(figures, title))
     facts = {"target": target, "agent": agent, "seed": seed, "assumed": plan.about, **figures.plain()}
     tell(as_json, _table(figures, plan, title, seed), command="simulate", **facts)
     met = require is None or (figures.share >= require and not figures.false)

@@ -124,8 +124,21 @@ def read_text(path: Path, limit: int, what: str, todo: str) -> str:
         return read_limited(path, limit, follow=True).decode()
     except OSError as error:
         raise UsageError(f"{what} cannot be read: {error.strerror}", where=str(path), todo=todo) from error
+    except StateError as error:
+        raise UsageError(f"{what} cannot be read: {error.what}", where=error.where, todo=todo) from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 text ({error})", where=str(path), todo="save it as UTF-8") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that a person named; where it cannot be, they are told."""
+    todo = "give the path of a file, in a directory that is there and may be written to"
+    if path.is_dir():
+        raise UsageError("this is a directory", where=str(path), todo=todo)
+    try:
+        write_atomic(path, to_bytes(text))
+    except (StateError, StorageError) as error:
+        raise UsageError(error.what, where=str(path), todo=todo) from error
 
 
 def signature(path: Path) -> tuple[int, int, int] | None:
