@@ -155,6 +155,7 @@ def test_nothing_leaks_from_one_run_to_the_next(project: Project) -> None:  # no
 
 def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
+    assert "it has planner, builder, critic, finalizer" in project.ralph("steer", "x", "--to", "nobody").err
     done = project.ralph("resume", "--guidance", "Greet in capitals", "--max-iterations", "30")
     assert done.code != 0
     page = project.ralph("prompt", "--turn", "3", "--json").json["prompt"]
@@ -183,6 +184,9 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
         (["-p", "x", "-c", "hats.finalizer.concurrency=3"], "a hat that says when all is done works alone"),
         (["-c", "https://example.org/x.yml"], "is not fetched"),
         (["-P", "NOPE.md"], "there is no objective"),
+        (["-P", "."], "there is no objective"),
+        (["-p", "x", "-H", ""], "the name of the preset is empty"),
+        (["-p", "x", "-H", "."], "give the path of a file"),
         (["-p", " "], "the objective is empty"),
         (["-p", "x", "--completion-promise", " "], "--completion-promise is empty"),
         (["-p", "x", "-b", "claud"], "did you mean claude?"),

@@ -79,6 +79,8 @@ def test_one_that_cannot_be_read_is_listed_as_such(project: Project) -> None:  #
         (["show"], "show what?"),
         (["shw", "tdd"], "there is no 'shw tdd' here"),
         (["show", "tddd"], "did you mean tdd?"),
+        (["show", ""], "the name of the preset is empty"),
+        (["show", "gone/mine.yml"], "it cannot be read"),
         (["show", "builtin:nothing-like-it"], "there are bug-triage, code-assist"),
     ],
 )
@@ -95,6 +97,9 @@ def test_init_takes_any_of_them_and_writes_nothing_that_could_not_be_read(projec
     assert "mine" in project.ralph("init", "--list-presets").out.split()
     assert project.ralph("init", "--preset", "mine", "-b", "codex").code == 0
     assert (project.root / "ralph.yml").read_text() == f'{MINE}\ncli:\n  backend: "codex"\n'
+    (project.root / "ralph.yml").unlink()
+    assert project.ralph("init", "--preset", ".ralph/presets/mine.yml").code == 0
+    assert (project.root / "ralph.yml").read_text() == MINE == project.ralph("presets", "show", "ralph.yml").out
     (project.root / "ralph.yml").unlink()
     refused = project.ralph("init", "--preset", "parts")
     assert (refused.code, "`import: one.yml`: it cannot be read" in refused.err) == (2, True), refused.said

@@ -20,7 +20,7 @@ event_loop:
 
 
 @click.command("init")
-@click.option("--preset", "name", help="The preset to begin with; --list-presets names them.")
+@click.option("--preset", "name", help="The preset to begin with, by its name or file; --list-presets names them.")
 @click.option("-b", "--backend", help="The agent that the preset is for.")
 @click.option("--list-presets", "listing", is_flag=True, help="Name the presets; `ralph presets` says more of them.")
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of ralph.yml.")
@@ -38,7 +38,7 @@ def command(name: str | None, backend: str | None, listing: bool, as_schema: boo
     path = Path.cwd() / "ralph.yml"
     if path.exists() and not force:
         raise UsageError("there is a ralph.yml already", where=str(path), todo="--force writes over it")
-    text = preset_named(here().root, name).text if name else PLAIN
+    text = preset_named(here().root, name).text if name is not None else PLAIN
     if backend:
         text += f'\ncli:\n  backend: "{backend}"\n'
     layer_of(text, path, [])

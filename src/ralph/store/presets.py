@@ -40,8 +40,10 @@ def load_preset(root: Path, given: Sequence[str], hats: str | None) -> Loaded:
     usual = [path for path in homes if path.is_file()]
     warnings: list[str] = []
     read = {str(path): _layer(str(path), path, warnings) for path in usual}
-    for source in (*named, *([hats] if hats else [])):
+    for source in (*named, *([] if hats is None else [hats])):
         name, layer = _named_layer(root, source, warnings)
+        if source == hats and not layer.get("hats"):
+            warnings.append(f"{source} has no hats of its own: those of the other files are meant, if any")
         read[name] = layer
     settled = [read_override(one, "-c") for one in overrides]
     settled += [read_override(one, "RALPH_SET") for one in os.environ.get("RALPH_SET", "").split(";") if one.strip()]
@@ -68,7 +70,7 @@ class Found:
 
     name: str
     origin: str
-    """Where it is from: `project`, `user`, `RALPH_PRESETS` or `built in`."""
+    """Where it is from: `project`, `user`, `RALPH_PRESETS`, `built in`, or `file` for one that was given by its path."""
     path: Path | None
     """None for those that Ralph brings along."""
     shadowed: bool = False
@@ -98,7 +100,11 @@ def presets(root: Path) -> list[Found]:
 
 
 def preset_named(root: Path, name: str) -> Found:
-    """The preset of a name, the first in the order; `builtin:NAME` is always Ralph's own."""
+    """The preset of a path, or of a name, the first in the order; `builtin:NAME` is always Ralph's own."""
+    if not name:
+        raise UsageError("the name of the preset is empty", todo="`ralph presets` lists them")
+    if Path(name).is_file() or not (name.startswith(BUILTIN) or _NAME.fullmatch(name)):
+        return Found(Path(name).stem, "file", Path(name))
     known = presets(root)
     own, plain = name.startswith(BUILTIN), name.removeprefix(BUILTIN)
     for one in known:
@@ -122,9 +128,9 @@ def _named_layer(root: Path, source: str, warnings: list[str]) -> tuple[str, Lay
     """The keys of what is meant, by its path or its name; a file goes before a preset of the same name."""
     if source.startswith(("http:", "https:")):
         raise UsageError(f"{source} is not fetched", todo="save it as a file that you have read, and name that")
-    if Path(source).is_file() or not (source.startswith(BUILTIN) or _NAME.fullmatch(source)):
-        return source, _layer(source, Path(source), warnings)
     found = preset_named(root, source)
+    if found.origin == "file":
+        return source, found.layer(warnings)
     if found.path and found.name in shipped():
         warnings.append(f"{source} is {found.path}; {BUILTIN}{source} is the one that Ralph brings along")
     return (str(found.path) if found.path else source), found.layer(warnings)
