@@ -78,7 +78,9 @@ def test_a_profile_of_ones_own_and_what_is_wrong_with_it(project: Project) -> No
         ("rigth: 1\n", "line 1: `rigth` is not a setting; did you mean `right`?"),
         ("right: 2\n", "`right`"),
         ("publishes: {fitting: 0, any: 0, nothing: 0}\n", "one of the weights must be above 0"),
-        ("pieces: [3, 2]\n", "from fewer to more"),
+        ("pieces: [3, 2]\n", "line 1: `pieces` are from fewer to more"),
+        ("publishes: 5\n", "`publishes`: it must hold `key: value` lines"),
+        ("acts: 5\n", "docs/simulate.md lists the keys"),
     ):
         (project.root / "mine.yml").write_text(text)
         done = project.ralph("simulate", "loop", "--profile", "mine.yml")

@@ -244,7 +244,13 @@ def read_yaml(text: str, name: str) -> CommentedMap:
 
 
 def validated(
-    model: type[M], data: CommentedMap, name: str, given: dict[str, Any], unknown: list[str] | None = None
+    model: type[M],
+    data: CommentedMap,
+    name: str,
+    given: dict[str, Any],
+    unknown: list[str] | None = None,
+    *,
+    manual: str = "docs/reference.md",
 ) -> M:
     """The part of a file that a model is for; unknown keys are faults, or are left out and listed."""
     try:
@@ -254,9 +260,9 @@ def validated(
         extra = [one for one in error.errors() if one not in faults]
         if faults or unknown is None:
             told = "\n".join(_fault(fault, data, model) for fault in faults)
-            raise UsageError(told, where=name, todo="correct the file; docs/reference.md lists the keys") from None
+            raise UsageError(told, where=name, todo=f"correct the file; {manual} lists the keys") from None
     unknown += [f"{name}, {_fault(fault, data, model)}" for fault in extra]
-    return validated(model, data, name, _without(given, {fault["loc"] for fault in extra}), unknown)
+    return validated(model, data, name, _without(given, {fault["loc"] for fault in extra}), unknown, manual=manual)
 
 
 def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, ...] = ()) -> Any:
@@ -270,9 +276,11 @@ def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, 
 
 def _fault(fault: Any, data: CommentedMap, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
-    where = f"line {_line(path, data)}: `{'.'.join(path)}`"
+    where = f"line {_line(path, data)}" + (f": `{'.'.join(path)}`" if path else "")
+    if fault["type"] in ("model_type", "dict_type"):
+        return f"{where}: it must hold `key: value` lines"
     if fault["type"] != "extra_forbidden":
-        return f"{where}: {fault['msg']}"
+        return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
     near = difflib.get_close_matches(path[-1], _known(path[:-1], model), 1)
     return f"{where} is not a setting" + (f"; did you mean `{near[0]}`?" if near else "")
 

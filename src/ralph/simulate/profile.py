@@ -159,4 +159,4 @@ def named(name: str) -> Profile:
 def parse(text: str, where: str) -> Profile:
     """The profile in a file; what it does not set is as with a competent agent."""
     data = read_yaml(text, where)
-    return validated(Profile, data, where, dict(data))
+    return validated(Profile, data, where, dict(data), manual="docs/simulate.md")
