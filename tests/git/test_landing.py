@@ -80,7 +80,7 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an edited file": (
         lambda root: (root / "src/b.py").write_text("mine\n"),
         "1 file(s) in your tree have uncommitted changes",
-        f"`git merge {BRANCH}`",
+        f"`git merge {BRANCH}` brings it in once they are committed or stashed",
     ),
     "a staged file": (
         lambda root: (write(root, {"s.txt": "s"}), git(root, "add", "s.txt")),

@@ -38,7 +38,8 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
     if busy := under_way(place):
         return _stays(commit, branch, f"{busy} is under way", merge)
     if dirty := clean_for_commit(place):
-        return _stays(commit, branch, f"{len(dirty)} file(s) in your tree have uncommitted changes", merge)
+        why, then = f"{len(dirty)} file(s) in your tree have uncommitted changes", "once they are committed or stashed"
+        return _stays(commit, branch, why, merge, f"brings it in {then}")
     if wants_signatures(git) and _unsigned(git, tip, commit):
         return _stays(commit, branch, _UNSIGNED, f"{merge} --no-ff -S")
     try:
