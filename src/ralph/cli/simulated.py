@@ -8,6 +8,7 @@ from ralph.cli.limits import run_limits, with_limits
 from ralph.cli.sessions_here import Found, sessions
 from ralph.core.checks import Check
 from ralph.core.errors import UsageError
+from ralph.core.ids import is_run_id
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
 from ralph.documents.hats.reading import settings
@@ -44,7 +45,7 @@ def plan_for(project: Project, target: str, profile: Profile, options: dict[str,
     if found or target == "session":
         _refuse_others("session", options)
         return _session(project, found, profile, options)
-    known = next((run.record() for run in project.runs() if target and run.id == target), None)
+    known = project.run(target).record() if is_run_id(target) else None
     if target == "loop" or (known and known.workflow == "loop"):
         _refuse_others("loop", options)
         return _loop(project, known, profile, options)

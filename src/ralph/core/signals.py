@@ -98,8 +98,9 @@ class Stage:
 
 def addressee(target: str) -> str:
     """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all."""
-    last = re.split(r"[-_\s]+", target.strip().lower())[-1]
-    return "" if last in _EVERYBODY else last
+    name = re.sub(r"[-_\s]+", "-", target.strip().lower())
+    name = re.sub(r"^ralph-(v\d+-)?", "", name)
+    return "" if name in _EVERYBODY else name
 
 
 SCOPE_CHANGE = "STEER scope change"
