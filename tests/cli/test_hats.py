@@ -327,3 +327,28 @@ def test_a_preset_over_the_settings_drops_neither_required_events_nor_limits(pro
         hats, limits = plan["settings"]["hats"], plan["settings"]["limits"]
         assert hats["required"] == ["work.reviewed"] and hats["guardrails"] == ["Be kind."]
         assert (limits["iterations"], limits["cost"], limits["active_seconds"]) == (7, 2.0, 60.0)
+
+
+def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) -> None:  # noqa: F811
+    """It is new in this run, so nothing before the run tells that it was emptied."""
+    body = "import app,unittest\n\nclass T(unittest.TestCase):\n    def test_two(self):\n        self.assertEqual(app.two(), 2)\n"
+    (project.home / "test_app.py").write_text(body)
+    (project.root / "app.py").write_text("def two():\n    return 1\n")
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on, enforce_hat_scope: true}\n"
+        "events: {test.red: {evidence: fails}, test.green: {evidence: true, otherwise: test.red}}\n"
+        "hats:\n  tester: {triggers: [go.on], publishes: [test.red]}\n"
+        "  coder: {triggers: [test.red], publishes: [test.green]}\n"
+        "  last: {triggers: [test.green], publishes: [LOOP_COMPLETE]}\n"
+    )
+    script = project.agent(
+        f'case $RALPH_HAT in tester) cp {project.home}/test_app.py test_app.py; "$RALPH_BIN" emit test.red;;\n'
+        "coder) if [ -e .git/tried ]; then sed -i s/1/2/ app.py; else touch .git/tried; sed -i 's/app.two()/2/' test_app.py; fi;"
+        ' "$RALPH_BIN" emit test.green;;\n*) "$RALPH_BIN" emit LOOP_COMPLETE;; esac'
+    )
+    check = ("--check", f"`{sys.executable} -m unittest -q` passes")
+    done = project.ralph("run", "-p", "Do it", *check, "--agent-command", script, "--yes", "--max-iterations", "6")
+    assert done.code == 0, done.said
+    assert "was seen to fail, and as it was then it still does" in done.out
+    roles = [entry["role"] for entry in project.journal("turn.started")]
+    assert roles == ["tester", "coder", "coder", "last"]

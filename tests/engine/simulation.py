@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
 from ralph.core.limits import Limits, Spent, Usage
@@ -271,7 +271,7 @@ class SimChecker:
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
         await asyncio.sleep(self._sim.check_seconds)
         verdict = Verdict(tuple(self._result(check) for check in checks))
         self._sim.verdicts.append((key, verdict.passed))

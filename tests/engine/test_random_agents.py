@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, Simulation
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Red, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
 from ralph.core.findings import Finding, Severity
 from ralph.core.limits import Limits
@@ -398,7 +398,7 @@ class Anywhere:
     def __init__(self, verifier: Verifier) -> None:
         self.verifier = verifier
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
         return await self.verifier.run(key, checks)
 
 

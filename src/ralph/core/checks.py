@@ -206,6 +206,20 @@ class Verdict:
         return 0.0 if self.gamed or not self.results else mean([result.score for result in self.results])
 
 
+@dataclass(frozen=True)
+class Red:
+    """The tests that were seen to fail, as they had to, and the tree where they did: they must pass as they were there."""
+
+    tree: str
+    tests: tuple[str, ...]
+
+
+def red_in(verdict: Verdict) -> Red | None:
+    """What was seen to fail; None where the output named no tests, or no snapshot has the tree."""
+    tests = tuple(test for result in verdict.failed for test in result.failing)
+    return Red(verdict.tree, tests) if tests and verdict.tree else None
+
+
 def mean(numbers: Sequence[float]) -> float:
     """The average."""
     return sum(numbers) / len(numbers)

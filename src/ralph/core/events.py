@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from ralph.core.checks import Check, Verdict
+from ralph.core.checks import Check, Red, Verdict
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, Stage
@@ -22,6 +22,8 @@ class RunChecks:
     checks: tuple[Check, ...]
     workspace: str = ""
     """The workspace whose tree is meant; empty for the run's own."""
+    red: Red | None = None
+    """What was seen to fail before, and has to pass unchanged."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from ralph.core.checks import Check, Verdict
+from ralph.core.checks import Check, Red, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, WorkCommitted
 from ralph.core.questions import Question
@@ -56,8 +56,8 @@ class Turns(Protocol):
 class Checker(Protocol):
     """Who runs the checks."""
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
-        """Run them all on the tree of a workspace as it is."""
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
+        """Run them all on the tree of a workspace as it is; what was seen to be red must be green unchanged."""
 
 
 class Snapshots(Protocol):

@@ -292,7 +292,7 @@ class UnderWay:
     async def _check(self, work: RunChecks) -> ChecksEnded:
         self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
         with self.activity.working():
-            verdict = await self.world.checker.check(work.key, work.checks, work.workspace)
+            verdict = await self.world.checker.check(work.key, work.checks, work.workspace, work.red)
             if not self.ledger.turns:
                 self.snapshot(CHECKED)
         return ChecksEnded(work.key, verdict)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
@@ -118,17 +118,17 @@ class Workspaces:
         """Leave words for the agent of a turn."""
         return await self.turns.tell(turn, name, text)
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
         """Run checks where they belong."""
         if not workspace or not self.apart:
             await self._furnish_own()
-            return await self.verifier.run(key, checks)
+            return await self.verifier.run(key, checks, red)
         try:
             site = await self.open(workspace)
         except SetupError as error:
             failed = CheckResult("the set-up commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
-        return await site.verifier.run(key, checks)
+        return await site.verifier.run(key, checks, red)
 
     async def open(self, name: str, request: TurnRequest | None = None) -> Site:
         """The worktree of that name, made and furnished where it is not yet; for a resolver, with what was merged."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ralph.core.checks import Check, Verdict
+from ralph.core.checks import Check, Red, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import Aside, DocumentEdited, Merge, Merged, Promote
 from ralph.core.limits import Limits, Usage
@@ -277,7 +277,7 @@ class Checker:
 
     world: SimulatedWorld
 
-    async def check(self, key: str, checks: Sequence[Check], workspace: str = "") -> Verdict:
+    async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
         """Look at how far the work really is, after a while."""
         world = self.world
         await world.clock.sleep(world.profile.spends.drawn(world.chance, world.profile.spends.check_seconds))

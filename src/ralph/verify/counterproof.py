@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ralph.core.checks import Check, Verdict
+from ralph.core.checks import Check, Red, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
 from ralph.verify.guards.changes import FileChange, is_build_file, is_test_path
@@ -77,13 +77,28 @@ async def judged_as_before(
     return list(findings) if errors else [*findings, *_still_red(verdict, red)]
 
 
-def _still_red(verdict: Verdict, red: Collection[str]) -> list[Finding]:
-    """Tests that failed before the run and still do as they were; none where others fail too, which may have other causes."""
+async def changed_since_red(
+    red: Red, checks: Sequence[Check], *, runner: CheckRunner, snapshots: Snapshots
+) -> list[Finding]:
+    """Tests that were seen to fail, were changed since, and still fail as they were."""
+    latest = snapshots.latest() or red.tree
+    back = {path for path in snapshots.changed(red.tree, latest) if is_test_path(path)}
+    if not back:
+        return []
+    with _as_before(back, runner, snapshots, red.tree) as workspace:
+        if workspace is None:
+            return []
+        verdict = await replace(runner, workspace=workspace).run("as-red", checks)
+    return _still_red(verdict, red.tests, "was seen to fail")
+
+
+def _still_red(verdict: Verdict, red: Collection[str], when: str = "failed before the run") -> list[Finding]:
+    """Tests that failed and still do as they were; none where others fail too, which may have other causes."""
     failing = [test for result in verdict.failed for test in result.failing]
     if not failing or not set(failing) <= set(red):
         return []
-    sentence = "{} failed before the run, and as it was then it still does: the work has to pass it unchanged."
-    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test)) for test in failing[:MOST_TOLD]]
+    sentence = "{} {}, and as it was then it still does: the work has to pass it unchanged."
+    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in failing[:MOST_TOLD]]
 
 
 def _is_judge(change: FileChange) -> bool:
@@ -114,9 +129,11 @@ def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
 
 
 @contextmanager
-def _as_before(back: Collection[str], runner: CheckRunner, snapshots: Snapshots) -> Iterator[Path | None]:
-    """A copy of the tree with some files as they were before the run; None where it would be too large."""
-    base, latest = snapshots.base(), snapshots.latest()
+def _as_before(
+    back: Collection[str], runner: CheckRunner, snapshots: Snapshots, since: str = ""
+) -> Iterator[Path | None]:
+    """A copy of the tree with some files as they were before the run, or since; None where it would be too large."""
+    base, latest = since or snapshots.base(), snapshots.latest()
     paths = set(snapshots.paths(latest)) if latest else set()
     if base is None or latest is None or len(paths) > MOST_FILES:
         yield None

@@ -5,11 +5,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
 from ralph.verify.counted import fewer_tests
-from ralph.verify.counterproof import REBUTTABLE, judged_as_before
+from ralph.verify.counterproof import REBUTTABLE, changed_since_red, judged_as_before
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
@@ -54,8 +54,8 @@ class Verifier:
     """The last verdict before this one; one on the same tree shows which checks are flaky."""
     flaky: set[str] = field(default_factory=set)
 
-    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
-        """The verdict of the checks, with what the guards found."""
+    async def run(self, key: str, checks: Sequence[Check], red: Red | None = None) -> Verdict:
+        """The verdict of the checks, with what the guards found; tests that were seen red must pass as they were."""
         tree = (self.snapshots.latest() or "") if self.snapshots else ""
         first = await self.runner.run(key, checks)
         known = {r.title: r for r in self.last.results} if self.last and tree and self.last.tree == tree else {}
@@ -68,6 +68,9 @@ class Verifier:
             self.baseline = verdict
         elif verdict.passed:
             verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
+            if red and self.snapshots and verdict.passed and not self._may_change_tests:
+                since = await changed_since_red(red, checks, runner=self.runner, snapshots=self.snapshots)
+                verdict = replace(verdict, findings=(*verdict.findings, *since))
         self.last = verdict
         return verdict
 
@@ -103,8 +106,12 @@ class Verifier:
             runner=self.runner,
             snapshots=self.snapshots,
             baseline=self.baseline,
-            may_change_tests=any(rule in self.rules.allowed for rule in REBUTTABLE),
+            may_change_tests=self._may_change_tests,
         )
+
+    @property
+    def _may_change_tests(self) -> bool:
+        return any(rule in self.rules.allowed for rule in REBUTTABLE)
 
     def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
         found = changed_inputs(self.rules.inputs, {change.path for change in changes})

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ralph.core.checks import Verdict
+from ralph.core.checks import Verdict, red_in
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR, Topic
 from ralph.workflows.hats.intake import Said
@@ -28,7 +28,7 @@ def judged(terms: Terms, state: HatsState, verdict: Verdict, now: float) -> Hats
     for claim in (c for c in claims if c.topic != completion):
         rule = terms.settings.topics[claim.topic]
         if _borne_out(rule, verdict):
-            state = granted(state, claim)
+            state = replace(granted(state, claim), red=red_in(verdict) if rule.red else None)
             continue
         saw = "pass, so nothing shows yet what is missing" if rule.red and verdict.passed else f"do not pass:\n{told}"
         payload = f"{claim.payload}\n\nThe engine ran the checks, and they {saw}".strip()

@@ -84,7 +84,8 @@ class Hats(Terms):
                 message = f"ralph: checkpoint after turn {number}\n\n{' '.join(state.objective.split())[:200]}\n"
                 return Do((Commit(f"checkpoint-{number}", number, state.snapshot, message),))
             case Phase.VERIFY:
-                return Do((RunChecks(f"claim-{state.iteration - 1}", self.checks),))
+                red = None if any(self.is_red(claim.topic) for claim in state.claims) else state.red
+                return Do((RunChecks(f"claim-{state.iteration - 1}", self.checks, red=red),))
             case Phase.REST:
                 return Do(())
             case Phase.DONE:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from ralph.core.checks import Red
 from ralph.core.codec import dump, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.events import TurnEnded
@@ -133,6 +134,8 @@ class HatsState:
     """What is done side by side; its events are not in the queue any more."""
     claims: tuple[Published, ...] = ()
     """Events that wait for what the checks say."""
+    red: Red | None = None
+    """What was seen to fail, as a hat claimed, until it is seen to pass."""
     seen: tuple[str, ...] = ()
     """Topics that hats published in earnest in this run."""
     activations: Mapping[str, int] = field(default_factory=dict)

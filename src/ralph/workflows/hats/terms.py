@@ -88,7 +88,12 @@ class Terms:
 
     def claims_green(self, topic: str) -> bool:
         """Whether they claim that the checks pass; some claim that they fail."""
-        return self.claims(topic) and not self.settings.topics[topic].red
+        return self.claims(topic) and not self.is_red(topic)
+
+    def is_red(self, topic: str) -> bool:
+        """Whether events of a topic claim that the checks fail."""
+        rule = self.settings.topics.get(topic)
+        return bool(rule and rule.red)
 
     def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn for a hat, about what is first in the queue."""
