@@ -185,6 +185,18 @@ class TestResolving:
         git(mine.path, "add", "-A")
         assert merging.undecided(mine, brought) == ("src/b.py",), "though the agent said that it is resolved"
 
+    def test_the_mark_of_what_both_sides_began_with_is_one_too(self, run: Run) -> None:
+        mine = conflicting(run, {"a.txt": "m\n"}, {"a.txt": "o\n"})
+        brought = brought_in(run, mine)
+        left = [
+            line
+            for line in (mine.path / "a.txt").read_text().splitlines()
+            if line[:7] not in ("<" * 7, "=" * 7, ">" * 7)
+        ]
+        write(mine.path, {"a.txt": "\n".join(left) + "\n"})
+        assert any(line.startswith("|" * 7) for line in left)
+        assert merging.undecided(mine, brought) == ("a.txt",)
+
     def test_marks_that_were_always_in_another_file_are_no_conflict(self, run: Run) -> None:
         mine = conflicting(run, {"a.txt": "m\n", "doc.md": "<<<<<<< HEAD\n"}, {"a.txt": "o\n"})
         brought = brought_in(run, mine)

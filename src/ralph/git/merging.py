@@ -18,7 +18,7 @@ from ralph.git.worktree import Worktree, claimed, stand_ref, whole
 
 _CONFIG = ("merge.conflictStyle=diff3", "rerere.enabled=false", "merge.autoStash=false", "merge.verifySignatures=false")
 _MERGE = ("merge", "--quiet", "--no-ff", "--no-commit", "--no-edit")
-_MARKS = r"^(<<<<<<<|>>>>>>>) "
+_MARKS = r"^(<<<<<<<|[|]{7}|>>>>>>>) "
 
 
 @dataclass(frozen=True)
