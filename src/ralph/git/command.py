@@ -32,8 +32,12 @@ _KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXE
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write")
-_HALF_MADE = re.compile(rb"failed to read .*worktrees/[^/]+/(?:commondir|gitdir|HEAD)")
-"""What git says where somebody is just making a worktree: it is tried again."""
+_HALF_THERE = re.compile(
+    rb"failed to read .*worktrees/[^/]+/(?:commondir|gitdir|HEAD)"
+    rb"|Invalid path '.*worktrees/[^/]+': No such file"
+    rb"|bad object worktrees/[^/]+/HEAD"
+)
+"""What git says of the other worktrees where somebody is just making or removing one: it is tried again."""
 _TRIES, _PAUSE = 20, 0.05
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 
@@ -98,7 +102,7 @@ class Git:
         with disk(self.cwd):
             output = self._start(["git", *options, *args], stdin, timeout)
             for _ in range(_TRIES):
-                if not (output.code and _HALF_MADE.search(output.err)):
+                if not (output.code and _HALF_THERE.search(output.err)):
                     break
                 time.sleep(_PAUSE)
                 output = self._start(["git", *options, *args], stdin, timeout)
