@@ -63,6 +63,24 @@ def yaml(path: Path) -> dict[str, Any]:
     return loaded
 
 
+class TestTheBell:
+    def test_an_engine_that_never_looks_by_itself_hears_what_comes(self, project: Project) -> None:
+        """With looks an hour apart, only an event of the file system can have told it."""
+        patches = "from ralph.engine import under_way\nfrom ralph.wiring import engine\n"
+        patches += "under_way.POLL = engine.UNHURRIED = 3600.0\n"
+        program = f"{patches}from ralph.__main__ import main\nraise SystemExit(main())"
+        args = project.working("touch started; sleep 300")
+        command = [sys.executable, "-c", program, *args]
+        engine = subprocess.Popen(command, cwd=project.root, env=project.environment, stdout=subprocess.DEVNULL)
+        project.started.append(engine)
+        eventually(lambda: (project.root / "started").exists())
+        project.ralph("signal", "info", "The sun shines")
+        eventually(lambda: project.journal("signal.taken"))
+        (project.run / "signals" / "inputs" / "by-hand.yaml").write_text("type: ABORT\nmessage: enough\n")
+        assert engine.wait(timeout=60) == 8
+        assert project.living() == []
+
+
 class TestSteering:
     def test_a_sentence_reaches_the_agent_in_the_middle_of_its_turn(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))

@@ -121,6 +121,14 @@ class Kernel(Generic[S]):
         self._asked.append(signal)
         self._under_way.wake.set()
 
+    def look(self) -> None:
+        """Look around now: somebody may have left something."""
+        self._under_way.wake.set()
+
+    def look_every(self, seconds: float) -> None:
+        """While something is under way, look around that often by itself: whoever leaves something will tell."""
+        self._under_way.poll = seconds
+
     def notice(self, text: str) -> None:
         """Journal what a person should know."""
         self._journal(Notice(text))

@@ -34,7 +34,7 @@ from ralph.engine.words import fitting, told
 Happening = TurnEnded | ChecksEnded | WorkCommitted | Merged
 """What comes of work that was under way."""
 POLL = 0.25
-"""Seconds between two looks into the mailbox, and at slots that others hold."""
+"""Seconds between two looks around: into the mailbox, at documents, limits, and slots that others hold."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,6 @@ class World:
     slots: Slots | None = None
     lander: Lander | None = None
     questions: Questions | None = None
-    poll: float | None = None
-    """Seconds between two looks into the mailbox while something is under way, where they are others than usual."""
 
 
 class UnderWay:
@@ -71,6 +69,8 @@ class UnderWay:
         self.world, self.ledger, self.roster, self.steering = world, ledger, roster, steering
         self.activity = Activity(world.clock.now)
         self.wake = asyncio.Event()
+        self.poll: float | None = None
+        """Seconds between two looks around while something is under way, where they are others than usual."""
         self._journal = journal
         self._jobs: dict[str, asyncio.Task[Happening]] = {}
         self._running: dict[int, tuple[Turn, Usage]] = {}
@@ -132,7 +132,7 @@ class UnderWay:
     async def next(self) -> list[Happening]:
         """What comes to its end next; nothing where something else woke us, or the time is over."""
         waker = asyncio.create_task(self.wake.wait())
-        timeout = self.world.poll if self.world.poll and self._jobs else POLL
+        timeout = self.poll if self.poll and self._jobs else POLL
         done, _ = await asyncio.wait(
             [waker, *self._jobs.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
         )

@@ -134,7 +134,7 @@ def play(plan: Plan, seed: int, *, keeps: bool = False) -> Played:
 def _engine(plan: Plan, rules: Workflow[Any], world: SimulatedWorld) -> Stop:
     """One engine, until its end or outcome."""
     slots = Slots(plan.slots)
-    ports = World(world, world, Checker(world), world, world.clock, Observer(), world, None, world, slots, poll=POLL)
+    ports = World(world, world, Checker(world), world, world.clock, Observer(), world, None, world, slots)
     ledger = Ledger.of(plan.limits, world.records)
     begun = bool(world.records)
     entry = RunStarted(1, "0", "simulated", {}, resumed=begun)
@@ -144,6 +144,7 @@ def _engine(plan: Plan, rules: Workflow[Any], world: SimulatedWorld) -> Stop:
     loop.set_exception_handler(lambda loop, context: None)
     try:
         kernel = Kernel(_Remembered(rules), ports, ledger, start)
+        kernel.look_every(POLL)
         world.state, world.leave = lambda: kernel.state, kernel.ask_leave
         return loop.run_until_complete(kernel.run())
     finally:

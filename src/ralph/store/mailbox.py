@@ -27,7 +27,7 @@ class Mailbox:
     """The signals of one run."""
 
     def __init__(self, directory: Path) -> None:
-        self._inputs = directory / "inputs"
+        self.inputs = directory / "inputs"
         self._processed = directory / "processed"
         self._rejected = directory / "rejected"
         self._acks = directory / "acks"
@@ -40,9 +40,9 @@ class Mailbox:
     def post(self, signal: Signal) -> Path:
         """Leave a signal; names never collide and sort by time."""
         stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%SZ-%f")
-        path = self._inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
+        path = self.inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
         with storage(path):
-            self._inputs.mkdir(parents=True, exist_ok=True)
+            self.inputs.mkdir(parents=True, exist_ok=True)
         write_atomic(path, _codec().render(signal).encode())
         return path
 
@@ -68,7 +68,7 @@ class Mailbox:
 
     def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         """File a signal that was taken, with what was done about it and whom it did not reach."""
-        source, target = self._inputs / signal.name, self._processed / signal.name
+        source, target = self.inputs / signal.name, self._processed / signal.name
         try:
             text = read_limited(source, _codec().SIZE_LIMIT).decode(errors="replace")
         except (FileNotFoundError, StateError):
@@ -92,7 +92,7 @@ class Mailbox:
     def _is_empty(self) -> bool:
         """Whether nothing can have come since the mailbox was last found empty: one system call."""
         try:
-            changed = os.stat(self._inputs).st_mtime_ns
+            changed = os.stat(self.inputs).st_mtime_ns
         except OSError:
             return True
         if changed == self._seen_at:
@@ -104,7 +104,7 @@ class Mailbox:
 
     def _names(self) -> list[str]:
         try:
-            return [entry.name for entry in os.scandir(self._inputs) if not entry.name.startswith(".")]
+            return [entry.name for entry in os.scandir(self.inputs) if not entry.name.startswith(".")]
         except OSError:
             return []
 
@@ -115,7 +115,7 @@ class Mailbox:
         return signal.type is not SignalType.ABORT, at, signal.name
 
     def _read(self, name: str) -> Signal | Refused | None:
-        path = self._inputs / name
+        path = self.inputs / name
         try:
             seen = _signature(path)
             if name in self._known and self._known[name][0] == seen:
@@ -128,7 +128,7 @@ class Mailbox:
             return self._suspect(path, str(error).splitlines()[0])
 
     def _parsed(self, name: str) -> Signal:
-        path = self._inputs / name
+        path = self.inputs / name
         name.encode()
         seen, data = _signature(path), read_limited(path, _codec().SIZE_LIMIT)
         if not data.endswith(b"\n") and 0 <= time.time() - seen[2] / 1e9 < _FRESH:

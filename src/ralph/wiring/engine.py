@@ -22,12 +22,16 @@ from ralph.engine.ports import Observer
 from ralph.git import worktree
 from ralph.notify import Notifier, Service, services_for
 from ralph.pool.desk import Desk
+from ralph.store import bell
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.wiring.creating import refuse_links
 from ralph.wiring.kernel import build_kernel
 from ralph.wiring.kinds import kind_of
 from ralph.wiring.tree_lock import TreeLock
+
+UNHURRIED = 1.0
+"""Seconds between two looks around of an engine that is rung for when signals, questions or answers come."""
 
 
 async def drive(
@@ -65,7 +69,10 @@ async def drive(
             loop = asyncio.get_running_loop()
             notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
             try:
-                stop = await _with_signals(kernel)
+                with bell.hung(kernel.look, run.mailbox.inputs, run.questions.directory) as rings:
+                    if rings:
+                        kernel.look_every(UNHURRIED)
+                    stop = await _with_signals(kernel)
             finally:
                 await asyncio.to_thread(notifier.close)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
