@@ -455,6 +455,19 @@ class TestNothingIsLeft:
         assert (stage.run_dir / "keeper.log").read_text() == ""
 
 
+    def test_a_keeper_that_is_slow_to_go_is_waited_for(self, stage: Stage) -> None:
+        async def engine() -> None:
+            keeper = Keeper(stage.run_dir)
+            await keeper.run(stage.shell("job", "true"))
+            pid = stage.keepers()[0]
+            os.kill(pid, signal.SIGSTOP)
+            asyncio.get_running_loop().call_later(4.0, os.kill, pid, signal.SIGCONT)
+            await keeper.close()
+            assert stage.living() == []
+
+        asyncio.run(engine())
+
+
 class TestWithoutTheEngine:
     def test_a_new_engine_takes_over_a_job_and_its_result(self, stage: Stage) -> None:
         job = stage.shell("job", "echo $$ > started; echo x >> starts; while [ ! -e go ]; do sleep 0.02; done; exit 6")

@@ -44,26 +44,31 @@ def serve_jobs(jobs: socket.socket, keeper_alive: int, tell: Callable[[bytes], o
             continue
         tell(b"b")
         spec = first_message(connection)
-        if spec and not _keep(spec, connection, wakeup):
+        if spec and not _keep(spec, connection, wakeup, tell):
             return 1
         connection.close()
-        tell(b"i")
+        if not spec:
+            tell(b"i")
 
 
-def _keep(spec: Message, connection: socket.socket, wakeup: int) -> bool:
+def _keep(spec: Message, connection: socket.socket, wakeup: int, tell: Callable[[bytes], object]) -> bool:
     """Keep a job to its end; whether nothing of it is left."""
     drain(wakeup)
     job = Job(spec, connection, wakeup)
+    is_free = False
+    last: Message
     try:
-        job.keep()
+        last = {"ev": "ended", "exit": job.keep()}
+        is_free = job.childless
     except FileExistsError:
-        say(connection, {"ev": "running"})
+        last, is_free = {"ev": "running"}, True
     except BaseException as error:  # noqa: BLE001 - whatever happens here must reach the engine
-        say(connection, {"ev": "broken", "error": str(error), "errno": getattr(error, "errno", None)})
-        return False
-    finally:
-        job.close()
-    return job.childless or not job.agent
+        last = {"ev": "broken", "error": str(error), "errno": getattr(error, "errno", None)}
+    if is_free:
+        # Before the engine hears of the end: it may leave at once, and the keeper must know that no job is left.
+        tell(b"i")
+    job.close(last)
+    return is_free
 
 
 class Job:
@@ -88,8 +93,8 @@ class Job:
         self.announced = 0.0
         self.unannounced = False
 
-    def keep(self) -> None:
-        """Start the program, hold its limits, and write `exit` when its whole tree is gone."""
+    def keep(self) -> Message:
+        """Start the program, hold its limits, and write `exit` when its whole tree is gone; what is written there."""
         os.chdir(self.spec["dir"])
         os.close(os.open("pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.listener = listen("sock")
@@ -108,7 +113,7 @@ class Job:
             for key, _ in self.selector.select(self._patience()):
                 key.data(key.fileobj)
             self._hold_limits()
-        self._finish()
+        return self._finish()
 
     def _start(self) -> None:
         secrets, cap = self.spec.get("secrets", ()), self.spec["cap"]
@@ -263,7 +268,7 @@ class Job:
         for watcher in self.watchers.values():
             say(watcher, message)
 
-    def _finish(self) -> None:
+    def _finish(self) -> Message:
         for stream in list(self.streams):
             self._close_stream(stream)
         alive = 0 if self.childless else len(descendants(os.getpid()))
@@ -287,13 +292,13 @@ class Job:
         os.rename("exit.tmp", "exit")
         with contextlib.suppress(FileNotFoundError):
             os.unlink("sock")
+        return record
+
+    def close(self, last: Message) -> None:
+        """Say a last word to who watches, and give back what the job held, so that the next one starts clean."""
         for watcher in self.watchers.values():
             watcher.settimeout(5.0)
-            say(watcher, {"ev": "ended", "exit": record})
-
-    def close(self) -> None:
-        """Give back what the job held, so that the next one starts clean."""
-        for watcher in self.watchers.values():
+            say(watcher, last)
             watcher.close()
         if self.listener:
             self.listener.close()

@@ -44,6 +44,7 @@ class Keeper:
         self.jobs = listen("jobs.sock")
         self.alive_read, self.alive_write = os.pipe()
         self.told_read, self.told_write = os.pipe()
+        os.set_blocking(self.told_read, False)
         self.workers: dict[int, bool] = {}
         """The job keepers, and whether each has a job."""
         self.sweeping = False
@@ -65,7 +66,7 @@ class Keeper:
         while self.sweeping and self._sweep():
             time.sleep(SWEEP_PAUSE)
         self._dismiss()
-        for name in ("keeper.sock", "jobs.sock"):
+        for name in ("jobs.sock", "keeper.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
 
@@ -98,9 +99,9 @@ class Keeper:
         finally:
             os._exit(code)
 
-    def _on_word(self, _: int) -> None:
+    def _on_word(self, _: int = -1) -> None:
         """A job keeper took a job (b), or has become free (i)."""
-        words = os.read(self.told_read, 4096)
+        words = drain(self.told_read)
         for at in range(0, len(words), 5):
             pid = int.from_bytes(words[at + 1 : at + 5], "big")
             if pid in self.workers:
@@ -114,10 +115,15 @@ class Keeper:
         say(connection, {"ev": "attached"})
 
     def _on_engine(self, engine: int) -> None:
-        """An engine has nothing to say here; what comes is its end."""
+        """An engine has nothing to say here; what comes is its end. It is told that we stay, or sees when we are gone."""
         self.selector.unregister(engine)
-        connection = self.engines.pop(engine)
-        connection.close() if connection else os.close(engine)
+        if connection := self.engines.pop(engine):
+            connection.detach()
+        self._on_word()
+        if self.engines or any(self.workers.values()):
+            with contextlib.suppress(OSError):
+                os.write(engine, b"staying\n")
+            os.close(engine)
 
     def _on_signal(self, _: int) -> None:
         if bytes([signal.SIGTERM]) in drain(self.wakeup):

@@ -21,6 +21,8 @@ STREAM_CAP = 64 * 1024 * 1024
 EXIT_LIMIT = 65536
 TRIES, PAUSE = 40, 0.05
 """How long a job that is just being started is waited for."""
+PATIENCE = 30.0
+"""Seconds that a keeper may take to come and to go."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ class Keeper:
         )
         os.close(log)
         theirs.close()
-        ours.settimeout(30.0)
+        ours.settimeout(PATIENCE)
         with contextlib.suppress(OSError):
             if ours.recv(64) == b"ready\n":
                 return ours
@@ -188,18 +190,15 @@ class Keeper:
         """Let the keeper go; where it has no job left, it is gone when this returns."""
         if self._lifeline is None:
             return
-        self._lifeline.close()
-        self._lifeline = None
-        for _ in range(200):
-            if not (self._run_dir / "keeper.sock").exists():
-                break
-            await asyncio.sleep(0.005)
-        if self._process is not None:
-            try:
-                self._process.wait(timeout=1.0)
-            except subprocess.TimeoutExpired:
-                # It has jobs left, and is meant to outlive us: that nobody waits for it is no oversight.
-                self._process.returncode = 0
+        lifeline, self._lifeline = self._lifeline, None
+        with lifeline, contextlib.suppress(OSError):
+            lifeline.shutdown(socket.SHUT_WR)
+            stays = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(lifeline, 64), PATIENCE)
+            if self._process is not None and not stays:
+                self._process.wait()
+        if self._process is not None and self._process.poll() is None:
+            # It has jobs left, and is meant to outlive us: that nobody waits for it is no oversight.
+            self._process.returncode = 0
 
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
