@@ -1,10 +1,12 @@
 """Locks die with their holder, and are taken over; two engines are refused."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,6 +139,16 @@ def test_looking_at_a_lock_never_gets_in_the_way_of_taking_it(tmp_path: Path) ->
         process.wait()
         process.stdout.close()
     assert refused == 0
+
+
+def test_somebody_who_is_held_up_while_looking_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        threading.Timer(0.5, fcntl.flock, (looker, fcntl.LOCK_UN)).start()
+        lock = take(tmp_path / "lock", {})
+    assert isinstance(lock, Lock)
+    lock.release()
 
 
 def test_a_lock_that_cannot_be_written_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

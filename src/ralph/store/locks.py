@@ -49,15 +49,24 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
 
 
 def _locked(descriptor: int) -> bool:
-    """Try to take the lock; somebody who only looks at it holds it for an instant, and is waited for."""
+    """Try to take the lock; those who only look at it share it for an instant, and are waited for."""
     for _ in range(10):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _flocked(descriptor, fcntl.LOCK_EX):
             time.sleep(0.01)
+            if not _flocked(descriptor, fcntl.LOCK_SH):
+                break
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         else:
             return True
     return False
+
+
+def _flocked(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_held(path: Path) -> bool:
@@ -67,12 +76,9 @@ def is_held(path: Path) -> bool:
     except (OSError, StateError):
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _flocked(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _holder(descriptor: int) -> Mapping[str, object]:
