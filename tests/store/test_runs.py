@@ -208,9 +208,22 @@ class TestMaking:
         assert [run.id for run in three.runs()] == list(IDS[1:])
         assert sorted(os.listdir(three.runs_dir)) == list(IDS[1:])
 
+    def test_a_run_is_removed_though_its_keeper_is_just_leaving(self, three: Project, monkeypatch: Any) -> None:
+        real, left = os.rmdir, [three.run(IDS[0]).path.name]
+
+        def rmdir(path: Any, *args: Any, **kwargs: Any) -> None:
+            if left and left[0] in str(path):
+                (three.runs_dir / f".removed-{left.pop()}" / "exit").touch()
+            real(path, *args, **kwargs)
+
+        monkeypatch.setattr(os, "rmdir", rmdir)
+        three.remove(three.run(IDS[0]))
+        assert left == []
+        assert [path.name for path in three.runs_dir.iterdir() if IDS[0] in path.name] == []
+
     def test_removing_can_be_done_again_where_it_was_cut_off(self, three: Project, monkeypatch: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("shutil.rmtree", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr("shutil.rmtree", lambda *_, **__: (None for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 three.remove(three.run(IDS[0]))
         assert [run.id for run in three.runs()] == list(IDS[1:])

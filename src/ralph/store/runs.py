@@ -1,6 +1,7 @@
 """The project and its runs: where they are, how they are made, and which one is meant."""
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,7 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.questions import Questions
 
 _ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
+_TRIES, _PAUSE = 20, 0.05
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,12 @@ class Project:
         hidden = self.runs_dir / f".removed-{run.id}"
         with storage(run.path):
             os.rename(run.path, hidden)
+            for _ in range(_TRIES):
+                # A keeper that is just leaving still writes and removes files there.
+                shutil.rmtree(hidden, ignore_errors=True)
+                if not hidden.exists():
+                    return
+                time.sleep(_PAUSE)
             shutil.rmtree(hidden)
 
 
