@@ -31,7 +31,7 @@ class Box:
     def drop(self, name: str, text: str | bytes) -> Path:
         path = self.inputs / name
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        before = time.time() - 1 + next(self._later)
+        before = time.time() - 60 + next(self._later)
         os.utime(path, (before, before))
         return path
 
@@ -328,6 +328,14 @@ class TestMalformed:
         box.drop("a.yaml", "type: PAUSE\n")
         assert box.types() == [SignalType.PAUSE]
 
+    def test_a_file_whose_writer_is_held_up_is_not_rejected(self, box: Box) -> None:
+        path = box.inputs / "a.yaml"
+        path.write_text("type: STEER\n")
+        for _ in range(3):
+            assert list(box.mailbox.peek()) == []
+        path.write_text("type: STEER\nmessage: go\n")
+        assert box.types() == [SignalType.STEER]
+
     def test_a_file_that_is_still_being_written_gets_more_time(self, box: Box) -> None:
         for length in range(3, 9):
             box.drop("a.yaml", "type: [PAUSE"[:length])
@@ -362,6 +370,7 @@ class TestMalformed:
         name = os.path.join(os.fsencode(box.inputs), b"a-\xff.yaml")
         with open(name, "wb") as file:
             file.write(b"type: PAUSE\n")
+        os.utime(name, (1, 1))
         book, _ = Journal.open(box.inputs.parent / "journal.jsonl")
         for _ in range(2):
             for signal in box.signals():

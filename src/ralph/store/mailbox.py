@@ -18,8 +18,8 @@ from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
 _TICK = 100_000_000
 """Nanoseconds after which a change of a directory has another time than the one before, on any file system."""
-_FRESH = 0.2
-"""Seconds for which a file that ends in the middle of a line may still be being written."""
+_FRESH = 1.0
+"""Seconds for which a file that ends in the middle of a line, or cannot be read, may still be being written."""
 _Signature = tuple[int, int, int]
 
 
@@ -131,7 +131,7 @@ class Mailbox:
         path = self.inputs / name
         name.encode()
         seen, data = _signature(path), read_limited(path, _codec().SIZE_LIMIT)
-        if not data.endswith(b"\n") and 0 <= time.time() - seen[2] / 1e9 < _FRESH:
+        if not data.endswith(b"\n") and _is_fresh(seen):
             raise BlockingIOError("it may still be being written")
         signal: Signal = _codec().parse(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
@@ -142,7 +142,7 @@ class Mailbox:
             seen = _signature(path)
         except FileNotFoundError:
             return None
-        if self._suspects.get(path.name) != seen:
+        if self._suspects.get(path.name) != seen or (path.is_file() and not path.is_symlink() and _is_fresh(seen)):
             self._suspects[path.name] = seen
             return None
         with storage(path):
@@ -159,6 +159,10 @@ class Mailbox:
 def _signature(path: Path) -> _Signature:
     status = path.lstat()
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_fresh(seen: _Signature) -> bool:
+    return 0 <= time.time() - seen[2] / 1e9 < _FRESH
 
 
 def _begins(path: Path, text: str) -> bool:
