@@ -69,7 +69,7 @@ class Stage:
 
     def play(self, scenario: str, prompt: str = "", **variables: str) -> Played:
         with self.start(scenario, **variables) as process:
-            stdout, stderr = process.communicate(prompt.encode(), timeout=30)
+            stdout, stderr = process.communicate(prompt.encode(), timeout=120)
         return Played(process.returncode, stdout, stderr)
 
     def steps(self, *steps: str, **variables: str) -> Played:

@@ -13,7 +13,7 @@ SIEVE = (sys.executable, "-P", "-m", "ralph.agents.sieve")
 
 def sifted(script: str, *unwanted: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     words = [*SIEVE, *unwanted, "--", "sh", "-c", script]
-    return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_lines_are_kept_back_by_how_they_begin() -> None:
@@ -31,7 +31,7 @@ def test_it_ends_as_the_program_did() -> None:
 
 
 def test_a_program_that_is_not_there() -> None:
-    done = subprocess.run([*SIEVE, "--", "/nowhere/pi"], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*SIEVE, "--", "/nowhere/pi"], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (127, "") and "/nowhere/pi cannot be started" in done.stderr
 
 
@@ -42,6 +42,6 @@ def test_the_program_has_time_to_end_itself(tmp_path: Path) -> None:
         while not (tmp_path / "ready").exists():
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=120)
     assert process.returncode == 5 and out.splitlines()[0] == b"last"
     assert json.loads(out.splitlines()[-1]) == {"type": "exit", "code": 5}

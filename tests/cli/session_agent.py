@@ -110,7 +110,10 @@ def main() -> None:
             one = f"{task}.{number}"
             put(f"tasks/{one}.md", TASK.format(id=one, iteration=1, file=f"part-{number}.txt", needed=""))
     elif role == "executor":
-        time.sleep(float(script.get("slow", 0)) if not script.get("large") or task in script["large"] else 0)
+        if not script.get("large") or task in script["large"]:
+            time.sleep(float(script.get("slow", 0)))
+            while not pathlib.Path(script.get("until", "/")).exists():
+                time.sleep(0.02)
         if f"{task}/{keys['ATTEMPT_NUMBER']}" not in script.get("lazy", []) and task not in script.get("never", []):
             name = FILES.get(task) or f"part-{task.rpartition('.')[2]}.txt"
             pathlib.Path(name).write_text(f"{task}\n")

@@ -72,7 +72,7 @@ def test_a_living_engine_is_ended_first(project: Project) -> None:  # noqa: F811
     done = project.ralph("abort", "--revert", "--yes")
     assert done.code == 0, done.said
     assert files(project) == start
-    engine.communicate(timeout=30)
+    engine.communicate(timeout=120)
     assert engine.returncode == 8
 
 
@@ -105,7 +105,7 @@ def test_a_person_is_asked(project: Project, answer: str) -> None:  # noqa: F811
     os.write(ours, f"{answer}\n".encode())
     command = [str(RALPH), "abort", "--revert"]
     done = subprocess.run(
-        command, cwd=project.root, env=project.environment, stdin=theirs, capture_output=True, timeout=60
+        command, cwd=project.root, env=project.environment, stdin=theirs, capture_output=True, timeout=120
     )
     os.close(ours)
     os.close(theirs)

@@ -70,7 +70,7 @@ def test_a_dry_run_shows_the_command(acp: Project) -> None:
 def test_the_bridge_can_be_called_alone(acp: Project) -> None:
     words = [RALPH, "acp-bridge", "--patience", "30", "--", sys.executable, AGENT, json.dumps(DONE)]
     environment = {"ACP_LOG": str(acp.home / "log"), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(words, cwd=acp.root, env=environment, input=b"Say hello", capture_output=True, timeout=60)
+    done = subprocess.run(words, cwd=acp.root, env=environment, input=b"Say hello", capture_output=True, timeout=120)
     assert (done.returncode, (acp.root / "done.txt").exists()) == (0, True), done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["type"] == "result"
 

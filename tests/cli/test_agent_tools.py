@@ -82,8 +82,8 @@ def test_progress_is_seen_while_the_turn_goes_on(project: Project) -> None:
     eventually(lambda: "nearly there" in project.ralph("status").out)
     followed = project.start("logs", "-f")
     (project.root / "go").touch()
-    assert process.wait(60) == 0
-    out, _ = followed.communicate(timeout=60)
+    assert process.wait(120) == 0
+    out, _ = followed.communicate(timeout=120)
     assert out.count("says: nearly there") == 1
     assert "nearly there" not in project.ralph("status").out
 
@@ -93,8 +93,8 @@ def test_events_can_be_followed(project: Project) -> None:
     process = project.start(*project.working(script))
     eventually(lambda: project.journal("turn.started"))
     followed = project.start("events", "--follow", "--topic", "second.*", "--json")
-    assert process.wait(60) == 0
-    out, err = followed.communicate(timeout=60)
+    assert process.wait(120) == 0
+    out, err = followed.communicate(timeout=120)
     assert [json.loads(line)["topic"] for line in out.splitlines()] == ["second.one"], err
 
 

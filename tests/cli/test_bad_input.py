@@ -397,7 +397,7 @@ class TestSpoiltFiles:
     def test_a_pipe_in_place_of_a_file_is_not_waited_for(self, copy: Project, name: str) -> None:
         spoil(copy.run / name, "fifo", copy.root)
         for command in ("status", "resume"):
-            assert copy.real(command, timeout=10).code in (0, 2)
+            assert copy.real(command).code in (0, 2)
 
     def test_a_run_from_the_future_is_refused_by_its_version(self, copy: Project) -> None:
         path = copy.run / "run.json"
@@ -505,7 +505,7 @@ class TestCleanAndDoctor:
         assert project.ralph("clean", project.run.name).code == 2
         assert project.ralph("undo").code == 2
         (project.root / "go").touch()
-        engine.communicate(timeout=30)
+        engine.communicate(timeout=120)
         assert engine.returncode == 0
 
     def test_doctor_finds_a_healthy_project_healthy(self, project: Project) -> None:

@@ -122,12 +122,12 @@ def test_a_killed_engine_loses_and_repeats_no_event(project: Project, turn: int)
     project.git("commit", "-qm", "preset")
     args = ["run", "-p", OBJECTIVE, "--check", CHECK, *words(project, slow=0.4)]
     engine = project.start(*args)
-    eventually(lambda: len(project.journal("turn.started")) >= turn, 60)
+    eventually(lambda: len(project.journal("turn.started")) >= turn)
     engine.kill()
     engine.communicate()
     time.sleep(0.1 * turn)
     (project.home / "script.json").write_text("{}")
-    done = project.real("resume", timeout=120)
+    done = project.real("resume")
     assert done.code == 0, done.said
     assert hats_of(project) == ["planner", *ONE_TASK] * 3
     keys = [entry["key"] for entry in project.journal("turn.started")]
@@ -290,11 +290,11 @@ def test_a_run_that_has_done_all_waits_for_more_where_it_is_to(project: Project)
         "hats: {worker: {triggers: [go.on, more.work], publishes: [LOOP_COMPLETE]}}\n"
     )
     engine = project.start("run", "-p", "Work", "--agent-command", script, "--yes")
-    eventually(lambda: len(project.journal("turn.ended")) == 1, 60)
+    eventually(lambda: len(project.journal("turn.ended")) == 1)
     assert project.real("emit", "more.work", "another thing").code == 0
-    eventually(lambda: len(project.journal("turn.ended")) == 2, 60)
+    eventually(lambda: len(project.journal("turn.ended")) == 2)
     assert project.real("signal", "pause").code == 0
-    out, _ = engine.communicate(timeout=60)
+    out, _ = engine.communicate(timeout=120)
     assert engine.returncode == 7, out
     assert [event["topic"] for event in events(project)] == ["go.on", "LOOP_COMPLETE", "more.work", "LOOP_COMPLETE"]
     assert project.ralph("simulate", "ralph.yml", "--runs", "3").code == 0, "which does not wait"

@@ -96,10 +96,10 @@ def test_an_engine_that_is_killed_in_a_wave_loses_and_repeats_nothing(
     count: int,
 ) -> None:
     engine = project.start(*words(project, slow=0.3))
-    eventually(lambda: len(project.journal(kind)) >= count, 60)
+    eventually(lambda: len(project.journal(kind)) >= count)
     engine.kill()
     engine.communicate()
-    done = project.real("resume", timeout=120)
+    done = project.real("resume")
     assert done.code == 0, done.said
     assert payloads(project, "piece.done") == ["built 1.1", "built 1.2", "built 1.3"]
     had = turns(project)

@@ -65,13 +65,13 @@ def test_every_signal_is_handled_exactly_once(project: Project, writers: int, ea
         time.sleep(0.3 + chance.random())
         engine.kill()
         engine.communicate()
-        engine = project.start("resume", "--json")
         before = len(project.journal("run.started"))
+        engine = project.start("resume", "--json")
         eventually(lambda known=before: len(project.journal("run.started")) > known)  # type: ignore[misc]
     assert [pen.wait() for pen in pens] == [0] * writers
     reader = threading.Thread(target=engine.communicate)
     reader.start()
-    eventually(lambda: not list((home / "inputs").iterdir()), 120)
+    eventually(lambda: not list((home / "inputs").iterdir()))
     (project.root / "enough").touch()
     reader.join(120)
     assert engine.returncode == 0

@@ -136,7 +136,7 @@ def test_another_run_in_the_same_tree_is_not_disturbed(tmp_path: Path) -> None:
         assert (second.code, "under way" in second.err) == (2, True)
         assert (project.root / "here").exists()
         engine.terminate()
-        engine.communicate(timeout=30)
+        engine.communicate(timeout=120)
         assert project.ralph("restore", "base", first).code == 0
         assert not (project.root / "here").exists()
 

@@ -90,12 +90,12 @@ def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  #
     project.extra["SCRIPT"] = str(path)
     command = shlex.join([sys.executable, "-I", str(AGENT)])
     engine = project.start("session", "new", "Build the files", "--agent-command", command, "--yes")
-    eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")), 60)
+    eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")))
     engine.kill()
     engine.communicate()
     time.sleep(0.2)
     path.write_text("{}")
-    done = project.real("session", "resume", timeout=120)
+    done = project.real("session", "resume")
     assert done.code == 0, done.said
     keys = [entry["key"] for entry in project.journal("turn.started")]
     assert len(keys) == len(set(keys)), "no turn was started twice"

@@ -21,7 +21,7 @@ turns:
   - when: {turn: 1}
     steps:
       - run: touch started
-      - listen: {seconds: 30, into: heard.txt}
+      - listen: {seconds: 300, into: heard.txt}
       - write: {path: done.txt, content: "done\\n"}
       - answer: {summary: Made it., steering: {response: adjusted, note: httpx it is}}
   - steps:
@@ -49,7 +49,7 @@ def began(project: Project, *args: str) -> "subprocess.Popen[str]":
 
 
 def ended(engine: "subprocess.Popen[str]") -> int:
-    engine.communicate(timeout=60)
+    engine.communicate(timeout=120)
     return engine.returncode
 
 
@@ -164,7 +164,7 @@ class TestSteering:
         time.sleep(0.5)
         project.ralph("signal", "info", "the target is Azure")
         assert ended(engine) == 0
-        out, _ = watch.communicate(timeout=30)
+        out, _ = watch.communicate(timeout=120)
         assert "INFO: the target is Azure" in out and "by hook" in out
 
     def test_the_agent_can_ask_by_itself(self, project: Project) -> None:
@@ -240,7 +240,7 @@ def executing(project: Project) -> bool:
 class TestSessions:
     def test_a_pause_is_noted_and_holds_and_the_session_goes_on(self, project: Project) -> None:
         engine = session(project, slow=1.5)
-        eventually(lambda: executing(project), 60)
+        eventually(lambda: executing(project))
         assert project.ralph("signal", "pause", "have a look first").code == 0
         assert ended(engine) == 7
         text = (home(project) / "progress.md").read_text()
@@ -256,7 +256,7 @@ class TestSessions:
 
     def test_an_abort_does_the_whole_checklist_and_leaves_the_files(self, project: Project) -> None:
         engine = session(project, slow=60)
-        eventually(lambda: executing(project), 60)
+        eventually(lambda: executing(project))
         assert project.ralph("signal", "abort").code == 0
         assert ended(engine) == 8
         text, data = (home(project) / "progress.md").read_text(), yaml(home(project) / "metadata.yaml")
@@ -266,11 +266,13 @@ class TestSessions:
         assert project.living() == []
 
     def test_what_is_said_to_all_reaches_every_role_and_is_filed_with_those_it_missed(self, project: Project) -> None:
-        engine = session(project)
-        eventually(lambda: (project.root / ".ralph-sessions").exists() and project.journal("turn.started"), 60)
+        engine = session(project, until=str(project.home / "go"))
+        eventually(lambda: executing(project))
         inputs = home(project) / "signals" / "inputs"
         inputs.mkdir(parents=True, exist_ok=True)
         (inputs / "signal.261116-080000.yaml").write_text("type: INFO\ntarget: ALL\nmessage: tabs, not spaces\n")
+        eventually(lambda: project.journal("signal.taken"))
+        (project.home / "go").touch()
         assert ended(engine) == 0
         acks = {path.stem for path in (home(project) / "signals" / "acks" / "signal.261116-080000").iterdir()}
         assert {"executor", "reviewer"} <= acks
@@ -284,9 +286,11 @@ class TestSessions:
         assert len({entry["role"] for entry in words}) == len(words), "no role is told twice"
 
     def test_a_steer_that_changes_the_scope_fails_the_task_and_is_not_tried_again(self, project: Project) -> None:
-        engine = session(project, scope="task-1", slow=1.0, large=["task-1"])
-        eventually(lambda: executing(project), 60)
+        engine = session(project, scope="task-1", until=str(project.home / "go"), large=["task-1"])
+        eventually(lambda: executing(project))
         project.ralph("steer", "do not make a.txt, make z.txt", "--to", "Ralph-v2-Executor")
+        eventually(lambda: project.journal("signal.taken"))
+        (project.home / "go").touch()
         assert ended(engine) == 7
         text = (home(project) / "progress.md").read_text()
         assert "[F] task-1" in text and "STEER scope change" in text
@@ -296,11 +300,13 @@ class TestSessions:
         assert set(tries) == {"execute:task-1-1"}
 
     def test_an_approval_waits_for_its_state_and_may_name_items(self, project: Project) -> None:
-        engine = session(project, instructions="# Instructions\n\n## Guardrails\n- approval: signal\n")
-        eventually(lambda: (project.root / ".ralph-sessions").exists() and project.journal("turn.started"), 60)
+        asked = "# Instructions\n\n## Guardrails\n- approval: signal\n"
+        engine = session(project, instructions=asked, until=str(project.home / "go"))
+        eventually(lambda: executing(project))
         project.ralph("signal", "approve", "--item", "make-files")
         [row] = signals(project)
         assert (row["state"], "until the session asks" in row["reason"]) == ("waiting", True)
+        (project.home / "go").touch()
         assert ended(engine) == 0
         assert (project.root / ".docs" / "how-to" / "make-files.md").exists()
 
@@ -336,7 +342,7 @@ class TestQuestions:
         assert "QUESTION q1: Which database?" in told and "ralph answer q1" in told
         assert project.ralph("answer", "postgres", "it", "is").code == 0
         assert project.ralph("answer", "q1", "again").code == 2
-        out, _ = engine.communicate(timeout=60)
+        out, _ = engine.communicate(timeout=120)
         assert engine.returncode == 0
         assert "QUESTION q1 (implementer): Which database? [sqlite | postgres]" in out
         assert (project.root / "answer.txt").read_text() == "postgres it is\n"

@@ -95,7 +95,7 @@ def test_it_holds_the_newest_loops_and_no_more(tmp_path: Path) -> None:
 
 def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(who)]) for who in (10, 11)]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
     assert len({entry.loop_id for entry in read_index(tmp_path)}) == 30
     assert [file.name for file in (tmp_path / HOME).iterdir() if file.suffix != ".yaml"] == [".lock"]
 

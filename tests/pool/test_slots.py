@@ -229,7 +229,7 @@ def engine(place: Path, run: str, limit: int, machine: int, turns: int, seconds:
 
 def test_several_engines_share_and_none_goes_short(tmp_path: Path) -> None:
     engines = {name: engine(tmp_path, name, 8, 3, 20, 0.03) for name in ("a", "b", "c")}
-    told = {name: process.communicate(timeout=60)[0].splitlines() for name, process in engines.items()}
+    told = {name: process.communicate(timeout=120)[0].splitlines() for name, process in engines.items()}
     lines = [line.split() for said in told.values() for line in said]
     events = sorted((float(at), sign, key) for sign, at, key in lines)
     now, most = set(), 0

@@ -180,7 +180,7 @@ def test_a_lock_dies_with_its_holder(root: Path) -> None:
     assert waiting.poll() is None
     holder.kill()
     holder.communicate()
-    waiting.communicate(timeout=30)
+    waiting.communicate(timeout=120)
     assert waiting.returncode == 0
     assert [task.title for task in Tasks.parse((root / ".ralph/agent/tasks.jsonl").read_bytes()).all] == [
         "after the kill"
