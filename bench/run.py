@@ -289,7 +289,7 @@ async def drive_many(place: Path, runs: int) -> float:
     from datetime import datetime
 
     from ralph.agents.keeper_client import Keeper
-    from ralph.cli.engine import teller_for
+    from ralph.cli.tellers import teller_for
     from ralph.cli.view import PlainView
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project

@@ -20,7 +20,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
 from ralph.store.documents import Documents
 from ralph.store.mailbox import Mailbox
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.state import read_state
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1", seconds=2.0)

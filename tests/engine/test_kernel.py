@@ -30,7 +30,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import CHECKED, Turn, TurnEnd, TurnRequest
 from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.state import REMEMBERED
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1")

@@ -23,7 +23,7 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import SignalType
 from ralph.core.turns import TurnEnd
 from ralph.store.documents import digest
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 
 MOST_ITERATIONS = 5
 MOST_ACTIVE = 120.0

@@ -27,9 +27,10 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import reflection
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.kinds import KINDS, TaskType, guess, too_few
 from ralph.workflows.loop.prompting import NAMES
-from ralph.workflows.loop.rules import HOME, Loop
+from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import REMEMBERED, Fixed, LoopState, OnStuck, Phase
 
 NOW = 1_800_000_000.0

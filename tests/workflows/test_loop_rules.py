@@ -26,9 +26,10 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.report import cost, duration
-from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, HOME, Loop
+from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, Loop
 from ralph.workflows.loop.state import REMEMBERED, Fixed, Iteration, LoopState, Phase, read_state, state_json
 from ralph.workflows.loop.verdicts import QUOTED, failure_text
 

@@ -11,19 +11,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralph.agents import plugins
 from ralph.agents.acp import Acp
 from ralph.agents.adapter import Adapter
 from ralph.agents.prices import Prices
 from ralph.agents.programs import Program, Scripted
-from ralph.agents.scripted import SCENARIO_LIMIT
 from ralph.core.errors import AgentUnavailableError, UsageError
-from ralph.documents import scenario, scenario_reader
 from ralph.documents.config import AgentSettings, Config
 from ralph.documents.run_record import AgentSpec, Crew
 from ralph.store.files import read_text
+
+if TYPE_CHECKING:
+    from ralph.documents.scenario import Scenario
 
 ADAPTERS = {
     "claude": ("ralph.agents.claude", "Claude"),
@@ -116,10 +117,12 @@ def _wrong_with(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableErr
     return None
 
 
-def read_scenario(path: Path) -> scenario.Scenario:
+def read_scenario(path: Path) -> "Scenario":
     """A scenario file, validated as a whole."""
-    text = read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file")
-    return scenario_reader.parse(text, str(path))
+    from ralph.agents.scripted import SCENARIO_LIMIT
+    from ralph.documents.scenario_reader import parse
+
+    return parse(read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file"), str(path))
 
 
 def _configured(config: Config, cwd: Path) -> AgentSpec:

@@ -14,7 +14,7 @@ from ralph.git.snapshots import Snapshots
 from ralph.pool.furniture import Furniture
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 
 
 @click.command("clean")

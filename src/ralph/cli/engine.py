@@ -9,17 +9,14 @@ import time
 from pathlib import Path
 
 from ralph.cli.console import tell
+from ralph.cli.tellers import teller_for
 from ralph.cli.view import view_for
-from ralph.cli.words import Teller
 from ralph.core.codec import to_plain
-from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.documents.run_record import RunRecord
-from ralph.store.files import read_limited
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.engine import drive
-from ralph.wiring.kinds import SESSIONS
 
 
 def refuse_inside_a_turn() -> None:
@@ -90,30 +87,3 @@ def _why(log: Path) -> RalphError:
     except (ValueError, KeyError, TypeError, IndexError):
         return RalphError("the detached engine did not start", where="; ".join(lines[-3:]))
     return error
-
-
-def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
-    """Who tells what happens in a run: from where its documents are, or from its beginning."""
-    if record.workflow in SESSIONS:
-        from ralph.cli.session_words import SessionTeller
-
-        return SessionTeller(record.id)
-    if record.hats:
-        from ralph.cli.hats_words import HatsTeller
-        from ralph.wiring.hats import hats_workflow
-
-        return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
-    from ralph.cli.loop_words import LoopTeller
-    from ralph.wiring.loops import loop_workflow
-
-    loop = loop_workflow(record, project.root, limits)
-    path = project.root / loop.state_path
-    try:
-        text = "" if from_the_start else read_limited(path).decode(errors="replace")
-    except (OSError, StateError):
-        text = ""
-    try:
-        state = loop.load({loop.state_path: text} if text else {})
-    except StateError:
-        state = loop.load({})
-    return LoopTeller(record.id, loop=loop, state=state)

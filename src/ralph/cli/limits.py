@@ -2,14 +2,16 @@
 
 import time
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralph.cli.console import positive
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import Config
-from ralph.documents.hats.preset import Preset
 from ralph.documents.run_record import TurnLimits
+
+if TYPE_CHECKING:
+    from ralph.documents.hats.preset import Preset
 
 
 def run_limits(
@@ -30,7 +32,7 @@ def run_limits(
     )
 
 
-def with_limits(preset: Preset, config: Config) -> Config:
+def with_limits(preset: "Preset", config: Config) -> Config:
     """The settings with the limits of the preset, where it sets any, or nobody does."""
     loop_keys, own = preset.event_loop, config.limits.model_fields_set
     iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralph.cli.console import clock_time, here, json_option, latest_run, one_line
-from ralph.cli.engine import teller_for
+from ralph.cli.tellers import teller_for
 from ralph.cli.words import Teller
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record

@@ -6,8 +6,9 @@ from ralph.cli.words import DOUBLE, RULE, Teller, checked_lines, turn_ended_line
 from ralph.core.entries import ChecksStarted, Record, RunStarted, TurnStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.outcomes import Outcome
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.report import cost, duration, totals
-from ralph.workflows.loop.rules import HOME, Loop, reopened
+from ralph.workflows.loop.rules import Loop, reopened
 from ralph.workflows.loop.state import LoopState, Phase
 
 _LIMITS = {

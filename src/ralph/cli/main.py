@@ -1,6 +1,7 @@
 """The `ralph` command: subcommands are imported when they are used, so that help and status stay quick."""
 
 import errno
+import gc
 import importlib
 import io
 import json
@@ -66,7 +67,10 @@ class LazyGroup(click.Group):
         """The subcommand itself."""
         if cmd_name not in COMMANDS:
             return None
+        gc.disable()  # what modules define stays: nothing of it is garbage
         command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        gc.freeze()
+        gc.enable()
         assert isinstance(command, click.Command)
         return command
 

@@ -13,20 +13,18 @@ from ralph.core.events import Do
 from ralph.core.turns import TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
-from ralph.wiring.hats import hats_workflow
-from ralph.wiring.loops import loop_workflow
+from ralph.wiring.kinds import kind_of
 from ralph.workflows.loop.state import Phase
 
 
 def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as_json: bool) -> int:
     """What a run would do, and what it could cost at worst."""
     now = time.time()
-    if record.hats:
-        hats = hats_workflow(record, project.root)
-        first = hats.decide(hats.load({}), now)
-    else:
-        loop = loop_workflow(record, project.root)
-        first = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), now)
+    workflow = kind_of(record.workflow).workflow(record, project.root, None)
+    state = workflow.load({})
+    if not record.hats:
+        state = replace(state, phase=Phase.ACT, iteration=1)
+    first = workflow.decide(state, now)
     works = first.work if isinstance(first, Do) else ()
     prompt = next((work.prompt for work in works if isinstance(work, TurnRequest)), "")
     limits = record.limits

@@ -11,7 +11,7 @@ from ralph.core.errors import StateError, UsageError
 from ralph.store.files import read_limited, to_text
 from ralph.store.lines import moment, read_raw
 from ralph.store.runs import Project, RunDir
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 
 _PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
 

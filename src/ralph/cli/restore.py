@@ -16,7 +16,7 @@ from ralph.git.snapshots import Restored, Snapshots
 from ralph.store.files import read_limited
 from ralph.store.lines import read_raw
 from ralph.store.runs import Project, RunDir
-from ralph.workflows.loop.rules import HOME
+from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
     from ralph.wiring.tree_lock import TreeLock

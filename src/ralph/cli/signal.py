@@ -4,7 +4,6 @@ import os
 
 import click
 
-from ralph.cli.abort import end
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee
@@ -66,6 +65,8 @@ def send(signal: Signal, role: str, run: str | None, *, as_json: bool) -> int:
     chosen = meant(project, run)
     signal = _addressed(signal, role, chosen)
     if signal.type is SignalType.ABORT:
+        from ralph.cli.abort import end
+
         end(project, chosen, signal.message or "aborted by `ralph signal`")
         return _say(chosen, signal, "", f"{chosen.outcome() or 'still ending its turn'}", as_json=as_json)
     if not chosen.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):

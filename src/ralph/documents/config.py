@@ -18,7 +18,7 @@ DEEPEST = 50
 class Section(BaseModel):
     """Settings that belong together."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class AgentSettings(Section):
@@ -92,7 +92,7 @@ class SessionSettings(Section):
 class WorkspaceSettings(Section):
     """How worktrees are furnished."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     setup: tuple[str, ...] = Field(default=(), description="commands that make a new worktree ready, e.g. `npm ci`")
     copy_files: tuple[str, ...] = Field(

@@ -27,6 +27,7 @@ from ralph.core.events import (
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.workflows.loop import HOME
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
 from ralph.workflows.loop.prompting import Prompts, actor_prompt, commit_message, reflector_prompt, role_for
@@ -47,7 +48,6 @@ from ralph.workflows.loop.state import (
 )
 from ralph.workflows.loop.verdicts import failure_print, failure_text, name, verdict_summary, verification_text
 
-HOME = ".aiwg/ralph"
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 STUCK = 3

@@ -1,0 +1,36 @@
+"""Who tells what happens in a run: each workflow has its own words."""
+
+from ralph.cli.words import Teller
+from ralph.core.errors import StateError
+from ralph.core.limits import Limits
+from ralph.documents.run_record import RunRecord
+from ralph.store.files import read_limited
+from ralph.store.runs import Project
+from ralph.wiring.kinds import SESSIONS
+
+
+def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
+    """Who tells what happens in a run: from where its documents are, or from its beginning."""
+    if record.workflow in SESSIONS:
+        from ralph.cli.session_words import SessionTeller
+
+        return SessionTeller(record.id)
+    if record.hats:
+        from ralph.cli.hats_words import HatsTeller
+        from ralph.wiring.hats import hats_workflow
+
+        return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
+    from ralph.cli.loop_words import LoopTeller
+    from ralph.wiring.loops import loop_workflow
+
+    loop = loop_workflow(record, project.root, limits)
+    path = project.root / loop.state_path
+    try:
+        text = "" if from_the_start else read_limited(path).decode(errors="replace")
+    except (OSError, StateError):
+        text = ""
+    try:
+        state = loop.load({loop.state_path: text} if text else {})
+    except StateError:
+        state = loop.load({})
+    return LoopTeller(record.id, loop=loop, state=state)
