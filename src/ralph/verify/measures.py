@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ralph.core.checks import Counts
+from ralph.core.patterns import regex
 
 COUNTED = {"tests": "passed", "failures": "failed", "skipped": "skipped"}
 """Metrics that are a count of tests."""
@@ -18,34 +19,34 @@ METRICS = ("coverage", *COUNTED, "errors", "warnings")
 ZERO_IF_UNMENTIONED = {"failures": "fail", "errors": "error", "warnings": "warning"}
 """Metrics that are 0 where a command succeeds and its output does not have the word."""
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B])")
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
+_ANSI = regex(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B])")
+_NUMBER = regex(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 _SHARE = r"(?<![\d.])(\d{1,3}(?:\.\d{1,9})?)"
 _COVERAGE: tuple[tuple[re.Pattern[str], int], ...] = (
-    (re.compile(rf"Total coverage: {_SHARE}%"), 0),
-    (re.compile(rf"\ntotal:[ \t]+\(statements\)[ \t]+{_SHARE}%"), 0),
-    (re.compile(r"\n(All files[^|\n]*\|[^\n]*)"), 3),
-    (re.compile(rf"\n(?:#|ℹ) all files[ \t]*\|[ \t]*{_SHARE}"), 0),
-    (re.compile(r"\n(TOTAL[ \t][^\n]*%[^\n]*)"), 2),
-    (re.compile(rf"\n[ \t]*[Ll]ines[ \t.]*:[ \t]*{_SHARE}%"), 0),
-    (re.compile(rf"coverage: {_SHARE}% of statements"), 0),
-    (re.compile(rf"\n{_SHARE}% coverage, \d+/\d+ lines"), 0),
-    (re.compile(rf"\n(?:Line Coverage: |[^\n(]*LOC \(){_SHARE}%"), 0),
-    (re.compile(rf"\n\| Total[ \t]+\|[ \t]+{_SHARE}%"), 0),
+    (regex(rf"Total coverage: {_SHARE}%"), 0),
+    (regex(rf"\ntotal:[ \t]+\(statements\)[ \t]+{_SHARE}%"), 0),
+    (regex(r"\n(All files[^|\n]*\|[^\n]*)"), 3),
+    (regex(rf"\n(?:#|ℹ) all files[ \t]*\|[ \t]*{_SHARE}"), 0),
+    (regex(r"\n(TOTAL[ \t][^\n]*%[^\n]*)"), 2),
+    (regex(rf"\n[ \t]*[Ll]ines[ \t.]*:[ \t]*{_SHARE}%"), 0),
+    (regex(rf"coverage: {_SHARE}% of statements"), 0),
+    (regex(rf"\n{_SHARE}% coverage, \d+/\d+ lines"), 0),
+    (regex(rf"\n(?:Line Coverage: |[^\n(]*LOC \(){_SHARE}%"), 0),
+    (regex(rf"\n\| Total[ \t]+\|[ \t]+{_SHARE}%"), 0),
 )
 """Tools' own summaries, the most exact first; in a row with as many numbers, the column that has the lines."""
-_CELL = re.compile(rf"{_SHARE}[ \t]*(?=[%|])")
+_CELL = regex(rf"{_SHARE}[ \t]*(?=[%|])")
 _REMAINING = r"(?: \(\d{1,9} fixed, (\d{1,9}) remaining\))?"
 _DIAGNOSED = {
     "errors": (
-        re.compile(rf"\b(\d{{1,9}}|[Nn]o) (?:(?:previous |type |lint |fatal )?errors?|issues)\b{_REMAINING}"),
-        re.compile(r"\n[^\n]*?\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"),
-        re.compile(r"All checks passed|[Nn]o problems"),
+        regex(rf"\b(\d{{1,9}}|[Nn]o) (?:(?:previous |type |lint |fatal )?errors?|issues)\b{_REMAINING}"),
+        regex(r"\n[^\n]*?\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"),
+        regex(r"All checks passed|[Nn]o problems"),
     ),
     "warnings": (
-        re.compile(rf"\b(\d{{1,9}}|[Nn]o) (?:lint )?warnings?\b{_REMAINING}"),
-        re.compile(r"\n[^\n]*?\b[Ww]arning(?:\[\w{1,9}\])?:"),
-        re.compile(r"All checks passed|[Nn]o (?:issues|problems)"),
+        regex(rf"\b(\d{{1,9}}|[Nn]o) (?:lint )?warnings?\b{_REMAINING}"),
+        regex(r"\n[^\n]*?\b[Ww]arning(?:\[\w{1,9}\])?:"),
+        regex(r"All checks passed|[Nn]o (?:issues|problems)"),
     ),
 }
 """How a tool sums up what it found, how it names one finding, and how it says that there is none."""
@@ -82,13 +83,13 @@ _WORD_FIRST = (
     r"Tests: \d{1,7}, Assertions: [^\n]*",  # phpunit
     r"(?:Passed|Failed)! +- +Failed: +\d[^\n]*",  # dotnet test
 )
-_SUMMARY = re.compile(
+_SUMMARY = regex(
     rf"\n[ \t]*+(?:\[\w{{1,9}}\] )?(?:(?P<number>{'|'.join(_NUMBER_FIRST)})|(?P<word>{'|'.join(_WORD_FIRST)}))"
 )
-_NUMBER_WORD = re.compile(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
-_WORD_NUMBER = re.compile(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
-_CAPTURED = re.compile(r"\n=+ (?:FAILURES|ERRORS) =+\n")
-_FAILED_TEST = re.compile(
+_NUMBER_WORD = regex(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
+_WORD_NUMBER = regex(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
+_CAPTURED = regex(r"\n=+ (?:FAILURES|ERRORS) =+\n")
+_FAILED_TEST = regex(
     r"\n(?:FAILED|ERROR) (\S+::\S+)"  # pytest
     r"|\n(?:FAIL|ERROR): (\w+ \([\w.]+\))"  # unittest
     r"|\n[ \t]*--- FAIL: (\S+)"  # go
@@ -98,12 +99,12 @@ _FAILED_TEST = re.compile(
     r"|\n\[ERROR\] +(\w+\.\w+):\d+"  # surefire
     r"|\nnot ok \d+ - ([^\n]{1,200})"  # TAP
 )
-_GO = re.compile(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
-_GO_JSON = re.compile(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
-_TAP = re.compile(r"\n(ok|not ok)\b([^\n]*)")
-_TAP_PLAN = re.compile(r"\n1\.\.\d")
-_SUITE = re.compile(rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<testsuite\s([^<>]*)>|(</testsuite>)", re.DOTALL)
-_COUNT = re.compile(rb"\b(tests|failures|errors|skipped|disabled)\s*=\s*[\"'](\d{1,9})[\"']")
+_GO = regex(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
+_GO_JSON = regex(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
+_TAP = regex(r"\n(ok|not ok)\b([^\n]*)")
+_TAP_PLAN = regex(r"\n1\.\.\d")
+_SUITE = regex(rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<testsuite\s([^<>]*)>|(</testsuite>)", re.DOTALL)
+_COUNT = regex(rb"\b(tests|failures|errors|skipped|disabled)\s*=\s*[\"'](\d{1,9})[\"']")
 
 
 def plain(text: str) -> str:

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.claims import RANK, Kind, number_in
 
-_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"|(?<![\w.#])(\d[\w.]*(?:[eE]-\d+)?)')
-_NUMBER = re.compile(r"\d+(\.\d+)?([eE]-?\d+)?")
-_BETWEEN = re.compile(r"[,|;=\s]+")
-_POSITION = re.compile(r"(?<=[\w)\]]) \[ \d+ \]|\. (?:get|at|nth) \( \d+ \)")
-_FIXED = re.compile(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b|\b\d[\w.]*(?:[eE]-\d+)?')
+_LITERAL = regex(r'"((?:[^"\\]|\\.)*)"|(?<![\w.#])(\d[\w.]*(?:[eE]-\d+)?)')
+_NUMBER = regex(r"\d+(\.\d+)?([eE]-?\d+)?")
+_BETWEEN = regex(r"[,|;=\s]+")
+_POSITION = regex(r"(?<=[\w)\]]) \[ \d+ \]|\. (?:get|at|nth) \( \d+ \)")
+_FIXED = regex(r'"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b|\b\d[\w.]*(?:[eE]-\d+)?')
 
 Key = tuple[Kind, frozenset[str], str, float, str]
 
@@ -101,9 +102,9 @@ def is_literal(text: str) -> bool:
 
 _CLOSE_ENOUGH, _FINE = 0.01, 1e-5
 """A tolerance that may replace equality, and one below which libraries only differ in their defaults."""
-_TIME = re.compile(r"(?i)time|elapsed|duration|latency|seconds|\bms\b|perf|clock|\bnow\b|deadline")
-_MEASURE = re.compile(r"^(?:len|type|typeof|set|count|size) \( |^Object \. keys \( | \. (?:length|size|count|len)(?: \( \))?$")  # fmt: skip
-_NOTHING = re.compile(r"(?i)is_?(empty|none|null|absent)")
+_TIME = regex(r"(?i)time|elapsed|duration|latency|seconds|\bms\b|perf|clock|\bnow\b|deadline")
+_MEASURE = regex(r"^(?:len|type|typeof|set|count|size) \( |^Object \. keys \( | \. (?:length|size|count|len)(?: \( \))?$")  # fmt: skip
+_NOTHING = regex(r"(?i)is_?(empty|none|null|absent)")
 _EMPTY = frozenset(("[ ]", "{ }", '""', "0", "( )", "null"))
 
 

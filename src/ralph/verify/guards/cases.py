@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import finding, gained, is_test_path
 from ralph.verify.guards.claims import Kind
@@ -12,7 +13,7 @@ from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss
 from ralph.verify.guards.marks import Mark, build_tags, is_hollow, marks, rows
 from ralph.verify.guards.units import Source, Unit, likeness, matched
 
-_MOCKS = re.compile(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip
+_MOCKS = regex(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip
 _OF_MOCKS = (Kind.CALLED, Kind.CALLED_WITH)
 _MANY = 3
 """More tests than this that went with their file are told in one finding."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ralph.core.findings import Finding, Rule, Severity
+from ralph.core.patterns import regex
 
 LARGEST = 1_000_000
 """Longer texts are data, not work: they are not judged."""
@@ -19,26 +20,26 @@ _LANGUAGES = {
     "go": "go",
     "rs": "rust",
 }
-_VENDORED = re.compile(
+_VENDORED = regex(
     r"(^|/)(node_modules|vendor|vendored|third_party|dist|\.venv|venv|site-packages|target|__pycache__|\.git)/"
     r"|\.min\.\w+$|\.lock$|(^|/)(package-lock\.json|pnpm-lock\.yaml|go\.sum|npm-shrinkwrap\.json)$"
 )
-_GENERATED_PATH = re.compile(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
-_GENERATED_TEXT = re.compile(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")  # fmt: skip
-_TEST = re.compile(
+_GENERATED_PATH = regex(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
+_GENERATED_TEXT = regex(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")  # fmt: skip
+_TEST = regex(
     r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?|test[-_]?(utils?|helpers?|support|kit))/"
     r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"
     r"|(^|/)(conftest|tests?)\.py$|(jest|vitest)[.-]setup"
 )
 _COLLECTED = {
-    "python": re.compile(r"(^|/)(test[^/]*|[^/]*_test)\.py$"),
-    "js": re.compile(r"\.(test|spec|cy|e2e)\.[cm]?[jt]sx?$|(^|/)(__tests__|tests?|specs?|e2e)/[^.]*\.[cm]?[jt]sx?$"),
-    "go": re.compile(r"_test\.go$"),
-    "java": re.compile(r"(^|/)(Test[^/]*|[^/]*(Test|Tests|TestCase|IT|Spec))\.(java|kt)$"),
-    "rust": re.compile(r"\.rs$"),
+    "python": regex(r"(^|/)(test[^/]*|[^/]*_test)\.py$"),
+    "js": regex(r"\.(test|spec|cy|e2e)\.[cm]?[jt]sx?$|(^|/)(__tests__|tests?|specs?|e2e)/[^.]*\.[cm]?[jt]sx?$"),
+    "go": regex(r"_test\.go$"),
+    "java": regex(r"(^|/)(Test[^/]*|[^/]*(Test|Tests|TestCase|IT|Spec))\.(java|kt)$"),
+    "rust": regex(r"\.rs$"),
 }
-_PUT_AWAY = re.compile(r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I)  # fmt: skip
-_CONFIG = re.compile(r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\.")  # fmt: skip
+_PUT_AWAY = regex(r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I)  # fmt: skip
+_CONFIG = regex(r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\.")  # fmt: skip
 
 
 @dataclass(frozen=True)

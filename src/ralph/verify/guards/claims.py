@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.lexer import partners, words
 from ralph.verify.guards.syntax import Tokens, split, unwrapped
 
@@ -57,10 +58,10 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     (Kind.TYPE, r"(not)?(is(exactly)?)?instance(of)?|tobeinstanceof|typeof|an?|istype|implements|isa"),
     (Kind.CALLED, r"(tohavebeen)?(called|awaited)(once)?"),
 )  # fmt: skip
-_TABLE = [(kind, re.compile(f"(?:{names})$")) for kind, names in _NAMES]
-_FALSE = re.compile(r"(is|tobe|be)?(false|falsy)$|notok$")
-_NOTHING = re.compile(r"(is|tobe|be)?(none|null|nil|undefined)$")
-_STATE = re.compile(r"(empty|nan|zero|thedocument|visible)$")
+_TABLE = [(kind, regex(f"(?:{names})$")) for kind, names in _NAMES]
+_FALSE = regex(r"(is|tobe|be)?(false|falsy)$|notok$")
+_NOTHING = regex(r"(is|tobe|be)?(none|null|nil|undefined)$")
+_STATE = regex(r"(empty|nan|zero|thedocument|visible)$")
 _BROAD = words("Exception BaseException Throwable RuntimeException Error")
 _NO_TYPE = words("class new errors expected_exception")
 _CODE = words("=> -> { | lambda ;")
@@ -69,8 +70,8 @@ _NEGATED |= {negated: operator for operator, negated in _NEGATED.items()}
 _OTHERS = {"in": Kind.MEMBER, "instanceof": Kind.TYPE}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _SAME = {"===": "==", "!==": "!=", "is": "==", "None": "null", "nil": "null", "undefined": "null", "True": "true", "False": "false"}  # fmt: skip
-_ERROR_NAME = re.compile(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
-_WILD = re.compile(r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)")  # fmt: skip
+_ERROR_NAME = regex(r"e$|err\d*$|\w*[eE]rr\d*$|error$")
+_WILD = regex(r"expect \. (any|anything|objectContaining|arrayContaining|stringContaining|stringMatching)\b|\bANY\b|\bany \( \)")  # fmt: skip
 _PREDICATES: tuple[tuple[str, Kind, Kind], ...] = (
     (r"equals|isEqual|(deep_?)?equal|eq|is_deeply", Kind.EQUAL, Kind.NOT_EQUAL),
     (r"isinstance|issubclass|is_instance", Kind.TYPE, Kind.TYPE),

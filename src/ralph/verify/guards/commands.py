@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import gained
 
 _KINDS = {
@@ -19,36 +20,36 @@ _KINDS = {
     "format": r"black|isort|prettier|cargo fmt|rustfmt|gofmt",
     "coverage": r"coverage report|nyc|c8",
 }  # fmt: skip
-_TOOL = re.compile(r"(?<![\w.:-])(?:" + "|".join(f"(?P<{kind}>{tools})" for kind, tools in _KINDS.items()) + r")(?![\w.:=-])")  # fmt: skip
-_NAMED = re.compile(
+_TOOL = regex(r"(?<![\w.:-])(?:" + "|".join(f"(?P<{kind}>{tools})" for kind, tools in _KINDS.items()) + r")(?![\w.:=-])")  # fmt: skip
+_NAMED = regex(
     r"\b(?:npm|yarn|pnpm|bun|make|just|turbo|nx|lerna|task|inv|invoke|poe|rake|hatch|pdm)(?: run)? (?P<name>[\w:-]+)"
 )
 _MEANINGS = {"test": "tests", "lint": "lint", "type": "types", "format": "format", "fmt": "format"}
 """What recipes and scripts are for, by a part of their names."""
-_SCRIPT = re.compile(r"(?:\./)?([\w./-]+\.(?:sh|bash|py|js|mjs))\b")
-_PLUMBING = re.compile(
+_SCRIPT = regex(r"(?:\./)?([\w./-]+\.(?:sh|bash|py|js|mjs))\b")
+_PLUMBING = regex(
     r"(cd|echo|printf|mkdir|export|set|source|\.|local|if|then|elif|else|fi|for|do|done|while|case|esac|function|return|exit|trap|rm|cp|mv|cat|"
     r"touch|sleep|shift|read|import|from|def|class|on|jobs|steps|name|uses|with|pip|uv|apt-get|docker|git|time|\W.*|\w+=.*|\w+\(\)|.*:)$"
 )
-_NO_CHECK = re.compile(r"\b(install|add|which|--version|command -v|cache|echo|printf)\b|^-? *(name|uses|image|key|path)\s*:|^#")  # fmt: skip
-_GOALS = re.compile(r"(?<!-)\b(test|verify|check|build|install|package|integrationTest)\b")
-_SPECIFIC = re.compile(r"/|::|\.\w+$")
-NEUTRAL = re.compile(
+_NO_CHECK = regex(r"\b(install|add|which|--version|command -v|cache|echo|printf)\b|^-? *(name|uses|image|key|path)\s*:|^#")  # fmt: skip
+_GOALS = regex(r"(?<!-)\b(test|verify|check|build|install|package|integrationTest)\b")
+_SPECIFIC = regex(r"/|::|\.\w+$")
+NEUTRAL = regex(
     r"\|\|\s*(?:true|:|exit 0|echo\b)|;\s*(?:true|exit 0|:)\s*(?:$|[\"'])|&\s*exit 0|^\s*set \+\w*e|(?:^|\s)(?:exit|return) 0\s*$|"
     r"continue-on-error:\s*true|allow_failure:\s*true|^\s*(?:- )?if:\s*(?:\$\{\{ *)?[\"']?false|trap\s.*exit 0|--exit-zero|"
     r"when:\s*(?:manual|never)|^-\w"
 )  # fmt: skip
 """What makes a failure not count."""
-_FLAGS = re.compile(
+_FLAGS = regex(
     r"--ignore(?:-glob)?[= ]\S+|--deselect[= ]\S+|(?<!\S)-k[= ]|-m[= ]\S*[\"']?not\b|--no-cov\b|-p[= ]no:(?!cacheprovider)\w+|--co\b|--collect-only|"
     r"--continue-on-collection-errors|--testPath\w+|--onlyChanged|--changedSince|--findRelatedTests|--passWithNoTests|--exclude\b|--skip\b|--no-verify|-DskipTests\S*|-Dmaven\.test\.\S+|"
     r"-x test\b|--maxfail|--suppress-no-test-exit-code|--exit-zero|--no-fail\S*|--quiet-errors|--allow-empty|--pass-with-no-tests|"
     r"--no-error-on-unmatched-pattern|--testNamePattern|(?<!\S)-t |--grep\b|--lib\b|--runxfail|-run[= ]|-short\b"
 )  # fmt: skip
-_DEMANDS = re.compile(
+_DEMANDS = regex(
     r"--strict\S*|-W[= ]?error\S*|--cov-fail-under[= ]\d+|--cov[= ]\S+|--cov\b|--max-warnings[= ]\S+|--maxWarnings\S*|--doctest-modules|-race\b|--check\b|-D warnings"
 )
-_PRODUCTS = re.compile(r"node_modules|(^|/|=)\.?(dist|build|vendor|venv|out|coverage|generated|migrations|target)\b")
+_PRODUCTS = regex(r"node_modules|(^|/|=)\.?(dist|build|vendor|venv|out|coverage|generated|migrations|target)\b")
 _SEVERAL = 2
 """As many steps that do parts of one are taken to do the whole."""
 

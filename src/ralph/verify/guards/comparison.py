@@ -1,11 +1,11 @@
 """The tree before and the tree now, read once and paired for all rules."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards import changes
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.commands import steps
@@ -15,8 +15,8 @@ from ralph.verify.guards.units import Source, Unit, matched
 
 Pair = tuple[Unit, Unit | None]
 
-_TYPES = re.compile(r"\b(?:class|struct|enum|interface|type) (\w+)")
-_OTHER_CODE = re.compile(r"\.(c|cc|cpp|h|rb|php|cs|swift|scala|sql|vue|svelte|html|css)$")
+_TYPES = regex(r"\b(?:class|struct|enum|interface|type) (\w+)")
+_OTHER_CODE = regex(r"\.(c|cc|cpp|h|rb|php|cs|swift|scala|sql|vue|svelte|html|css)$")
 
 
 @dataclass(frozen=True)

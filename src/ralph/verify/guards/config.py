@@ -11,22 +11,23 @@ from dataclasses import dataclass
 from functools import partial
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import finding, is_ignored
 from ralph.verify.guards.commands import lost_flags
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.settings import is_config, settings_of
 
-_TOOLS = re.compile(
+_TOOLS = regex(
     r"^tool\.(ruff|flake8|mypy|pytest|coverage|pylint|pyright|basedpyright|bandit|ty|tox)\b|^(tool:pytest|pytest|flake8|mypy.*|coverage:\w+|pylint\S*|testenv\S*)\b"
     r"|^(jest|vitest|nyc|c8|eslintConfig|mocha|ava|lints|workspace\.lints)\b|test\.|autotests$|^(lib|bin)\.(test|doctest)$"
 )
-_SHARED = re.compile(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config")
+_SHARED = regex(r"(pyproject|Cargo)\.toml$|package\.json$|setup\.cfg$|tox\.ini$|vite\.config")
 """Files that also say other things than how to check."""
-_HARMLESS = re.compile(
+_HARMLESS = regex(
     r"node_modules|(^|/)\.?(dist|build|vendor|venv|out|coverage|generated|__generated__|migrations|__pycache__|next|git|tox|eggs|target|htmlcov)\b|_pb2|\.d\.ts$|\.min\.|TYPE_CHECKING|NotImplementedError|abstractmethod|"
     r"__main__|assert_never|overload|pragma: no cover|\\\.\\\.\\\."
 )
-_USUAL = re.compile(
+_USUAL = regex(
     r"per-file-ignores.*\b(tests?|docs?|examples?|bench\w*|scripts?|migrations)\b|__init__.*F401|(?i:omit|coverage).*(^|/|\*| )(tests?|conftest)\b|"
     r"skipLibCheck|(overrides|mypy-).*ignore_missing_imports|line-?length"
 )

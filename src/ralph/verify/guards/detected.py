@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import gained, is_build_file
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Unit
 
 _RUNNERS = r"(?:pytest|py\.test|unittest|nose|junit|surefire|jest|vitest|mocha|jasmine|testng)"
-_ASKS = re.compile(
+_ASKS = regex(
     r"PYTEST_\w+|\"PYTEST\"|JEST_WORKER_ID|VITEST|MOCHA_\w+|NEXTEST|RUST_TEST\w*|CARGO_TARGET_TMPDIR"
     rf"|\"[^\"]*\b{_RUNNERS}\b[^\"]*\" (?:not )?in (?:sys \. (?:modules|argv)|os \. environ)|sys \. modules (?:\. get \(|\[) \"{_RUNNERS}"
     r"|\bNODE_ENV\b\"? ?\]? (?:===?|!==?) \"test\"|\"test\" (?:===?|!==?) [\w. ]*NODE_ENV"
@@ -22,25 +23,25 @@ _ASKS = re.compile(
     r"|(?:getProperty|getenv) \([^;]*contains \( \"(?:junit|surefire)|\b(?:\w*_ENV|NODE_ENV|ENV|env \. MODE)\b\"? ?[)\]]? ?[)\]]? (?:===?|!==?) \"test(?:ing)?\""
     r"|Class \. forName \( \"org\.(?:junit|testng)|\"org\.junit[^\"]*\"|is_running_under_test|settings \. TESTING\b"
 )
-_LOOKS_AROUND = re.compile(
+_LOOKS_AROUND = regex(
     r"inspect \. (?:stack|currentframe|getouterframes)|sys \. (?:_getframe|argv|modules)|traceback \. (?:extract_stack|format_stack)"
     r"|getStackTrace|StackWalker|Error \( \) \. stack|\bstack \. (?:includes|match|indexOf|split)|process \. argv|runtime \. Callers?\b|os \. Args|debug \. Stack"
     r"|env :: args|current_exe|thread :: current|require \. main|module \. parent|__main__ \. __file__"
 )
-_TEST_WORD = re.compile(rf"\"[^\" ]{{0,30}}(?:\btest|test_|_test|\.test|\btests?\b|Test\b|\.spec|{_RUNNERS})[^\" ]{{0,30}}\"")  # fmt: skip
-_BENDS = re.compile(
+_TEST_WORD = regex(rf"\"[^\" ]{{0,30}}(?:\btest|test_|_test|\.test|\btests?\b|Test\b|\.spec|{_RUNNERS})[^\" ]{{0,30}}\"")  # fmt: skip
+_BENDS = regex(
     r"\b(?:unittest \. TestCase|TestCase|pytest|unittest|expect|assert|Assertions?|chai) \. \w+ = (?!=)"
     r"|\bglobal(?:This)? \. (?:expect|it|test|describe|assert) = |\bbuiltins \. (?:AssertionError|assert\w*) =|sys \. modules \[ \"(?:pytest|unittest)\" \] ="
     r"|\bdef assert(?:Equals?|NotEqual|AlmostEqual|True|False|Raises|In|Is\w*) \("
     r"|\bsetattr \( (?:pytest|unittest|TestCase|unittest \. TestCase) ,"
 )
-_TEST_DATA = re.compile(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
+_TEST_DATA = regex(r'"[^"]*(?:^|(?<=["/.]))(?:tests?|__tests__|specs?|testdata|__snapshots__|__fixtures__)/[^"]*"|"[^"]*fixtures?/[^"]*expected[^"]*"|"[^"]*(?:test_\w+\.py|_test\.go|\.(?:test|spec)\.[jt]sx?|Test\.java)[^"]*"'
                         r'|\bfrom tests?(?: \. \w+)* import\b|Path \( "tests?" \)|/ "tests?" /|join \( [^)]*"tests?"')  # fmt: skip
-_READS = re.compile(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|get_?resource\w*|files)\b")
-_CFG_TEST = re.compile(r"# \[ cfg \( test \) \]")
+_READS = regex(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_bytes|get_?resource\w*|files)\b")
+_CFG_TEST = regex(r"# \[ cfg \( test \) \]")
 _LONG = 60
 """A longer string is not the name of anything."""
-_QUIET = re.compile(r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \(')
+_QUIET = regex(r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \(')
 """Known ways to keep a server from listening, or a log from growing, while tests run."""
 
 

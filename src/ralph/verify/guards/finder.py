@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import Assertion, is_literal
 from ralph.verify.guards.claims import Claim, Kind, condition, kind_of, named
 from ralph.verify.guards.lexer import Token
@@ -20,17 +21,17 @@ from ralph.verify.guards.syntax import (
     unwrapped,
 )
 
-_SUBJECT = re.compile(r"(expect|Expect|assertThat\w*|expectTypeOf|then)$")
-_THROWN = re.compile(r"assertThat(?:ThrownBy|ExceptionOfType|(\w+Exception))$")
-_CUSTOM = re.compile(r"(assert|check|verify|ensure|validate|must|expect|should|require)[A-Z_]\w*$|verify$")
-_FAILING = re.compile(r"\b(?!e\b|\w*[eE]rr\b)\w+ \. (Error|Errorf|Fatal|Fatalf|Fail|FailNow|fail) \(|(^|[;{} ])(fail|panic) !? ?\(|raise AssertionError|throw new \w*Error \(")  # fmt: skip
-_EXPECTED = re.compile(r'expected = ([\w. ]+?)(?: \. class)? [,)]|should_panic(?: \( expected = ("[^"]*"))?')
+_SUBJECT = regex(r"(expect|Expect|assertThat\w*|expectTypeOf|then)$")
+_THROWN = regex(r"assertThat(?:ThrownBy|ExceptionOfType|(\w+Exception))$")
+_CUSTOM = regex(r"(assert|check|verify|ensure|validate|must|expect|should|require)[A-Z_]\w*$|verify$")
+_FAILING = regex(r"\b(?!e\b|\w*[eE]rr\b)\w+ \. (Error|Errorf|Fatal|Fatalf|Fail|FailNow|fail) \(|(^|[;{} ])(fail|panic) !? ?\(|raise AssertionError|throw new \w*Error \(")  # fmt: skip
+_EXPECTED = regex(r'expected = ([\w. ]+?)(?: \. class)? [,)]|should_panic(?: \( expected = ("[^"]*"))?')
 _PROPERTIES = frozenset(["true", "false", "null", "undefined", "exist", "empty", "ok", "NaN"])
-_LEAVES = re.compile(r"return (None |null |undefined |true |True |nil |Ok \( \( \) \) )?[;}]")
-_ARITHMETIC = re.compile(r"^(\d+(?:\.\d+)?) ([-+*]) (\d+(?:\.\d+)?)$")
-_SIZE = re.compile(r"\b(len|length|size|count)\b")
+_LEAVES = regex(r"return (None |null |undefined |true |True |nil |Ok \( \( \) \) )?[;}]")
+_ARITHMETIC = regex(r"^(\d+(?:\.\d+)?) ([-+*]) (\d+(?:\.\d+)?)$")
+_SIZE = regex(r"\b(len|length|size|count)\b")
 _ASSERTERS = ("assert", "require", "Assert", "Assertions")
-_DRIVEN = re.compile(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
+_DRIVEN = regex(r"parametrize|\. each \(|Source\b|\bfor\b|forEach")
 
 
 def assertions_in(tokens: Sequence[Token], pairs: Pairs, body: int) -> tuple[Assertion, ...]:

@@ -1,22 +1,22 @@
 """Test files that are not read as code: recorded expectations, and languages that the guards do not know."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import FileChange, finding, is_ignored, is_test_path, language_of
 from ralph.verify.guards.comparison import Comparison
 
-_RECORDED = re.compile(r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$")  # fmt: skip
-_BROKEN = re.compile(r"\bNaN\b|\bundefined\b|\[object Object\]|Traceback|\b\w+(Error|Exception):")
+_RECORDED = regex(r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$")  # fmt: skip
+_BROKEN = regex(r"\bNaN\b|\bundefined\b|\[object Object\]|Traceback|\b\w+(Error|Exception):")
 """What no one would want to see recorded."""
-_HOLDS_TESTS = re.compile(r"(?i)(test|spec)\w*\.(?!log|txt|md|xml|csv|out|html)\w+$")
-_CASE = re.compile(
+_HOLDS_TESTS = regex(r"(?i)(test|spec)\w*\.(?!log|txt|md|xml|csv|out|html)\w+$")
+_CASE = regex(
     r"^\s*(?:@test\s|it\s+[\"']|specify\s+[\"']|test\s+[\"']|TEST(?:_F|_P)?\s*\(|def test_|func test\w|public function test\w|"
     r"(?:public )?(?:async )?(?:void|Task) \w*[Tt]est\w*\().*"
 )
-_SKIP = re.compile(r"^\s*(?:skip\b|pending\b|xit\b|xdescribe\b|xcontext\b|GTEST_SKIP|\$this->markTest|throw XCTSkip|\[(?:Ignore|Fact\(Skip))|\bDISABLED_\w|,\s*skip:")  # fmt: skip
+_SKIP = regex(r"^\s*(?:skip\b|pending\b|xit\b|xdescribe\b|xcontext\b|GTEST_SKIP|\$this->markTest|throw XCTSkip|\[(?:Ignore|Fact\(Skip))|\bDISABLED_\w|,\s*skip:")  # fmt: skip
 
 
 def foreign_findings(work: Comparison) -> Iterator[Finding]:

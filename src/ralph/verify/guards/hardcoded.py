@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
 from ralph.verify.guards.changes import is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
@@ -16,18 +17,18 @@ from ralph.verify.guards.units import Unit
 
 _COMMON = frozenset(("0", "1", "2", "10", "100", "", " "))
 _SMALL = frozenset(map(str, range(11)))
-_WORDLIKE = re.compile(r"[A-Za-z_][A-Za-z_-]*$")
-_WRAPPER = re.compile(r"\b(?:Ok|Some|Decimal|BigDecimal|new|vec|Arrays|asList|List|of|String|from|to_string|to_owned|into|Promise|resolve|int|string|float64|valueOf|"
+_WORDLIKE = regex(r"[A-Za-z_][A-Za-z_-]*$")
+_WRAPPER = regex(r"\b(?:Ok|Some|Decimal|BigDecimal|new|vec|Arrays|asList|List|of|String|from|to_string|to_owned|into|Promise|resolve|int|string|float64|valueOf|"
                       r"unwrap|bool|Set|Map|Optional|tuple|list|set|i32|i64|u32|u64|f64)\b")  # fmt: skip
-_MEASURE = re.compile(r"(?:len|size|count) \(|.*\. (?:length|size|len|count)\b")
-_INPUT = re.compile(r"(?:\w+ \( )?[\w. ]+(?:\[ \w+ \][\w. ]*)?(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\]]$")
-_CASE = re.compile(r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])")  # fmt: skip
+_MEASURE = regex(r"(?:len|size|count) \(|.*\. (?:length|size|len|count)\b")
+_INPUT = regex(r"(?:\w+ \( )?[\w. ]+(?:\[ \w+ \][\w. ]*)?(?: \( \))?(?: \))?$|[(\[] [\w ,.]+ [)\]]$")
+_CASE = regex(r"\bcase ([^:{}=>]+?) (?::|\{|->|=>) (?:return )?([^;{}]+?) (?=[;}])|([(\"\d][^{};=]*?) => (?:return )?([^,;{}]+?) (?=[,;}])")  # fmt: skip
 _SCALAR = r'("[^"]*"|\d[\w.]*)'
-_TERNARY = re.compile(rf"[\w.]+ ===? {_SCALAR} \? {_SCALAR} :|{_SCALAR} if [\w. ]+ == {_SCALAR} else")
-_PUT = re.compile(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
+_TERNARY = regex(rf"[\w.]+ ===? {_SCALAR} \? {_SCALAR} :|{_SCALAR} if [\w. ]+ == {_SCALAR} else")
+_PUT = regex(r"\. (?:put|set|insert) \( ([^,();]+) , ([^,();]+) \)")
 _IGNORED = words("self cls this mut ref final const readonly")
 _SELF = words("self this")
-_STUB = re.compile(r"(?i)not.?implemented|todo|unimplemented|unsupported")
+_STUB = regex(r"(?i)not.?implemented|todo|unimplemented|unsupported")
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ A refactoring moves claims: to another name, another file, a row of a table, a h
 so a claim that is gone is looked for by its values among the claims that are new. Only what nobody took over is a loss.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import Assertion, all_literals, as_strong, bound_eased, is_measure, same_subject
 from ralph.verify.guards.changes import gained
 from ralph.verify.guards.claims import Kind
@@ -33,7 +33,7 @@ _ENOUGH = 200
 """Heirs that are looked at for one value or name."""
 _AKIN = 0.25
 """How much alike a test must be that was written in the place of another."""
-RUNS_BEFORE = re.compile(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|beforeEach|beforeAll|TestMain)\b")
+RUNS_BEFORE = regex(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|beforeEach|beforeAll|TestMain)\b")
 """Code that the test runner calls by itself."""
 
 Loss = Literal["weakened", "changed", "input"]

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from ralph.core.patterns import regex
+
 _DOUBLE, _SINGLE = r'"(?:\\[\s\S]|[^"\\\n])*"?', r"'(?:\\[\s\S]|[^'\\\n])*'?"
 _TICKS = r"`(?:\\[\s\S]|[^`\\])*`?"
 _TRIPLE = r'"""(?:\\[\s\S]|[^\\])*?(?:"""|\Z)'
@@ -31,7 +33,7 @@ def is_word(token: str) -> bool:
 
 
 def _grammar(comments: str, *strings: str) -> re.Pattern[str]:
-    return re.compile(rf"(\n)|({comments})|({'|'.join(strings)})|({_NUMBER}|{_WORD}|{_OPERATOR})")
+    return regex(rf"(\n)|({comments})|({'|'.join(strings)})|({_NUMBER}|{_WORD}|{_OPERATOR})")
 
 
 _PREFIX = r"(?:[rRbBuUfFtT]{1,2}(?=[\"']))?"
@@ -47,15 +49,15 @@ _GRAMMARS = {
         r"b?'(?:\\[^'\n]+|[^'\\\n])'",
     ),
 }  # fmt: skip
-_INSERTED = re.compile(r"\{([^{}]+)\}")
-_WORDS = re.compile(_WORD)
-_QUOTES = re.compile(r"""\A[a-zA-Z]{0,2}#*("{3}|'{3}|["'`])""")
+_INSERTED = regex(r"\{([^{}]+)\}")
+_WORDS = regex(_WORD)
+_QUOTES = regex(r"""\A[a-zA-Z]{0,2}#*("{3}|'{3}|["'`])""")
 _OPENERS = {"(": ")", "[": "]", "{": "}"}
 _CLOSERS = frozenset(_OPENERS.values())
 _BLOCKS = words("if elif else for while try except finally with def class async match case")
 _UNFINISHED = words("else do try finally const let var new in of case extends export import async await")
-_GOES_ON = re.compile(r"[.)\],;:?=&|+*/%<>^]|->?$|else$|catch$|finally$|in$|instanceof$")
-_ENDS = re.compile(r'[\w$")\]}]|\+\+|--')
+_GOES_ON = regex(r"[.)\],;:?=&|+*/%<>^]|->?$|else$|catch$|finally$|in$|instanceof$")
+_ENDS = regex(r'[\w$")\]}]|\+\+|--')
 
 
 class Token(str):

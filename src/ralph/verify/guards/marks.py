@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.syntax import stop_at
 from ralph.verify.guards.units import Unit
@@ -20,16 +21,16 @@ _WAYS = {
     "java": r"@ (?:Disabled\w*|Ignore|EnabledIf\w*|EnabledOn\w*)\b|enabled = false|\bassume(?:True|False|That|NotNull) \(",
     "rust": r"# \[ (?:ignore|cfg_attr \( [^\]]*ignore)[^\]]*|# \[ cfg \( (?!test \) \]|all \( test \) )[^\]]*\](?= (?:# \[ [^\]]*\] )*(?:mod tests?\b|(?:async )?fn))",
 }
-_PATTERNS = {language: re.compile(ways) for language, ways in _WAYS.items()}
-_ENDS = re.compile(
+_PATTERNS = {language: regex(ways) for language, ways in _WAYS.items()}
+_ENDS = regex(
     r"\b(?:sys|os|process|System|Runtime)(?: \. \w+ \( \))? \. (?:_?exit|Exit|halt|_exit) \( 0? ?\)|process :: exit \( 0"
     r"|\b(?:if|while) (?:\( )?(?:False|false|0)(?: \))? \{|\bif (?:\( )?(?:False and|false &&)"
 )
-_ONLY = re.compile(r"\. only\b|\b(?:fit|fdescribe)\b|only :")
-_PLATFORM = re.compile(r"sys \. platform|os \. name\b|version_info|platform \. system|GOOS|OnOs|OnJre|target_os|\b(?:unix|windows)\b|Short \(")  # fmt: skip
-_NEVER = re.compile(r"(?i)skip|ignore|disabled|enabled=false|todo|pending|\b(xit|xtest|xdescribe|xcontext)\b")
-_MUST_FAIL = re.compile(r"xfail(\((reason|strict|raises|run)=.*)?$|expectedFailure$")
-_SOMETIMES = re.compile(r"(?i)if|unless|importor|only|collect|disabled\w|cfg")
+_ONLY = regex(r"\. only\b|\b(?:fit|fdescribe)\b|only :")
+_PLATFORM = regex(r"sys \. platform|os \. name\b|version_info|platform \. system|GOOS|OnOs|OnJre|target_os|\b(?:unix|windows)\b|Short \(")  # fmt: skip
+_NEVER = regex(r"(?i)skip|ignore|disabled|enabled=false|todo|pending|\b(xit|xtest|xdescribe|xcontext)\b")
+_MUST_FAIL = regex(r"xfail(\((reason|strict|raises|run)=.*)?$|expectedFailure$")
+_SOMETIMES = regex(r"(?i)if|unless|importor|only|collect|disabled\w|cfg")
 _ERRORS = (Kind.FAILS, Kind.RAISES)
 
 
@@ -73,20 +74,20 @@ def build_tags(comments: tuple[tuple[int, str], ...]) -> Iterator[Mark]:
             yield Mark(text.strip(), line, weak)
 
 
-_NO_CASE = re.compile(r"TestMain$|(Benchmark|Example|Fuzz|bench_|test_bench)|.*[bB]enchmark")
-_CLAIMS = re.compile(
+_NO_CASE = regex(r"TestMain$|(Benchmark|Example|Fuzz|bench_|test_bench)|.*[bB]enchmark")
+_CLAIMS = regex(
     r"_?assert\w*|\w*assert(_\w+|!)?|\w*[eE]xpect\w*|raises\w*|warns|deprecated_call|verify\w*|should\w*|\w*[fF]ail\w*|[fF]atal\w*|Errorf?|panic|throws?|"
     r"raise|AssertionError|unreachable|_?(require|ensure|validate|check|must)([A-Z_]\w*)?|\w*[sS]napshot\w*|approve\w*|[tT]imeout|benchmark|compare\w*|(to|not)?[mM]atch\w*"
 )
 """Words of assertions, of helpers that make them, and of results that a test expects by a mark."""
 _IN = {
-    "python": re.compile(r"given"),
-    "rust": re.compile(r"unwrap\w*|\?|prop_\w+|pass|compile_fail"),
-    "js": re.compile(r"(get|find)(All)?By\w+|cy|waitFor\w*|page|t"),
-    "java": re.compile(r"andExpect\w*|doesNot\w+|then\w*|await\w*|StepVerifier"),
+    "python": regex(r"given"),
+    "rust": regex(r"unwrap\w*|\?|prop_\w+|pass|compile_fail"),
+    "js": regex(r"(get|find)(All)?By\w+|cy|waitFor\w*|page|t"),
+    "java": regex(r"andExpect\w*|doesNot\w+|then\w*|await\w*|StepVerifier"),
 }
 """Words that fail by themselves, by language."""
-_HANDED_ON = re.compile(r"([^\W\d]\w*) \( (?:t|tb|s \. T \( \)) [,)]")
+_HANDED_ON = regex(r"([^\W\d]\w*) \( (?:t|tb|s \. T \( \)) [,)]")
 
 
 def is_hollow(unit: Unit, helpers: Collection[str]) -> bool:
@@ -100,10 +101,10 @@ def is_hollow(unit: Unit, helpers: Collection[str]) -> bool:
     return all(name in helpers for name in handed)
 
 
-_DRIVEN = re.compile(r"parametrize|\. each \(|Source \(|values")
-_CASES = re.compile(r"# \[ (?:case|test_case)[^(]*\( (.*?) \) \]")
-_NOTHING = re.compile(r"@ Null(AndEmpty)?Source\b")
-_MAKES_ROW = re.compile(r"pytest|param|[aA]rguments")
+_DRIVEN = regex(r"parametrize|\. each \(|Source \(|values")
+_CASES = regex(r"# \[ (?:case|test_case)[^(]*\( (.*?) \) \]")
+_NOTHING = regex(r"@ Null(AndEmpty)?Source\b")
+_MAKES_ROW = regex(r"pytest|param|[aA]rguments")
 
 
 def rows(unit: Unit) -> Counter[str]:

@@ -1,9 +1,9 @@
 """Source text as units, by one walk over its tokens."""
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import is_collected, is_test_path, language_of
 from ralph.verify.guards.lexer import is_word, lex, partners, words
 from ralph.verify.guards.syntax import bindings, stop_at
@@ -13,17 +13,15 @@ _DEFINES = words("def func fn fun function")
 _SCOPES = words("class mod impl trait interface object enum")
 _CONTROL = words("if for while switch catch return with function do else new await synchronized match super this")
 _NO_METHOD = words(". new => = ( ,")
-_CALLS = re.compile(r"[xf]?(it|test|specify|describe|context|suite)$")
-_GROUPS = re.compile(r"[xf]?(describe|context|suite)$")
+_CALLS = regex(r"[xf]?(it|test|specify|describe|context|suite)$")
+_GROUPS = regex(r"[xf]?(describe|context|suite)$")
 _TESTS = {
-    "python": re.compile(r"def test"),
-    "go": re.compile(r"func (Test|Benchmark|Fuzz)([A-Z_0-9]\w*|) \( \w+ \* testing|func Example"),
-    "rust": re.compile(r"# \[ (\w+ :: )?(test|rstest|test_case|quickcheck|proptest|wasm_bindgen_test)\b"),
-    "java": re.compile(
-        r"@ (org \. \w+ \. )*(Test|ParameterizedTest|RepeatedTest|TestFactory|Property|Theory)\b|void test"
-    ),
+    "python": regex(r"def test"),
+    "go": regex(r"func (Test|Benchmark|Fuzz)([A-Z_0-9]\w*|) \( \w+ \* testing|func Example"),
+    "rust": regex(r"# \[ (\w+ :: )?(test|rstest|test_case|quickcheck|proptest|wasm_bindgen_test)\b"),
+    "java": regex(r"@ (org \. \w+ \. )*(Test|ParameterizedTest|RepeatedTest|TestFactory|Property|Theory)\b|void test"),
 }
-_TEST_HANDLE = re.compile(r"\btesting \. (T|TB|B|F)\b")
+_TEST_HANDLE = regex(r"\btesting \. (T|TB|B|F)\b")
 """What only the helpers of tests are given."""
 
 

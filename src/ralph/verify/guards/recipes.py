@@ -5,23 +5,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import normpath
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import is_test_path, language_of
 from ralph.verify.guards.commands import NEUTRAL, lines_of
 from ralph.verify.guards.settings import settings_of
 
-_RECIPES = re.compile(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
-_SHELL = re.compile(r"\.(sh|bash|zsh)$")
-_LAUNCHES = re.compile(
+_RECIPES = regex(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
+_SHELL = regex(r"\.(sh|bash|zsh)$")
+_LAUNCHES = regex(
     r"-.*|\w+=.*|\w+:|\d+\w?|!|if|then|do|while|until|exec|time|timeout|nice|sudo|env|xvfb-run|command|source|\.|run|RUN|npx|bunx|uv|uvx|poetry|pipenv|hatch|"
     r"(?:\S*/)?(?:ba|z|da|k)?sh|(?:\S*/)?python[\d.]*|node|deno|bun|tsx|ts-node|ruby|perl|php|Rscript|lua|coverage|"
     r"bats|hurl|newman|k6|robot|venom|goss|expect"
 )
 """Words that may stand before a program that is run."""
-_LOOKS = re.compile(r"test|\[+|grep|egrep|rg|ls|wc|diff|cmp|jq|yq|cat|head|tail|stat|find|tee|file|sha\w+sum|md5sum|shellcheck|shfmt|git|chmod|rm|cp|mv")  # fmt: skip
+_LOOKS = regex(r"test|\[+|grep|egrep|rg|ls|wc|diff|cmp|jq|yq|cat|head|tail|stat|find|tee|file|sha\w+sum|md5sum|shellcheck|shfmt|git|chmod|rm|cp|mv")  # fmt: skip
 """Programs that look at files, or move them, and run none."""
 _FROM_FILE = ("-f", "--file")
-_REDIRECTS = re.compile(r"[\d&]*[<>]+&?")
-_CHANGES_TO = re.compile(r"(?:^|[\s(\"'])cd (?:-- )?([\w./-]+)$")
+_REDIRECTS = regex(r"[\d&]*[<>]+&?")
+_CHANGES_TO = regex(r"(?:^|[\s(\"'])cd (?:-- )?([\w./-]+)$")
 
 
 @dataclass(frozen=True)

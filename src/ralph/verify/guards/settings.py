@@ -9,13 +9,14 @@ from configparser import RawConfigParser
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.lexer import lex, partners
 from ralph.verify.guards.syntax import split
 
 Settings = dict[str, list[str]]
 
 _DEEPEST = 30
-_CONFIG = re.compile(
+_CONFIG = regex(
     r"(^|/)(pyproject\.toml|setup\.cfg|tox\.ini|pytest\.(ini|toml)|\.?pytest\.ini|\.coveragerc|mypy\.ini|\.mypy\.ini|\.flake8|\.?ruff\.toml|\.pylintrc|pylintrc|pyrightconfig\.json|"
     r"tsconfig[\w.-]*\.json|package\.json|\.eslintrc[\w.]*|\w+\.(config|conf)\.[cm]?[jt]s(on)?|\.nycrc(\.json)?|\.c8rc(\.json)?|"
     r"biome\.jsonc?|\.golangci\.(ya?ml|toml)|\.?codecov\.ya?ml|pom\.xml|build\.gradle(\.kts)?|Cargo\.toml|clippy\.toml|\.mocharc[\w.]*|sonar-project\.properties|"

@@ -8,22 +8,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import finding, gained, is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Source, Unit
 
-_DIRECTIVE = re.compile(
+_DIRECTIVE = regex(
     r"(?:^\s*|[#*/]\s*|\s{2,})(?P<what>(?:ruff: |flake8: )?noqa\b|type:\s*ignore|mypy:\s*(?:ignore|disable|allow)[\w-]*|pragma:\s*no\s*(?:cover|branch)|pylint:\s*disable|"
     r"pyright:\s*(?:ignore|basic)|pyre-ignore|nosec\b|eslint-disable(?:-next-line|-line)?|oxlint-disable[\w-]*|@ts-ignore|@ts-nocheck|@ts-expect-error|"
     r"tslint:disable[\w:-]*|biome-ignore\b|deno-lint-ignore[\w-]*|nolint\b|lint:ignore\b|NOSONAR\b|NOLINT\w*|(?:istanbul|c8|v8) ignore|"
     r"CHECKSTYLE:OFF|noinspection\b|coverage:ignore\w*|shellcheck disable)(?P<rest>[^\n]*)"
 )
-_UNNAMED = re.compile(r"pragma|@ts-|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage")  # fmt: skip
-_WHOLE = re.compile(r"(ruff|flake8|mypy): ?|pyright: basic|eslint-disable$|ts-nocheck|tslint:disable$|ignore-file")
-_CODE = re.compile(r"\s*[:=\[(]?\s*([@\w][\w@./:-]*(?:\s*,\s*[@\w][\w@./:-]*)*)[\])]?")
-_ATTRIBUTE = re.compile(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]")  # fmt: skip
-_BROAD = re.compile(r'#!|"all"|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)')
-_PLAIN = re.compile(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|@overload|^\s*\.\.\.")
+_UNNAMED = regex(r"pragma|@ts-|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage")  # fmt: skip
+_WHOLE = regex(r"(ruff|flake8|mypy): ?|pyright: basic|eslint-disable$|ts-nocheck|tslint:disable$|ignore-file")
+_CODE = regex(r"\s*[:=\[(]?\s*([@\w][\w@./:-]*(?:\s*,\s*[@\w][\w@./:-]*)*)[\])]?")
+_ATTRIBUTE = regex(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]")  # fmt: skip
+_BROAD = regex(r'#!|"all"|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)')
+_PLAIN = regex(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|@overload|^\s*\.\.\.")
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,16 @@ def _suppressions(source: Source, path: str) -> Iterator[Suppression]:
             yield Suppression(path, what, line, lines[line], not _BROAD.search(what), bool(beside))
 
 
-_TYPED = re.compile(r"(?<!\.d)\.([cm]?tsx?|pyi?)$")
+_TYPED = regex(r"(?<!\.d)\.([cm]?tsx?|pyi?)$")
 _ANYS = {
-    "js": re.compile(
+    "js": regex(
         r"(?P<cast>\bas any\b|\bas unknown as\b|(?<=[=(,:] )< any >)|\w+ [!?]? ?(?P<whole>: any)\b(?! [(:.])|[<,|] (?P<part>any) [>,|\[]"
     ),
-    "python": re.compile(
+    "python": regex(
         r'(?P<cast>\bcast \( (?:\w+ \. )?"?Any\b)|(?<!\* )\b\w+ (?P<whole>: (?:\w+ \. )?Any)\b(?! [\[.])|(?P<result>-> (?:\w+ \. )?Any)\b'
     ),
 }
-_CAUGHT = re.compile(r"catch \( \w+ $")
+_CAUGHT = regex(r"catch \( \w+ $")
 
 
 def untyped_findings(work: Comparison) -> Iterator[Finding]:

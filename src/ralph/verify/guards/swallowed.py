@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
@@ -17,7 +18,7 @@ from ralph.verify.guards.syntax import Block, branches, handlers
 from ralph.verify.guards.units import Unit
 
 _BROAD = words("Exception BaseException Throwable RuntimeException Error AssertionError AssertionFailedError")
-_ABSENT = re.compile(
+_ABSENT = regex(
     r"FileNotFound|FileExists|KeyError|IndexError|ImportError|ModuleNotFound|StopIteration|ProcessLookup|Cancelled|Empty|BrokenPipe|"
     r"NotADirectory|KeyboardInterrupt|NoSuchFile|Interrupted|NotFound|NoSuchElement|ConnectionReset"
 )
@@ -26,12 +27,12 @@ _CONSTRUCTS = words(
     "list dict set tuple str int float Decimal ArrayList HashMap HashSet emptyList emptyMap emptySet empty of new default Map Set "
     "Ok Some Array Object String resolve Vec format return"
 )
-_SPEAKS = re.compile(r"\b(raise|throw|panic|exit|reject|fail)\b|= (False|false)\b|\+=|= \"[^\"]*(fail|err)")
-_TELLS = re.compile(
+_SPEAKS = regex(r"\b(raise|throw|panic|exit|reject|fail)\b|= (False|false)\b|\+=|= \"[^\"]*(fail|err)")
+_TELLS = regex(
     r"(?i)\b(raise|throw|panic|exit|reject|fail|\w*log\w*|warn\w*|error|exception|print\w*|report\w*|next)\b"
 )
-_ASSERTS = re.compile(r"\b(assert|expect|verify|should)")
-_FAILS = re.compile(r"(?i)\bfail \(|\b(raise|throw)\b|pytest \. fail|assert (False|false)|Assert \. fail")
+_ASSERTS = regex(r"\b(assert|expect|verify|should)")
+_FAILS = regex(r"(?i)\bfail \(|\b(raise|throw)\b|pytest \. fail|assert (False|false)|Assert \. fail")
 _NOTHING = r"(?:null|undefined|false|true|\[ \]|\( \{ \} \)|\"\"|\d+)"
 _ARROW = r"(?:\( (?:\w+ )?\)|\w+) =>"
 _DROPS = (
@@ -46,12 +47,12 @@ _DROPS = (
                                           r"|let Ok \( [^)]* \) = [^;{]* else \{ (?:return|continue)(?: Ok \( [^}]* \)| None| \d+)? \}"),
 )  # fmt: skip
 """What drops errors in one expression, and whether a new function may do so with a warning."""
-_DROPPED = re.compile(r"(?:^|[;{}] )(?:let )?(?:(\w+) , )?_ (?:: [\w <>]+ )?:?= ([^;{}]*)")
-_RUST_HEEDS = re.compile(r"\) \?|\. (?:unwrap|expect) \(")
-_UNWRAPS = re.compile(r"\. (unwrap_or_default|unwrap_or|unwrap_or_else|ok) \(")
-_GO_SILENT = re.compile(r"|_ = \w+|return|return (.* , )?nil|continue|break")
-_GO_TELLS = re.compile(r"(?:return|Fatal\w*|Print\w*|panic|append) [^;{}]*\berr\b")
-_RECOVER = re.compile(r"(?:(\w+) := |_ = )?\brecover \( \)")
+_DROPPED = regex(r"(?:^|[;{}] )(?:let )?(?:(\w+) , )?_ (?:: [\w <>]+ )?:?= ([^;{}]*)")
+_RUST_HEEDS = regex(r"\) \?|\. (?:unwrap|expect) \(")
+_UNWRAPS = regex(r"\. (unwrap_or_default|unwrap_or|unwrap_or_else|ok) \(")
+_GO_SILENT = regex(r"|_ = \w+|return|return (.* , )?nil|continue|break")
+_GO_TELLS = regex(r"(?:return|Fatal\w*|Print\w*|panic|append) [^;{}]*\berr\b")
+_RECOVER = regex(r"(?:(\w+) := |_ = )?\brecover \( \)")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,17 @@
 """Reading token lists: parts, branches, handlers, local names."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ralph.core.patterns import regex
 from ralph.verify.guards.lexer import partners
 
 Tokens = Sequence[str]
 Pairs = Mapping[int, int]
 
 _BEGINS = frozenset((";", "{", "}", "else", "=", "=>", "(", ",", "return", ")"))
-_OPERATES = re.compile(r"(and|or|in|is|not|if|else)$|[^\w$\"(\[{!+-]")
-_CHANGES = re.compile(r"[-+*/%&|^]=$|\+\+$|--$")
+_OPERATES = regex(r"(and|or|in|is|not|if|else)$|[^\w$\"(\[{!+-]")
+_CHANGES = regex(r"[-+*/%&|^]=$|\+\+$|--$")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import literals_in
 from ralph.verify.guards.changes import finding, gained
 from ralph.verify.guards.comparison import Comparison
@@ -17,26 +18,26 @@ from ralph.verify.guards.lexer import words
 from ralph.verify.guards.syntax import branches, split, stop_at
 from ralph.verify.guards.units import Unit
 
-_REFUSES = re.compile(
+_REFUSES = regex(
     r"\b(?:raise|throw new|throw) (?P<error>[\w. ]*\w)|return Err \( (?P<rust>[\w: ]*)|\b(?P<stop>panic|bail|abort)\b !? ?\("
     r"|return [^;]*?(?P<go>\bErr\w+|errors \. New|fmt \. Errorf|\w*[eE]rror\w*)"
     r"|return [^;]*\b(?P<status>4\d\d|\w*(?:[Ii]nvalid|[Ff]orbidden|[Uu]nauthori[sz]ed|[Dd]enied|BadRequest)\w*)"
 )
-_NO_GUARD = re.compile(r"(?i:NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation)|\b(err|\w+Err) != nil|"
+_NO_GUARD = regex(r"(?i:NotImplemented|unimplemented|todo\b|not (yet )?(implemented|supported)|UnsupportedOperation)|\b(err|\w+Err) != nil|"
                        r"\b(False and|false &&|if False|if \( false|if false)")  # fmt: skip
 """What is not there yet, hands on an error, or never holds."""
-_CHECKS = re.compile(r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$")  # fmt: skip
-_GUARDS = re.compile(r"(require|authenticate|authori[sz]e|verify|validate|ensure)[A-Z_]\w*$")
-_DECORATES = re.compile(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)  # fmt: skip
-_CONSTRAINS = re.compile(
+_CHECKS = regex(r"_?(validate|check|verify|ensure|require|assert|authori[sz]e|authenticate|saniti[sz]e)([A-Z_]\w*)?$|raise_for_status$|requireNonNull$")  # fmt: skip
+_GUARDS = regex(r"(require|authenticate|authori[sz]e|verify|validate|ensure)[A-Z_]\w*$")
+_DECORATES = regex(r"@ (?:\w+ \. )*(\w*(?:valid|require|permission|auth|csrf|NotNull|NotBlank|Min|Max|Secured|Roles)\w*)", re.I)  # fmt: skip
+_CONSTRAINS = regex(
     r"(?<=\) )\. (?P<call>email|min|max|uuid|url|regex|int|positive|nonnegative|nonempty|length|strict|refine|datetime) \("
     r"|(?<=[(,{] )\"?(?P<key>gt|ge|lt|le|min_length|max_length|minLength|maxLength|minimum|maximum|max_digits|pattern)\"? [=:]"
     r"|@ (?P<mark>NotNull|NotBlank|NotEmpty|Min|Max|Size|Pattern|Email|Valid|Positive\w*|Digits|Past|Future)\b"
     r"|(?P<tag>(?:validate|binding):'[^']*')"
 )
-_SCHEMA = re.compile(r"(?i)schema|valid|BaseModel|BaseSettings|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard")  # fmt: skip
-_PREDICATE = re.compile(r"(?i)_?(is|has|can|valid|check|verify|allow|auth)")
-_ERROR_GIVEN = re.compile(r"e|err|error|\w+Err(or)?")
+_SCHEMA = regex(r"(?i)schema|valid|BaseModel|BaseSettings|Field|constraint|\bz \.|Joi|yup|Positive|NotNull|Literal|Annotated|require|ensure|check|parse|guard")  # fmt: skip
+_PREDICATE = regex(r"(?i)_?(is|has|can|valid|check|verify|allow|auth)")
+_ERROR_GIVEN = regex(r"e|err|error|\w+Err(or)?")
 _PLAIN_ERRORS = words("Exception Error ValueError TypeError RuntimeError false stop panic IllegalArgumentException")
 _GRAMMAR = words("not is None len nil null undefined if in and or typeof self this")
 

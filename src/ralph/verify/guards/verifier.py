@@ -4,30 +4,31 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ralph.core.findings import Finding, Rule
+from ralph.core.patterns import regex
 from ralph.verify.guards.changes import FileChange, finding, is_ignored, language_of
 from ralph.verify.guards.commands import eased, lines_of, lost, runs_check
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.recipes import Tree, is_recipe
 
-_PIPELINE = re.compile(
+_PIPELINE = regex(
     r"(^|/)\.(github/workflows|circleci|buildkite|woodpecker)/"
     r"|(^|/)(\.gitlab-ci\.ya?ml|\.travis\.ya?ml|azure-pipelines\.ya?ml|Jenkinsfile|bitbucket-pipelines\.yml|\.drone\.yml)$"
 )
-_SHELL = re.compile(r"\.(sh|bash|zsh)$|(^|/)(\.husky/|Dockerfile|noxfile\.py$)")
-_CHECKS = re.compile(r"(?i)(^|[/_.-])(run_?(all|tests?)|check|verify|validate|tests?|accept|smoke|lint|ci|e2e)[^/]*$|(^|/)(scripts?|tools?|ci|hack)/")  # fmt: skip
+_SHELL = regex(r"\.(sh|bash|zsh)$|(^|/)(\.husky/|Dockerfile|noxfile\.py$)")
+_CHECKS = regex(r"(?i)(^|[/_.-])(run_?(all|tests?)|check|verify|validate|tests?|accept|smoke|lint|ci|e2e)[^/]*$|(^|/)(scripts?|tools?|ci|hack)/")  # fmt: skip
 """Programs that are there to check, going by their names; others are run by checks because they are the product."""
-_MATRIX = re.compile(r"(?m)^\s*([\w-]+):\s*\[([^\]\n]*)\]")
-_CELL = re.compile(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
-_FIRST = re.compile(r"(^|/)GNUmakefile$")
+_MATRIX = regex(r"(?m)^\s*([\w-]+):\s*\[([^\]\n]*)\]")
+_CELL = regex(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
+_FIRST = regex(r"(^|/)GNUmakefile$")
 """What is taken before a file of another name, which need not be known here."""
-_IDLE = re.compile(r"(?:echo\b.*|true|:|exit 0|node -e .*exit\(0\).*)$")
-_FAILS = re.compile(r"\bassert\b|\braise\b|\bthrow\b|exit\s*\((?!\s*0?\s*\))|\bfail\w*\(|check=True|returncode")
-_HOOK = re.compile(r"pytest_(?!addoption|generate_tests|make_parametrize_id|report_header)\w+$")
-_ALTERS = re.compile(
+_IDLE = regex(r"(?:echo\b.*|true|:|exit 0|node -e .*exit\(0\).*)$")
+_FAILS = regex(r"\bassert\b|\braise\b|\bthrow\b|exit\s*\((?!\s*0?\s*\))|\bfail\w*\(|check=True|returncode")
+_HOOK = regex(r"pytest_(?!addoption|generate_tests|make_parametrize_id|report_header)\w+$")
+_ALTERS = regex(
     r"\boutcome\b|exitstatus|wasxfail|\bskip\b|\bxfail\b|deselect|items \[ : \]|items \. (?:clear|remove|pop)|force_result|longrepr|_exit\b|sys \. exit|"
     r"return True|del items|testsfailed|option \. (?:keyword|markexpr|deselect|ignore)|excinfo ="
 )
-_SHADOW = re.compile(r"^(?:src/|lib/|tests?/)?(?:pytest|unittest|_pytest|nose|jest|vitest|mocha|assert|sitecustomize|usercustomize)(?:/__init__|/index)?\.(?:py|js|ts)$")  # fmt: skip
+_SHADOW = regex(r"^(?:src/|lib/|tests?/)?(?:pytest|unittest|_pytest|nose|jest|vitest|mocha|assert|sitecustomize|usercustomize)(?:/__init__|/index)?\.(?:py|js|ts)$")  # fmt: skip
 
 
 def verifier_findings(work: Comparison) -> Iterator[Finding]:
