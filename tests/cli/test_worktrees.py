@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from test_loop import NEVER_DONE, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
+HAT = "hats:\n  w: {triggers: [work.start], publishes: [LOOP_COMPLETE], instructions: x}\n"
 MAKES = "cat > /dev/null; echo {0} > {0}.txt"
 
 
@@ -26,7 +27,7 @@ class TestLanding:
         before = head(project)
         done = project.work(MAKES.format("a"), "--worktree", until="`test -f a.txt`")
         branch = f"ralph/{project.run.name}/run"
-        assert f"merge it with: git merge {branch}" in done.out
+        assert f"the work is on the branch {branch}; `git merge {branch}` brings it in" in done.out
         assert (head(project), (project.root / "a.txt").exists()) == (before, False)
         assert project.git("show", f"{branch}:a.txt") == "a\n"
 
@@ -95,6 +96,7 @@ class TestLandAfterwards:
         done = project.ralph("land", run)
         assert (done.code, head(project)) == (9, before), done.said
         assert "conflicts with your branch in a.txt" in done.err
+        assert not list((project.root / ".ralph" / "worktrees").glob("*.merge"))
 
     def test_a_red_merge_shows_the_check_and_changes_nothing(self, project: Project) -> None:  # noqa: F811
         script = "cat > /dev/null; echo 1 > one.txt"
@@ -110,9 +112,39 @@ class TestLandAfterwards:
         assert project.git("status", "--porcelain") == ""
         assert not list((project.root / ".ralph" / "worktrees").glob("*.merge"))
 
+    def test_each_call_lands_one_that_waits_and_a_merge_by_hand_counts(self, project: Project) -> None:  # noqa: F811
+        runs = [make(project, name) for name in "abc"]
+        project.git("merge", "-q", "--no-edit", f"ralph/{runs[2]}/run")
+        assert [project.ralph("land", "--json").json["run"] for _ in range(2)] == [runs[1], runs[0]]
+        assert {"a.txt", "b.txt", "c.txt"} <= {path.name for path in project.root.iterdir()}
+        assert project.ralph("land").code == 2
+        assert project.ralph("queue").out == "Nothing waits to be merged.\n"
+
+    def test_the_queue_says_what_brings_it_in_whatever_was_in_the_way_then(self, project: Project) -> None:  # noqa: F811
+        (project.root / "README").write_text("in the middle of something\n")
+        run = make(project, "a", "--land", "ff")
+        project.git("commit", "-q", "-a", "-m", "done with it")
+        assert f"`ralph land {run}` brings it in" in project.ralph("queue").out
+        assert project.ralph("land").code == 0
+
+    def test_from_no_branch_it_says_so(self, project: Project) -> None:  # noqa: F811
+        project.git("checkout", "-q", "--detach")
+        done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
+        assert "HEAD was on no branch when the run began: the work stays" in done.out, done.said
+
+    def test_hats_without_checks_are_merged_as_they_are(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text(HAT)
+        agent = "cat > /dev/null; echo w > w.txt; ralph emit LOOP_COMPLETE done"
+        words = ("--worktree", "--yes", "--agent-command", f"sh -c '{agent}'")
+        done = project.ralph("run", "-p", "do it", *words)
+        assert done.code == 0, done.said
+        project.git("commit", "-q", "--allow-empty", "-m", "moved")
+        assert project.ralph("land").code == 0
+        assert (project.root / "w.txt").exists()
+
     def test_nothing_to_land(self, project: Project) -> None:  # noqa: F811
         done = project.ralph("land")
-        assert (done.code, "no run here has work to land" in done.err) == (2, True)
+        assert (done.code, "no run here waits to be landed" in done.err) == (2, True)
         assert project.play(SUCCEEDS).code == 0
         done = project.ralph("land", project.run.name)
         assert (done.code, "worked in your own tree" in done.err) == (2, True)

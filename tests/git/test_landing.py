@@ -177,13 +177,19 @@ def test_hooks_of_the_user_run_when_their_branch_moves_and_for_nothing_else(repo
 
 
 def test_a_hook_that_forbids_it_or_breaks_afterwards(repo: Path, work: Worktree) -> None:
-    hook(repo, "reference-transaction", '[ "$1" = prepared ] && grep -q refs/heads/main && exit 1; exit 0')
-    before = git(repo, "rev-parse", "main")
+    hook(
+        repo,
+        "reference-transaction",
+        '[ "$1" = prepared ] && grep -q refs/heads/main && echo main is mine >&2 && exit 1; exit 0',
+    )
+    (repo / "theirs.txt").write_text("untracked")
+    before = state(repo)
     landed = land(work)
-    assert (landed.moved, git(repo, "rev-parse", "main")) == (False, before)
-    assert "git merge` failed" in landed.notice
+    assert (landed.moved, state(repo)) == (False, before), "the files that git had written already went back"
+    assert landed.notice.startswith(
+        "`git merge` failed: main is mine; fatal: ref updates aborted by hook: the work stays"
+    )
     shutil.rmtree(repo / ".git/hooks")
-    git(repo, "checkout", "-q", "-f", "main")
     hook(repo, "post-merge", "exit 1")
     assert land(work).moved
 
@@ -285,7 +291,8 @@ class TestPush:
         hook(repo, "pre-push", "echo no >&2; exit 1")
         landed = self.push(repo)
         assert not landed.moved
-        assert f"`git push origin {BRANCH}`" in landed.notice
+        assert landed.notice.startswith("`git push` failed: no; error: failed to push some refs")
+        assert landed.notice.endswith(f"`git push origin {BRANCH}` pushes it")
         assert git(remotes["origin"], "for-each-ref") == ""
 
     def test_what_others_pushed_there_is_not_run_over(self, repo: Path, remotes: dict[str, Path]) -> None:
@@ -305,6 +312,6 @@ class TestPush:
 
 def test_on_a_branch_it_says_what_to_type(repo: Path, work: Worktree) -> None:
     commit = git(repo, "rev-parse", BRANCH)
-    assert landing.stays(commit, BRANCH).notice.endswith(f"git merge {BRANCH}")
+    assert landing.stays(commit, BRANCH).notice.endswith(f"`git merge {BRANCH}` brings it in")
     shutil.rmtree(repo / ".git")
     assert "no git repository" in landing.fast_forward(repo, BRANCH, commit, MAIN).notice

@@ -8,10 +8,11 @@ import pytest
 from repos import git, tree, write
 from runs import BRANCH, Run
 
-from ralph.git import landing, saving, worktree
+from ralph.git import saving, worktree
 from ralph.git.command import Git
 from ralph.git.submodules import submodules
 from ralph.git.worktree import Worktree
+from ralph.pool.lander import fast_forwarded
 
 LOCAL = ("-c", "protocol.file.allow=always")
 PLACE = "libs/a b"
@@ -155,13 +156,17 @@ def test_two_who_move_a_submodule_conflict_until_somebody_decides(run: Run) -> N
 def test_landing_leaves_the_work_of_the_user_in_a_submodule_alone(run: Run) -> None:
     write(run.root / PLACE, {"lib.txt": "edited by the user\n"})
     mine = run.task("mine", {"work.txt": "w\n"})
-    commit_in(mine, "newest\n")
+    newest = commit_in(mine, "newest\n")
     run.save(mine)
     commit = run.merge(mine)
-    landed = landing.fast_forward(run.root, BRANCH, commit, "refs/heads/main")
+    landed = fast_forwarded(run.root, mine.run, BRANCH, commit, "refs/heads/main")
     assert landed.moved, landed.notice
     assert (run.root / PLACE / "lib.txt").read_text() == "edited by the user\n"
     assert (run.root / "work.txt").exists()
+    assert worktree.remove(mine, BRANCH), "their copy has what was committed in the submodule"
+    git(run.root / PLACE, "checkout", "-q", "lib.txt")
+    git(run.root, "submodule", "--quiet", "update", "--no-fetch")
+    assert git(run.root / PLACE, "rev-parse", "HEAD") == newest
 
 
 def test_a_submodule_that_an_agent_adds_is_part_of_its_work(run: Run) -> None:

@@ -8,6 +8,8 @@ from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import refuse_inside_a_turn
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
+from ralph.git.command import Git
+from ralph.git.history import HEADS, contains
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.landing import land_run
 
@@ -34,11 +36,16 @@ def command(run: str | None, as_json: bool) -> int:
 
 
 def _latest(project: Project) -> RunDir:
-    """The latest run that has succeeded on a branch of its own."""
-    for run in reversed(project.runs()):
-        outcome = run.outcome()
-        if outcome and outcome.succeeded and run.record().branch:
-            return run
-    raise UsageError(
-        "no run here has work to land", where=str(project.root), todo="`ralph queue --all` lists what there is"
-    )
+    """The latest run that waits for it."""
+    git = Git(project.root)
+    if waiting := [run for run in project.runs() if _waits(git, run)]:
+        return waiting[-1]
+    raise UsageError("no run here waits to be landed", where=str(project.root), todo="`ralph queue --all` lists them")
+
+
+def _waits(git: Git, run: RunDir) -> bool:
+    """Whether a run has succeeded on a branch of its own, and its work is not on the user's."""
+    outcome = run.outcome()
+    branch = run.record().branch if outcome and outcome.succeeded else ""
+    tip = git.commit(HEADS + branch) if branch else ""
+    return bool(tip) and not contains(git, "HEAD", tip)

@@ -9,6 +9,8 @@ from ralph.cli.console import here, json_option, tell
 from ralph.core.entries import MergeStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed, Merged
+from ralph.git.command import Git
+from ralph.git.history import contains
 from ralph.store.files import read_limited, to_text
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir
@@ -57,9 +59,12 @@ def _rows(project: Project, run: RunDir) -> Iterator[dict[str, Any]]:
         if workspace not in waiting:
             yield _row(run, workspace, "merged" if merged.is_in else "failed", _told(merged), done=merged.is_in)
     if landed:
-        state = "landed" if landed.moved else "to land"
-        told = f"on {landed.branch}" if landed.moved else landed.notice
-        yield _row(run, "the run", state, told, done=landed.moved)
+        outcome, there = run.outcome(), f"on {landed.branch}"
+        done = landed.moved or contains(Git(project.root), "HEAD", landed.commit)
+        if not landed.moved:
+            land = f"{there}; `ralph land {run.id}` brings it in"
+            there = "on your branch" if done else land if outcome and outcome.succeeded else landed.notice
+        yield _row(run, "the run", "landed" if done else "to land", there, done=done)
 
 
 def _waiting(project: Project, run: RunDir) -> dict[str, bool]:

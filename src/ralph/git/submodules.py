@@ -25,6 +25,23 @@ def fill_submodules(other: Git, tree: Git) -> None:
         fill_submodules(Git(other.cwd / path), Git(tree.cwd / path))
 
 
+def hand_submodules_on(tree: Git, commit: str, other: Git) -> None:
+    """Give the copies of another tree the commits that one of ours names, which only a worktree may have.
+
+    Nothing is checked out there; a ref keeps them.
+    """
+    for _, path in submodules(tree):
+        source, target = _copy(tree.cwd / path), _copy(other.cwd / path)
+        wanted = tree.run("rev-parse", "-q", "--verify", f"{commit}:{path}", ok=(0, 1, 128)).text
+        if not (source and target and wanted and _has(source, wanted)):
+            continue
+        theirs = Git(other.cwd / path)
+        if not _has(target, wanted):
+            refs = f"{wanted}:refs/ralph-work/{wanted}"
+            theirs.adding(_LOCAL).run("fetch", "--quiet", "--no-tags", str(source), refs, timeout=3600)
+        hand_submodules_on(Git(tree.cwd / path), wanted, theirs)
+
+
 def changed_submodules(tree: Git, other: Git) -> list[str]:
     """The submodules of a worktree with work that would be lost with it: files, or commits that another tree lacks."""
     changed = []

@@ -14,7 +14,7 @@ from ralph.git.command import Git, GitError, disk
 from ralph.git.history import HEADS
 from ralph.git.index import CACHES
 from ralph.git.repository import Repository, hide, own_paths, repository
-from ralph.git.submodules import changed_submodules, fill_submodules
+from ralph.git.submodules import changed_submodules, fill_submodules, hand_submodules_on
 
 PLACE = ".ralph/worktrees"
 _NAME = re.compile(r"(?!run/)[A-Za-z0-9][A-Za-z0-9_-]{0,99}/[0-9]{1,6}")
@@ -130,6 +130,13 @@ def found(root: Path) -> list[Worktree]:
             branch = "" if name == "merge" else f"ralph/{run}/{name.replace('.', '/')}" if name else branch_of(run)
             trees.append(_worktree(place, root, path, branch))
     return trees
+
+
+def hand_submodules_over(root: Path, run: str, commit: str) -> None:
+    """Give the user's submodules what a commit of a run names, from the worktrees of the run that have it."""
+    for tree in found(root):
+        if tree.run == run and tree.path.exists():
+            hand_submodules_on(Git(tree.path), commit, Git(_top(tree)))
 
 
 def removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Removal:

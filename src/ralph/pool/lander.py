@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed
 from ralph.documents.run_record import RunRecord
-from ralph.git import landing
+from ralph.git import landing, worktree
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.git.merging import put_right, tip
@@ -39,7 +39,7 @@ class Lander:
         else:
             put_right(git, record.branch)
         commit = tip(git, record.branch)
-        lands = succeeded and record.land != "branch" and bool(record.onto)
+        lands = succeeded and record.land != "branch"
         base = git.commit(record.onto or "HEAD")
         if commit == record.base or (not lands and base and contains(git, base, commit)):
             return None
@@ -47,6 +47,8 @@ class Lander:
             return landing.stays(commit, record.branch)
         if record.land == "push":
             return landing.push(self.root, record.branch, commit, record.onto)
+        if not record.onto:
+            return landing.stays(commit, record.branch, "HEAD was on no branch when the run began")
         return fast_forwarded(self.root, record.id, record.branch, commit, record.onto)
 
 
@@ -54,12 +56,10 @@ def fast_forwarded(root: Path, run: str, branch: str, commit: str, onto: str) ->
     """Move the user's branch and their tree to a commit, while no other run works in that tree."""
     taken = locks.take(root / ".ralph" / "tree.lock", {"run": run})
     if not isinstance(taken, locks.Lock):
-        other = taken.get("run", "another")
-        why = (
-            f"run {other} works in your tree: the work stays on the branch {branch}; `git merge {branch}` brings it in"
-        )
-        return Landed(commit, branch, notice=why)
+        return landing.stays(commit, branch, f"run {taken.get('run', 'another')} works in your tree")
     try:
+        with contextlib.suppress(RalphError):
+            worktree.hand_submodules_over(root, run, commit)
         return landing.fast_forward(root, branch, commit, onto)
     finally:
         taken.release()

@@ -59,17 +59,19 @@ async def _merged_aside(
 ) -> tuple[str, Verdict | None]:
     """The merge of a run's work with the user's branch, and what the checks say of it."""
     scratch = await asyncio.to_thread(worktree.create_scratch, project.root, run.id, here)
-    message = f"Merge {record.branch}\n\n{record.task}\n\nRalph-Run: {run.id}\n"
-    candidate = await asyncio.to_thread(merging.attempt, scratch, here, work, message)
-    if not candidate.commit:
-        files = ", ".join(candidate.conflicts[:10])
-        raise GitError(
-            f"the work of run {run.id} conflicts with your branch in {files}",
-            where=record.branch,
-            todo=f"`git merge {record.branch}` and resolve it; nothing was changed yet",
-        )
     keeper = Keeper(run.path, lambda: -1)
     try:
+        message = f"Merge {record.branch}\n\n{record.task}\n\nRalph-Run: {run.id}\n"
+        candidate = await asyncio.to_thread(merging.attempt, scratch, here, work, message)
+        if not candidate.commit:
+            files = ", ".join(candidate.conflicts[:10])
+            raise GitError(
+                f"the work of run {run.id} conflicts with your branch in {files}",
+                where=record.branch,
+                todo=f"`git merge {record.branch}` and resolve it; nothing was changed yet",
+            )
+        if not record.checks:
+            return candidate.commit, None
         environment, secrets = check_environment(os.environ), secrets_in(os.environ)
         runner = CheckRunner(run.path, run.id, scratch.workspace, keeper, environment, secrets)
         furniture = Furniture(project.root, record.trees)
