@@ -12,9 +12,13 @@ from typing import Any
 import pytest
 
 from ralph.agents import plugins, registry
+from ralph.agents.agent import Call
 from ralph.core.errors import AgentUnavailableError, UsageError
+from ralph.core.limits import Usage
+from ralph.core.stream import AgentEvent, Failure
 from ralph.documents import config
 from ralph.documents.run_record import AgentSpec
+from ralph.pool.stream import Tail
 
 RALPH = Path(sys.executable).with_name("ralph")
 TEMPLATE = Path(__file__).parents[2] / "examples" / "agent-plugin" / "src"
@@ -191,6 +195,67 @@ def bench(tmp_path: Path) -> Bench:
 
 TASK = ("loop", "Write hello into hello.txt", "--until", "`grep -q hello hello.txt`", "--agent", "parrot", "--yes")
 HARD = ("loop", "Write hello into hello.txt", "--until", "`test -f more.txt`", "--agent", "parrot", "--yes")
+
+
+RAISES = """
+from ralph_agent_parrot.adapter import Parrot, ParrotReader
+
+class Deaf(ParrotReader):
+    def events(self, data):
+        yield from super().events(data)
+        if data.get("type") == "says":
+            {does}
+
+class Owl(Parrot):
+    name = "owl"
+    def reader(self, call, before): return Deaf()
+    def failure(self, code, stderr): raise OSError("no moon")
+    def ready(self, environment): raise OSError("no moon")
+    def hears(self, call): raise OSError("no moon")
+    def sign_in(self, environment, home): raise OSError("no moon")
+    def environment(self, call): return None
+"""
+
+
+class TestFaults:
+    """What an adapter raises is told as its package's fault, and never ends the engine."""
+
+    @pytest.mark.parametrize("does", ("raise KeyError('type')", "yield 'done'"))
+    def test_a_reader_that_fails_makes_the_turn_a_failure(
+        self, does: str, owl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(str(TEMPLATE))
+        owl(RAISES.replace("{does}", does))
+        recorded = TEMPLATE.parent / "tests" / "streams" / "parrot.jsonl"
+        (tmp_path / "stdout").write_bytes(recorded.read_bytes())
+        told: list[AgentEvent] = []
+        account = Tail(tmp_path, registry.known("owl").reader(Call(tmp_path), Usage()), told.append).finish()
+        assert (account.finished, account.failure) == (False, Failure.AGENT)
+        assert account.error.startswith("the adapter of owl (ralph-agent-owl 1.2) fails in read(): ")
+        assert told[-1].text == account.error and told[0].session
+
+    def test_all_else_that_fails_is_done_without_or_told(
+        self, owl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.syspath_prepend(str(TEMPLATE))
+        owl(RAISES.replace("{does}", "pass"))
+        agent, call = registry.known("owl"), Call(tmp_path)
+        assert agent.command(call)[0] == "owl" and agent.abilities.resume
+        told = "the adapter of owl (ralph-agent-owl 1.2) fails in {}(): OSError: no moon"
+        assert agent.failure(1, "") == (Failure.AGENT, told.format("failure"))
+        assert (agent.hears(call), agent.ready({})) == (False, told.format("ready"))
+        assert agent.sign_in({}, tmp_path) == (False, told.format("sign_in"))
+        with pytest.raises(AgentUnavailableError, match="fails in environment"):
+            agent.environment(call)
+
+    def test_one_that_cannot_start_a_turn_ends_the_run_with_its_name(self, bench: Bench) -> None:
+        install(bench.place / "site", "ralph-agent-owl", "owl", RAISES.replace("{does}", "pass"), owl="owl:Owl")
+        (bench.place / "bin" / "owl").symlink_to(bench.place / "bin" / "parrot")
+        said = bench.ralph(*TASK[:-2], "owl", "--yes", code=6)
+        assert "the adapter of owl (ralph-agent-owl 1.2) fails in environment(): TypeError" in said
+        assert "update or mend that package, or name another agent" in said
+        done = bench.ralph(*TASK[:-2], "owl", "--agent", "parrot", "--yes")
+        assert "turn 2: implementer (parrot)" in done, "the next agent takes over"
 
 
 class TestCommandLine:

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 
 from ralph.agents.adapter import Adapter
+from ralph.agents.guarded import Guarded
 from ralph.agents.prices import Prices
 from ralph.agents.programs import Program
 from ralph.core.errors import AgentUnavailableError
@@ -47,7 +48,7 @@ def load(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
         adapter: Adapter = kind(program, prices)
     except Exception as error:
         raise refusal(name, found, f"the adapter of {name} cannot be made: {_told(error)}") from error
-    return adapter
+    return Guarded(adapter, _source(entry).partition(" (")[0])
 
 
 def refusal(name: str, found: tuple[EntryPoint, ...], what: str, todo: str = "") -> AgentUnavailableError:

@@ -136,11 +136,7 @@ def _third_party(name: str, wrong: RalphError | None) -> Finding:
     """An agent whose adapter an installed package brings along, which may not work."""
     if wrong:
         return Finding("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, {"name": name})
-    try:
-        return _agent(name)
-    except Exception as error:  # noqa: BLE001 - the code is that of others, and this is where it is looked at
-        told = f"{name}: its adapter fails: {type(error).__name__}: {error}"
-        return Finding("agent", False, told, "update or mend the package that has it", {"name": name})
+    return _agent(name)
 
 
 def _agent(name: str) -> Finding:

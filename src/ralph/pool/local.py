@@ -14,7 +14,7 @@ from ralph.agents.agent import Call
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost
 from ralph.agents.processes import TURN_MARK, end_marked
 from ralph.core.codec import dump
-from ralph.core.errors import StateError
+from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
 from ralph.core.stream import AgentEvent, Failure
 from ralph.core.turns import Turn, TurnEnd, TurnResult
@@ -66,6 +66,14 @@ class LocalTurns:
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended, and return what came of it."""
+        began = time.time()
+        try:
+            return await self._run(turn, watch)
+        except AgentUnavailableError as error:
+            end_marked(TURN_MARK, self._mark(turn))
+            return TurnResult(TurnEnd.UNAVAILABLE, began, time.time(), error=f"{error.what}; {error.todo}")
+
+    async def _run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         directory, agent = self._directory(turn), self.agents[turn.agent]
         call = self._call(turn)
         if not (directory / "turn.json").exists():
