@@ -187,6 +187,22 @@ class TestCompletion:
         world.play(dutiful, 7)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
 
+    def test_the_coordinator_is_told_what_is_in_the_way_now(self) -> None:
+        world = stage()
+        world.play(dutiful, 3)
+        world.says("In capitals, please")
+        world.play(dutiful, 6)
+
+        def coordinator(world: Stage, hat: str) -> Turned:
+            assert "in the way of the end: what a person said is not acknowledged" in world.page
+            return Turned((("human.guidance.ack", ""),))
+
+        world.play(coordinator, 7)
+        assert not world.state.guidance
+        world.play(mute, 8)
+        assert world.turns[-2:] == [(COORDINATOR, "task.resume")] * 2
+        assert "acknowledged" not in world.page.partition("<notes>")[2]
+
     def test_it_is_refused_with_other_events_after_it(self) -> None:
         taken = take_in(CODE_ASSIST, CREW[3], lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
         assert taken.completes is None and "was not the last event" in taken.refused[0]
@@ -229,6 +245,11 @@ class TestIntake:
         assert take_in(CODE_ASSIST, CREW[0], good.rstrip("\n"), "").events == taken.events, (
             "whole, though without an end"
         )
+
+    def test_of_many_broken_lines_the_last_is_told_and_how_many_there_are(self) -> None:
+        taken = take_in(CODE_ASSIST, CREW[0], "".join(f"no {n}\n" for n in range(9)), "")
+        assert [told[-4:] for told in taken.refused[:-1]] == ["no 0", "no 1", "no 2", "no 3", "no 8"]
+        assert taken.refused[-1] == "4 more lines of it are none either"
 
     @pytest.mark.parametrize("cut", range(0, 170, 7))
     def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
@@ -295,6 +316,18 @@ class TestDefaults:
         world.works = True
         world.play(agent, 4)
         assert world.turns[-1] == ("next", "build.done") and "build.done" in world.state.seen
+
+    def test_a_default_needs_the_same_evidence_and_satisfies_no_gate(self) -> None:
+        crew = (
+            hat("builder", "build.start build.blocked", "build.done", default_publishes="build.done"),
+            hat("next", "build.done", "LOOP_COMPLETE"),
+        )
+        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",))
+        world.play(mute, 2)
+        assert world.turns[-1] == ("builder", "build.blocked") and world.checked == 2
+        world.works = True
+        world.play(mute, 4)
+        assert world.turns[-1] == ("next", "build.done") and "build.done" not in world.state.seen
 
     def test_red_counts_only_where_the_checks_fail(self) -> None:
         crew = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
@@ -411,6 +444,15 @@ class TestPersistent:
         world.says("and another")
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""), ("queue.advance", ""))), 9)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
+
+    def test_what_is_required_is_required_of_each_piece_of_work(self) -> None:
+        crew = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in CREW)
+        world = stage(persistent=True, hats=crew)
+        world.play(dutiful, 4)
+        world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
+        world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 8)
+        assert world.turns[-1] == ("finalizer", "review.passed")
+        assert "review.passed was never published" in world.state.notes[0]
 
     def test_what_a_person_says_while_the_last_commit_is_made_is_heard(self) -> None:
         world = stage(persistent=True, checkpoint=9)

@@ -11,7 +11,7 @@ from playing_hats import CHECK, Stage, Turned, hat, lines, stage
 from ralph.core.events import Do, DocumentEdited, MergeEnd, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import TurnEnd, TurnResult
+from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, Topic
 from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import DECISIONS
@@ -226,3 +226,18 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
         assert unseen <= promised + failed, "an event was lost"
         if stop and stop.outcome is Outcome.SUCCESS:
             assert not world.state.guidance and world.state.wave is None
+
+
+def test_the_time_of_a_wave_goes_on_where_it_was_when_its_run_goes_on() -> None:
+    crew = (*CREW[:2], replace(CREW[2], gathers_within=35.0))
+    world = stage(SETTINGS, hats=crew)
+    world.play(agent, 2)
+    world.tell(RunEnded(Outcome.PAUSED, "", Spent(), Limits()))
+    world.now += 100_000.0
+    world.state = world.rules.load({world.rules.state_path: world.documents[world.rules.state_path]})
+    assert world.state.phase is Phase.WAVE
+    decision = world.rules.decide(world.state, world.now)
+    assert isinstance(decision, Do)
+    assert [one.wall for one in decision.work if isinstance(one, TurnRequest)] == [25.0, 25.0], "10 of 35 were used"
+    world.play(agent, 3)
+    assert world.state.wave and world.state.wave.deadline == world.now + 15.0

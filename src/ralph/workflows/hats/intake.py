@@ -11,6 +11,8 @@ from ralph.documents.hats.definition import Hat, HatsSettings
 EVENTS = "events.jsonl"
 MOST = 50
 """Events that are taken from one turn."""
+_TOLD = 5
+"""Lines that are no events, and are told of one by one; the last is among them: it says where a file was too large."""
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
@@ -81,7 +83,10 @@ def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:
         # Its writer is gone: a line without an end counts where it is whole all the same.
         more, partial, _ = events.parse(rest + b"\n")
         found, broken = [*found, *more], [*broken, *partial]
-    refused = [f"a line of the events file is no event ({why}): {line[:120]}" for _, why, line in broken[:5]]
+    shown = broken if len(broken) <= _TOLD else [*broken[: _TOLD - 1], broken[-1]]
+    refused = [f"a line of the events file is no event ({why}): {line[:120]}" for _, why, line in shown]
+    if left := len(broken) - len(shown):
+        refused.append(f"{left} more lines of it are none either")
     said = [_cut(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
     spoken = _FENCED.sub("", text)
     for topic, target, payload in _TAG.findall(spoken):

@@ -50,7 +50,10 @@ def complete(terms: Terms, state: HatsState) -> HatsState:
     """All gates are passed: the run is over, or rests until there is more to do."""
     completion = terms.settings.completion
     if terms.settings.persistent:
-        state = replace(state, queue=state.queue[state.taken :], taken=1, claims=(), refusals=0, still=0)
+        queue = state.queue[state.taken :]
+        # What is required is required of the next piece of work as well.
+        seen = tuple(dict.fromkeys(event.topic for event in queue if not event.default))
+        state = replace(state, queue=queue, taken=1, claims=(), seen=seen, refusals=0, still=0)
         return state if state.queue else committing(terms, replace(state, phase=Phase.REST), always=True)
     who = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if terms.checks else "no checks were given, so the engine verified nothing"

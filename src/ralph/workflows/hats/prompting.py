@@ -32,8 +32,12 @@ def prompt_for(
     state: HatsState,
     hat: Hat | None,
     now: float,
+    gates: Sequence[str] = (),
 ) -> str:
-    """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed."""
+    """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed.
+
+    `gates` is what keeps the run from being done, for the coordinator.
+    """
     fixed = [
         frame.strip(),
         _section("guardrails", "\n".join(f"{number}. {rule}" for number, rule in enumerate(settings.guardrails, 1))),
@@ -44,7 +48,7 @@ def prompt_for(
     ]
     event = _section("event-for-you", _event(settings, state))
     changing = [
-        ("notes", _notes(state), NOTES, ""),
+        ("notes", _notes(state, gates), NOTES, ""),
         ("ready-tasks", _ready(run, settings, state), QUEUE, TASKS),
         ("memories", _memories(settings, state, now), settings.memories.budget, MEMORIES),
         ("scratchpad", *_scratchpad(settings, state, hat)),
@@ -192,9 +196,10 @@ def _one_event(settings: HatsSettings, state: HatsState, event: Published, most:
     return f"{about}`{event.topic}` from {event.source}{how}:\n{payload}"
 
 
-def _notes(state: HatsState) -> str:
+def _notes(state: HatsState, gates: Sequence[str]) -> str:
     said = "What a person said is told below: heed it, then publish `human.guidance.ack` beside your event."
-    return "\n".join([*(f"- {note}" for note in state.notes), *([said] if state.guidance else [])])
+    notes = dict.fromkeys((*state.notes, *(f"in the way of the end: {gate}" for gate in gates)))
+    return "\n".join([*(f"- {note}" for note in notes), *([said] if state.guidance else [])])
 
 
 def _ready(run: str, settings: HatsSettings, state: HatsState) -> str:

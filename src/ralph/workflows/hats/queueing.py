@@ -31,7 +31,7 @@ def add(
 
 def granted(state: HatsState, claim: Published) -> HatsState:
     """A claim goes into the queue: the checks bear it out."""
-    seen = tuple(dict.fromkeys((*state.seen, claim.topic)))
+    seen = state.seen if claim.default else tuple(dict.fromkeys((*state.seen, claim.topic)))
     return replace(state, queue=(*state.queue, claim), seen=seen, refusals=0)
 
 
@@ -56,21 +56,29 @@ def lineage(events: tuple[Published, ...], hat: Hat | None) -> int:
 
 
 def refused(
-    terms: Terms, state: HatsState, events: tuple[Published, ...], why: list[str], hat: Hat | None = None
+    terms: Terms,
+    state: HatsState,
+    events: tuple[Published, ...],
+    why: list[str],
+    hat: Hat | None = None,
+    told: str = "",
 ) -> HatsState:
     """The hat is told and has its events again; where that does not help, others go on."""
     state = replace(state, notes=tuple(dict.fromkeys((*state.notes, *why))), refusals=state.refusals + 1)
     if state.refusals <= PATIENCE:
         return replace(state, queue=(*events, *state.queue))
     state = replace(state, refusals=0)
-    return by_default(terms, state, events, hat) if hat else resume(state, "\n".join(why), lineage(events, hat))
+    if hat:
+        return by_default(terms, state, events, hat)
+    return resume(state, told or "\n".join(why), lineage(events, hat))
 
 
 def by_default(terms: Terms, state: HatsState, events: tuple[Published, ...], hat: Hat | None) -> HatsState:
     """Where a hat published nothing, its default, or the coordinator."""
     wave = lineage(events, hat)
     if hat and (topic := terms.default_of(hat)):
-        return add(state, Said(topic, payload_of(events)), hat.id, default=True, wave=wave)
+        said = Said(topic, payload_of(events))
+        return add(state, said, hat.id, default=True, claim=terms.claims(topic), wave=wave)
     return resume(state, unanswered(events, hat), wave)
 
 
@@ -90,4 +98,7 @@ def payload_of(events: tuple[Published, ...]) -> str:
 def not_done(terms: Terms, state: HatsState, reasons: list[str]) -> HatsState:
     """The hat that claimed completion has its events again, or the coordinator sees to it."""
     events, state = state.events, replace(state, queue=state.queue[state.taken :])
-    return refused(terms, state, events, [f"`{terms.settings.completion}` was refused: {one}" for one in reasons])
+    promise = f"`{terms.settings.completion}`"
+    # Gates are told of as they are when the coordinator has its turn.
+    told = f"{promise} was refused again and again: see what is in the way" if terms.gates(state) else ""
+    return refused(terms, state, events, [f"{promise} was refused: {one}" for one in reasons], told=told)

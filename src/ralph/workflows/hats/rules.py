@@ -47,7 +47,7 @@ from ralph.workflows.hats.state import (
 )
 from ralph.workflows.hats.terms import Terms
 from ralph.workflows.hats.turning import from_outside, turned
-from ralph.workflows.hats.waves import accepted, works
+from ralph.workflows.hats.waves import accepted, at_rest, works
 from ralph.workflows.merging import Queue, queue_json, queue_path
 
 _GUIDING = ("RESUME", "STEER")
@@ -119,7 +119,8 @@ class Hats(Terms):
                 text = content or state.texts.get(path, "")
                 return Changes(replace(state, texts={**state.texts, path: text}, moved=True))
             case RunEnded(outcome=outcome, reason=reason):
-                after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1)
+                wave = at_rest(state.wave, now) if state.wave else None
+                after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)
                 changes = self._changes(state, after, now)
                 place = f".ralph/runs/{self.run}/completion-{after.ends}.md"
                 text = report(self.run, self.settings, after, event, self.tasks(after))

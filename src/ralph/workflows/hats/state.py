@@ -98,6 +98,8 @@ class Wave:
     merging: Queue = field(default_factory=Queue)
     deadline: float = 0.0
     """When those that have not begun are not waited for any more; 0 for never."""
+    left: float = 0.0
+    """The seconds until then when the run ended, for when it goes on: the time that it rested is not the wave's fault."""
     moved: bool = False
     """Whether any of them changed a file."""
 
@@ -221,8 +223,6 @@ def reopened(state: HatsState, *, verifies: bool) -> HatsState:
         # It was left before its last commit: what it claimed is looked at again, or asked for where nothing is checked.
         then, claims = (Phase.VERIFY, state.claims) if verifies else (Phase.ACT, ())
         return replace(state, phase=then, ahead=(), claims=claims, outcome=None, reason="", ended=False)
-    # The time that a run rested is not the wave's fault.
-    wave = replace(state.wave, deadline=0.0) if state.wave else None
-    state = replace(state, outcome=None, reason="", ended=False, wave=wave)
-    then = Phase.WAVE if wave else Phase.ACT
+    state = replace(state, outcome=None, reason="", ended=False)
+    then = Phase.WAVE if state.wave else Phase.ACT
     return replace(state, phase=then, still=0, refusals=0, failures=0) if state.phase is Phase.DONE else state

@@ -98,7 +98,8 @@ class Terms:
     def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
         """A turn for a hat, about what is first in the queue."""
         hat = self.settings.hat(id)
-        prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now)
+        gates = () if hat else self.gates(state)
+        prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now, gates)
         tries = min(LADDER, max(1, self.settings.max_failures - state.failures))
         wall = wall or (hat.wall if hat else None)
         return TurnRequest(key, id, prompt, counts=True, wall=wall, retries=tries - 1, hands_over=(EVENTS,))

@@ -34,8 +34,8 @@ def formed(terms: Terms, state: HatsState, now: float) -> HatsState | None:
         return None
     first = own[0].wave or own[0].number
     jobs = tuple(Job(replace(event, wave=event.wave or first), notes=state.notes) for event in own)
-    gatherers = [other.gathers_within for other in _gatherers(terms, hat) if other.gathers_within]
-    wave = Wave(hat.id, jobs, deadline=now + min(gatherers) if gatherers else 0.0)
+    within = _within(terms, hat)
+    wave = Wave(hat.id, jobs, deadline=now + within if within else 0.0)
     return replace(state, phase=Phase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in own))
 
 
@@ -64,6 +64,11 @@ def accepted(terms: Terms, state: HatsState, event: Event, now: float) -> HatsSt
     return _gathered(terms, state, hat) if state.wave and state.wave.is_over and not state.outcome else state
 
 
+def at_rest(wave: Wave, now: float) -> Wave:
+    """A wave whose run ends: its time goes on when the run does."""
+    return replace(wave, deadline=0.0, left=max(_LEAST, wave.deadline - now)) if wave.deadline else wave
+
+
 def _turn(terms: Terms, state: HatsState, wave: Wave, hat: Hat, job: Job, now: float) -> TurnRequest:
     others = len(wave.jobs) - 1
     beside = (
@@ -71,8 +76,8 @@ def _turn(terms: Terms, state: HatsState, wave: Wave, hat: Hat, job: Job, now: f
         " Do only what yours asks for; it is all merged when you have ended."
     )
     page = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, beside))
-    wall = max(_LEAST, wave.deadline - now) if wave.deadline else None
-    request = terms.request(page, hat.id, _key(job), now, min(filter(None, (wall, hat.wall)), default=None))
+    left = max(_LEAST, wave.deadline - now) if wave.deadline else wave.left
+    request = terms.request(page, hat.id, _key(job), now, min(filter(None, (left, hat.wall)), default=None))
     return replace(request, task=_task(wave, job), workspace=_workspace(wave, job))
 
 
@@ -84,6 +89,9 @@ def _turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hat
         return state
     late = _acting(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
     result = ended.result
+    if wave.left:
+        wave = replace(wave, deadline=result.started_at + wave.left, left=0.0)
+        state = replace(state, wave=wave)
     taken = take_in(terms.settings, hat, result.papers.get(EVENTS, ""), result.text)
     state = state.after_turn(ended, acknowledged=taken.acknowledged)
     again = replace(job, attempt=job.attempt + 1, turn=ended.turn)
@@ -143,7 +151,7 @@ def _gathered(terms: Terms, state: HatsState, hat: Hat) -> HatsState:
         state = replace(state, failures=state.failures + max(1, *(job.tries for job in failed)))
         if state.failures >= terms.settings.max_failures:
             jobs = tuple(Job(job.event, attempt=job.attempt + 1) for job in wave.jobs)
-            state = replace(state, wave=replace(wave, jobs=jobs))
+            state = replace(state, wave=replace(wave, jobs=jobs, deadline=0.0, left=_within(terms, hat)))
             why = f"all {len(failed)} of a wave failed, {state.failures} tries in a row: {failed[0].failed}"
             return done(state, Outcome.FAILED, why)
     else:
@@ -157,7 +165,7 @@ def _gathered(terms: Terms, state: HatsState, hat: Hat) -> HatsState:
             state = add(state, told, COORDINATOR, default=True, turn=turn, wave=of)
         for said in () if job.failed else job.said:
             who = COORDINATOR if said.topic == RESUME else hat.id
-            claim = terms.claims(said.topic) and not job.default
+            claim = terms.claims(said.topic)
             state = add(state, said, who, default=job.default, claim=claim, turn=turn, wave=of)
     return state
 
@@ -166,6 +174,11 @@ def _gatherers(terms: Terms, hat: Hat) -> list[Hat]:
     """The hats that wait for what a hat publishes."""
     others = [other for other in terms.settings.hats if other.gathers]
     return [one for one in others if any(matches(t, topic) for t in one.triggers for topic in hat.publishes)]
+
+
+def _within(terms: Terms, hat: Hat) -> float:
+    """The seconds that a wave of a hat has; 0 for any number."""
+    return min((one.gathers_within for one in _gatherers(terms, hat) if one.gathers_within), default=0.0)
 
 
 def _known(terms: Terms, state: HatsState) -> tuple[Wave, Hat]:
