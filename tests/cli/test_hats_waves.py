@@ -71,6 +71,8 @@ def test_two_waves_with_conflicts_come_together_on_one_branch(project: Project) 
     assert [row["end"] for row in project.journal("merge.ended")].count("merged") == 6
     assert "ralph: checkpoint after turn" in project.git("log", "--format=%s")
     assert list((root / ".ralph" / "worktrees").glob("*.*")) == [], "those that are merged are gone"
+    logs = project.ralph("logs").out
+    assert logs.rindex("  merged ") < logs.index("-> LOOP_COMPLETE"), "each is told when it was published"
 
 
 def test_one_that_fails_and_one_that_cannot_be_merged_lose_nobody_elses_work(project: Project) -> None:  # noqa: F811
@@ -102,6 +104,8 @@ def test_an_engine_that_is_killed_in_a_wave_loses_and_repeats_nothing(
     done = project.real("resume")
     assert done.code == 0, done.said
     assert payloads(project, "piece.done") == ["built 1.1", "built 1.2", "built 1.3"]
+    assert "-> piece.ready" not in done.out, "that was told before"
+    assert done.out.count("-> piece.done") == 3
     had = turns(project)
     assert [had[f"builder builder-{number}"] for number in (2, 3, 4)] == [1, 1, 1]
     run = f"ralph/{project.run.name}/run"

@@ -1,6 +1,7 @@
 """How the command line tells what happens in a run of hats."""
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ralph.cli.session_words import SessionTeller
@@ -25,6 +26,7 @@ class HatsTeller(SessionTeller):
         """A record as the lines that a person reads; none where it is of no interest."""
         match record.entry:
             case RunStarted(run=run, resumed=resumed):
+                self._until(record.at)
                 return [f"run {run} {'goes on' if resumed else 'starts'}"]
             case TurnStarted() as entry:
                 again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
@@ -36,16 +38,21 @@ class HatsTeller(SessionTeller):
                 changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
                 return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._published(turn))]
             case Merged():
-                self._read()
-                held = [event for turn, events in self.by_turn.items() if turn for event in events]
-                self.by_turn.clear()
-                return [*super().lines(record), *(f"  -> {_told(event)}" for event in held)]
+                return [*super().lines(record), *(f"  -> {_told(event)}" for event in self._until(record.at))]
             case DocumentEdited():
                 return []
             case WorkCommitted(commit=commit, notice=notice):
                 return [*([f"checkpoint {commit[:10]}"] if commit else []), *([f"note: {notice}"] if notice else [])]
             case _:
                 return super().lines(record)
+
+    def _until(self, at: float) -> list[Event]:
+        """What turns published until then, and was not told of yet."""
+        self._read()
+        now = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+        untold = [event for turn, events in self.by_turn.items() if turn for event in events if event.ts <= now]
+        self.by_turn = {t: left for t, events in self.by_turn.items() if (left := [e for e in events if e.ts > now])}
+        return untold
 
     def _published(self, turn: int) -> list[Event]:
         self._read()
