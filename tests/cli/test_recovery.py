@@ -410,7 +410,7 @@ class TestSignalFiles:
     def test_a_file_dropped_by_hand_is_heeded_and_filed(self, project: Project, content: str, code: int) -> None:
         engine = begin(project, until="`test -f more.txt`")
         inputs = project.run / "signals" / "inputs"
-        inputs.mkdir(parents=True)
+        inputs.mkdir(parents=True, exist_ok=True)
         (inputs / "by-hand.yaml").write_text(content)
         processed = project.run / "signals" / "processed" / "by-hand.yaml"
         eventually(processed.exists)
@@ -425,7 +425,7 @@ class TestSignalFiles:
     def test_a_file_that_is_no_signal_is_set_aside_with_the_reason(self, project: Project) -> None:
         engine = begin(project)
         signals = project.run / "signals"
-        (signals / "inputs" / "dir").mkdir(parents=True)
+        (signals / "inputs" / "dir").mkdir(parents=True, exist_ok=True)
         junk = {
             "a.yaml": b"type: DANCE\n",
             "b.yaml": b"\xff\xfe",
@@ -451,7 +451,7 @@ class TestSignalFiles:
         lines = ["a: &a [x, x, x, x, x, x, x, x, x]"]
         lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in pairwise(names)]
         inputs = project.run / "signals" / "inputs"
-        inputs.mkdir(parents=True)
+        inputs.mkdir(parents=True, exist_ok=True)
         (inputs / "bomb.yaml").write_text("\n".join([*lines, "type: RESUME", "message: *d"]))
         eventually(lambda: not list(inputs.iterdir()))
         (project.root / "go").touch()
@@ -462,7 +462,7 @@ class TestSignalFiles:
     def test_a_pause_that_waits_since_before_is_taken_back_by_a_resume(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         inputs = project.run / "signals" / "inputs"
-        inputs.mkdir(parents=True)
+        inputs.mkdir(parents=True, exist_ok=True)
         (inputs / "zz-pause.yaml").write_text("type: PAUSE\n")
         done = project.ralph("resume", "--json").json
         assert done["outcome"] == "limit-iterations"

@@ -24,7 +24,7 @@ class Box:
 
     def __init__(self, directory: Path) -> None:
         self.inputs, self.processed, self.rejected = (directory / name for name in ("inputs", "processed", "rejected"))
-        self.inputs.mkdir(parents=True)
+        self.inputs.mkdir(parents=True, exist_ok=True)
         self.mailbox = Mailbox(directory)
         self._later = (number / 1000 for number in count())
 
