@@ -355,7 +355,7 @@ class TestRefusing:
         assert status(repo) == []
 
     def test_an_index_that_stays_held_is_left_alone(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(commits, "_PAUSE", 0.001)
+        monkeypatch.setattr("ralph.git.command._PAUSE", 0.001)
         snapshots = begun(repo)
         write(repo, {"a.txt": "x\n"})
         index, lock = (repo / ".git" / "index").read_bytes(), repo / ".git" / "index.lock"
@@ -370,6 +370,7 @@ class TestRefusing:
 
     def test_a_branch_that_is_busy(self, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(commits, "_PAUSE", 0.001)
+        monkeypatch.setattr("ralph.git.command._TRIES", 1)
         snapshots = begun(repo)
         write(repo, {"a.txt": "x\n"})
         (repo / ".git/refs/heads/main.lock").touch()

@@ -32,13 +32,16 @@ _KEPT = ("GIT_CONFIG", "GIT_AUTHOR_", "GIT_COMMITTER_", "GIT_CEILING_", "GIT_EXE
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_ADVICE": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _FULL_SAYS = (*(os.strerror(code) for code in _FULL), "Out of diskspace", "couldn't write", "unable to write")
-_HALF_THERE = re.compile(
+_FOR_NOW = re.compile(
     rb"failed to read .*worktrees/[^/]+/(?:commondir|gitdir|HEAD)"
     rb"|Invalid path '.*worktrees/[^/]+': No such file"
+    rb"|could not create directory of '.*worktrees/[^/]+': No such file"
     rb"|bad object worktrees/[^/]+/HEAD"
+    rb"|Unable to create '.*\.lock': File exists"
+    rb"|could not lock config file .*: File exists"
 )
-"""What git says of the other worktrees where somebody is just making or removing one: it is tried again."""
-_TRIES, _PAUSE = 20, 0.05
+"""What git says, before it changes anything, where another git makes or removes a worktree, or holds a lock."""
+_TRIES, _PAUSE = 40, 0.05
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 
 
@@ -102,7 +105,7 @@ class Git:
         with disk(self.cwd):
             output = self._start(["git", *options, *args], stdin, timeout)
             for _ in range(_TRIES):
-                if not (output.code and _HALF_THERE.search(output.err)):
+                if not (output.code and _FOR_NOW.search(output.err)):
                     break
                 time.sleep(_PAUSE)
                 output = self._start(["git", *options, *args], stdin, timeout)

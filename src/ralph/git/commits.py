@@ -33,7 +33,7 @@ _UNDER_WAY = {
     "rebase-merge": "a rebase",
     "rebase-apply": "a rebase",
 }
-_REF_TRIES, _INDEX_TRIES, _PAUSE = 5, 20, 0.1
+_REF_TRIES, _PAUSE = 5, 0.1
 _TRAILER = re.compile(r"^([A-Za-z-]+): (.*)$")
 _CONFIG = ("i18n.commitEncoding=UTF-8", "i18n.logOutputEncoding=UTF-8")
 _EMPTY_TREES = {
@@ -269,17 +269,14 @@ def _have_index_follow(git: Git, old: str, new: str, *, over: bool = False) -> t
 
 def _write_index(git: Git, entries: bytes) -> bool:
     """Change entries of the user's index; false where another git does not let go of it."""
-    for _ in range(_INDEX_TRIES):
-        try:
-            git.run("update-index", "-z", "--index-info", stdin=entries)
-        except GitError as error:
-            if "index.lock" not in error.said:
-                raise
-            time.sleep(_PAUSE)
-        else:
-            git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
-            return True
-    return False
+    try:
+        git.run("update-index", "-z", "--index-info", stdin=entries)
+    except GitError as error:
+        if "index.lock" in error.said:
+            return False
+        raise
+    git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
+    return True
 
 
 def _empty(like: str) -> str:

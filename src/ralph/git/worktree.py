@@ -241,12 +241,9 @@ def _made(place: Repository, path: Path, branch: str, start: str) -> bool:
         if notes := _notes(place.common, path):
             _mend(path, notes)
         return False
-    if not branch:
-        what: tuple[str, ...] = ("--detach", str(path), start)
-    elif git.commit(HEADS + branch):
-        what = (str(path), branch)
-    else:
-        what = ("--no-track", "-b", branch, str(path), start)
+    if branch and not git.commit(HEADS + branch):
+        git.run("branch", "--no-track", branch, start)
+    what = (str(path), branch) if branch else ("--detach", str(path), start)
     # Locked until its files are there: of what a kill leaves, it is known that nobody has worked in it.
     with _alone(git):
         git.run("worktree", "add", "--quiet", "--no-checkout", "--lock", "--reason", "initializing", *what)
