@@ -24,7 +24,7 @@ VERSION = 1
 """Of the protocol."""
 PATIENCE = 60.0
 """Seconds in which an agent must have greeted us."""
-SILENCE = 0.3
+SILENCE = 1.0
 """Seconds without an update after which the past of a conversation has been told."""
 FULL_ACCESS = ("full-access", "bypassPermissions", "yolo")
 """Modes in which an agent asks about nothing; without one, some refuse silently what nobody is asked about."""
