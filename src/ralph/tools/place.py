@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LOCK_SECONDS = 10.0
+LOCK_SECONDS = 60.0
 READ_LIMIT = 32 * 1024 * 1024
 _SIGNS = (".ralph", "ralph.yml", ".git")
 
