@@ -103,11 +103,11 @@ def hanging(stage: Stage) -> Iterator[Callable[[str], "subprocess.Popen[bytes]"]
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    for _ in range(1000):
+    for _ in range(10_000):
         if condition():
             return
         time.sleep(0.01)
-    pytest.fail("it did not come to pass within ten seconds")
+    pytest.fail("it did not come to pass")
 
 
 def test_work_is_done_in_the_workspace_and_told_line_by_line(stage: Stage) -> None:
@@ -349,7 +349,7 @@ def test_a_hanging_agent_is_silent_until_it_is_ended(
 ) -> None:
     process = hanging("turns: [[{say: ready}, {hang: true}]]")
     process.terminate()
-    assert process.wait(10) == -signal.SIGTERM
+    assert process.wait(120) == -signal.SIGTERM
 
 
 def test_an_agent_that_ignores_sigterm_must_be_killed(
@@ -360,7 +360,7 @@ def test_an_agent_that_ignores_sigterm_must_be_killed(
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.2)
     process.kill()
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(120) == -signal.SIGKILL
 
 
 def test_commands_of_an_agent_that_ignores_sigterm_do_not(stage: Stage) -> None:
@@ -406,7 +406,7 @@ def test_an_orphan_may_hold_the_output_open(stage: Stage) -> None:
     with stage.start("turns: [[orphan: {seconds: 60, writes: late.txt, hold_output: true}]]") as process:
         assert process.stdin and process.stdout
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
         assert json.loads(process.stdout.readline())["type"] == "result"
         assert select.select([process.stdout], [], [], 0.1) == ([], [], [])
         os.kill(orphan_of(stage), signal.SIGKILL)

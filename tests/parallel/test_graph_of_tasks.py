@@ -97,7 +97,7 @@ def driven(root: Path, run: RunDir, chance: random.Random | None = None, kills: 
     return finished(engine(root, run))
 
 
-def finished(process: "subprocess.Popen[str]", seconds: float = 240) -> str:
+def finished(process: "subprocess.Popen[str]", seconds: float = 900) -> str:
     """What an engine said, once it has ended; one that does not is ended."""
     try:
         return process.communicate(timeout=seconds)[0]

@@ -55,7 +55,7 @@ async def appearance(path: Path) -> None:
 
 def test_words_reach_an_agent_that_works(tmp_path: Path) -> None:
     async def main() -> None:
-        async with pool(tmp_path, "write: {path: here, content: x}", "listen: {seconds: 30, into: heard.txt}") as turns:
+        async with pool(tmp_path, "write: {path: here, content: x}", "listen: {seconds: 99, into: heard.txt}") as turns:
             events: list[AgentEvent] = []
             running = asyncio.create_task(turns.run(TURN, events.append))
             await appearance(tmp_path / "workspace/here")
@@ -100,9 +100,9 @@ def test_another_engine_knows_what_was_heard(tmp_path: Path) -> None:
 def test_an_agent_that_was_taken_over_hears(tmp_path: Path) -> None:
     steps = (
         "write: {path: here, content: x}",
-        "listen: {seconds: 30}",
+        "listen: {seconds: 300}",
         "write: {path: there, content: x}",
-        "listen: 30",
+        "listen: 300",
     )
 
     async def main() -> None:

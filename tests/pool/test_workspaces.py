@@ -54,7 +54,7 @@ def run(repo: Path) -> RunDir:
 
 
 def do(work: Coroutine[Any, Any, Any]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 300))
 
 
 def left(root: Path) -> dict[str, list[str]]:

@@ -44,7 +44,7 @@ class Stage:
             finally:
                 await keeper.close()
 
-        return asyncio.run(asyncio.wait_for(engine(), 60))
+        return asyncio.run(asyncio.wait_for(engine(), 300))
 
 
 @pytest.fixture
