@@ -219,6 +219,16 @@ class TestReboot:
         assert project.git("rev-parse", "--show-toplevel", cwd=tree).strip() == str(tree)
         assert project.git("status", "--short") == ""
 
+    def test_two_resumes_at_once_make_a_worktree_that_is_gone_once(self, project: Project) -> None:
+        project.work("touch first.txt", "--worktree", "--max-iterations", "1")
+        tree = project.root / ".ralph" / "worktrees" / project.run.name
+        shutil.rmtree(tree)
+        both = [project.start("resume") for _ in range(2)]
+        said = "".join("".join(process.communicate(timeout=120)) for process in both)
+        assert 3 in [process.returncode for process in both], said
+        assert {process.returncode for process in both} <= {0, 2, 3, 10}, said
+        assert (tree / "first.txt").exists()
+
 
 @pytest.mark.slow
 class TestRandomKills:

@@ -1,6 +1,7 @@
 """The engine of a run, from the locks that it takes to the outcome."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from dataclasses import dataclass
@@ -50,13 +51,14 @@ async def drive(
     refuse_links(project.root)
     record = run.record()
     notifier, silence = notifier_for(project, run, record)
-    if record.workspace != ".":
-        worktree.create(project.root, run.id)
-    workspace = project.workspace(record)
-    lock = run.lock()
-    shared = record.branch and record.workspace == "."
-    tree = TreeLock(project, run.id, (run.path if shared else workspace / ".ralph") / "tree.lock")
-    try:
+    with contextlib.ExitStack() as held:
+        held.callback(run.lock().release)
+        if record.workspace != ".":
+            worktree.create(project.root, run.id)
+        workspace = project.workspace(record)
+        shared = record.branch and record.workspace == "."
+        tree = TreeLock(project, run.id, (run.path if shared else workspace / ".ralph") / "tree.lock")
+        held.callback(tree.release)
         tree.take()
         keeper = Keeper(run.path, tree.take)
         keeper.attach()
@@ -79,9 +81,6 @@ async def drive(
         finally:
             await keeper.close()
         return stop
-    finally:
-        tree.release()
-        lock.release()
 
 
 def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:
