@@ -111,7 +111,10 @@ class Documents:
 
     def _appeared(self) -> list[str]:
         """The files that are watched for and were not there yet."""
-        found = [path for pattern in self.watched for path in self.root.glob(pattern)]
+        try:
+            found = [path for pattern in self.watched for path in self.root.glob(pattern)]
+        except FileNotFoundError:
+            return []  # somebody is just removing a directory; the next look tells
         names = sorted(path.relative_to(self.root).as_posix() for path in found if path.is_file())
         return [name for name in names if name not in self.hashes]
 
