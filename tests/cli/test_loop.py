@@ -447,12 +447,13 @@ touch done.txt
         eventually(lambda: (project.root / "done.txt").exists())
 
     def test_a_turn_leaves_nothing_running(self, project: Project) -> None:
-        script = "(setsid sleep 300 &) ; env -i setsid sleep 300.25 & sleep 0.2; touch done.txt"
+        mark = f"300.{uuid.uuid4().int % 10**9:09d}"
+        script = f"(setsid sleep 300 &) ; env -i setsid sleep {mark} & sleep 0.2; touch done.txt"
         done = project.work(script)
         assert done.code == 0
         assert "2 left-over processes ended" in done.out
         assert project.living() == []
-        found = subprocess.run(["pgrep", "-f", "sleep 300.25"], capture_output=True).stdout.split()
+        found = subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout.split()
         assert not [pid for pid in found if is_alive(int(pid))]
 
 
