@@ -112,6 +112,9 @@ def test_the_picture_in_all_its_forms(lost: Project) -> None:
     assert ElementTree.parse(lost.root / "flow.svg").getroot().tag.endswith("svg")
     refused = lost.ralph("hats", "graph", "-o", ".")
     assert (refused.code, "give the path of a file" in refused.err) == (2, True), refused.said
+    assert "does not say what kind of picture" in lost.ralph("hats", "graph", "-o", "flow.png").err
+    assert not (lost.root / "flow.png").exists()
+    assert lost.ralph("hats", "graph", "-o", "-").out == lost.ralph("hats", "graph").out
     lost.ralph("hats", "graph", "-o", "flow.mmd", "code-assist")
     assert '|"tasks.ready"|' in (lost.root / "flow.mmd").read_text()
 

@@ -89,6 +89,7 @@ def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None: 
     assert "(under way)" in told["prompt"] and "entry-point is in cli.py" in told["prompt"]
     assert "frame" in project.ralph("prompt", "--sections").out
     assert (project.ralph("prompt", "--turn", "99").code, project.ralph("prompt").code) == (2, 0)
+    assert "has no turn 0" in project.ralph("prompt", "--turn", "0").err
 
 
 def test_done_too_early_is_refused_and_the_hat_is_told_why(project: Project) -> None:  # noqa: F811
@@ -168,6 +169,9 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
     assert project.real("emit", "build.blocked", "look at the wires").code == 0
     assert project.ralph("resume", "--max-iterations", "4").code == 3
     topics = [(event["topic"], event["hat"]) for event in events(project)]
+    assert project.ralph("abort").code == 0
+    over = project.real("emit", "build.blocked", "too late")
+    assert (over.code, "is over (aborted)" in over.err) == (2, True), over.said
     assert topics[3:5] == [("build.blocked", "person"), ("review.passed", "critic")]
     assert (
         "`build.blocked` from person:\nlook at the wires"
@@ -182,6 +186,7 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
         (["-H", "builtin:nothing"], "there is no preset 'nothing'"),
         (["-c", "event_loop.max_iteration=3"], "did you mean `max_iterations`?"),
         (["-p", "x", "-c", "hats.finalizer.concurrency=3"], "a hat that says when all is done works alone"),
+        (["-p", "x", "-c", "hats.finaliser.model=large"], "did you mean hats.finalizer?"),
         (["-c", "https://example.org/x.yml"], "is not fetched"),
         (["-P", "NOPE.md"], "there is no objective"),
         (["-P", "."], "there is no objective"),
@@ -209,11 +214,27 @@ def test_what_is_wrong_is_said_before_anything_starts(project: Project, options:
 
 def test_init_writes_once_and_knows_its_presets(project: Project) -> None:  # noqa: F811
     assert "code-assist" in project.ralph("init", "--list-presets").out.split()
+    assert "did you mean codex?" in project.ralph("init", "-b", "codx").err
     assert project.ralph("init", "-b", "codex").code == 0
+    again = project.ralph("init", "--force", "--preset", "./ralph.yml", "-b", "claude")
+    assert "names its agent itself" in again.err, again.said
     assert "codex" in (project.root / "ralph.yml").read_text()
     assert project.ralph("init").code == 2
     assert project.ralph("init", "--force", "--preset", "code-assist").code == 0
     assert '"event_loop"' in project.ralph("init", "--schema").out
+
+
+def test_checks_that_are_given_come_beside_those_of_the_preset(project: Project) -> None:  # noqa: F811
+    plan = ("run", "-p", "x", "--agent-command", "true", "--dry-run", "--json")
+    both = project.ralph(*plan, "-H", "spec-driven", "--check", "`./verify`", "--check", "`./verify`").json
+    assert [one["command"] or one["path"] for one in both["settings"]["checks"]] == [
+        ".agents/scratchpad/implementation/x/spec.md",
+        "./verify",
+    ]
+    assert any("`tests pass` of the preset is left out" in told for told in both["notes"]), "no command for it here"
+    (project.root / "Makefile").write_text("test:\n\ttrue\n")
+    found = project.ralph(*plan, "-H", "tdd", "--check", "`./verify`").json
+    assert [one["command"] for one in found["settings"]["checks"]] == ["make test", "./verify"]
 
 
 def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument(project: Project) -> None:  # noqa: F811

@@ -50,6 +50,14 @@ def test_the_ralph_yml_of_the_project_is_meant_where_nothing_is_named(project: P
     assert told["assumed"] == "planner makes, builder makes, critic judges, finalizer judges and completes"
 
 
+def test_where_there_is_no_preset_that_is_said_and_the_picture_may_go_on(project: Project) -> None:  # noqa: F811
+    assert project.ralph("simulate", "--runs", "2").out.startswith("no preset, agent competent")
+    picture = project.ralph("simulate", "--runs", "2", "--svg", "-").out
+    assert "no preset" in "".join(ElementTree.fromstring(picture).itertext())
+    assert not (project.root / "-").exists()
+    assert project.ralph("simulate", "--runs", "2", "--svg", "-", "--json").code == 2
+
+
 def test_a_loop_and_a_run_of_one(project: Project) -> None:  # noqa: F811
     told = project.ralph("simulate", "loop", "--max-iterations", "2", "--runs", "20", "--agent", "lazy", "--json").json
     assert {one["outcome"] for one in told["outcomes"]} <= {"success", "limit-iterations", "limit-time"}
@@ -100,6 +108,8 @@ def test_a_profile_of_ones_own_and_what_is_wrong_with_it(project: Project) -> No
         (("session", "--max-iterations", "3"), "--max-iterations is not for session"),
         (("code-assist", "--on-stuck", "ask"), "--on-stuck is not for hats"),
         (("loop", "--profile", "gone.yml"), "gone.yml"),
+        (("loop", "--svg", "gone/x.svg", "--runs", "1000000"), "nothing can be written there"),
+        (("code-assist", "-c", "hats.buildr.model=x"), "did you mean hats.builder?"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(project: Project, options: tuple[str, ...], words: str) -> None:  # noqa: F811

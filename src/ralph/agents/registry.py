@@ -74,7 +74,8 @@ def crew(
     roles = {role: (_settled(asked, chain[0]), *chain[1:]) for role, asked in config.roles.items()}
     escalation = _settled(config.escalate, chain[0]) if config.escalate else None
     after = config.escalate.after if config.escalate else 2
-    return Crew(_available(chain), {role: _available(order) for role, order in roles.items()}, escalation, after)
+    able = {role: _available(order, f"for {role}, ") for role, order in roles.items()}
+    return Crew(_available(chain), able, escalation, after)
 
 
 def make(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
@@ -156,10 +157,10 @@ def _named(name: str, command: str | None, scenario_file: str | None, cwd: Path)
         return AgentSpec("scripted", scenario=str(path))
     if scenario_file is not None:
         raise UsageError(f"--agent {name} plays no scenario", todo="give --scenario with --agent scripted")
-    return AgentSpec(_known_name(name))
+    return AgentSpec(known_name(name))
 
 
-def _known_name(name: str) -> str:
+def known_name(name: str) -> str:
     """The name itself, where an agent has it whose adapter can be used."""
     if name in ADAPTERS:
         return name
@@ -180,7 +181,7 @@ def _settled(asked: AgentSettings, default: AgentSpec | None = None) -> AgentSpe
     if asked.acp:
         spec = _acp(asked.acp, "`acp` in ralph.yml")
     else:
-        spec = AgentSpec(_known_name(asked.agent)) if asked.agent else default or AgentSpec("")
+        spec = AgentSpec(known_name(asked.agent)) if asked.agent else default or AgentSpec("")
     if asked.program and spec.kind in OTHERS:
         raise UsageError(f"`program` is not for {spec.label}", where="ralph.yml", todo="name the agent that it is of")
     given: dict[str, Any] = {
@@ -193,7 +194,7 @@ def _settled(asked: AgentSettings, default: AgentSpec | None = None) -> AgentSpe
     return replace(spec, **{name: value for name, value in given.items() if value})
 
 
-def _available(chain: Iterable[AgentSpec]) -> tuple[AgentSpec, ...]:
+def _available(chain: Iterable[AgentSpec], whose: str = "") -> tuple[AgentSpec, ...]:
     """Those whose program is there; an error where it is none."""
     order = tuple({spec.label: spec for spec in chain}.values())
     there = tuple(spec for spec in order if _found(spec))
@@ -202,9 +203,10 @@ def _available(chain: Iterable[AgentSpec]) -> tuple[AgentSpec, ...]:
     spec = order[0]
     if spec.kind == "acp":
         todo = "install it, or give its full path"
-        raise AgentUnavailableError(f"the program of `{spec.label}` was not found", where=spec.command[0], todo=todo)
+        what = f"{whose}the program of `{spec.label}` was not found"
+        raise AgentUnavailableError(what, where=spec.command[0], todo=todo)
     raise AgentUnavailableError(
-        f"the program of {spec.kind} was not found",
+        f"{whose}the program of {spec.kind} was not found",
         where=spec.command[0] if spec.command else "PATH",
         todo=f"install it with `{known(spec.kind).install}`, or name another agent; `ralph doctor` lists them",
     )

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import click
 
+from ralph.agents.registry import known_name
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.documents.hats.schema import schema
 from ralph.store.files import to_bytes, write_atomic
 from ralph.store.presets import layer_of, preset_named, presets
 
+_OTHER_BACKENDS = ("auto", "custom", "kiro-acp")
 PLAIN = """\
 # Settings of this project: docs/reference.md lists the keys, docs/hats.md those of presets.
 event_loop:
@@ -39,7 +41,13 @@ def command(name: str | None, backend: str | None, listing: bool, as_schema: boo
     if path.exists() and not force:
         raise UsageError("there is a ralph.yml already", where=str(path), todo="--force writes over it")
     text = preset_named(here().root, name).text if name is not None else PLAIN
-    if backend:
+    if backend is not None:
+        if backend not in _OTHER_BACKENDS:
+            known_name(backend)
+        if "cli" in layer_of(text, path, []):
+            raise UsageError(
+                f"{name} names its agent itself", todo="leave -b out, and change `cli.backend` in the file"
+            )
         text += f'\ncli:\n  backend: "{backend}"\n'
     layer_of(text, path, [])
     write_atomic(path, to_bytes(text))

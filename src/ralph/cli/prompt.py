@@ -25,7 +25,9 @@ def command(run: str | None, turn: int | None, only: bool, as_json: bool) -> int
     }
     if not turns or (turn is not None and turn not in turns):
         known = f"{min(turns)} to {max(turns)}" if turns else "none"
-        raise UsageError(f"run {chosen.id} has no turn {turn or ''}".strip(), todo=f"there are {known}")
+        raise UsageError(
+            f"run {chosen.id} has no turn {'' if turn is None else turn}".strip(), todo=f"there are {known}"
+        )
     number = turn if turn is not None else max(turns)
     text = to_text(read_limited(turns[number] / "prompt.md", 16 << 20))
     parts = list(sections(text))

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ralph.cli.hats_crew import hats_crew
 from ralph.cli.limits import run_limits, turn_limits, with_limits
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.plan import show_plan
-from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.errors import NoCommandError, RalphError, StateError, UsageError
 from ralph.documents.config import Config
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
@@ -59,7 +59,7 @@ SHARED = (
 @click.option("-P", "--prompt-file", help="The file with the objective (PROMPT.md).")
 @click.option("-b", "--backend", help="The agent, as --agent.")
 @click.option("--completion-promise", help="The event, or last line, that says that all is done (LOOP_COMPLETE).")
-@click.option("--check", "criteria", multiple=True, help="What the engine checks before it believes that, as --until.")
+@click.option("--check", "criteria", multiple=True, help="What the engine checks beside the preset's own, as --until.")
 @click.option("--unchecked", is_flag=True, help="Begin whatever `ralph hats check` says of the preset.")
 def command(
     given: tuple[str, ...],
@@ -89,14 +89,15 @@ def command(
     source = source_of(objective, preset.core.specs_dir, lambda path: _look(project.root / path))
     crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
     seconds = positive("--check-timeout", options["check_timeout"], config.check_timeout) or 0
-    texts = criteria or filled(preset, source, preset.event_loop.checks)
-    asked = [_compiled(text, seconds, project.root) for text in texts]
-    checks = tuple(check for one in asked for check in one.checks)
+    own = filled(preset, source, preset.event_loop.checks)
+    asked, left_out = _asked(own, criteria, lambda text: compile_criterion(text, seconds, project.root))
+    checks = tuple(dict.fromkeys(check for one in asked for check in one.checks))
     snapshots = config.snapshots and not options["no_snapshots"]
     hat_settings = settings(preset, source, checks=bool(checks))
     apart = options["worktree"] or (hat_settings.has_waves and possible(project.root))
     why_not = _no_checkpoints(project, snapshots=snapshots, in_worktree=apart)
-    notices = [*loaded.notices, *(note for one in asked for note in one.notes), *_told(source, checks=bool(checks))]
+    notes = dict.fromkeys(note for one in asked for note in one.notes)
+    notices = [*loaded.notices, *notes, *left_out, *_told(source, checks=bool(checks))]
     notices += _side_by_side(hat_settings, apart=apart)
     if hat_settings.checkpoint and why_not:
         hat_settings = replace(hat_settings, checkpoint=0)
@@ -116,7 +117,7 @@ def command(
         id="",
         workflow="hats",
         task=objective,
-        criterion=" AND ".join(one.text for one in asked),
+        criterion=" AND ".join(check.title for check in checks),
         checks=checks,
         crew=crew,
         created_at=time.time(),
@@ -155,13 +156,24 @@ def command(
 command.params += [param for param in loop.command.params if param.name in SHARED]
 
 
-def _compiled(text: str, seconds: float, root: Path) -> Criterion:
-    """The checks that a text asks for; what is wrong with it is told in the words of this command."""
-    try:
-        return compile_criterion(text, seconds, root)
-    except UsageError as error:
-        todo = error.todo.replace("--until", "--check")
-        raise UsageError(error.what, where="--check, or event_loop.checks", todo=todo) from None
+def _asked(
+    own: Sequence[str], given: Sequence[str], compiled: Callable[[str], Criterion]
+) -> tuple[list[Criterion], list[str]]:
+    """The checks of the preset and those that are given beside them, and what is said of those that are left out.
+
+    A phrase of the preset that means nothing in this repository is, where a person says what does.
+    """
+    asked, left_out = [], []
+    for text in dict.fromkeys((*own, *given)):
+        where = "--check" if text in given else "event_loop.checks"
+        try:
+            asked.append(compiled(text))
+        except UsageError as error:
+            if isinstance(error, NoCommandError) and given and text not in given:
+                left_out.append(f"`{text}` of the preset is left out, --check stands for it: {error.what}")
+                continue
+            raise UsageError(error.what, where=where, todo=error.todo.replace("--until", "--check")) from None
+    return asked, left_out
 
 
 def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file: str | None) -> str:

@@ -17,7 +17,7 @@ from ralph.simulate.picture import amount, histogram, svg
 from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Profile
 from ralph.simulate.telling import story
-from ralph.store.files import read_text, write_text
+from ralph.store.files import read_text, refuse_unwritable, write_text
 from ralph.workflows.loop.state import OnStuck
 
 USUAL = "competent"
@@ -44,7 +44,7 @@ USUAL = "competent"
 @click.option("--timeout", type=float, help="Active minutes at most.")
 @click.option("--max-cost", type=float, help="US dollars at most.")
 @click.option("--max-tokens", type=int, help="Tokens at most.")
-@click.option("--svg", "picture", metavar="FILE", help="Write a picture of the distribution.")
+@click.option("--svg", "picture", metavar="FILE", help="Write a picture of the distribution (- for standard output).")
 @click.option("--replay", type=int, metavar="SEED", help="Tell the run of that seed turn by turn.")
 @click.option(
     "--require", type=float, metavar="SHARE", help="Fail where fewer are completed (0.99), or one claims it falsely."
@@ -83,15 +83,20 @@ def command(
         run = play(plan, replay, keeps=True)
         facts = {"seed": replay, "outcome": run.outcome, "reason": run.reason, "true": run.true}
         return tell(as_json, story(run), command="simulate", **facts, story=[*story(run)])
+    if picture == "-" and as_json:
+        raise UsageError("--svg - and --json exclude each other", todo="give --svg the name of a file")
+    if picture and picture != "-":
+        refuse_unwritable(Path.cwd() / picture)
     hidden = not sys.stderr.isatty()
     with click.progressbar(range(seed, seed + runs), file=sys.stderr, label="simulating", hidden=hidden) as seeds:
         figures = Figures([play(plan, one) for one in seeds])
     agent = file or name or USUAL
-    title = f"{target or 'ralph.yml'}, agent {agent}"
-    if picture:
+    title = f"{target or plan.name}, agent {agent}"
+    if picture and picture != "-":
         write_text(Path.cwd() / picture, svg(figures, title))
     facts = {"target": target, "agent": agent, "seed": seed, "assumed": plan.about, **figures.plain()}
-    tell(as_json, _table(figures, plan, title, seed), command="simulate", **facts)
+    lines = [svg(figures, title).rstrip()] if picture == "-" else _table(figures, plan, title, seed)
+    tell(as_json, lines, command="simulate", **facts)
     met = require is None or (figures.share >= require and not figures.false)
     return 0 if met else Outcome.FAILED.exit_code
 

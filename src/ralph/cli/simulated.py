@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ralph.cli.console import positive
+from ralph.cli.hats_checked import shown
 from ralph.cli.limits import run_limits, with_limits
 from ralph.cli.sessions_here import Found, sessions
 from ralph.core.checks import Check
@@ -83,14 +84,14 @@ def _configured(config: Config) -> Limits:
 
 def _hats(project: Project, known: RunRecord | None, target: str, profile: Profile, options: dict[str, Any]) -> Plan:
     if known and known.hats:
-        record = replace(known, checks=_checks(options, known.checks))
-        limits = known.limits
+        record, limits, name = replace(known, checks=_checks(options, known.checks)), known.limits, ""
     else:
         loaded = load_preset(project.root, options["given"], target or None)
         checks = _checks(options, tuple(Check(text) for text in loaded.preset.event_loop.checks))
         source = Source("rough description", "simulated", f"{loaded.preset.core.specs_dir}implementation/simulated/")
         record = replace(BARE, hats=settings(loaded.preset, source, checks=bool(checks)), checks=checks)
         limits = _configured(with_limits(loaded.preset, loaded.config))
+        name = shown(loaded.files[-1]) if loaded.files else "no preset"
     rules = hats_workflow(record, project.root)
     # A run that would wait for more when all is done ends there: nobody comes by in a simulation.
     rules = replace(rules, settings=replace(rules.settings, persistent=False))
@@ -104,6 +105,7 @@ def _hats(project: Project, known: RunRecord | None, target: str, profile: Profi
         _limits(limits, options),
         slots=slots,
         about=told,
+        name=name,
     )
 
 

@@ -2,6 +2,7 @@
 
 RalphError                 what happened, where, and what to do next; carries an outcome, and so an exit code
 ├── UsageError             the command, its options or the configuration are wrong (exit 2)
+│   └── NoCommandError     a check is named by a common phrase, and the repository shows no command for it
 ├── StateError             a file that Ralph keeps is corrupt, hostile, too large or from another version (exit 2)
 ├── LockedError            another engine holds the run or the work tree (exit 10)
 ├── StorageError           the disk is full or read-only: the run pauses (exit 7)
@@ -32,6 +33,10 @@ class UsageError(RalphError):
     """The command, its options or the configuration are wrong."""
 
     outcome = Outcome.USAGE
+
+
+class NoCommandError(UsageError):
+    """A check is named by a common phrase, and the repository shows no command for it."""
 
 
 class StateError(RalphError):

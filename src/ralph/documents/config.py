@@ -212,7 +212,7 @@ HATS = frozenset(
     (
         *("event_loop", "cli", "core", "hats", "events", "tasks", "memories", "skills", "hooks", "features", "RObot"),
         *("adapters", "tui", "verbose", "_suppress_warnings", "agent_priority", "prompt_file", "completion_promise"),
-        *("max_iterations", "max_runtime", "max_cost"),
+        *("max_iterations", "max_runtime", "max_cost", "backpressure"),
     )
 )
 """The keys of a preset, which is in the same file: they are read where hats are run."""

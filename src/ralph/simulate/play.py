@@ -45,6 +45,8 @@ class Plan:
     """Turns at once."""
     about: str = ""
     """What is assumed, in words."""
+    name: str = ""
+    """What it is of, where nobody named it."""
 
 
 @dataclass(frozen=True)

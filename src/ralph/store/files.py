@@ -130,15 +130,24 @@ def read_text(path: Path, limit: int, what: str, todo: str) -> str:
         raise UsageError(f"{what} is not UTF-8 text ({error})", where=str(path), todo="save it as UTF-8") from error
 
 
+_NAME_A_FILE = "give the path of a file, in a directory that is there and may be written to"
+
+
+def refuse_unwritable(path: Path) -> None:
+    """An error where a file that a person named cannot be written, before there is anything to write."""
+    if path.is_dir():
+        raise UsageError("this is a directory", where=str(path), todo=_NAME_A_FILE)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError("nothing can be written there", where=str(path), todo=_NAME_A_FILE)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that a person named; where it cannot be, they are told."""
-    todo = "give the path of a file, in a directory that is there and may be written to"
-    if path.is_dir():
-        raise UsageError("this is a directory", where=str(path), todo=todo)
+    refuse_unwritable(path)
     try:
         write_atomic(path, to_bytes(text))
     except (StateError, StorageError) as error:
-        raise UsageError(error.what, where=str(path), todo=todo) from error
+        raise UsageError(error.what, where=str(path), todo=_NAME_A_FILE) from error
 
 
 def signature(path: Path) -> tuple[int, int, int] | None:

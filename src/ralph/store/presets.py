@@ -47,9 +47,18 @@ def load_preset(root: Path, given: Sequence[str], hats: str | None) -> Loaded:
         read[name] = layer
     settled = [read_override(one, "-c") for one in overrides]
     settled += [read_override(one, "RALPH_SET") for one in os.environ.get("RALPH_SET", "").split(";") if one.strip()]
+    _refuse_unknown_hats(merged([*read.values()]).get("hats", {}), settled)
     preset, config = split(merged([*read.values()], settled))
     refuse(preset, ", ".join(read) or "-c")
     return Loaded(preset, config, tuple(dict.fromkeys((*warnings, *notices(preset)))), tuple(read))
+
+
+def _refuse_unknown_hats(known: Layer, overrides: Sequence[Layer]) -> None:
+    """A key of a hat that no file has is a slip, not a new hat."""
+    for id in (id for layer in overrides for id in layer.get("hats", {}) if id not in known):
+        near = difflib.get_close_matches(id, known, 1)
+        todo = f"did you mean hats.{near[0]}?" if near else f"there are {', '.join(known) or 'none'}"
+        raise UsageError(f"there is no hat {id!r} to set something of", where="-c", todo=todo)
 
 
 def shipped() -> list[str]:

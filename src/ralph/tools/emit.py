@@ -7,6 +7,9 @@ from ralph.documents.agent.quick_json import loads
 from ralph.tools import place
 from ralph.tools.arguments import Command, Option, Refused, say
 
+_FOR_GOOD = ("success", "aborted")
+"""Outcomes that no run goes on from."""
+
 
 def _emit(given: dict[str, str]) -> int:
     topic = given["topic"]
@@ -51,8 +54,21 @@ def file_for(given: dict[str, str]) -> str:
     run = place.run_id(given)
     own = os.path.join(root, ".ralph", "runs", run)
     # A run of hats takes what comes from outside of its turns from here; its own log is only for reading.
-    is_its_log = bool(run) and name == f".ralph/events-{run}.jsonl" and os.path.isdir(own)
-    return os.path.join(own, "emitted.jsonl") if is_its_log else path
+    if not run or name != f".ralph/events-{run}.jsonl" or not os.path.isdir(own):
+        return path
+    if outcome := _over(os.path.join(own, "hats.json")):
+        raise Refused(f"run {run} is over ({outcome}): nobody would take it", "start another with `ralph run`")
+    return os.path.join(own, "emitted.jsonl")
+
+
+def _over(path: str) -> str:
+    """The outcome of a run that is over for good, by its state; empty where it may go on."""
+    try:
+        state = loads(place.read(path).decode(errors="replace"))
+    except ValueError:
+        return ""
+    outcome = state.get("outcome") if isinstance(state, dict) and state.get("ended") else None
+    return str(outcome) if outcome in _FOR_GOOD else ""
 
 
 COMMAND = Command(

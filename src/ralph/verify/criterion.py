@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.core.checks import Check, Measure
-from ralph.core.errors import UsageError
+from ralph.core.errors import NoCommandError, UsageError
 from ralph.verify import criteria_file, measures, phrases
 from ralph.verify.advice import FORM, advice
 from ralph.verify.bare import EXITS, QUOTED, bare_command
@@ -268,7 +268,7 @@ def _resolved(
     """Checks that the repository has the commands for, with why."""
     if not found:
         what = f"{_short(part)!r}: this repository shows no command for it; looked for {sought(kind)}"
-        raise _refused(what, f"write the command: --until '{form}'")
+        raise NoCommandError(what, where="--until", todo=f"write the command: --until '{form}'")
     means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, found, strict=True))
     return Criterion("", tuple(checks), (*notes, f"`{part}` means {means}"))
 

@@ -156,7 +156,7 @@ class TestWarnings:
                 "line 2: `event_loop.max_iteration` is not a setting; did you mean `max_iterations`?",
             ),
             ("hats:\n  a:\n    trigger: [x]\n", "line 3: `hats.a.trigger` is not a setting; did you mean `triggers`?"),
-            ("backpressure: {}\n", "line 1: `backpressure` is not a setting"),
+            ("colours: {}\n", "line 1: `colours` is not a setting"),
             ("limit: {}\n", "line 1: `limit` is not a setting; did you mean `limits`?"),
         ],
     )
@@ -170,6 +170,10 @@ class TestWarnings:
         "text",
         [
             "cli: {idle_timeout_secs: 60}",
+            "cli: {timeout: 900}",
+            "cli: {pty_mode: true}",
+            "event_loop: {idle_timeout_secs: 3600}",
+            "backpressure: {gates: [{name: lint, command: make lint}]}",
             "skills: {enabled: true}",
             "RObot: {enabled: true, timeout_seconds: 5}",
             "features: {parallel: false}",
@@ -315,6 +319,8 @@ class TestSources:
             ),
             ("missing.code-task.md", "rough description", "S/implementation/missing-code-task-md/"),
             ("¿¡", "rough description", "S/implementation/task/"),
+            ("Füge Ümlaute ein", "rough description", "S/implementation/füge-ümlaute-ein/"),
+            ("日本語を書く", "rough description", "S/implementation/日本語を書く/"),
         ],
     )
     def test_the_three_kinds(self, objective: str, kind: str, documents: str) -> None:

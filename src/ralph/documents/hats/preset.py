@@ -86,6 +86,9 @@ class EventLoop(Section):
     )
     mutation_score_warn_threshold: float | None = Field(default=None, description="no effect; make it one of `checks`")
     context_window_tokens: int | None = Field(default=None, description="no effect; prompts have a fixed budget")
+    idle_timeout_secs: float | None = Field(
+        default=None, description="no effect; `adapters.NAME.timeout` ends idle turns"
+    )
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "EventLoop":
@@ -120,6 +123,9 @@ class Cli(Section):
     prompt_flag: str = Field(default="", description="the option before the prompt of a `custom` program")
     default_mode: str = Field(default="autonomous", description="no effect; runs are never interactive")
     idle_timeout_secs: float = Field(default=30, ge=0, description="no effect; it is for interactive runs")
+    timeout: float | None = Field(default=None, description="no effect; `adapters.NAME.timeout` ends idle turns")
+    pty_mode: bool | None = Field(default=None, description="no effect; agents run without a terminal")
+    pty_interactive: bool | None = Field(default=None, description="no effect; runs are never interactive")
 
 
 class Core(Section):
@@ -239,6 +245,9 @@ class Preset(Section):
     features: dict[str, Any] = Field(default={}, description="no effect; `--worktree` gives a run a tree of its own")
     RObot: dict[str, Any] = Field(default={}, description="no effect; guidance and answers are given with `ralph`")
     tui: dict[str, Any] = Field(default={}, description="no effect")
+    backpressure: dict[str, Any] = Field(
+        default={}, description="no effect; commands that must pass go into `event_loop.checks`"
+    )
     verbose: bool = Field(default=False, description="no effect")
     suppress_warnings: bool = Field(default=False, alias="_suppress_warnings", description="no effect")
     agent_priority: tuple[str, ...] = Field(default=(), description="older: several agents, in the order of preference")

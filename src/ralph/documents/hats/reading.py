@@ -220,7 +220,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def _set(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:
     """Every key that is set to something else than its default, with what is said of it."""
-    for name in model.model_fields_set:
+    for name in (one for one in type(model).model_fields if one in model.model_fields_set):
         field, value = type(model).model_fields[name], getattr(model, name)
         here = f"{path}{field.alias or name}"
         if isinstance(value, BaseModel):

@@ -1,6 +1,7 @@
 """What an objective is made of: a directory of tasks, one task file, or a description; and where its documents are."""
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ def source_of(objective: str, specs_dir: str, look: Callable[[str], str]) -> Sou
 
 def slug(text: str) -> str:
     """A few words as a name for files."""
-    words = re.findall(r"[a-z0-9]+", text.lower())[:_WORDS]
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text.lower()))[:_WORDS]
     return "-".join(words)[:48].strip("-") or "task"
 
 
