@@ -150,7 +150,7 @@ class Driver:
         answer, papers = self.content(work)
         fixed, errors = contracts.validate(work.contract, json.dumps(answer))
         assert fixed is not None and not errors, errors
-        assert contracts.faults(work.contract, fixed, papers) == ()
+        assert contracts.faults(work.contract, fixed, papers, work.inbox) == ()
         return replace(result, answer=fixed, papers=papers)
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:

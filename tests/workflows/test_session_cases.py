@@ -340,3 +340,29 @@ def test_the_same_turn_twice_changes_nothing() -> None:
     driver.take(event)
     once = driver.state
     assert driver.rules.accept(once, replace(event, key="execute:task-99-1"), NOW).state.progress == once.progress
+
+
+@pytest.mark.parametrize(
+    ("needed", "told"),
+    [
+        ("task-1", ""),
+        ("task-3", "the tasks wait for each other"),
+        ("task-99", "task-99, which does not exist"),
+    ],
+)
+def test_what_a_task_is_split_into_can_always_be_put_in_order(needed: str, told: str) -> None:
+    parts = {
+        f"tasks/task-1.{n}.md": TASK.format(id=f"task-1.{n}", type="Parallelizable", file=f"{n}.py", needed=needed)
+        for n in (1, 2)
+    }
+    driver = Steady(
+        session(by_waves=True),
+        execute_task_1_1={"end": TurnEnd.FAILED, "error": "boom"},
+        split_task_1_1={"answer": {"status": "completed"}, "papers": parts},
+    ).until(State.COMPLETE)
+    if told:
+        [again] = [work for work in driver.asked if work.key == "execute:task-1-2"]
+        assert told in again.inbox["why-it-failed.md"], "it is tried again as it was, and knows why"
+        return
+    assert driver.state.metadata.replaced == {"task-1": ("task-1.1", "task-1.2")}
+    assert all(driver.state.marker(name) is Marker.DONE for name in ("task-1.1", "task-1.2", "task-3"))

@@ -1,7 +1,7 @@
 """The rules of sessions, driven by roles that do anything: thousands of sessions without a process."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,11 +54,11 @@ def session(checks: tuple[str, ...] = (), *, by_waves: bool = False) -> Session:
     return Session(ID, "Build it", Layout.of(ID), tuple(Check(one) for one in checks), commands, ROLES, NOW, by_waves)
 
 
-def tasks(chance: random.Random, numbers: range, iteration: int = 1) -> dict[str, str]:
+def tasks(chance: random.Random, numbers: range, iteration: int = 1, known: Iterable[str] = ()) -> dict[str, str]:
     """Task files with dependencies on earlier ones."""
     found = {}
     for number in numbers:
-        earlier = [f"task-{one}" for one in range(1, number)]
+        earlier = [*known, *(f"task-{one}" for one in range(numbers.start, number))]
         needed = chance.sample(earlier, min(len(earlier), chance.choice((0, 0, 1, 2))))
         kind = chance.choice(("Parallelizable", "Parallelizable", "Sequential"))
         file = f"src/{chance.randint(1, 6)}.py"
@@ -168,7 +168,7 @@ class Driver:
         answer, papers = self.content(work)
         fixed, errors = contracts.validate(work.contract, _json(answer))
         assert fixed is not None and not errors, errors
-        assert contracts.faults(work.contract, fixed, papers) == ()
+        assert contracts.faults(work.contract, fixed, papers, work.inbox) == ()
         return replace(result, answer=fixed, papers=papers)
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], Mapping[str, str]]:
@@ -185,11 +185,17 @@ class Driver:
             return done, {f"tasks/task-critique-{cycle}-1.md": text} if self.chance.random() < 0.7 else {}
         if mode == "REBREAKDOWN":
             first = 20 * number
-            return done, tasks(self.chance, range(first, first + 2), number) if self.chance.random() < 0.5 else {}
+            known = self.state.tasks
+            return done, tasks(
+                self.chance, range(first, first + 2), number, known
+            ) if self.chance.random() < 0.5 else {}
         if mode == "REBREAKDOWN_TASK":
             parent = work.prompt.split("TASK_ID: ")[1].split("\n")[0]
-            text = TASK.format(id="{id}", type="Parallelizable", file="src/new.py", needed="")
-            return done, {f"tasks/{parent}.{n}.md": text.replace("{id}", f"{parent}.{n}") for n in (1, 2)}
+            text = TASK.replace("{type}", "Parallelizable").replace("{file}", "src/new.py")
+            needed = {n: self.chance.choice(("", parent, f"{parent}.{n - 1}", *self.state.tasks)) for n in (2, 3)}
+            return done, {
+                f"tasks/{parent}.{n}.md": text.format(id=f"{parent}.{n}", needed=needed.get(n, "")) for n in (1, 2, 3)
+            }
         if work.role == "questioner":
             status = self.chance.choice(("Answered", "Unanswered"))
             text = f"## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {status}\n"
@@ -226,6 +232,8 @@ def test_whatever_the_roles_do_a_session_ends_and_every_edge_is_legal(seed: int)
     stop = driver.run()
     assert stop.outcome in (Outcome.SUCCESS, Outcome.AWAITING_FEEDBACK, Outcome.BLOCKED)
     assert driver.state.state is State.COMPLETE or stop.outcome is Outcome.BLOCKED
+    open = {name for name in driver.state.tasks if driver.state.marker(name) is Marker.TODO}
+    assert stop.outcome is Outcome.BLOCKED or open <= driver.state.board.blocked.keys(), "what waits says for what"
     done = [name for name in driver.state.tasks if driver.state.marker(name) is Marker.DONE]
     assert sorted({name.rpartition("/")[0].replace("_", ".") for name in driver.merged}) == sorted(done)
     if stop.outcome is Outcome.SUCCESS:

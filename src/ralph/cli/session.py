@@ -21,11 +21,13 @@ from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
+from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
 from ralph.documents.run_record import LoopSettings, RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
+from ralph.documents.session.layout import FEEDBACK
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, to_bytes, write_atomic
@@ -175,7 +177,8 @@ def _told(found: Found) -> dict[str, Any]:
     """A session in the form that other tools know."""
     if found.is_classic:
         return classic_words.contract(found.classic())
-    return contract(found.state(), alive=bool(found.run and found.run.alive))
+    terms = session_workflow(found.record, found.project.root)
+    return contract(terms, found.state(), alive=bool(found.run and found.run.alive))
 
 
 @command.command("show")
@@ -221,6 +224,9 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
         record = found.record
         _told(found)
         return _begin(project, found.id, record.workflow, record.task, given, detached=detached, as_json=as_json)
+    if found.run.outcome() is Outcome.ABORTED and not found.has_feedback:
+        todo = f'`ralph session update {found.id} "..."`, or `feedback`, says how it goes on; or begin another'
+        raise UsageError(f"session {found.id} was aborted", todo=todo)
     if named := [name for name, value in given.items() if value and name != "yes"]:
         told = ", ".join(sorted(named))
         raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
@@ -242,6 +248,9 @@ def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, 
     missing = [str(path) for path in (*attach, *([source] if source else [])) if not path.is_file()]
     if missing:
         raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
+    names = [path.name for path in attach]
+    if double := next((name for name in names if names.count(name) > 1 or name == FEEDBACK), ""):
+        raise UsageError(f"{double} would take the place of another file of that name", todo="give it another name")
     batch = _next_batch(found)
     template = batch.template([path.name for path in attach])
     text = (

@@ -8,7 +8,7 @@ from ralph.core.events import RunEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.session import reports
 from ralph.documents.session.metadata import State, Status
-from ralph.workflows.session.closing import counts
+from ralph.workflows.session.closing import counts, new_feedback
 from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
 
@@ -70,7 +70,7 @@ def shown(terms: SessionTerms, state: SessionState, spent: str = "", *, alive: b
         lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(terms, state, name)}" for name in names]
     if gone := [item for item in state.progress.items.values() if not item.is_planning and item.id not in state.tasks]:
         lines += ["Without a file", *(f"  {MARKS[item.marker.value]} {item.id}  {item.note}" for item in gone)]
-    return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(state, alive=alive)}"]
+    return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(terms, state, alive=alive)}"]
 
 
 def _about(terms: SessionTerms, state: SessionState, name: str) -> str:
@@ -91,7 +91,7 @@ def _about(terms: SessionTerms, state: SessionState, name: str) -> str:
     return " · ".join(fact for fact in facts if fact)
 
 
-def contract(state: SessionState, *, alive: bool = False) -> dict[str, Any]:
+def contract(terms: SessionTerms, state: SessionState, *, alive: bool = False) -> dict[str, Any]:
     """The session in the form that other tools know."""
     data = state.metadata
     return {
@@ -102,15 +102,17 @@ def contract(state: SessionState, *, alive: bool = False) -> dict[str, Any]:
         "current_state": data.state,
         "current_wave": data.current_wave,
         "tasks_summary": counts(state),
-        "next_action": next_action(state, alive=alive),
+        "next_action": next_action(terms, state, alive=alive),
     }
 
 
-def next_action(state: SessionState, *, alive: bool = False) -> str:
+def next_action(terms: SessionTerms, state: SessionState, *, alive: bool = False) -> str:
     """What happens next, or what a person should do."""
     run = state.metadata.session_id
     if alive:
         return f"it is under way; `ralph logs -f {run}` follows it"
+    if state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL) and new_feedback(terms, state):
+        return f"`ralph session resume {run}` plans again, with the feedback that was given"
     if state.flow.stop:
         return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
     if state.state is State.KNOWLEDGE_APPROVAL and state.guardrails.approval == "signal" and not state.flow.approved:

@@ -18,7 +18,8 @@ from ralph.store.files import read_limited, to_text
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.kinds import SESSIONS
 from ralph.wiring.sessions import classic_workflow, session_texts, session_workflow
-from ralph.workflows.classic.state import ClassicState
+from ralph.workflows.classic.state import UPDATE, ClassicState
+from ralph.workflows.session.closing import new_feedback
 from ralph.workflows.session.state import SessionState
 
 
@@ -68,6 +69,13 @@ class Found:
     def state(self) -> SessionState:
         """A session as its documents tell of it now."""
         return session_workflow(self.record, self.project.root).load(self.mended())
+
+    @property
+    def has_feedback(self) -> bool:
+        """Whether a person said something that nobody has taken in yet."""
+        if self.is_classic:
+            return any(step.startswith(UPDATE) for step in self.classic().steps())
+        return bool(new_feedback(session_workflow(self.record, self.project.root), self.state()))
 
     def mended(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""

@@ -69,8 +69,10 @@ def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[
     return answer, ()
 
 
-def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) -> tuple[str, ...]:
-    """What is wrong with an answer of the right form, or with the documents that go with it."""
+def faults(
+    contract: str, answer: Mapping[str, Any], papers: Mapping[str, str], inbox: Mapping[str, str]
+) -> tuple[str, ...]:
+    """What is wrong with an answer of the right form, or with the documents that go with it, by what lay in the inbox."""
     match contract.partition(".")[0]:
         case "session":
             from ralph.documents.session.answers import FAULTS as known
@@ -79,7 +81,7 @@ def faults(contract: str, answer: Mapping[str, Any], papers: Mapping[str, str]) 
         case _:
             return ()
     look = known.get(contract)
-    return look(answer, papers) if look else ()
+    return look(answer, papers, inbox) if look else ()
 
 
 def _clean(value: Any) -> Any:

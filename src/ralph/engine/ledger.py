@@ -122,8 +122,9 @@ class Ledger:
             case QuestionAnswered(id=one):
                 self.answered.add(one)
             case RunEnded() as entry:
-                self.ended = entry
-                self.spent = entry.spent
+                self.ended, self.spent = entry, entry.spent
+                # It was heeded: whether such a run goes on at all is for its workflow to say.
+                self.aborted = None
             case _:
                 pass
 

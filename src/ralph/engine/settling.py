@@ -24,7 +24,7 @@ def what_follows(
         return replace(ended, retry_at=now, retry_reason="it goes on with what a person said")
     broken = bool(result.answer_errors) and result.end is TurnEnd.FINISHED
     if broken and not turn.repair:
-        why = "the answer is not in the form that was asked for"
+        why = f"the answer is not as it was asked for: {result.answer_errors[0][:200]}"
         return replace(ended, retry_at=now, retry_reason=why, repair=True)
     if broken and turn.request.answer_required:
         result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))

@@ -270,7 +270,7 @@ class LocalTurns:
         """The answer and what is wrong with it, or with the documents that go with it."""
         answer, errors = self._result(turn, directory, text)
         if answer is not None and not errors:
-            errors = contracts.faults(turn.request.contract, answer, handed)
+            errors = contracts.faults(turn.request.contract, answer, handed, turn.request.inbox)
         return answer, errors
 
     def _result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:

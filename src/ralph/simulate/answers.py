@@ -47,7 +47,7 @@ def answered(
             text = json.dumps(chance.choice((fitting, other)) if kind == "any" else fitting)
     answer, errors = contracts.validate(contract, text)
     if answer is not None and not errors:
-        errors = contracts.faults(contract, answer, papers)
+        errors = contracts.faults(contract, answer, papers, turn.request.inbox)
     return answer, errors, papers
 
 

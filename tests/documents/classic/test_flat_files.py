@@ -301,6 +301,6 @@ def test_what_is_lost_is_put_in_again() -> None:
     ],
 )
 def test_what_is_handed_over_must_be_such_as_can_be_worked_with(mode: str, handed: dict[str, str], told: str) -> None:
-    faults = answers.FAULTS[f"classic.{mode}"]({"status": "completed"}, handed)
+    faults = answers.FAULTS[f"classic.{mode}"]({"status": "completed"}, handed, {})
     assert any(told in fault for fault in faults) if told else not faults
-    assert not answers.FAULTS[f"classic.{mode}"]({"status": "blocked"}, handed)
+    assert not answers.FAULTS[f"classic.{mode}"]({"status": "blocked"}, handed, {})

@@ -99,7 +99,8 @@ CONTRACTS: dict[str, type[BaseModel]] = {
 """The form of an answer, by role and mode."""
 
 
-Faults = Callable[[Mapping[str, Any], Papers], tuple[str, ...]]
+Faults = Callable[[Mapping[str, Any], Papers, Papers], tuple[str, ...]]
+"""What is wrong with an answer and its papers, by what lay in the inbox."""
 
 
 def needs(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], list[str]]) -> Faults:
@@ -108,7 +109,7 @@ def needs(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], li
     `problems` tells what is wrong with a document, by its name without the ending.
     """
 
-    def look(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+    def look(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
         if answer["status"] != "completed":
             return ()
         given = [name for name in (*names, *may) if papers.get(name, "").strip()]
@@ -120,30 +121,30 @@ def needs(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], li
 
 
 def _task_faults(least: int) -> Faults:
-    def look(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+    def look(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
         if answer["status"] != "completed":
             return ()
         if len(papers) < least:
             return (f"there are {len(papers)} files in tasks/, and at least {least} are needed",)
         found = [f"{name}: {problem}" for name, text in papers.items() for problem in tasks.problems(text)]
-        return tuple(found) or _order(papers)
+        return tuple(found) or _order(papers, inbox)
 
     return look
 
 
-def _order(papers: Papers) -> tuple[str, ...]:
-    """What is wrong with the dependencies among the tasks that are handed over; others may be there already."""
+def _order(papers: Papers, inbox: Papers) -> tuple[str, ...]:
+    """What is wrong with the dependencies of the tasks that are handed over, beside those that are there already."""
     named = {name: tasks.parse(text, name) for name, text in papers.items()}
     wrong = [f"{name}: its id is {one.id}" for name, one in named.items() if name != f"tasks/{one.id}.md"]
-    parsed = {one.id: one for one in named.values()}
+    before = [tasks.parse(text, name) for name, text in inbox.items() if name.startswith("tasks/")]
     try:
-        waves({name: [other for other in one.depends_on if other in parsed] for name, one in parsed.items()})
+        waves({one.id: one.depends_on for one in (*before, *named.values())})
     except RalphError as error:
         wrong.append(error.what)
     return tuple(wrong)
 
 
-def _question_faults(answer: Mapping[str, Any], papers: Papers) -> tuple[str, ...]:
+def _question_faults(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
     if answer["status"] != "completed" or papers:
         return ()
     return ("there is no file in questions/ in the outbox",)

@@ -10,8 +10,10 @@ from ralph.core.ids import valid_run_id
 from ralph.documents.session.reports import report_name
 from ralph.documents.session.tasks import is_task_id, valid_task_id
 
-HOME = ".ralph-sessions"
+HOME, FEEDBACK = ".ralph-sessions", "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
+_BATCH = re.compile(r"(?!.*\.\.)[^/.\x00-\x1f][^/\x00-\x1f]*")
+"""What people may call a directory with feedback."""
 _NESTED = re.compile(r"iterations/\d+/(?:plan\.md|progress\.md|tasks/.+)")
 _OF_ITERATION = re.compile(r"feedback-driven|critique.*")
 """Questions that are about one iteration in either layout."""
@@ -87,7 +89,7 @@ class Layout(Home):
 
     def feedback(self, iteration: int, stamp: str) -> str:
         """What a person said of the iteration before."""
-        return f"{self._below(iteration)}/feedbacks/{_name(stamp)}/feedbacks.md"
+        return f"{self._below(iteration)}/feedbacks/{_name(stamp, _BATCH)}/{FEEDBACK}"
 
     def delta(self, iteration: int) -> str:
         """What changed in the plan, and why."""
@@ -111,7 +113,8 @@ class Layout(Home):
 
     def batches_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The batches of feedback for an iteration, oldest first."""
-        return sorted(_inside(paths, f"{self._below(iteration)}/feedbacks", r"([^/]+)/feedbacks\.md"))
+        found = _inside(paths, f"{self._below(iteration)}/feedbacks", r"([^/]{1,120})/feedbacks\.md")
+        return sorted(filter(_BATCH.fullmatch, found))
 
     def knowledge_in(self, paths: Iterable[str], iteration: int) -> list[tuple[str, str]]:
         """The category and name of everything that waits for approval."""
@@ -137,8 +140,8 @@ def _inside(paths: Iterable[str], home: str, pattern: str) -> list[str]:
     return [match[1] for path in inside if (match := below.fullmatch(path))]
 
 
-def _name(text: str) -> str:
+def _name(text: str, known: re.Pattern[str] = _NAME) -> str:
     """A name that is used in a path, so nothing else may pass."""
-    if not _NAME.fullmatch(text) or ".." in text or len(text) > 120:
+    if not known.fullmatch(text) or ".." in text or len(text) > 120:
         raise StateError(f"{text[:80]!r} cannot be the name of a file", where=HOME, todo="use letters, digits, - _ .")
     return text

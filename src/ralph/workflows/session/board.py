@@ -32,10 +32,12 @@ class Board:
     def __init__(self, tasks: Mapping[str, TaskFile], replaced: Mapping[str, tuple[str, ...]]) -> None:
         """An error that names it where tasks wait for each other, or for one that does not exist."""
         needs = {name: tuple(dict.fromkeys(task.depends_on)) for name, task in tasks.items()}
-        self.tasks, self._replaced = tasks, {old: new for old, new in replaced.items() if new}
-        self.waves = waves(needs, "tasks/")
+        self.tasks = tasks
+        self._replaced = {old: new for old, new in replaced.items() if new and tasks.keys() >= {*new}}
+        in_order = {name: self._instead(needed) for name, needed in needs.items()}
+        self.waves = waves(in_order, "tasks/")
         self._level = {name: number for number, names in enumerate(self.waves) for name in names}
-        high = heights(tuple(needs.items()))
+        high = heights(tuple(in_order.items()))
         self._order = sorted(tasks, key=lambda name: (-high[name], natural(name)))
         self._rank = {name: rank for rank, name in enumerate(self._order)}
         self._above: dict[str, list[str]] = {name: [] for name in tasks}
@@ -55,6 +57,10 @@ class Board:
         """The dead task that keeps another from ever starting."""
         self.active: set[str] = set()
         self.markers: Counter[Marker] = Counter()
+
+    def _instead(self, needed: tuple[str, ...]) -> tuple[str, ...]:
+        """What stands for what is needed: the tasks into which one was split take its place."""
+        return tuple(dict.fromkeys(one for name in needed for one in self._replaced.get(name, (name,))))
 
     def put(self, name: str, marker: Marker, condition: Condition) -> bool:
         """Note where a task stands now; False where what was over is not, and all must be looked at anew."""
@@ -91,6 +97,8 @@ class Board:
         dead = condition is Condition.DEAD or not self._dead.isdisjoint(children)
         if (name in self._met and not met) or (name in self._dead and not dead):
             return False
+        if children:
+            self._finish(name)
         if met and name not in self._met:
             self._met.add(name)
             self._finish(name)
@@ -106,14 +114,18 @@ class Board:
 
     def _block(self, dead: str) -> None:
         """Whatever stands on a dead task is blocked by it."""
-        ahead = list(self._above[dead])
+        ahead = self._standing_on(dead)
         while ahead:
             name = ahead.pop()
             if name not in self.blocked:
                 self.blocked[name] = dead
                 self._finish(name)
                 self._place(name)
-                ahead += self._above[name]
+                ahead += self._standing_on(name)
+
+    def _standing_on(self, name: str) -> list[str]:
+        """The tasks that wait for one, or for the one that it was split from."""
+        return [*self._above[name], *self._above.get(self._parents.get(name, ""), ())]
 
     def _finish(self, name: str) -> None:
         if name not in self._over:

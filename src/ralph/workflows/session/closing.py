@@ -14,9 +14,12 @@ from ralph.documents.session.repair import REPLANNING
 from ralph.documents.session.timestamps import render as stamp
 from ralph.documents.session.yaml_lines import with_front_matter
 from ralph.workflows.session.planning import broken_down, next_step, task_path
-from ralph.workflows.session.state import SessionState, SessionTerms, Step
+from ralph.workflows.session.state import SessionState, SessionTerms
+from ralph.workflows.session.working import closed
 
-PAUSED = "Paused by signal"
+PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
+_ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
+"""How the table of iterations tells of an end."""
 
 
 def judged(terms: SessionTerms, state: SessionState, result: TurnResult, now: float) -> SessionState:
@@ -126,14 +129,12 @@ def over(terms: SessionTerms, state: SessionState) -> Stop:
     return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(_unfinished(terms, state)))
 
 
-def aborted(state: SessionState, now: float) -> SessionState:
+def aborted(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
     """The checklist of an abort, all at once; no file is taken back."""
     for name in state.tasks:
         if state.marker(name) in (Marker.WIP, Marker.PENDING):
-            state = state.marked(name, Marker.FAILED, f"failed: {stamp(now)}, Aborted by signal")
-            state = state.with_task(name, step=Step.REST)
-    own = replace(state.iteration, completed_at=stamp(now))
-    return replace(state, iteration=own).with_metadata(status=Status.ABORTED).to(State.COMPLETE)
+            state = closed(state, name, Marker.FAILED, f"failed: {stamp(now)}, {ABORTED}", ABORTED)
+    return _over(terms, state, Status.ABORTED, now).to(State.COMPLETE)
 
 
 def with_late_feedback(terms: SessionTerms, state: SessionState) -> SessionState:
@@ -175,16 +176,23 @@ def counts(state: SessionState) -> dict[str, int]:
 
 
 def _ended(terms: SessionTerms, state: SessionState, status: Status, now: float) -> SessionState:
-    """The iteration is over: its row says how, and what was learned is written down."""
-    number, done = state.metadata.iteration, counts(state)
-    word = "Complete" if status is Status.COMPLETED else "Awaiting feedback"
-    batches = ", ".join(terms.layout.batches_in(state.texts, number)) or "N/A"
-    listed = state.progress.with_iteration_row(
-        number, word, f"{done['completed']}/{done['total'] - done['cancelled']}", batches
+    """The iteration is over; what was learned is written down."""
+    return _over(terms, state, status, now).to(
+        State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION
     )
+
+
+def _over(terms: SessionTerms, state: SessionState, status: Status, now: float) -> SessionState:
     own = replace(state.iteration, completed_at=stamp(now))
-    state = replace(state, iteration=own, progress=listed).with_metadata(status=status)
-    return state.to(State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION)
+    return replace(with_row(terms, state, _ENDS[status]), iteration=own).with_metadata(status=status)
+
+
+def with_row(terms: SessionTerms, state: SessionState, word: str) -> SessionState:
+    """The state whose table of iterations says how this one stands."""
+    number, done = state.metadata.iteration, counts(state)
+    batches = ", ".join(terms.layout.batches_in(state.texts, number)) or "N/A"
+    told = f"{done['completed']}/{done['total'] - done['cancelled']}"
+    return replace(state, progress=state.progress.with_iteration_row(number, word, told, batches))
 
 
 def _unfinished(terms: SessionTerms, state: SessionState) -> list[str]:

@@ -107,7 +107,7 @@ class Session(SessionTerms):
             case SignalTaken(signal=signal):
                 return closing.heard(self, state, signal)
             case RunEnded(outcome=Outcome.ABORTED):
-                return closing.aborted(state, now)
+                return closing.aborted(self, state, now)
             case RunEnded(outcome=Outcome.PAUSED, reason=reason):
                 return _rested(closing.paused(state, reason))
             case RunEnded():
@@ -176,7 +176,8 @@ class Session(SessionTerms):
             case State.PLANNING | State.REPLANNING if not planning.next_step(state):
                 own = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
                 state = replace(state, iteration=own)
-                return (working.reopened(self, state) if state.state is State.REPLANNING else state).to(State.BATCHING)
+                state = working.reopened(self, state) if state.state is State.REPLANNING else state
+                return closing.with_row(self, state, "Executing").to(State.BATCHING)
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
                 return working.scheduled(self, state, now)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := closing.new_feedback(self, state):

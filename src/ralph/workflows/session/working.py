@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ralph.core.checks import Verdict
+from ralph.core.errors import RalphError
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, reports, tasks
@@ -10,6 +11,7 @@ from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import Settled
+from ralph.workflows.session.board import Board
 from ralph.workflows.session.state import SessionState, SessionTerms, Step, workspace
 
 SPLIT_AFTER = 2
@@ -90,13 +92,19 @@ def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResul
     if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MOST_CHILDREN:
         return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", state.of(task).why)
     number, needed = state.metadata.iteration, state.tasks[task].depends_on
-    children = {one.id: replace(one, depends_on=tuple(dict.fromkeys((*one.depends_on, *needed)))) for one in new}
+    own = {one.id: [name for name in one.depends_on if name != task] for one in new}
+    children = {one.id: replace(one, depends_on=tuple(dict.fromkeys((*own[one.id], *needed)))) for one in new}
+    replaced = {**state.metadata.replaced, task: tuple(children)}
+    try:
+        Board({**state.tasks, **children}, replaced)
+    except RalphError as error:
+        why = f"the tasks that it was split into cannot be put in order: {error.what}"
+        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", why)
     texts = {terms.layout.task(number, name): tasks.render(one, stamp(now)) for name, one in children.items()}
     state = state.marked(task, Marker.CANCELLED, f"split due to timeouts: {', '.join(children)}")
     lines = [(name, Marker.TODO, f"split from {task}") for name in children]
     listed = state.progress.with_section(progress.implementation_title(number), lines)
     state = replace(state.with_texts(texts), tasks={**state.tasks, **children}, progress=listed)
-    replaced = {**state.metadata.replaced, task: tuple(children)}
     return state.with_task(task, step=Step.REST).with_metadata(replaced=replaced)
 
 
