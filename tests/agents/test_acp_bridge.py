@@ -354,6 +354,17 @@ class TestFiles:
         assert ((out / "secret").read_text(), (out / "nothing").exists()) == ("secret", False)
         assert told.code == 0, "the agent may go on"
 
+    def test_what_git_and_ralph_keep_is_read_but_not_written(self, nursery: Nursery) -> None:
+        (nursery.root / "sub" / ".git").mkdir(parents=True)
+        (nursery.root / "sub" / ".git" / "config").write_text("theirs")
+        (nursery.root / "by-a-link").symlink_to("sub/.git")
+        names = ("sub/.git/config", ".git/hooks/post-merge", "by-a-link/config", ".ralph/runs/x/run.json")
+        told = played(nursery, {"turn": [self.read(names[0]), *map(self.write, names), self.write(".gitignore")]})
+        assert told.answers[0] == {"content": "theirs"} and told.answers[-1] == {}
+        assert all("git's or Ralph's own" in answer["message"] for answer in told.answers[1:-1])
+        assert (nursery.root / "sub" / ".git" / "config").read_text() == "theirs"
+        assert not (nursery.root / ".git").exists() and not (nursery.root / ".ralph").exists()
+
     def test_what_is_not_there_or_no_text_is_said_so(self, nursery: Nursery) -> None:
         (nursery.root / "binary").write_bytes(b"\xff\xfe")
         (nursery.root / "directory").mkdir()

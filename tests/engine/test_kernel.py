@@ -357,6 +357,7 @@ class TestRetries:
         sim = Simulation(tmp_path, forever(FAILS), limits=Limits(active_seconds=20.0))
         assert sim.run().outcome is Outcome.LIMIT_TIME
         assert sim.clock.now() - EPOCH <= 22.0
+        assert sim.spent.active_seconds >= 20.0, "what ended it is in its account"
 
     def test_an_idle_turn_is_tried_again_and_a_long_one_is_not(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(end=TurnEnd.IDLE), Play(end=TurnEnd.WALL), Play(works)])

@@ -38,6 +38,9 @@ def read_text(root: Path, path: str, first: int, lines: int | None) -> str:
 def write_text(root: Path, path: str, content: str) -> None:
     """Replace a file as a whole, or make it and its directories; who may do what with it stays as it was."""
     target = _inside(root, path)
+    parts = target.relative_to(os.path.realpath(root)).parts
+    if ".git" in parts or parts[:2] == (".ralph", "runs"):
+        raise Unfit(REFUSED, f"{path} is git's or Ralph's own: it is not written here")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         before = target.stat().st_mode & 0o7777 if target.exists() else None

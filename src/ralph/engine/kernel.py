@@ -93,7 +93,8 @@ class Kernel(Generic[S]):
             raise
         files = self.world.snapshots.changed_files() if self.world.snapshots else ()
         listed, more = tuple(files[:MOST_FILES]), max(0, len(files) - MOST_FILES)
-        self._commit(RunEnded(stop.outcome, stop.reason, self.ledger.spent, self.ledger.limits, listed, more))
+        spent = self.ledger.with_activity(self._under_way.activity.take())
+        self._commit(RunEnded(stop.outcome, stop.reason, spent, self.ledger.limits, listed, more))
         return stop
 
     async def step(self) -> Stop | None:
