@@ -1,6 +1,7 @@
 """Hats side by side through the real command line: real worktrees, real agents, conflicts, and engines that are killed."""
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -111,6 +112,24 @@ def test_an_engine_that_is_killed_in_a_wave_loses_and_repeats_nothing(
     run = f"ralph/{project.run.name}/run"
     assert sorted(project.git("show", f"{run}:shared.txt").split()) == ["0", "1.1", "1.2", "1.3"]
     assert project.git("show", f"{run}:round.txt") == "1"
+
+
+def test_a_run_that_is_aborted_while_it_merges_leaves_nobody_at_work_in_its_tree(project: Project) -> None:  # noqa: F811
+    real, shim = shutil.which("git"), project.home / "bin" / "git"
+    ended = f"grep -qs run.ended {project.root}/.ralph/runs/*/journal.jsonl"
+    slow = f"for i in $(seq 100); do {ended} && break; sleep 0.1; done; sleep 1"
+    shim.parent.mkdir()
+    shim.write_text(
+        f'#!/bin/sh\ncase "$*" in *" merge "*) touch $HOME/begun; {slow}; {real} "$@"; touch $HOME/over;;\n'
+        f'*) exec {real} "$@";; esac\n'
+    )
+    shim.chmod(0o755)
+    engine = project.start(*words(project), PATH=f"{shim.parent}:{os.environ['PATH']}")
+    eventually(lambda: (project.home / "begun").exists())
+    assert project.ralph("abort").code == 0
+    assert (project.home / "over").exists()
+    engine.communicate(timeout=120)
+    assert engine.returncode == 8
 
 
 def test_without_git_they_take_turns_in_one_tree(project: Project) -> None:  # noqa: F811

@@ -80,6 +80,8 @@ async def drive(
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
             await keeper.close()
+            # Work that was cancelled may go on in a thread: nobody else may come into the tree before it has ended.
+            await asyncio.get_running_loop().shutdown_default_executor()
         return stop
 
 
