@@ -24,7 +24,7 @@ from ralph.engine.ports import Observer
 EVENTS = ("done", "stuck", "question", "limit", "failed")
 """What can be notified of."""
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
-_LAST_WAIT = 5.0
+_LAST_WAIT = 20.0
 """Seconds for which the end of a run waits for the last notification."""
 _NEEDS_YOU = frozenset((Outcome.STUCK, Outcome.BLOCKED, Outcome.AWAITING_GUIDANCE))
 _NEEDS_YOU |= frozenset((Outcome.AWAITING_FEEDBACK, Outcome.AWAITING_APPROVAL))

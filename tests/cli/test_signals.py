@@ -336,7 +336,7 @@ touch done.txt"""
 
 class TestQuestions:
     def test_a_run_asks_shows_it_and_goes_on_with_the_answer(self, project: Project) -> None:
-        engine = began(project, *project.working(ASKS.format(seconds=60)))
+        engine = began(project, *project.working(ASKS.format(seconds=300)))
         eventually(lambda: project.journal("question.asked"))
         told = project.ralph("status").out
         assert "QUESTION q1: Which database?" in told and "ralph answer q1" in told

@@ -14,7 +14,7 @@ from ralph.store import locks
 from ralph.store.files import read_limited, storage, sync_directory, to_bytes, write_atomic
 
 SIZE_LIMIT = 4 * 1024 * 1024
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds that a writer waits for its turn; others hold the lock for milliseconds."""
 
 

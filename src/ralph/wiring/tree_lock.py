@@ -25,7 +25,7 @@ class TreeLock:
         """The lock's descriptor; -1 where a keeper of this very run still holds it."""
         if self.held:
             return self.held.descriptor
-        deadline = time.monotonic() + 3.0
+        deadline = time.monotonic() + 10.0
         while True:
             taken = locks.take(self.path, {"pid": os.getpid(), "run": self.run})
             if isinstance(taken, locks.Lock):
