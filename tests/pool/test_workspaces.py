@@ -15,7 +15,7 @@ from engines import Engine, begin, engine, git, write
 from ralph.core.checks import Check
 from ralph.core.errors import UsageError
 from ralph.core.events import Landed, Merge, MergeEnd, TurnEnded
-from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
 from ralph.git import saving
 from ralph.git.command import Git
@@ -114,6 +114,21 @@ class TestTurns:
 
         do(main())
         assert (repo / "a.txt").read_text() == "uncommitted work of the user\n"
+
+    def test_a_turn_that_is_ended_while_its_worktree_is_made_does_not_begin(self, repo: Path) -> None:
+        run = begin(repo, trees=TreeSettings(setup=(f"touch {repo.parent}/making; sleep 3",)))
+
+        async def main() -> None:
+            async with engine(repo, run) as e:
+                running = asyncio.create_task(e.turn("t1/1", f"touch {repo.parent}/begun"))
+                while not (repo.parent / "making").exists():
+                    await asyncio.sleep(0.02)
+                request = TurnRequest("turn-1", "executor", "", workspace="t1/1")
+                await e.workspaces.stop(Turn(1, 1, request), "stopped")
+                assert (await running).end is TurnEnd.STOPPED
+                assert not (repo.parent / "begun").exists()
+
+        do(main())
 
     def test_a_resolver_has_both_sides_before_it(self, repo: Path, run: RunDir) -> None:
         async def main() -> None:

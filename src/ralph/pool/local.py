@@ -35,7 +35,7 @@ SHARED = ".ralph/agent"
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _LISTEN = "A person may say something while you work: run `ralph tools signals` between two steps."
-_ENDS = {
+ENDS = {
     "idle": TurnEnd.IDLE,
     "wall": TurnEnd.WALL,
     "cut": TurnEnd.CUT,
@@ -76,7 +76,7 @@ class LocalTurns:
     async def _run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         directory, agent = self._directory(turn), self.agents[turn.agent]
         call = self._call(turn)
-        if not (directory / "turn.json").exists():
+        if not self.has_begun(turn):
             self._prepare(turn, directory, agent, call)
         tail = Tail(directory, agent.reader(call, turn.before), watch)
         try:
@@ -109,6 +109,10 @@ class LocalTurns:
             papers=handed,
             heard=tail.heard(),
         )
+
+    def has_begun(self, turn: Turn) -> bool:
+        """Whether a keeper has the turn, or had it."""
+        return (self._directory(turn) / "turn.json").exists()
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """Ask the turn's keeper to end it."""
@@ -302,8 +306,8 @@ _FAILURES = {
 
 def _end(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
-    if ended.reason in _ENDS:
-        return _ENDS[ended.reason]
+    if ended.reason in ENDS:
+        return ENDS[ended.reason]
     if ended.code == 0 and (account.finished or not (agent.announces_end or account.failure)):
         return TurnEnd.FINISHED
     told = agent.failure(ended.code, stderr)

@@ -25,7 +25,7 @@ from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.pool.desk import Desk
 from ralph.pool.furniture import Furniture, SetupError, fenced
-from ralph.pool.local import LocalTurns
+from ralph.pool.local import ENDS, LocalTurns
 from ralph.pool.notes import OWN, Noted, Notes
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
@@ -60,6 +60,8 @@ class Workspaces:
     furniture: Furniture = field(init=False)
     _sites: dict[str, Site] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _asked_to_end: dict[int, str] = field(default_factory=dict)
+    """Turns that were, and why: while its workspace is made, a turn has no keeper yet that would hear it."""
     _own_ready: bool = False
     _scratch: Worktree | None = None
     _in_step: threading.Lock = field(default_factory=threading.Lock)
@@ -95,7 +97,7 @@ class Workspaces:
         name, label = turn.request.workspace, f"turn {turn.number} ({turn.request.role})"
         if not name:
             await self._furnish_own()
-            return await self.turns.run(turn, watch)
+            return self._unbegun(turn) or await self.turns.run(turn, watch)
         if not self.apart:
             result = await self.turns.run(turn, watch)
             return replace(result, change=self.verifier.snapshots.take(label) if self.verifier.snapshots else None)
@@ -104,6 +106,8 @@ class Workspaces:
             site = await self.open(name, turn.request)
         except SetupError as error:
             return TurnResult(TurnEnd.FAILED, began, time.time(), error=str(error))
+        if ended := self._unbegun(turn):
+            return ended
         result = await site.turns.run(self._with_papers(turn, site), watch)
         if turn.request.reads_only:
             await asyncio.to_thread(self._thrown_away, site, turn.request.key)
@@ -112,7 +116,15 @@ class Workspaces:
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """End a turn."""
+        self._asked_to_end[turn.number] = reason
         await self.turns.stop(turn, reason)
+
+    def _unbegun(self, turn: Turn) -> TurnResult | None:
+        """The end of a turn that was asked to end before it began."""
+        if turn.number not in self._asked_to_end or self.turns.has_begun(turn):
+            return None
+        end, now = ENDS[self._asked_to_end[turn.number]], time.time()
+        return TurnResult(end, now, now, error="it was ended before it began")
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
         """Leave words for the agent of a turn."""
