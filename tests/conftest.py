@@ -1,7 +1,7 @@
 """Where the tests work: in memory, if there is enough of it, for most of them wait for a disk and for nothing else.
 
-Most start the command anew, so its modules are compiled once; the little projects that they work on are never compiled,
-for what was written twice in a second would then be run as it was before.
+Most start programs of ours anew, so their modules are compiled once, and so are the tests themselves; the little projects
+that they work on are never compiled, for what was written twice in a second would then be run as it was before.
 
 Properties are tried on the same examples each time, so that a change is judged by itself; `RALPH_EXPLORE=1` tries others.
 """
@@ -9,6 +9,7 @@ Properties are tried on the same examples each time, so that a change is judged 
 import compileall
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ralph"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    sys.dont_write_bytecode = False
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCE, quiet=2)

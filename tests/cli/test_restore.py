@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from test_loop import NEVER_DONE, Project, eventually, make_project
 
+pytestmark = pytest.mark.xdist_group("restore")
 THREE = """
 turns:
   - when: {turn: 1}

@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
@@ -37,6 +39,11 @@ RUN = "261115-093000-k3x9"
 E = TypeVar("E")
 HEARS_AFTER = 2.0
 """Seconds after which an agent that hears has taken in what was left for it."""
+
+
+def later(*values: object) -> Any:
+    """Values of a parameter that only `make test-slow` tries."""
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 class PowerCut(BaseException):

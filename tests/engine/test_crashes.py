@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import Cut, Disk, Play, PowerCut, Simulation, works
+from simulation import Cut, Disk, Play, PowerCut, Simulation, later, works
 
 from ralph.core.checks import CheckStatus
 from ralph.core.entries import SnapshotTaken, TurnStarted
@@ -25,6 +25,8 @@ from ralph.workflows.loop.state import read_state
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1", seconds=2.0)
 SHARDS = 4
+QUICKLY = [0, 2, later(1), later(3)]
+"""Every other system call at once, the others later."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -235,8 +237,8 @@ def test_the_whole_script_has_everything_in_it(place: Path) -> None:
 
 EVERYWHERE = [
     ("whole", Cut.LOST),
-    *(pytest.param("whole", how, marks=pytest.mark.slow) for how in Cut if how is not Cut.LOST),
-    *(pytest.param(name, Cut.BEFORE, marks=pytest.mark.slow) for name in SCRIPTS if name != "whole"),
+    *(later("whole", how) for how in Cut if how is not Cut.LOST),
+    *(later(name, Cut.BEFORE) for name in SCRIPTS if name != "whole"),
 ]
 """In one script all ways to lose the power; how a write is cut does not depend on what is written."""
 
@@ -248,7 +250,7 @@ def is_worth_it(name: str, how: Cut, call: str) -> bool:
     return (name == "whole" and how is not Cut.AFTER) or call not in ("open", "fsync")
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", QUICKLY)
 @pytest.mark.parametrize(("name", "how"), EVERYWHERE)
 def test_a_power_cut_at_any_system_call_makes_no_difference(place: Path, name: str, how: Cut, shard: int) -> None:
     script = SCRIPTS[name]
@@ -284,7 +286,7 @@ def test_agents_that_go_on_while_no_engine_is_there_make_no_difference(place: Pa
         assert legacy(sim) == expected, f"cut before call {cut}, {calls[cut - 1]}"
 
 
-@pytest.mark.parametrize("seed", range(SHARDS))
+@pytest.mark.parametrize("seed", QUICKLY)
 def test_a_second_power_cut_during_the_recovery_makes_no_difference(place: Path, seed: int) -> None:
     script, chance = SCRIPTS["whole"], random.Random(seed)
     expected, calls = undisturbed(script, place / "undisturbed")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulation import EPOCH, RUN, Cut, Disk, Play, PowerCut, Simulation, works
+from simulation import EPOCH, RUN, Cut, Disk, Play, PowerCut, Simulation, later, works
 
 from ralph.core.checks import Check
 from ralph.core.entries import TurnStarted
@@ -136,9 +136,7 @@ def test_the_whole_story(place: Path) -> None:
     assert list(documents.edited()) == []
 
 
-@pytest.mark.parametrize(
-    "how", [Cut.LOST, *(pytest.param(how, marks=pytest.mark.slow) for how in Cut if how is not Cut.LOST)]
-)
+@pytest.mark.parametrize("how", [Cut.LOST, *(later(how) for how in Cut if how is not Cut.LOST)])
 def test_a_power_cut_at_any_system_call_makes_no_difference(place: Path, how: Cut) -> None:
     undisturbed, disk = staged(place / "undisturbed"), Disk()
     lived(undisturbed, disk)
@@ -235,7 +233,7 @@ def test_a_wave_goes_through_failures_conflicts_and_refusals(place: Path) -> Non
     assert keys.count("wave-2-1") == 2 and "wave-4-2" in keys and "resolve-builder-3-1-1" in keys
 
 
-@pytest.mark.parametrize("how", [Cut.BEFORE, Cut.AFTER, Cut.LOST])
+@pytest.mark.parametrize("how", [later(Cut.BEFORE), later(Cut.AFTER), Cut.LOST])
 def test_a_power_cut_at_any_system_call_of_a_wave_makes_no_difference(place: Path, how: Cut) -> None:
     undisturbed, disk = waving(place / "undisturbed"), Disk()
     lived(undisturbed, disk)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import EPOCH, Play, Simulation
+from simulation import EPOCH, Play, Simulation, later
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Red, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
@@ -31,7 +31,7 @@ from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import Fixed
 
-SEEDS, EACH = 6, 350
+SEEDS, EACH = 20, 105
 PRODUCT = """\
 def total(prices):
     result = 0
@@ -376,7 +376,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
         state = loop.follow(state, event)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, SEEDS))])
+@pytest.mark.parametrize("seed", [0, *map(later, range(1, SEEDS))])
 def test_success_is_never_false(seed: int) -> None:
     outcomes: Counter[Outcome | None] = Counter()
     loop = rules(6)
@@ -388,7 +388,7 @@ def test_success_is_never_false(seed: int) -> None:
         outcomes[outcome] += 1
         if outcome and outcome.succeeded:
             assert is_right(world.tree), f"seed {seed}, run {number}: {world.tree}"
-    assert outcomes[Outcome.SUCCESS] > EACH // 100, outcomes
+    assert outcomes[Outcome.SUCCESS] > 1, outcomes
     assert not outcomes[Outcome.NOTHING_TO_DO]
 
 
@@ -402,8 +402,9 @@ class Anywhere:
         return await self.verifier.run(key, checks)
 
 
-def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path) -> None:
-    for number in range(60):
+@pytest.mark.parametrize("first", [0, later(20), later(40)])
+def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> None:
+    for number in range(first, first + 20):
         chance = random.Random(7_000_003 + number)
         world = World(chance, flaky=number % 4 == 0)
         checker = Verifier(world, world, Rules(confirm=1 + number % 2))  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulate.md"
 BLOCK = re.compile(r"```console\n\$ ralph (.*)\n([^`]*(?:`[^`]+`[^`]*)*)```")
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text()

@@ -103,7 +103,14 @@ def test_a_required_event_that_the_way_passes_by_shows_in_what_was_refused() -> 
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
-@pytest.mark.parametrize("hats", [PING_PONG, WAVES, HatsSettings(enforce_scope=True, cancellation="LOOP_CANCEL")])
+@pytest.mark.parametrize(
+    "hats",
+    [
+        WAVES,
+        pytest.param(PING_PONG, marks=pytest.mark.slow),
+        pytest.param(HatsSettings(enforce_scope=True, cancellation="LOOP_CANCEL"), marks=pytest.mark.slow),
+    ],
+)
 def test_whatever_agents_do_a_run_ends_and_nothing_is_a_defect(name: str, hats: HatsSettings) -> None:
     restless = Befalls(crash=0.3, pause=0.1, steer=0.2, inform=0.1, abort=0.01)
     profile = named(name).model_copy(update={"befalls": restless})

@@ -94,11 +94,11 @@ class TestAgainstTheRules:
         assert done > 80
 
     def test_what_cannot_be_done_is_never_done_by_hats_that_do_what_they_list(self) -> None:
-        texts = [*(path.read_text() for path in BROKEN), *map(any_preset, range(60))]
-        assert sum(self.undone(text, 2, 12) for text in texts) > 30
+        texts = [*(path.read_text() for path in BROKEN), *map(any_preset, range(10))]
+        assert sum(self.undone(text, 2, 12) for text in texts) > 14
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("seed", range(60, 460, 50))
+    @pytest.mark.parametrize("seed", range(10, 460, 50))
     def test_nor_in_hundreds_of_others(self, seed: int) -> None:
         assert sum(self.undone(text, 3, 25) for text in map(any_preset, range(seed, seed + 50))) > 10
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from playing_hats import CHECK, Stage, Turned, hat, lines, stage
+from test_session_rules import seeds
 
 from ralph.core.events import Do, DocumentEdited, MergeEnd, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
@@ -189,7 +190,7 @@ def test_decisions_that_got_the_same_number_get_their_own() -> None:
     assert "## DEC-002: b" in world.documents[DECISIONS] and "## DEC-001: a" in world.documents[DECISIONS]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, 4))
 def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
     """Whoever is faster, fails, is cut off or conflicts: every event is taken, told of, or still waits; once."""
     for number in range(15):

@@ -67,10 +67,13 @@ class LazyGroup(click.Group):
         """The subcommand itself."""
         if cmd_name not in COMMANDS:
             return None
-        gc.disable()  # what modules define stays: nothing of it is garbage
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        gc.freeze()
-        gc.enable()
+        module = COMMANDS[cmd_name][0]
+        if module not in sys.modules:
+            gc.disable()  # what modules define stays: there is no garbage to look for
+            importlib.import_module(module)
+            gc.freeze()
+            gc.enable()
+        command = sys.modules[module].command
         assert isinstance(command, click.Command)
         return command
 

@@ -10,8 +10,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import is_run_id, valid_run_id
 from ralph.documents.classic.layout import is_classic
 from ralph.documents.run_record import Crew, RunRecord
-from ralph.documents.session import plan, timestamps
-from ralph.documents.session.layout import HOME
+from ralph.documents.session import HOME, plan, timestamps
 from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, to_text

@@ -33,9 +33,12 @@ def to_plain(value: object) -> Any:
     return value
 
 
+_readable = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def dump(data: object) -> str:
     """JSON on one line, readable where that is possible: what UTF-8 cannot hold is escaped."""
-    text = json.dumps(data, ensure_ascii=False)
+    text = _readable(data)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -13,6 +13,7 @@ from ralph.core.ids import is_run_id, run_id, valid_run_id
 from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
+from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
 from ralph.store.lines import last_lines
@@ -37,8 +38,6 @@ class RunDir:
     @property
     def mailbox(self) -> Mailbox:
         """Where people leave signals for it: with a session, beside its other documents."""
-        from ralph.documents.session.layout import HOME as SESSIONS
-
         try:
             session = self.record().workflow == "session"
         except StateError:

@@ -9,9 +9,9 @@ from ralph.core.limits import Limits
 from ralph.documents.classic import repair as classic_repairing
 from ralph.documents.classic.layout import Flat
 from ralph.documents.run_record import RunRecord
-from ralph.documents.session import metadata
+from ralph.documents.session import HOME, metadata
 from ralph.documents.session import repair as repairing
-from ralph.documents.session.layout import HOME, Layout
+from ralph.documents.session.layout import Layout
 from ralph.documents.session.metadata import IterationMetadata
 from ralph.documents.session.timestamps import render
 from ralph.store import prompts

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ralph.core.ids import valid_run_id
-from ralph.documents.session.layout import HOME, Home
+from ralph.documents.session import HOME
+from ralph.documents.session.layout import Home
 from ralph.documents.session.reports import attempt_of, report_name
 from ralph.documents.session.tasks import valid_task_id
 

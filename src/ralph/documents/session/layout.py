@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from ralph.core.errors import StateError
 from ralph.core.graphs import natural
 from ralph.core.ids import valid_run_id
+from ralph.documents.session import HOME
 from ralph.documents.session.reports import report_name
 from ralph.documents.session.tasks import is_task_id, valid_task_id
 
-HOME, FEEDBACK = ".ralph-sessions", "feedbacks.md"
+FEEDBACK = "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
 _BATCH = re.compile(r"(?!.*\.\.)[^/.\x00-\x1f][^/\x00-\x1f]*")
 """What people may call a directory with feedback."""
