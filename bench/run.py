@@ -197,7 +197,7 @@ def bench_simulate(runs: int = 300) -> None:
 
 
 def bench_start() -> None:
-    """Start-up of the commands that people type most, against the interpreter itself."""
+    """Start-up of the commands that people type most, and of an engine, against the interpreter itself."""
     with project(git=False, most=1) as place:
         timed([*RALPH, *loop_arguments(1, git=False)], place)
         cases = {
@@ -206,6 +206,8 @@ def bench_start() -> None:
             "ralph status": [*RALPH, "status"],
         }
         against_python(cases, place, 8.0)
+        engine = [*RALPH, *loop_arguments(1, git=False), "--dry-run"]
+        against_python({"python -c pass": [PYTHON, "-c", "pass"], "ralph loop --dry-run": engine}, place, 25.0)
 
 
 def bench_tools() -> None:

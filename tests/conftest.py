@@ -35,3 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(SOURCE, quiet=2)
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = True
