@@ -166,12 +166,14 @@ def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Proje
 
 def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
-    assert project.real("emit", "build.blocked", "look at the wires").code == 0
+    assert project.real("emit", "build.blocked", "look at the wires", "--run", project.run.name).code == 0
     assert project.ralph("resume", "--max-iterations", "4").code == 3
     topics = [(event["topic"], event["hat"]) for event in events(project)]
     assert project.ralph("abort").code == 0
-    over = project.real("emit", "build.blocked", "too late")
-    assert (over.code, "is over (aborted)" in over.err) == (2, True), over.said
+    for run in ([], ["--run", project.run.name]):
+        over = project.real("emit", "build.blocked", "too late", *run)
+        assert (over.code, "is over (aborted)" in over.err) == (2, True), over.said
+    assert "there is no run" in project.real("emit", "x.y", "z", "--run", "..").err
     assert topics[3:5] == [("build.blocked", "person"), ("review.passed", "critic")]
     assert (
         "`build.blocked` from person:\nlook at the wires"

@@ -107,6 +107,7 @@ class Stage:
     most: int = 1
     """The most turns that were under way at once."""
     resolved: int = 0
+    notices: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = self.rules.load({})
@@ -115,6 +116,7 @@ class Stage:
         """Accept an event; an engine that starts anew from the documents knows the same."""
         changes = self.rules.accept(self.state, event, self.now)
         self.state = changes.state
+        self.notices += changes.notices
         self.documents.update(changes.documents)
         self.log += "".join(changes.aside.lines.values())
         if isinstance(event, TurnEnded | Merged) and self.state.phase is not Phase.DONE:

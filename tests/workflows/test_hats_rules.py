@@ -271,6 +271,14 @@ class TestIntake:
         taken = take_in(CODE_ASSIST, CREW[0], lines((topic, "do it")), "")
         assert not taken.events and len(taken.refused) == 1
 
+    def test_what_a_person_publishes_in_vain_they_are_told(self) -> None:
+        world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
+        told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
+        changes = world.rules.accept(world.state, DocumentEdited(world.rules.emitted_path, told), world.now)
+        assert [event.payload for event in changes.state.queue[1:]] == ["task_id: 7"]
+        assert changes.notices[0] == "not taken: `tasks.ready` lacks task_id in its payload"
+        assert "`LOOP_COMPLETE`" in changes.notices[1]
+
     def test_a_flood_of_events_is_cut(self) -> None:
         taken = take_in(CODE_ASSIST, CREW[0], lines(*(("tasks.ready", n) for n in range(80))), "")
         assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
@@ -438,6 +446,7 @@ class TestPersistent:
         world.play(dutiful, 4)
         assert (world.state.phase, world.state.outcome, world.topics[-1]) == ("rest", None, "LOOP_COMPLETE")
         assert world.commits == [4]
+        assert [told for told in world.notices if "the run waits for more" in told] == world.notices[-1:]
         world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
         world.play(dutiful, 8)
         assert [who for who, _ in world.turns][4:] == ["planner", "builder", "critic", "finalizer"]

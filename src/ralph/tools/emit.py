@@ -44,6 +44,11 @@ def file_for(given: dict[str, str]) -> str:
     if own := os.environ.get("RALPH_EVENTS_FILE"):
         return own
     root = place.root(given)
+    if run := given.get("run"):
+        own = os.path.join(root, ".ralph", "runs", run)
+        if os.path.basename(own) != run or _value(os.path.join(own, "run.json"), "workflow") != "hats":
+            raise Refused(f"there is no run {run} of hats", "`ralph status` lists all runs", where=own)
+        return _from_outside(run, own)
     marker = os.path.join(root, ".ralph", "current-events")
     name = place.read(marker).decode(errors="replace").strip()
     if not name:
@@ -54,21 +59,26 @@ def file_for(given: dict[str, str]) -> str:
     run = place.run_id(given)
     own = os.path.join(root, ".ralph", "runs", run)
     # A run of hats takes what comes from outside of its turns from here; its own log is only for reading.
-    if not run or name != f".ralph/events-{run}.jsonl" or not os.path.isdir(own):
-        return path
-    if outcome := _over(os.path.join(own, "hats.json")):
+    is_its_log = bool(run) and name == f".ralph/events-{run}.jsonl" and os.path.isdir(own)
+    return _from_outside(run, own) if is_its_log else path
+
+
+def _from_outside(run: str, own: str) -> str:
+    """Where a run takes what people publish from."""
+    state = os.path.join(own, "hats.json")
+    outcome = _value(state, "outcome")
+    if outcome in _FOR_GOOD and _value(state, "ended"):
         raise Refused(f"run {run} is over ({outcome}): nobody would take it", "start another with `ralph run`")
     return os.path.join(own, "emitted.jsonl")
 
 
-def _over(path: str) -> str:
-    """The outcome of a run that is over for good, by its state; empty where it may go on."""
+def _value(path: str, key: str) -> object:
+    """What a document of a run says for a key; None where it says nothing."""
     try:
-        state = loads(place.read(path).decode(errors="replace"))
+        data = loads(place.read(path).decode(errors="replace"))
     except ValueError:
-        return ""
-    outcome = state.get("outcome") if isinstance(state, dict) and state.get("ended") else None
-    return str(outcome) if outcome in _FOR_GOOD else ""
+        return None
+    return data.get(key) if isinstance(data, dict) else None
 
 
 COMMAND = Command(
@@ -79,6 +89,7 @@ COMMAND = Command(
     (
         Option("json", "The payload is JSON: check it, and keep it as such.", short="j"),
         Option("ts", "When it happened (now).", value="TIME"),
+        Option("run", "The run that it is for, where a person publishes it (the latest).", value="RUN"),
         Option("file", "The file that it is added to (the turn's own, or the one that is current).", value="PATH"),
     ),
 )

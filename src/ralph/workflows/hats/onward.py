@@ -16,7 +16,7 @@ def onward(terms: Terms, state: HatsState, now: float) -> HatsState:
 
     One that is over stays so, and one that rests does until there is something to do.
     """
-    if state.outcome or (not state.queue and Phase.REST in (state.phase, *state.ahead)):
+    if state.outcome or (not state.queue and state.rests):
         return state
     if state.claims:
         return committing(terms, replace(state, phase=Phase.VERIFY))

@@ -50,6 +50,7 @@ from ralph.workflows.hats.turning import from_outside, turned
 from ralph.workflows.hats.waves import accepted, at_rest, works
 from ralph.workflows.merging import Queue, queue_json, queue_path
 
+_AT_REST = "all is done; the run waits for more: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
 _GUIDING = ("RESUME", "STEER")
 """Signals whose words a hat has to acknowledge."""
 
@@ -108,12 +109,13 @@ class Hats(Terms):
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
                 told = "a person said something: see what it asks for, and who does it"
-                after = resume(after, told) if Phase.REST in (state.phase, *state.ahead) else after
+                after = resume(after, told) if state.rests else after
                 return self._changes(state, self._woken(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)
             case DocumentEdited(path=self.emitted_path, content=content):
-                return self._changes(state, self._woken(from_outside(self, state, content), now), now)
+                after, in_vain = from_outside(self, state, content)
+                return self._changes(state, self._woken(after, now), now, in_vain)
             case DocumentEdited(path=path, content=content):
                 # What is replayed from the journal comes without content: the files were read again before that.
                 text = content or state.texts.get(path, "")
@@ -165,6 +167,8 @@ class Hats(Terms):
             for one in (*first, *new)
         )
         aside = Aside(self._merging(before, after), {self.events_path: rows} if rows else {})
+        if after.rests and not before.rests:
+            notices = (*notices, _AT_REST)
         after = replace(after, recent=after.recent[-REMEMBERED:])
         return Changes(after, {self.state_path: state_json(after)}, aside, notices)
 

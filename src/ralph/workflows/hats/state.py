@@ -183,6 +183,11 @@ class HatsState:
         """All events under way: one, but for a hat that gathers."""
         return self.queue[: self.taken]
 
+    @property
+    def rests(self) -> bool:
+        """Whether all is done and it waits for more, or will when a commit is made."""
+        return Phase.REST in (self.phase, *self.ahead)
+
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
         """One turn more; what a person said is acknowledged by whoever was told of it."""
         left = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)

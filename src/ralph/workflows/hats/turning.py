@@ -41,12 +41,14 @@ def turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hats
     return onward(terms, _published(terms, state, hat, taken), now)
 
 
-def from_outside(terms: Terms, state: HatsState, text: str) -> HatsState:
-    """What people published joins the queue; only hats keep promises."""
+def from_outside(terms: Terms, state: HatsState, text: str) -> tuple[HatsState, tuple[str, ...]]:
+    """What people published joins the queue, and what they published in vain; only hats keep promises."""
     whole = text[: text.rfind("\n") + 1]
-    for said in take_in(terms.settings, None, whole[state.outside :], "").events:
+    taken = take_in(terms.settings, None, whole[state.outside :], "")
+    for said in taken.events:
         state = add(state, said, PERSON)
-    return replace(state, outside=len(whole))
+    promises = [f"`{said.topic}` is for hats to say" for said in (taken.completes, taken.cancels) if said]
+    return replace(state, outside=len(whole)), tuple(f"not taken: {why}" for why in (*taken.refused, *promises))
 
 
 def _failed(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
