@@ -69,6 +69,11 @@ def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Pr
     notes.write_text("---\niteration: 2\n---\n# Feedback\n\n## Critical Issues\n- [ ] **ISS-001**: c.txt is missing\n")
     log = project.home / "app.log"
     log.write_text("boom\n")
+    (project.home / "other").mkdir()
+    other = project.home / "other" / "app.log"
+    other.write_text("bang\n")
+    twice = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log), "--attach", str(other))
+    assert (twice.code, "app.log would take the place" in twice.err) == (2, True)
     given = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log))
     assert given.code == 0, given.said
     done = project.ralph("session", "resume")

@@ -144,7 +144,7 @@ class TestSteering:
         project.work("true", "--max-iterations", "1")
         done = project.ralph("steer", "hello")
         assert done.code == 2
-        assert all(run.name in done.err for run in project.runs)
+        assert all(run.name in done.err for run in project.runs) and "with --run ID" in done.err
         assert signals(project, "--run", first)[0]["state"] == "waiting"
         project.ralph("resume", first)
         assert signals(project, "--run", first)[0]["taken_in"][0]["means"] == "prompt"
@@ -263,13 +263,20 @@ class TestSessions:
         assert "[/]" not in text.partition("## Legend")[2].partition("## ")[2]
         assert "Aborted by signal" in text
         assert (data["orchestrator"]["state"], data["status"]) == ("COMPLETE", "aborted")
+        assert "(Attempt 1, Iteration 1, failed: " in text and "| 1 | Aborted |" in text
         assert project.living() == []
+        (project.home / "script.json").write_text("{}")
+        done = project.ralph("session", "resume")
+        assert (done.code, "was aborted" in done.err) == (2, True), "it does not go on by itself"
+        assert project.ralph("session", "update", home(project).name, "Make them small").code == 0
+        assert "with the feedback" in project.ralph("session", "show").out
+        done = project.ralph("session", "resume")
+        assert done.code == 0, done.said
 
     def test_what_is_said_to_all_reaches_every_role_and_is_filed_with_those_it_missed(self, project: Project) -> None:
         engine = session(project, until=str(project.home / "go"))
         eventually(lambda: executing(project))
         inputs = home(project) / "signals" / "inputs"
-        inputs.mkdir(parents=True, exist_ok=True)
         (inputs / "signal.261116-080000.yaml").write_text("type: INFO\ntarget: ALL\nmessage: tabs, not spaces\n")
         eventually(lambda: project.journal("signal.taken"))
         (project.home / "go").touch()
@@ -315,17 +322,17 @@ class TestHostileFiles:
     def test_they_are_set_aside_with_a_reason_and_the_journal_says_so(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))
         inputs = project.run / "signals" / "inputs"
-        inputs.mkdir(parents=True, exist_ok=True)
+        (inputs / "wizard.yaml").write_text("type: STEER\ntarget: Ralph-Wizard\nmessage: nobody will hear this\n")
         (inputs / "a\x1b[31m.yaml").write_text("type: DANCE\n")
         (inputs / "big.yaml").write_text("type: STEER\nmessage: " + "x" * 100_000 + "\n")
         (inputs / "half.yaml").write_text("type: STEER\nmessage: [half\n")
         (inputs / "link.yaml").symlink_to("/etc/passwd")
-        eventually(lambda: len(project.journal("signal.refused")) == 4)
+        eventually(lambda: len(project.journal("signal.refused")) == 5)
         assert list(inputs.iterdir()) == []
         assert "\x1b" not in project.ralph("signals").out
         project.ralph("steer", "go on")
         assert ended(engine) == 0
-        assert sorted(row["state"] for row in signals(project)) == ["refused"] * 4 + ["taken"]
+        assert sorted(row["state"] for row in signals(project)) == ["refused"] * 5 + ["taken"]
 
 
 ASKS = """touch started

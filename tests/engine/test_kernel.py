@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -529,6 +530,16 @@ class TestRepair:
         sim = Simulation(tmp_path, plays)
         assert sim.run().outcome is Outcome.SUCCESS
         assert [bool(process.turn.repair) for process in sim.processes.values()] == [False, True, True]
+
+
+def test_while_nothing_happens_nothing_is_decided_anew(tmp_path: Path) -> None:
+    sim = Simulation(tmp_path, [Play(seconds=1000.0), Play(works)])
+    decide, asked = sim.workflow.decide, []
+    sim.workflow = SimpleNamespace(
+        load=sim.workflow.load, accept=sim.workflow.accept, decide=lambda *args: asked.append(args) or decide(*args)
+    )
+    assert sim.run().outcome is Outcome.SUCCESS
+    assert len(asked) < 20, "the prompt of a turn that runs is not made again at every look into the mailbox"
 
 
 class TestSignals:

@@ -13,6 +13,7 @@ from ralph.core.signals import Signal, SignalType
 from ralph.engine.ledger import Ledger
 from ralph.store.journal import read_records
 from ralph.store.runs import RunDir
+from ralph.wiring.kinds import SESSIONS
 
 NONE = Limits(None, None)
 
@@ -48,9 +49,9 @@ def command(run: str | None, guidance: str | None, detached: bool, as_json: bool
         return tell(as_json, lines, command="resume", run=chosen.id, signalled=True)
     outcome = chosen.outcome()
     if outcome and not outcome.resumable:
-        raise UsageError(
-            f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo="start a new one with `ralph loop`"
-        )
+        of_session = chosen.record().workflow in SESSIONS
+        todo = f"`ralph session feedback {chosen.id}` begins another iteration" if of_session else "start a new one"
+        raise UsageError(f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo=todo)
     granted = _granted(chosen, asked)
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))

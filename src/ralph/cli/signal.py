@@ -6,14 +6,10 @@ import click
 
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import UsageError
-from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee
+from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee, is_known
 from ralph.store.runs import Project, RunDir
+from ralph.wiring.kinds import roles_of
 
-ROLES = {
-    "loop": ("implementer", "test-engineer", "debugger", "reflector"),
-    "session": ("planner", "questioner", "executor", "reviewer", "librarian", "resolver"),
-}
-"""The roles that a workflow has; `executor` is whoever does the work."""
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
 run_option = click.option("--run", metavar="ID", help="The run that is meant; else the one that is under way, or open.")
@@ -87,16 +83,14 @@ def meant(project: Project, wanted: str | None) -> RunDir:
             raise UsageError(f"run {chosen.id} is over: {outcome}", todo="`ralph status` lists the others")
         return chosen
     alive = [run for run in project.runs() if run.alive]
-    return project.only(iter(alive or [run for run in project.runs() if run.can_go_on]), "signal", None)
+    return project.only(iter(alive or [run for run in project.runs() if run.can_go_on]), "signal", None, "--run ID")
 
 
 def _addressed(signal: Signal, role: str, run: RunDir) -> Signal:
     """The signal with its addressee; a role that the workflow does not have is refused."""
     record, target = run.record(), addressee(role)
-    known = (*(hat.id for hat in record.hats.hats), "resolver") if record.hats else ROLES.get(record.workflow, ())
-    names = {addressee(name) for name in (*known, "executor", "actor")}
-    if target and known and target not in names:
-        kind = "run of hats" if record.hats else record.workflow
+    if not is_known(target, known := roles_of(record)):
+        kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
         raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(known)}")
     return Signal("", signal.type, signal.message, "", target, signal.iteration, signal.items, signal.now)
 

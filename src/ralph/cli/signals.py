@@ -48,7 +48,7 @@ def command(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run (the one that is under way, or the latest): each with who took it in, and what came of it."""
     project = here()
     alive = [] if run else [one for one in project.runs() if one.alive]
-    chosen = project.only(iter(alive), "show the signals of", None) if alive else latest_run(project, run)
+    chosen = project.only(iter(alive), "show the signals of", None, "--run ID") if alive else latest_run(project, run)
     shown: dict[str, str] = {}
     while True:
         goes_on = watch and chosen.alive

@@ -1,7 +1,7 @@
 """Signals: messages from a person to a run that is under way."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
@@ -101,6 +101,11 @@ def addressee(target: str) -> str:
     name = re.sub(r"[-_\s]+", "-", target.strip().lower())
     name = re.sub(r"^ralph-(v\d+-)?", "", name)
     return "" if name in _EVERYBODY else name
+
+
+def is_known(target: str, roles: Sequence[str]) -> bool:
+    """Whether an addressee is one of these roles, all of them, or whoever does the work; nobody knows where there are none."""
+    return not roles or not target or target in _ACTORS or target in map(addressee, roles)
 
 
 SCOPE_CHANGE = "STEER scope change"

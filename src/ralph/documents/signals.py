@@ -34,7 +34,7 @@ def parse(name: str, text: str) -> Signal:
         raise StateError(f"unknown type {word!r}; known are {known}", where=name) from None
     message = _text(data, "message", name)
     if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
-        raise StateError(f"a {kind} without a message says nothing", where=name)
+        raise StateError(f"{kind} without a message says nothing", where=name)
     return Signal(
         name,
         kind,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ralph.core.entries import Entry, Notice, Record, SignalHeard, SignalRefused, TurnStarted
 from ralph.core.events import Event, SignalTaken, TurnEnded
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage
+from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
 from ralph.core.turns import Turn
 from ralph.engine.ledger import Ledger
 from ralph.engine.under_way import UnderWay, World
@@ -100,7 +100,10 @@ class Intake:
         await self._world.turns.tell(turn, signal.id, text)
 
     def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:
-        """Whether a signal is left where it is for now; the reason where its time is over."""
+        """Whether a signal is left where it is for now; the reason where nobody will ever take it in."""
+        roles = self._ledger.words.roles
+        if not is_known(signal.target, roles):
+            return f"there is no role {signal.target!r} here; there are {', '.join(roles)}"
         if signal.type in ASKED_FOR and signal.type not in stage().wants:
             return True
         now = stage().iteration if signal.iteration is not None else None

@@ -22,6 +22,7 @@ from ralph.core.entries import (
 from ralph.core.errors import RalphError
 from ralph.core.events import (
     ChecksEnded,
+    Decision,
     Do,
     DocumentEdited,
     Event,
@@ -62,6 +63,8 @@ class Start:
     """Whether a person asks the run to go on, so that a pause is over."""
     steering: str = "{{words}}"
     """The template of what agents are told of a person's words."""
+    reopens: bool = False
+    """Whether a run that was aborted goes on all the same, because a person asks for something else now."""
 
 
 class Kernel(Generic[S]):
@@ -77,6 +80,7 @@ class Kernel(Generic[S]):
         self._asked: list[Signal] = []
         self._stop: Stop | None = None
         self._over_limit = False
+        self._decided: tuple[S | None, Decision] = (None, Do(()))
 
     async def run(self) -> Stop:
         """Run until there is a reason to end, and say which."""
@@ -104,7 +108,7 @@ class Kernel(Generic[S]):
         self._take_edits()
         if self._stop:
             return self._stop
-        decision = self.workflow.decide(self.state, self.world.clock.now())
+        decision = self._decide()
         if isinstance(decision, Stop):
             return decision
         limit = None if self.ledger.paused else self._begin(decision.work)
@@ -141,13 +145,14 @@ class Kernel(Generic[S]):
 
     def _take_up(self) -> None:
         """Journal that this engine is here, and carry on where the journal ends."""
+        reopens = self._start.reopens and self.ledger.ended is not None
         if self._start.limits != self.ledger.limits:
             ended = self.ledger.ended
             self._journal(LimitExtended(self._start.limits, f"resumed after {ended.outcome}" if ended else "resumed"))
         self._journal(self._start.entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
-        if self.ledger.aborted:
+        if self.ledger.aborted and not reopens:
             self._stop = _aborted(self.ledger.aborted)
         self.state = self._load()
         if not self.ledger.snapshots and (base := self._under_way.snapshot("before the run")):
@@ -167,7 +172,7 @@ class Kernel(Generic[S]):
 
     def _request(self, key: str, started: TurnStarted) -> TurnRequest:
         """What a turn that an earlier engine started was asked for."""
-        decision = self.workflow.decide(self.state, self.world.clock.now())
+        decision = self._decide()
         wanted = decision.work if isinstance(decision, Do) else ()
         bare = TurnRequest(key, started.role, "", counts=started.counts)
         return next((work for work in wanted if isinstance(work, TurnRequest) and work.key == key), bare)
@@ -178,7 +183,7 @@ class Kernel(Generic[S]):
             self._intake.noted(record)
         await self._intake.tell_again()
         await self._take_signals()
-        if self._start.resumes and self.ledger.paused:
+        if self._start.resumes and not self._stop and (self.ledger.paused or self.ledger.aborted):
             await self._intake.heed(Signal(f"resumed.{self.world.clock.now()}", SignalType.RESUME))
 
     async def _take_signals(self) -> None:
@@ -188,7 +193,15 @@ class Kernel(Generic[S]):
                 self._stop = _aborted(signal)
 
     def _stage(self) -> Stage:
-        return self.workflow.decide(self.state, self.world.clock.now()).stage
+        return self._decide().stage
+
+    def _decide(self) -> Decision:
+        """What should be under way; while all turns of it are, and nothing has happened, that is what was decided before."""
+        state, known = self._decided
+        works = known.work if isinstance(known, Do) and state is self.state else ()
+        if not any(isinstance(work, TurnRequest) for work in works) or any(w.key not in self._under_way for w in works):
+            self._decided = (self.state, self.workflow.decide(self.state, self.world.clock.now()))
+        return self._decided[1]
 
     def _take_questions(self) -> None:
         """Journal what turns ask the person, and what was answered."""

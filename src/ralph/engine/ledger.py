@@ -123,8 +123,6 @@ class Ledger:
                 self.answered.add(one)
             case RunEnded() as entry:
                 self.ended, self.spent = entry, entry.spent
-                # It was heeded: whether such a run goes on at all is for its workflow to say.
-                self.aborted = None
             case _:
                 pass
 
@@ -136,7 +134,8 @@ class Ledger:
             self.paused = signal.type is SignalType.PAUSE
         for work in self.work.values():
             work.to_pause = work.to_pause or signal.type is SignalType.PAUSE
-        self.aborted = signal if signal.type is SignalType.ABORT else self.aborted
+        if signal.type in (SignalType.ABORT, SignalType.RESUME):
+            self.aborted = signal if signal.type is SignalType.ABORT else None
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent

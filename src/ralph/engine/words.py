@@ -37,6 +37,8 @@ class Words:
 
     quorum: tuple[str, ...] = ()
     """The roles that must have what was said to all; where none is named, one will do."""
+    roles: tuple[str, ...] = ()
+    """All that the turns of the run have, where that is known."""
     said: dict[str, Said] = field(default_factory=dict)
     heard: set[tuple[str, int]] = field(default_factory=set)
     """What turns have, by id and turn."""

@@ -140,7 +140,10 @@ class Workspaces:
         except SetupError as error:
             failed = CheckResult("the set-up commands pass", CheckStatus.FAILED, 0.0, reason=error.what)
             return Verdict((failed,))
-        return await site.verifier.run(key, checks, red)
+        verdict = await site.verifier.run(key, checks, red)
+        # Worktrees that are made later are compared with it.
+        self.verifier.baseline = self.verifier.baseline or site.verifier.baseline
+        return verdict
 
     async def open(self, name: str, request: TurnRequest | None = None) -> Site:
         """The worktree of that name, made and furnished where it is not yet; for a resolver, with what was merged."""

@@ -39,7 +39,7 @@ class RunDir:
     def mailbox(self) -> Mailbox:
         """Where people leave signals for it: with a session, beside its other documents."""
         try:
-            session = self.record().workflow == "session"
+            session = self.record().workflow in ("session", "classic")
         except StateError:
             session = False
         return Mailbox((self.path.parents[2] / SESSIONS / self.id if session else self.path) / "signals")
@@ -191,15 +191,15 @@ class Project:
             f"there is no run {wanted}", where=str(self.runs_dir), todo="list them with `ralph status --all`"
         )
 
-    def only(self, candidates: Iterator[RunDir], what: str, wanted: str | None) -> RunDir:
-        """The run that is meant: the named one, or the only candidate."""
+    def only(self, candidates: Iterator[RunDir], what: str, wanted: str | None, by: str = "") -> RunDir:
+        """The run that is meant: the named one, or the only candidate; `by` is the option that names one."""
         if wanted:
             return self.run(wanted)
         found = list(candidates)
         if len(found) == 1:
             return found[0]
         if found:
-            raise _several(f"several runs could be meant: {what}", found)
+            raise _several(f"several runs could be meant: {what}", found, by)
         raise UsageError(
             f"no run here is one to {what}", where=str(self.root), todo="list them with `ralph status --all`"
         )
@@ -220,9 +220,9 @@ class Project:
             shutil.rmtree(hidden)
 
 
-def _several(what: str, runs: list[RunDir]) -> UsageError:
+def _several(what: str, runs: list[RunDir], by: str = "") -> UsageError:
     listing = "\n".join(f"    {run.id}  {_task_of(run)}" for run in runs)
-    return UsageError(what, where=f"candidates:\n{listing}", todo="name one of them")
+    return UsageError(what, where=f"candidates:\n{listing}", todo=f"name one of them{by and f' with {by}'}")
 
 
 def _second(run: RunDir) -> str:

@@ -41,7 +41,7 @@ from ralph.store.documents import Documents, digest
 from ralph.store.runs import Project, RunDir
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import BASELINE, Rules, Verifier
-from ralph.wiring.kinds import kind_of
+from ralph.wiring.kinds import SESSIONS, kind_of, roles_of
 
 
 class SystemClock:
@@ -74,7 +74,7 @@ def build_kernel(
     documents.watched = kind.watched(record, root)
     notices += kind.mend(root, record, time.time())
     ledger = Ledger.of(record.limits, records)
-    ledger.words.quorum = kind.quorum
+    ledger.words.quorum, ledger.words.roles = kind.quorum, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
     own = worktree.create(root, run.id) if record.workspace != "." else None
@@ -126,7 +126,8 @@ def build_kernel(
     unwritten = since_documents(records)
     told = tuple(n for n in notices if n)
     steering = prompts.load("steering", root)
-    start = Start(started, _roster(record.crew), limits, unwritten, told, resumes, steering)
+    reopens = resumes and record.workflow in SESSIONS
+    start = Start(started, _roster(record.crew), limits, unwritten, told, resumes, steering, reopens)
     return Kernel(kind.workflow(record, root, limits), world, ledger, start)
 
 

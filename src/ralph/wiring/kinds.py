@@ -45,3 +45,16 @@ def kind_of(workflow: str) -> Kind:
                 f"this version knows no workflow {workflow!r}", where="run.json", todo="use the version that began it"
             )
     return kind
+
+
+_ROLES = {
+    "loop": ("implementer", "test-engineer", "debugger", "reflector"),
+    "session": ("planner", "questioner", "executor", "reviewer", "librarian", "resolver"),
+    "classic": ("planner", "questioner", "executor", "reviewer"),
+}
+
+
+def roles_of(record: RunRecord) -> tuple[str, ...]:
+    """The roles that the turns of a run have."""
+    hats = record.hats
+    return (*(hat.id for hat in hats.hats), "resolver") if hats else _ROLES.get(record.workflow, ())
