@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
-from ralph.core.events import ChecksEnded, DocumentEdited, Event, RunChecks, Stop, TurnEnded, Work
+from ralph.core.events import ChecksEnded, Do, DocumentEdited, Event, RunChecks, RunEnded, Stop, TurnEnded, Work
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import contracts
@@ -253,6 +254,18 @@ def test_killed_anywhere_it_comes_to_the_same_end(seed: int) -> None:
         tasks = {id: (driver.state.marker(id), driver.state.attempt(id)) for id in driver.state.tasks}
         ends.append((decision, tasks, sorted(driver.state.texts)))
     assert ends[0] == ends[1] == ends[2]
+
+
+def test_an_abort_leaves_nothing_that_looks_as_if_it_were_under_way() -> None:
+    driver = Driver(rules(), random.Random(3))
+    while not (task := driver.state.first(Marker.WIP)):
+        decision = driver.rules.decide(driver.state, driver.now)
+        assert isinstance(decision, Do)
+        driver.take(driver.answer(decision.work[0]))
+    driver.take(RunEnded(Outcome.ABORTED, "", Spent(), Limits()))
+    assert driver.state.marker(task) is Marker.FAILED
+    assert not driver.state.first(Marker.WIP), "no other task begins either"
+    assert f"- [F] {task} (Failed, Aborted by signal: " in driver.documents[f"{HOME}/progress.md"]
 
 
 MARKERS = st.sampled_from(list(Marker))

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from ralph.cli.session_words import MARKS
+from ralph.cli.session_words import MARKS, under_way
 from ralph.documents.session import markers, timestamps
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, State
@@ -12,9 +12,9 @@ from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, State
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+(?:Z|[+-]\d\d:?\d\d)")
 
 
-def shown(state: ClassicState, request: str, spent: str = "") -> list[str]:
+def shown(state: ClassicState, request: str, spent: str = "", *, alive: bool = False, over: bool = False) -> list[str]:
     """A session at a glance: where it is, its tasks with their markers, what it cost, and what happens next."""
-    told = contract(state)
+    told = contract(state, alive=alive, over=over)
     lines = [
         f"Session {told['session_id']}  {told['current_state']}  {told['status']}  classic",
         "",
@@ -30,8 +30,8 @@ def shown(state: ClassicState, request: str, spent: str = "") -> list[str]:
     return [*lines, f"Last:   {told['last_action']}", f"Next:   {told['next_action']}"]
 
 
-def contract(state: ClassicState) -> dict[str, Any]:
-    """The session in the form that other tools know, and how many tasks there are of each kind."""
+def contract(state: ClassicState, *, alive: bool = False, over: bool = False) -> dict[str, Any]:
+    """The session in the form that other tools know, and how many tasks there are of each kind; `over` where it was aborted."""
     counts = markers.counts(Counter(map(state.marker, state.tasks)))
     done = f"{counts['completed']} of {counts['total']} tasks are done"
     rest = [f"{counts['failed']} failed"] if counts["failed"] else []
@@ -39,11 +39,11 @@ def contract(state: ClassicState) -> dict[str, Any]:
     reviews = len(state.reviews)
     rest += [f"{reviews} review{'s' * (reviews > 1)} of the whole"] if reviews else []
     return {
-        "status": _status(state),
+        "status": "blocked" if over else _status(state),
         "session_id": state.layout.session_id,
         "current_state": state.state.value,
         "last_action": _last(state),
-        "next_action": _next(state),
+        "next_action": under_way(state.layout.session_id) if alive else _next(state, "it was aborted" if over else ""),
         "summary": ", ".join([done, *rest]),
         "tasks_summary": counts,
     }
@@ -93,12 +93,12 @@ def _last(state: ClassicState) -> str:
     return next((words for _, begun, words in reversed(told) if begun), "nothing yet")
 
 
-def _next(state: ClassicState) -> str:
+def _next(state: ClassicState, why: str = "") -> str:
     """What happens next, or what a person should do."""
     id = state.layout.session_id
     if _is_over(state):
         return f'done; `ralph session update {id} "..."` asks for more'
-    if waits := _waits(state):
+    if waits := why or _waits(state):
         return f'{waits}; say how it goes on with `ralph session update {id} "..."`, then `ralph session resume {id}`'
     match state.state:
         case State.INITIALIZING:

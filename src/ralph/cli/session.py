@@ -21,7 +21,6 @@ from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
-from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
@@ -176,9 +175,9 @@ def _row(found: Found) -> dict[str, Any]:
 def _told(found: Found) -> dict[str, Any]:
     """A session in the form that other tools know."""
     if found.is_classic:
-        return classic_words.contract(found.classic())
+        return classic_words.contract(found.classic(), alive=found.alive, over=found.is_aborted)
     terms = session_workflow(found.record, found.project.root)
-    return contract(terms, found.state(), alive=bool(found.run and found.run.alive))
+    return contract(terms, found.state(), alive=found.alive)
 
 
 @command.command("show")
@@ -191,10 +190,11 @@ def show(session: str | None, as_json: bool) -> int:
     if as_json:
         return tell(True, (), command="session show", **_told(found), spent=spent)
     if found.is_classic:
-        lines = classic_words.shown(found.classic(), found.record.task, _money(spent))
+        facts = {"alive": found.alive, "over": found.is_aborted}
+        lines = classic_words.shown(found.classic(), found.record.task, _money(spent), **facts)
     else:
         terms = session_workflow(found.record, found.project.root)
-        lines = shown(terms, found.state(), _money(spent), alive=bool(found.run and found.run.alive))
+        lines = shown(terms, found.state(), _money(spent), alive=found.alive)
     click.echo("\n".join(lines))
     if found.run is None:
         click.echo(f"Others began this session; `ralph session resume {found.id}` takes it up.")
@@ -224,7 +224,7 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
         record = found.record
         _told(found)
         return _begin(project, found.id, record.workflow, record.task, given, detached=detached, as_json=as_json)
-    if found.run.outcome() is Outcome.ABORTED and not found.has_feedback:
+    if found.is_aborted:
         todo = f'`ralph session update {found.id} "..."`, or `feedback`, says how it goes on; or begin another'
         raise UsageError(f"session {found.id} was aborted", todo=todo)
     if named := [name for name, value in given.items() if value and name != "yes"]:
@@ -310,7 +310,7 @@ def tree(session: str | None) -> int:
 def repair(session: str, as_json: bool) -> int:
     """Put the documents of SESSION right by what its other files say; what was there is kept beside them."""
     found = chosen(here(), session)
-    if found.run and found.run.alive:
+    if found.alive:
         raise UsageError(f"session {found.id} is under way", todo="pause it first")
     done = kind_of(found.record.workflow).mend(found.project.root, found.record, time.time())
     return tell(as_json, done or ["Nothing was wrong."], command="session repair", session_id=found.id, done=done)
@@ -326,7 +326,7 @@ def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
             todo=f"`ralph session show {found.id}` says what it does",
         )
     found.run.mailbox.post(Signal("", signal))
-    return 0 if found.run.alive else work_on(project, found.run, (), as_json=as_json)
+    return 0 if found.alive else work_on(project, found.run, (), as_json=as_json)
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def next_action(terms: SessionTerms, state: SessionState, *, alive: bool = False
     """What happens next, or what a person should do."""
     run = state.metadata.session_id
     if alive:
-        return f"it is under way; `ralph logs -f {run}` follows it"
+        return under_way(run)
     if state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL) and new_feedback(terms, state):
         return f"`ralph session resume {run}` plans again, with the feedback that was given"
     if state.flow.stop:
@@ -122,3 +122,8 @@ def next_action(terms: SessionTerms, state: SessionState, *, alive: bool = False
     if state.metadata.status == Status.COMPLETED:
         return f"done; `ralph session feedback {run}` begins another iteration"
     return f"look at the result and give feedback: `ralph session feedback {run}`, then `ralph session resume {run}`"
+
+
+def under_way(run: str) -> str:
+    """What happens next where an engine works on it."""
+    return f"it is under way; `ralph logs -f {run}` follows it"

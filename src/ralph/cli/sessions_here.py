@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import is_run_id, valid_run_id
+from ralph.core.outcomes import Outcome
 from ralph.documents.classic.layout import is_classic
 from ralph.documents.run_record import Crew, RunRecord
 from ralph.documents.session import HOME, plan, timestamps
 from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
-from ralph.store.files import read_limited, to_text
+from ralph.store.files import read_limited, signature, to_text
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.kinds import SESSIONS
 from ralph.wiring.sessions import classic_workflow, session_texts, session_workflow
@@ -42,8 +43,11 @@ class Found:
     @property
     def is_over(self) -> bool:
         """Whether its run has come to an end that is one."""
-        outcome = self.run.outcome() if self.run else None
-        return outcome is not None and not outcome.resumable
+        return self._outcome is not None and not self._outcome.resumable
+
+    @property
+    def _outcome(self) -> Outcome | None:
+        return self.run.outcome() if self.run else None
 
     @cached_property
     def record(self) -> RunRecord:
@@ -59,7 +63,18 @@ class Found:
         return RunRecord(self.id, kind, goal or f"What the plan of session {self.id} asks for", "", (), Crew(()), begun)
 
     def texts(self) -> dict[str, str]:
-        return session_texts(self.project.root, self.record)
+        """The documents, as they are between two commits of an engine that works on them."""
+        for _ in range(50):
+            before, found = self._stand(), session_texts(self.project.root, self.record)
+            if not self.alive or (before and before == self._stand()):
+                break
+            time.sleep(0.02)
+        return found
+
+    def _stand(self) -> tuple[int, ...] | None:
+        """What is another after every commit; nothing while one is made."""
+        here = self.run.path if self.run else self.home
+        return None if (here / "commit.json").exists() else signature(here / "journal.jsonl")
 
     def classic(self) -> ClassicState:
         """A classic session as its documents tell of it now."""
@@ -70,7 +85,17 @@ class Found:
         return session_workflow(self.record, self.project.root).load(self.mended())
 
     @property
-    def has_feedback(self) -> bool:
+    def alive(self) -> bool:
+        """Whether an engine works on it now."""
+        return bool(self.run and self.run.alive)
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it was aborted, and nobody has said since how it goes on."""
+        return self._outcome is Outcome.ABORTED and not self._has_feedback
+
+    @property
+    def _has_feedback(self) -> bool:
         """Whether a person said something that nobody has taken in yet."""
         if self.is_classic:
             return any(step.startswith(UPDATE) for step in self.classic().steps())

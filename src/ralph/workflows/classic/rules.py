@@ -67,7 +67,9 @@ class Classic(ClassicTerms):
 
     def accept(self, state: ClassicState, event: Event, now: float) -> Changes[ClassicState]:
         """What follows from an event: the next state, and the documents that tell of it."""
-        after = self._route(self._follow(state, event, now), now)
+        after = self._follow(state, event, now)
+        # At the end of a run nothing begins: what was aborted would look as if it were under way.
+        after = after if isinstance(event, RunEnded) else self._route(after, now)
         written = {path: text for path, text in after.texts.items() if after.saved.get(path) != text}
         if after.flow != state.flow:
             written[self.flow_path] = to_json(after.flow)

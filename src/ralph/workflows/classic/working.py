@@ -90,10 +90,10 @@ def judged(terms: ClassicTerms, state: ClassicState, number: int, result: TurnRe
 
 
 def aborted(state: ClassicState, now: float) -> ClassicState:
-    """What was under way is to be done again; no file is taken back."""
+    """What was under way has failed; no file is taken back."""
     task = state.first(Marker.WIP)
     note = f"Aborted by signal: {stamp(now)}"
-    return state.marked(task, Marker.TODO, f"{note}{_since(state, task)}") if task else state
+    return state.marked(task, Marker.FAILED, f"{note}{_since(state, task)}") if task else state
 
 
 def _reviewed(state: ClassicState, task: str, attempt: int, part: str, *, qualified: bool) -> ClassicState:
