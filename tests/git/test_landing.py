@@ -87,7 +87,11 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "1 file(s) in your tree have uncommitted changes",
         f"`git merge {BRANCH}`",
     ),
-    "an untracked file": (lambda root: write(root, {"new/file.txt": "mine"}), "would be overwritten", "git merge"),
+    "an untracked file": (
+        lambda root: write(root, {"new/file.txt": "mine"}),
+        "overwritten by merge: new/file.txt",
+        "git merge",
+    ),
     "an untracked file for a directory": (lambda root: write(root, {"new": "mine"}), "git merge` failed", "git merge"),
     "an ignored file": (
         lambda root: write(root, {".git/info/exclude": "new/\n.ralph/\n", "new/file.txt": "mine"}),

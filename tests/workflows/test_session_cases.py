@@ -109,6 +109,19 @@ def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcom
     assert driver.state.metadata.status == "completed"
 
 
+@pytest.mark.parametrize("key", ["plan_plan_init_1", "plan_plan_breakdown_1", "review_task_1_1", "review_session_1_0"])
+def test_another_task_than_was_asked_for_is_for_a_person_to_define(key: str) -> None:
+    asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
+    driver = Steady(session(), **{key: {"answer": asked}})
+    while isinstance(driver.rules.decide(driver.state, driver.now), Do):
+        driver.next()
+    stop = stop_of(driver)
+    assert (stop.outcome, "build B instead; say what is wanted: ralph resume" in stop.reason) == (Outcome.PAUSED, True)
+    driver.ended(Outcome.PAUSED)
+    driver.says = {}
+    driver.until(State.COMPLETE)
+
+
 @pytest.mark.parametrize("end", [TurnEnd.CUT, TurnEnd.UNAVAILABLE])
 def test_a_turn_that_a_limit_cut_short_says_nothing_of_the_work(end: TurnEnd) -> None:
     driver = Steady(session(), execute_task_1_1={"end": end, "error": "the budget was used"})

@@ -194,7 +194,11 @@ def _is_full(output: Output) -> bool:
 def _failure(verb: str, cwd: Path, output: Output) -> RalphError:
     said = output.err.decode(errors="replace").strip()
     faults = [line for line in said.splitlines() if line.startswith(("fatal:", "error:"))]
-    what = f"`git {verb}` failed: {faults[-1] if faults else said or f'code {output.code}'}"
+    fault = faults[-1] if faults else said or f"code {output.code}"
+    if fault.endswith(":"):
+        listed = [line.strip() for line in said.partition(fault)[2].splitlines() if line.startswith("\t")]
+        fault = f"{fault} {', '.join(listed[:5])}" + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
+    what = f"`git {verb}` failed: {fault}"
     if _is_full(output):
         return StorageError(what, where=str(cwd), todo=_MAKE_ROOM)
     if "dubious ownership" in said:

@@ -148,7 +148,8 @@ class Classic(ClassicTerms):
             case "execute":
                 return working.executed(state, task, result, now) if state.marker(task) is Marker.WIP else state
             case _ if status != "completed":
-                return _stuck(state, rest if kind == "plan" else f"the review of {rest}", result)
+                what = rest if kind == "plan" else f"the review of {rest}"
+                return _stuck(state, what, result, paused=bool(scope_change(result.answer)))
             case "plan":
                 return planning.planned(state, rest.partition(".")[0], result, now)
             case _ if rest.startswith("session-"):

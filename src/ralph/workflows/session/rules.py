@@ -25,6 +25,7 @@ from ralph.core.events import (
 )
 from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import metadata, progress, tasks
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
@@ -124,10 +125,13 @@ class Session(SessionTerms):
         if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE):
             # It says nothing of the work: the same is asked for again when the run goes on.
             return state
-        if status == "paused":
-            why = _why(result) or "no reason was given"
+        asked = scope_change(result.answer) if kind != "execute" else ""
+        if status == "paused" or asked:
+            why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
             state = state.with_task(task, held=True) if of_task else state
-            return state.stopped(f"the {event.role} paused: {why}", paused=True)
+            return state.stopped(
+                f"the {event.role} paused: {why or _why(result) or 'no reason was given'}", paused=True
+            )
         match kind:
             case "plan" | "review" if not of_task and status != "completed":
                 why = _why(result) or f"the turn ended as {result.end}"
