@@ -17,8 +17,11 @@ STUMBLES = [
     "Unable to create '{common}/index.lock': File exists.",
     "cannot lock ref 'refs/heads/main': Unable to create '{common}/refs/heads/main.lock': File exists.",
     "could not lock config file {common}/config: File exists",
+    "unable to stat 'a.tmp': No such file or directory",
+    'open(\\"a.tmp\\"): No such file or directory',
+    "short read while indexing a.log",
 ]
-"""Measured: what git 2.39 says while others make and remove worktrees of the same repository, or hold its locks."""
+"""What git 2.39 says while others make and remove worktrees of the same repository, hold its locks, or change files."""
 
 
 @pytest.mark.parametrize("said", STUMBLES)

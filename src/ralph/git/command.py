@@ -39,8 +39,11 @@ _FOR_NOW = re.compile(
     rb"|bad object worktrees/[^/]+/HEAD"
     rb"|Unable to create '.*\.lock': File exists"
     rb"|could not lock config file .*: File exists"
+    rb"|(?:unable to stat '|open\(\"|readlink\(\").*: No such file"
+    rb"|short read while indexing"
 )
-"""What git says, before it changes anything, where another git makes or removes a worktree, or holds a lock."""
+"""What git says, before it changes anything, where another git makes or removes a worktree or holds a lock, and of files
+that somebody removes or cuts off just while they are staged."""
 _TRIES, _PAUSE = 40, 0.05
 _MAKE_ROOM = "make room on the disk or make it writable, then `ralph resume`"
 

@@ -27,7 +27,7 @@ _UNREADABLE = "{} cannot be read: not in snapshots"
 _NESTED = "{} is a git repository of its own: its files are not in snapshots"
 _UNSEEN = {
     _SKIPPED: _UNREADABLE,
-    rb"warning: could not open directory '(.*?)/?': .*?": _UNREADABLE,
+    rb"warning: could not open directory '(.*?)/?': (?!No such file).*?": _UNREADABLE,
     rb"error: '(.*?)/?' does not have a commit checked out": _NESTED,
     rb"warning: adding embedded git repository: (.*?)": _NESTED,
 }
