@@ -180,7 +180,8 @@ class Project:
         if run is None and not self.runs:
             return []
         try:
-            lines = ((run or self.run) / "journal.jsonl").read_text().splitlines()
+            # The last line may just be being written.
+            lines = ((run or self.run) / "journal.jsonl").read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
         records = [json.loads(line) for line in lines]

@@ -107,7 +107,7 @@ def finished(process: "subprocess.Popen[str]", seconds: float = 900) -> str:
 
 
 def journal(run: RunDir, kind: str) -> list[dict[str, object]]:
-    lines = (json.loads(line) for line in (run.path / "journal.jsonl").read_text().splitlines())
+    lines = (json.loads(line) for line in (run.path / "journal.jsonl").read_bytes().split(b"\n")[:-1])
     return [line for line in lines if line["type"] == kind]
 
 

@@ -152,7 +152,7 @@ class Playground:
         return self.turn(turn).name.partition("-")[2]
 
     def journal(self, *types: str) -> list[dict[str, Any]]:
-        lines = (self.run / "journal.jsonl").read_text().splitlines()
+        lines = (self.run / "journal.jsonl").read_bytes().split(b"\n")[:-1]
         records: list[dict[str, Any]] = [json.loads(line) for line in lines]
         return [record for record in records if not types or record["type"] in types]
 

@@ -128,7 +128,7 @@ class Place:
     def journal(self, *types: str) -> list[dict[str, Any]]:
         """What was journaled; nothing while there is no run yet."""
         found = list((self.root / ".ralph" / "runs").glob("*/journal.jsonl"))
-        lines = found[0].read_text().splitlines() if found else []
+        lines = found[0].read_bytes().split(b"\n")[:-1] if found else []
         records = [json.loads(line) for line in lines]
         return [record for record in records if not types or record["type"] in types]
 
@@ -167,7 +167,7 @@ def place(directory: Path) -> Iterator[Place]:
         finally:
             made.end()
             for process in made.started:
-                process.communicate(timeout=10)
+                process.communicate(timeout=120)
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -186,7 +186,7 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"

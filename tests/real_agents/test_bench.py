@@ -156,5 +156,5 @@ def test_a_model_says_to_each_format_what_is_meant_for_it(bench: Place) -> None:
 @pytest.mark.skipif(isolation() is None, reason="there is no `unshare` here that makes a network")
 def test_nothing_but_the_loopback_can_be_reached(bench: Place) -> None:
     connect = "import socket; socket.create_connection(('192.0.2.1', 9), 2)"
-    done = bench.finish(sys.executable, "-c", connect, timeout=20)
+    done = bench.finish(sys.executable, "-c", connect)
     assert "Network is unreachable" in done.err
