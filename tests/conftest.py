@@ -19,7 +19,7 @@ settings.register_profile(
     "ralph",
     derandomize=not os.environ.get("RALPH_EXPLORE"),
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("ralph")
 

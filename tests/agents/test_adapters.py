@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.agents import lines
@@ -224,7 +224,7 @@ class TestCutStreams:
         assert usage == Usage(2000, 2, None)
 
     @given(st.integers(0, 2**32), st.sampled_from(ALL))
-    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=300, deadline=None)
     def test_spoilt_lines_do_no_harm(self, seed: int, stream: str) -> None:
         chance = random.Random(seed)
         spoilt = [piece for line in raw(stream) for piece in _spoil(line, chance)]
@@ -239,7 +239,7 @@ class TestCutStreams:
             assert any(_succeeds(line) for line in spoilt)
 
     @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
-    @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=200)
     def test_garbage_tells_nothing(self, line: bytes) -> None:
         for name in AGENTS:
             assert not played(name, [line, line + b"}", b'{"type":' + line])[1].finished

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulation import Play, PowerCut, Simulation, breaks, works
 
@@ -249,7 +249,7 @@ def lived_through(sim: Simulation, downtime: float) -> Outcome | None:
     raise AssertionError("never reached")
 
 
-OURS = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+OURS = settings(deadline=None, max_examples=40)
 
 
 @OURS

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
@@ -180,7 +180,7 @@ def test_a_broken_file_is_built_anew(run: Callable[..., Slots], place: Path, dat
     assert in_use(place) == {"a": 4}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None)
 @given(at=st.integers(0, 2000), damage=st.binary(max_size=30))
 def test_no_damage_to_the_file_stops_a_run(tmp_path: Path, at: int, damage: bytes) -> None:
     file = tmp_path / "slots.json"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.checks import Check, Measure
@@ -523,7 +523,7 @@ def test_every_text_is_compiled_or_refused(text: str) -> None:
     assert compiled(found.text).checks == found.checks
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=100)
 @given(text=st.lists(vocabulary, max_size=12).map(" ".join))
 def test_and_so_it_is_in_a_repository(repo: Path, text: str) -> None:
     try:
