@@ -75,6 +75,7 @@ def test_words_may_come_before_the_agent_has_started(tmp_path: Path) -> None:
         async with pool(tmp_path, "say: one", "listen: {seconds: 0, into: heard.txt}") as turns:
             for name in ("b", "a"):
                 await turns.tell(TURN, name, f"words {name}")
+                await asyncio.sleep(0.02)  # the clock of some file systems goes in steps
             result = await turns.run(TURN, lambda event: None)
             assert result.heard == ("b", "a"), "in the order in which they were said"
             assert (tmp_path / "workspace/heard.txt").read_text() == "words b\nwords a\n"
