@@ -63,19 +63,21 @@ class Keeper:
                 key.data(key.fd)
             if self.sweeping:
                 self.sweeping = self._sweep()
-        while self.sweeping and self._sweep():
-            time.sleep(SWEEP_PAUSE)
         self._dismiss()
         for name in ("jobs.sock", "keeper.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
 
     def _dismiss(self) -> None:
-        """Let the free job keepers go, and wait until they have: nobody may find a process of a run that is over."""
+        """Let the free job keepers go, and wait until all have: nobody may find a process of a run that is over."""
         os.close(self.alive_write)
         with contextlib.suppress(ChildProcessError):
             while True:
-                os.waitpid(-1, 0)
+                if self.sweeping:
+                    self._sweep()
+                    time.sleep(SWEEP_PAUSE)
+                ended = os.waitpid(-1, os.WNOHANG if self.sweeping else 0)[0]
+                self.sweeping = self.sweeping or ended not in self.workers
 
     def _have_one_free(self) -> None:
         if not all(self.workers.values()):
@@ -133,8 +135,9 @@ class Keeper:
                 self._on_end(ended[0])
 
     def _on_end(self, pid: int) -> None:
+        """Whatever ends here may have left processes to us: a killed job keeper, and each of those that it left."""
+        self.sweeping = True
         if self.workers.pop(pid, None) is not None:
-            self.sweeping = True
             self._have_one_free()
 
     def _sweep(self) -> bool:
