@@ -113,6 +113,7 @@ def test_gates_defaults_and_findings_are_where_they_belong() -> None:
     assert ("build.done [checked]", False) in {(edge.label, edge.dashed) for edge in graph(TEXTS["claims"]).edges}
     dashed = {edge.label for edge in graph(TEXTS["default-loop"]).edges if edge.dashed}
     assert dashed == {"review.ready", "review.rejected"}
+    assert not any(edge.dashed for edge in graph(TEXTS["default-promise"]).edges if edge.target == DONE)
 
 
 def test_ten_hats_fit_into_the_terminal() -> None:

@@ -237,6 +237,13 @@ class TestIntake:
         taken = take_in(settings, CREW[0], lines(("tasks.ready", payload)), "")
         assert (len(taken.events), len(taken.refused)) == ((1, 0) if whole else (0, 1))
 
+    def test_what_was_refused_beside_what_was_taken_is_told_as_anothers(self) -> None:
+        world = stage(enforce_scope=True)
+        world.play(lambda world, hat: Turned((("tasks.ready", "go"), ("review.passed", "already"))), 1)
+        world.play(mute, 2)
+        assert world.turns[-1][0] == "builder"
+        assert "- planner published in vain: `review.passed` is not yours to publish" in world.page
+
     def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
         good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
         raw = 'not json\n{"payload": 1}\n' + good + '{"topic": "tasks.re'

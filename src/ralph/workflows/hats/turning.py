@@ -76,7 +76,8 @@ def _published(terms: Terms, state: HatsState, hat: Hat | None, taken: Intake) -
         return state if terms.checks else complete(terms, state)
     state = replace(state, taken=1)
     if taken.events:
-        return replace(state, refusals=0)
+        # The next turn is another's: it must not take what was refused for its own.
+        return replace(state, refusals=0, notes=tuple(f"{source} published in vain: {why}" for why in taken.refused))
     if taken.refused:
         return refused(terms, state, events, list(taken.refused), hat)
     return by_default(terms, state, events, hat)

@@ -63,7 +63,7 @@ def _edges(model: Model) -> Iterator[Edge]:
         for topic in hat.publishes:
             meant = [one for one in model.listed(hat) if matches(topic, one)] if "*" in topic else [topic]
             for one in meant:
-                yield Edge(hat.id, _target(model, one), _label(model, topic), one == hat.default_publishes)
+                yield Edge(hat.id, _target(model, one), _label(model, topic), one == model.default(hat.id))
                 if other := model.refused(one):
                     yield Edge(hat.id, _target(model, other), f"else {other}", dashed=True)
         default = hat.default_publishes
