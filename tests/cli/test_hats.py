@@ -256,6 +256,19 @@ def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument
     assert [role for role, _ in roles][:2] == ["first", "second"] and roles[0][1] != roles[1][1]
 
 
+def test_what_a_turn_published_counts_though_its_agent_failed_then(project: Project) -> None:  # noqa: F811
+    script = project.agent(
+        'if [ "$RALPH_HAT" = one ]; then "$RALPH_BIN" emit go.further; exit 3; fi; "$RALPH_BIN" emit LOOP_COMPLETE'
+    )
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on}\nhats:\n  one: {triggers: [go.on], publishes: [go.further]}\n"
+        "  two: {triggers: [go.further], publishes: [LOOP_COMPLETE]}\n"
+    )
+    done = project.ralph("run", "-p", "Do it", "--agent-command", script, "--yes")
+    assert done.code == 0, done.said
+    assert [entry["role"] for entry in project.journal("turn.started")] == ["one", "two"]
+
+
 def test_a_hat_that_may_not_ask_is_refused_by_the_tool_itself(project: Project) -> None:  # noqa: F811
     script = project.agent(
         '"$RALPH_BIN" tools interact ask "May I?" > said.txt 2>&1; "$RALPH_BIN" emit LOOP_COMPLETE; echo "$RALPH_HAT" >> said.txt'

@@ -66,6 +66,8 @@ class TurnRequest:
     """How often it is tried again after it failed; None for the whole ladder."""
     hands_over: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
+    settles: bool = False
+    """Whether what it handed over counts though the turn failed, so that it is not tried again."""
     lends: Mapping[str, str] = field(default_factory=dict)
     """Directories of the project whose files are laid into the inbox, by name there."""
     drafts: Mapping[str, str] = field(default_factory=dict)

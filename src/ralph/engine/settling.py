@@ -31,6 +31,8 @@ def what_follows(
     ended = replace(ended, result=result)
     if until := rests_until(result, now):
         return _handed_on(ended, turn, work, roster, {**resting, turn.agent: until}, now)
+    if turn.request.settles and result.end in (TurnEnd.FAILED, TurnEnd.IDLE) and any(result.papers.values()):
+        return ended
     retry = retry_after(
         result,
         attempt=work.attempt,

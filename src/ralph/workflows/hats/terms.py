@@ -102,7 +102,9 @@ class Terms:
         prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now, gates)
         tries = min(LADDER, max(1, self.settings.max_failures - state.failures))
         wall = wall or (hat.wall if hat else None)
-        return TurnRequest(key, id, prompt, counts=True, wall=wall, retries=tries - 1, hands_over=(EVENTS,))
+        return TurnRequest(
+            key, id, prompt, counts=True, wall=wall, retries=tries - 1, hands_over=(EVENTS,), settles=True
+        )
 
     def default_of(self, hat: Hat | None) -> str:
         """What is published for a hat that published nothing; a promise is never kept by default."""
