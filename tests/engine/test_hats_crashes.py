@@ -69,7 +69,7 @@ def tasks(status: str, then: object = None) -> object:
 
 PLAYS = (
     Play(tasks("open"), papers=said("tasks.ready"), seconds=2.0),  # type: ignore[arg-type]
-    Play(end=TurnEnd.FAILED, error="exit code 1", papers=said("review.ready"), seconds=2.0),
+    Play(end=TurnEnd.FAILED, error="exit code 1", seconds=2.0),
     Play(seconds=2.0),
     Play(papers=said("review.rejected", "nobody.takes"), seconds=2.0),
     Play(papers=said("nobody.takes"), seconds=2.0),

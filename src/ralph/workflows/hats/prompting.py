@@ -198,7 +198,8 @@ def _one_event(settings: HatsSettings, state: HatsState, event: Published, most:
 
 def _notes(state: HatsState, gates: Sequence[str]) -> str:
     said = "What a person said is told below: heed it, then publish `human.guidance.ack` beside your event."
-    notes = dict.fromkeys((*state.notes, *(f"in the way of the end: {gate}" for gate in gates)))
+    untold = (gate for gate in gates if not any(note.endswith(gate) for note in state.notes))
+    notes = (*state.notes, *(f"in the way of the end: {gate}" for gate in untold))
     return "\n".join([*(f"- {note}" for note in notes), *([said] if state.guidance else [])])
 
 
