@@ -195,12 +195,16 @@ class TestCompletion:
         world.play(dutiful, 6)
 
         def coordinator(world: Stage, hat: str) -> Turned:
-            assert "in the way of the end: what a person said is not acknowledged" in world.page
+            assert world.page.count("what a person said is not acknowledged") == 1
             return Turned((("human.guidance.ack", ""),))
 
         world.play(coordinator, 7)
         assert not world.state.guidance
+        world.says("In red, too")
         world.play(mute, 8)
+        assert "in the way of the end: what a person said is not acknowledged" in world.page
+        world.play(lambda world, hat: Turned((("human.guidance.ack", ""),)), 9)
+        world.play(mute, 10)
         assert world.turns[-2:] == [(COORDINATOR, "task.resume")] * 2
         assert "acknowledged" not in world.page.partition("<notes>")[2]
 
