@@ -312,6 +312,7 @@ class TestSources:
             ("Add --verbose to the CLI", "rough description", "S/implementation/add-verbose-to-the-cli/"),
             ("Build `specs/login` please.", "directory of a plan", "specs/login/"),
             ("tasks/add-login.code-task.md", "single task file", "S/implementation/add-login/"),
+            ("Do @tasks/add-login.code-task.md", "single task file", "S/implementation/add-login/"),
             (
                 "See ../specs/login and /specs/login",
                 "rough description",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 TASK_FILE = ".code-task.md"
 _WORDS = 6
-_STRIP = "`'\"()[]<>,;:!?"
+_STRIP = "`'\"()[]<>,;:!?@"
 
 
 @dataclass(frozen=True)
