@@ -15,6 +15,7 @@ from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.session import reports
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import State
+from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import SessionState, Step
 
@@ -207,6 +208,20 @@ def failing(driver: Steady, task: str) -> None:
         driver.says[f"execute_{task.replace('-', '_')}_{attempt}"] = {
             "answer": {"status": "failed", "success_criteria_met": False, "blockers": ["too hard"]}
         }
+
+
+def test_an_iteration_begins_when_its_feedback_is_taken_in_and_not_when_the_run_before_ended() -> None:
+    driver = Steady(session(), review_session_1_0={"answer": {"status": "completed", "assessment": "Gaps Identified"}})
+    driver.until(State.COMPLETE)
+    path = driver.rules.layout.feedback(2, "2026-11-16T16:30 by hand")
+    driver.documents[path] = "# Feedback\n"
+    driver.state = driver.rules.load(driver.documents)
+    driver.ended(Outcome.AWAITING_FEEDBACK)
+    assert driver.state.state is State.COMPLETE, "what is journaled already is only replayed"
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.state is State.REPLANNING
+    assert driver.state.iteration.started_at == stamp(driver.now)
+    assert driver.rules.layout.iteration_metadata(2) in driver.documents
 
 
 def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:

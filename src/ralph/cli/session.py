@@ -29,6 +29,7 @@ from ralph.documents.session import feedback
 from ralph.documents.session.layout import FEEDBACK
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
+from ralph.pool.papers import LENT_LIMIT
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
@@ -251,6 +252,8 @@ def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, 
     names = [path.name for path in attach]
     if double := next((name for name in names if names.count(name) > 1 or name == FEEDBACK), ""):
         raise UsageError(f"{double} would take the place of another file of that name", todo="give it another name")
+    if large := next((path.name for path in attach if path.stat().st_size > LENT_LIMIT), ""):
+        raise UsageError(f"{large} is larger than the {LENT_LIMIT >> 20} MiB that agents are given", todo="cut it down")
     batch = _next_batch(found)
     template = batch.template([path.name for path in attach])
     text = (

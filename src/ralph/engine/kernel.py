@@ -163,9 +163,13 @@ class Kernel(Generic[S]):
 
     def _load(self) -> S:
         """The state that the documents describe, and what has happened since they were written."""
-        state = self.workflow.load(self.world.store.read())
+        documents = self.world.store.read()
+        state = self.workflow.load(documents)
         for record in self._start.unwritten:
             entry = record.entry
+            if isinstance(entry, DocumentEdited):
+                # The journal has no content: what counts is what is there now.
+                entry = replace(entry, content=documents.get(entry.path, ""))
             if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and unsettled(entry)):
                 state = self.workflow.accept(state, entry, record.at).state
         return state

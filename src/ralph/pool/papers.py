@@ -9,7 +9,8 @@ from ralph.core.turns import TurnRequest
 from ralph.store.files import read_limited, to_bytes, to_text
 
 _PAPER_LIMIT, _MOST_PAPERS = 1024 * 1024, 500
-_LENT_LIMIT = 20 * 1024 * 1024
+LENT_LIMIT = 20 * 1024 * 1024
+"""Bytes of a file that is copied into an inbox."""
 
 
 def lend(root: Path, inbox: Path, lends: Mapping[str, str]) -> None:
@@ -19,7 +20,7 @@ def lend(root: Path, inbox: Path, lends: Mapping[str, str]) -> None:
             target = inbox / name / path.name
             if path.is_file() and not path.is_symlink() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                if path.stat().st_size <= _LENT_LIMIT:
+                if path.stat().st_size <= LENT_LIMIT:
                     shutil.copyfile(path, target)
 
 

@@ -117,9 +117,7 @@ class Hats(Terms):
                 after, in_vain = from_outside(self, state, content)
                 return self._changes(state, self._woken(after, now), now, in_vain)
             case DocumentEdited(path=path, content=content):
-                # What is replayed from the journal comes without content: the files were read again before that.
-                text = content or state.texts.get(path, "")
-                return Changes(replace(state, texts={**state.texts, path: text}, moved=True))
+                return Changes(replace(state, texts={**state.texts, path: content}, moved=True))
             case RunEnded(outcome=outcome, reason=reason):
                 wave = at_rest(state.wave, now) if state.wave else None
                 after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)

@@ -153,7 +153,7 @@ def _request(
     }
     path = f"{OUTBOX}/{DRAFTS}/" if foreign else f"{layout.root}/"
     head = {"SESSION_PATH": path, **keys, "ITERATION": str(number)}
-    batches = [one for one in sorted(state.metadata.processed) if layout.feedback(number, one) in state.texts]
+    batches = [one for one in layout.batches_in(state.texts, number) if one in state.metadata.processed]
     if batches:
         given |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
         head |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")

@@ -15,6 +15,7 @@ from ralph.core.events import (
     Do,
     DocumentEdited,
     Event,
+    Landed,
     Merged,
     RunChecks,
     RunEnded,
@@ -75,7 +76,10 @@ class Session(SessionTerms):
 
     def accept(self, state: SessionState, event: Event, now: float) -> Changes[SessionState]:
         """What follows from an event: the next state, and the documents that tell of it."""
-        after = self._route(self._follow(state, event, now), now)
+        after = self._follow(state, event, now)
+        # With the end of a run nothing begins, nor with words that change nothing here.
+        if not isinstance(event, RunEnded | Landed) and (after is not state or not isinstance(event, SignalTaken)):
+            after = self._route(after, now)
         written = self._documents(state, after)
         if written or after.metadata != state.metadata:
             after = self._revised(after, now)
