@@ -277,10 +277,13 @@ class TestSessions:
         engine = session(project, until=str(project.home / "go"))
         eventually(lambda: executing(project))
         inputs = home(project) / "signals" / "inputs"
-        (inputs / "signal.261116-080000.yaml").write_text("type: INFO\ntarget: ALL\nmessage: tabs, not spaces\n")
+        (inputs / "signal.261116-080000.yaml").write_text(
+            "type: INFO\ntarget: ALL\nmessage: |\n  tabs,\n  not spaces\n"
+        )
         eventually(lambda: project.journal("signal.taken"))
         (project.home / "go").touch()
         assert ended(engine) == 0
+        assert "INFO: tabs, not spaces  (signal." in project.ralph("signals").out
         acks = {path.stem for path in (home(project) / "signals" / "acks" / "signal.261116-080000").iterdir()}
         assert {"executor", "reviewer"} <= acks
         filed = yaml(home(project) / "signals" / "processed" / "signal.261116-080000.yaml")["handling_metadata"]

@@ -328,6 +328,23 @@ def test_markers_that_a_person_changed_while_it_was_stopped_count() -> None:
     assert state.board.blocked == {"task-3": "task-1"}
 
 
+def test_what_a_person_sets_back_after_the_end_is_done_after_all() -> None:
+    failed = {"answer": {"status": "failed", "blockers": ["no database"]}}
+    driver = Steady(session(), **{f"execute_task_1_{n}": failed for n in (1, 2, 3)}).until(State.COMPLETE)
+    assert driver.state.marker("task-3") is Marker.TODO and stop_of(driver).outcome is Outcome.AWAITING_FEEDBACK
+    driver.ended(Outcome.AWAITING_FEEDBACK)
+    path = driver.rules.layout.progress(1)
+    driver.documents[path] = driver.documents[path].replace("- [F] task-1", "- [ ] task-1")
+    driver.state, driver.says = driver.rules.load(driver.documents), {"execute_task_1_4": failed}
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.marker("task-1") is Marker.WIP
+    driver.until(State.COMPLETE)
+    assert all(driver.state.marker(name) is Marker.DONE for name in driver.state.tasks), (
+        "with as many attempts as at first"
+    )
+    assert stop_of(driver).outcome is Outcome.SUCCESS
+
+
 def test_what_the_engine_forgot_is_taken_from_markers_and_reports() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     del driver.documents[driver.rules.flow_path]

@@ -10,6 +10,7 @@ from ralph.documents.session import reports
 from ralph.documents.session.metadata import State, Status
 from ralph.workflows.session.closing import counts, new_feedback
 from ralph.workflows.session.state import SessionState, SessionTerms, Step
+from ralph.workflows.session.working import is_open
 
 
 class SessionTeller(Teller):
@@ -117,7 +118,7 @@ def next_action(terms: SessionTerms, state: SessionState, *, alive: bool = False
         return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
     if state.state is State.KNOWLEDGE_APPROVAL and state.guardrails.approval == "signal" and not state.flow.approved:
         return f"`ralph session approve {run}` keeps what was learned, `ralph session skip {run}` does not"
-    if state.state is not State.COMPLETE:
+    if state.state is not State.COMPLETE or is_open(state):
         return f"`ralph session resume {run}` goes on ({state.state.value})"
     if state.metadata.status == Status.COMPLETED:
         return f"done; `ralph session feedback {run}` begins another iteration"

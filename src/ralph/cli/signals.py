@@ -123,7 +123,8 @@ def _lines(row: Row) -> list[str]:
     if row.state == "refused":
         return [f"{when}  refused {row.name}: {row.reason}"]
     whom = "" if row.target == "ALL" else f" for {row.target}"
-    head = f"{when}  {row.type}{whom}" + (f": {row.message.strip()}" if row.message.strip() else "") + f"  ({row.name})"
+    words = " ".join(row.message.split())
+    head = f"{when}  {row.type}{whom}" + (f": {words}" if words else "") + f"  ({row.name})"
     if row.state == "waiting":
         return [head, f"{'':10}waits {row.reason}".rstrip()]
     told = [

@@ -132,7 +132,8 @@ def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked 
     match entry:
         case SignalTaken(signal=signal):
             whom = f" for {signal.target}" if signal.target else ""
-            return [f"signal {signal.type}{whom} taken" + (f": {signal.message}" if signal.message else "")]
+            words = " ".join(signal.message.split())
+            return [f"signal {signal.type}{whom} taken" + (f": {words}" if words else "")]
         case SignalHeard(id=name, turn=turn, role=role, means=means):
             return [f"  turn {turn} ({role}) heard {name} ({means})"]
         case SignalRefused(name=name, reason=reason):

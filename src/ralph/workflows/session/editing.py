@@ -59,6 +59,8 @@ def _in_line(terms: SessionTerms, state: SessionState, name: str) -> SessionStat
     steps = _WITH.get(marker, (Step.REST,))
     if marker is Marker.DONE:
         return state.without_flow(name) if name in state.flow.tasks else state
+    if marker is Marker.TODO and flow.tries:
+        return state.without_flow(name).with_task(name, why=flow.why, attempt=flow.attempt)
     if flow.step in steps:
         return state
     attempt = max(1, state.attempt(name)) if marker in _WITH else flow.attempt

@@ -190,6 +190,8 @@ class Session(SessionTerms):
                 return working.scheduled(self, state, now)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := closing.new_feedback(self, state):
                 return closing.replanning(self, state, found, now)
+            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if working.is_open(state):
+                return state.with_metadata(status=Status.IN_PROGRESS).to(State.BATCHING)
             case _:
                 return state
 

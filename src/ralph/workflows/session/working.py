@@ -8,7 +8,7 @@ from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, reports, tasks
 from ralph.documents.session.markers import Marker
-from ralph.documents.session.metadata import State
+from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import Settled
 from ralph.workflows.session.board import Board
@@ -36,6 +36,12 @@ def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionSt
     if state.flow.stops:
         return state
     return state.with_flow(checked="", passed=False).to(State.SESSION_REVIEW)
+
+
+def is_open(state: SessionState) -> bool:
+    """Whether there is something to do after all: a person set back what had failed, or put in a task."""
+    board = state.board
+    return state.metadata.status != Status.ABORTED and (bool(board.active) or any(board.startable()))
 
 
 def executed(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
