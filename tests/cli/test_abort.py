@@ -60,7 +60,8 @@ def test_it_works_on_a_run_that_is_over_and_twice(project: Project) -> None:  # 
     done = project.ralph("abort", name, "--revert", "--yes", "--json").json
     assert (done["outcome"], done["reverted"], set(done["files"])) == ("aborted", True, {"README", "made.txt"})
     assert files(project) == start
-    again = project.ralph("abort", name, "--revert", "--yes", "--json").json
+    again = project.ralph("abort", "--revert", "--yes", "--json").json
+    assert again["run"] == name, "where all are over, the latest is meant"
     assert (again["files"], again["commits"], again["notices"]) == ([], [], [])
 
 
@@ -83,6 +84,9 @@ def test_without_an_engine_a_living_agent_is_ended_first(project: Project) -> No
     eventually(lambda: (project.root / "here").exists())
     engine.kill()
     engine.wait()
+    name = project.run.name
+    locked = project.work("true")
+    assert (locked.code, f"`ralph resume {name}` takes it over" in locked.err) == (10, True), locked.said
     done = project.ralph("abort", "--revert", "--yes")
     assert done.code == 0, done.said
     assert files(project) == start

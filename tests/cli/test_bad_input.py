@@ -275,6 +275,20 @@ class TestPlaces:
         finally:
             subprocess.run(["umount", "-l", project.root], check=True)
 
+    def test_a_repository_that_cannot_be_written_is_named_and_can_be_done_without(self, project: Project) -> None:
+        git = project.root / ".git"
+        if os.geteuid() != 0 or subprocess.run(["mount", "--bind", git, git], capture_output=True).returncode:
+            pytest.skip("needs to mount, which needs root")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", git], check=True)
+            done = project.play(SUCCEEDS)
+            assert (done.code, "make it writable, then start again" in done.err) == (7, True), done.said
+            assert f"{git} is not writable" in project.ralph("doctor").out
+            done = project.play(SUCCEEDS, "--no-snapshots")
+            assert (done.code, "as untracked files" in done.out) == (0, True), done.said
+        finally:
+            subprocess.run(["umount", "-l", git], check=True)
+
     def test_a_link_in_place_of_a_lock_is_not_written_through(self, project: Project) -> None:
         victim = project.home / "victim"
         victim.write_text("precious\n")
@@ -514,6 +528,8 @@ class TestCleanAndDoctor:
         assert done.code == 0, done.said
         subjects = {line.split()[1] for line in done.out.splitlines()}
         assert subjects >= {"ralph", "system", "git", "disk", "ralph.yml", "agent"}
+        marks = {line.split()[2]: line.split()[0] for line in done.out.splitlines() if " agent " in line}
+        assert (marks["amp:"], marks["scripted:"]) == ("-", "ok"), "what is not installed is no fault, and not fine"
 
     def test_doctor_names_what_is_broken(self, copy: Project) -> None:
         (copy.run / "run.json").write_text("{")

@@ -34,6 +34,7 @@ class TestLanding:
     def test_ff_moves_your_branch_and_your_tree(self, project: Project) -> None:  # noqa: F811
         done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
         assert "Work:   on main" in done.out, done.said
+        assert "Trees:  1 in .ralph/worktrees; `ralph worktrees` says" in done.out
         assert (project.root / "done.txt").read_text() == "done\n"
         assert project.git("status", "--porcelain") == ""
         [landed] = project.journal("work.landed")
@@ -69,6 +70,12 @@ class TestLanding:
     def test_push_without_a_remote_says_so(self, project: Project) -> None:  # noqa: F811
         done = project.play(SUCCEEDS, "--worktree", "--land", "push")
         assert (done.code, "no remote repository" in done.out) == (0, True), done.said
+
+    def test_a_run_that_cannot_begin_leaves_no_branch_behind(self, project: Project) -> None:  # noqa: F811
+        (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
+        assert project.play(SUCCEEDS, "--worktree").code == 2
+        assert project.git("branch", "--list", "ralph/*") == "" and not project.runs
+        assert "worktrees" not in project.git("worktree", "list")
 
     def test_land_needs_a_worktree(self, project: Project) -> None:  # noqa: F811
         done = project.play(SUCCEEDS, "--land", "ff")

@@ -198,6 +198,9 @@ def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> N
     sha = git(made.path, "rev-parse", "HEAD")
     refused = remove(made)
     assert not refused
-    assert refused.why_not == f"1 commit(s) are not merged: `git merge {sha}`, or delete them by hand"
+    assert refused.why_not == (
+        f"1 commit(s) are not merged: `git merge {sha}` takes them, "
+        f"`git worktree remove --force {made.path} && git branch -D {made.branch}` drops them"
+    )
     assert save(made, "x") == sha == git(repo, "rev-parse", made.branch), "saving brings them onto it"
     assert made.path.exists()

@@ -232,10 +232,11 @@ def _first_there() -> AgentSpec:
     signed_in = [name for name, agent in there if agent.sign_in(os.environ, Path.home())[0] is not False]
     if names := [*signed_in, *(name for name, _ in there)]:
         return AgentSpec(names[0])
-    ways = "; ".join(f"{name}: `{known(name).install}`" for name in ADAPTERS)
+    first = next(iter(ADAPTERS))
+    ways = f"{first} for example: `{known(first).install}`; `ralph doctor` lists all"
     raise AgentUnavailableError(
         "no agent was named, and none was found on this machine",
-        todo=f"install one ({ways}), or give --agent-command 'PROGRAM ...', or try --scenario FILE; `ralph doctor` lists them",
+        todo=f"install one ({ways}), or give --agent-command 'PROGRAM ...', or try --scenario FILE",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, tell
+from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.cli.restore import at_rest, written
 from ralph.core.errors import UsageError
 from ralph.core.signals import Signal, SignalType
@@ -32,10 +32,12 @@ Reverted = tuple[Restored, TakenOff]
 def command(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
     """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are.
 
-    With --revert they go back to what they were before the run, and so does the branch where only the run committed to it.
+    With --revert they go back to what they were before the run, and so does the branch where only the run committed to it;
+    where all runs are over, the latest is meant.
     """
     project = here()
-    chosen = project.only((r for r in project.runs() if r.can_go_on), "abort", run)
+    open_ones = [one for one in project.runs() if one.can_go_on]
+    chosen = latest_run(project, run) if revert and not open_ones else project.only(iter(open_ones), "abort", run)
     outcome = chosen.outcome()
     over = outcome is not None and not outcome.resumable
     if over and not revert:
@@ -104,7 +106,7 @@ def _lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
         yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
         return
     files, history = reverted
-    yield f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} were written."
+    yield f"Run {run.id}: {outcome}. The files are as before the run: {len(files.files)} written."
     yield from written(files)
     yield from (f"note: {notice}" for notice in history.notices)
     back = [f"ralph undo {run.id}"] if files.files else []

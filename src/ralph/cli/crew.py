@@ -59,8 +59,8 @@ def ask_consent(project: Project, config: Config, crew: Crew, *, yes: bool) -> N
     if not sys.stdin.isatty():
         raise UsageError(
             "nobody is here to agree",
-            where=f"first run with this agent in {project.root}",
-            todo="give --yes, or put `permissions: full-auto` into ralph.yml",
+            where=str(project.root),
+            todo="answer once in a terminal, give --yes, or put `permissions: full-auto` into ralph.yml",
         )
     if not click.confirm("Go ahead?", err=True):
         raise click.Abort

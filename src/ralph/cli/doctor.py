@@ -19,6 +19,7 @@ from ralph.agents.proofs import Standing, proofs
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
+from ralph.git.repository import repository
 from ralph.notify import services_for
 from ralph.store.journal import read_records
 from ralph.store.runs import Project
@@ -36,6 +37,8 @@ class Finding:
     ok: bool
     said: str
     todo: str = ""
+    absent: bool = False
+    """Whether it is only not there, which is no fault."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """The same for programs, where there is more to it than a line."""
 
@@ -47,7 +50,8 @@ def command(as_json: bool) -> int:
     findings = list(examine(here()))
     lines = []
     for finding in findings:
-        lines.append(f"{'ok  ' if finding.ok else 'BAD '} {finding.subject:<10} {finding.said}")
+        mark = "BAD" if not finding.ok else "-" if finding.absent else "ok"
+        lines.append(f"{mark:<4} {finding.subject:<10} {finding.said}")
         lines += [f"{'':16}next: {finding.todo}"] if finding.todo else []
     tell(as_json, lines, command="doctor", version=__version__, findings=[asdict(finding) for finding in findings])
     return 0 if all(finding.ok for finding in findings) else Outcome.USAGE.exit_code
@@ -57,7 +61,7 @@ def examine(project: Project) -> Iterator[Finding]:
     """All findings, in the order in which a person would look."""
     yield Finding("ralph", True, f"{__version__} with Python {platform.python_version()} ({sys.executable})")
     yield _platform()
-    yield _git()
+    yield _git(project)
     yield from _disk(project)
     yield _configuration(project)
     yield from _notifications(project)
@@ -72,10 +76,17 @@ def _platform() -> Finding:
     return Finding("system", True, told)
 
 
-def _git() -> Finding:
+def _git(project: Project) -> Finding:
     if not shutil.which("git"):
         return Finding("git", False, "not found", "install git, or start runs with --no-snapshots")
     said = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10).stdout.strip()
+    try:
+        place = repository(project.root)
+    except RalphError as error:
+        return Finding("git", False, f"{said}; {error.what}", error.todo)
+    if place and not os.access(place.common, os.W_OK):
+        todo = f"make it writable, or start runs with --no-snapshots: `chmod u+w {place.common}`"
+        return Finding("git", False, f"{said}; {place.common} is not writable", todo)
     return Finding("git", True, said)
 
 
@@ -129,13 +140,13 @@ def _agents(project: Project) -> Iterator[Finding]:
         crew = registry.crew(config, (), None, None, project.root)
         yield Finding("agent", True, f"this project uses {', then '.join(spec.label for spec in crew.chain)}")
     except RalphError as error:
-        yield Finding("agent", not named, error.what.replace("\n", "; "), error.todo)
+        yield Finding("agent", not named, error.what.replace("\n", "; "), error.todo, absent=True)
 
 
 def _third_party(name: str, wrong: RalphError | None) -> Finding:
     """An agent whose adapter an installed package brings along, which may not work."""
     if wrong:
-        return Finding("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, {"name": name})
+        return Finding("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, facts={"name": name})
     return _agent(name)
 
 
@@ -144,7 +155,8 @@ def _agent(name: str) -> Finding:
     agent = registry.known(name)
     path = shutil.which(agent.program)
     if path is None:
-        return Finding("agent", True, f"{name}: not installed (`{agent.install}`)", facts={"name": name, "path": None})
+        told = f"{name}: not installed (`{agent.install}`)"
+        return Finding("agent", True, told, absent=True, facts={"name": name, "path": None})
     signed_in, how = agent.sign_in(os.environ, Path.home())
     state = {True: f"signed in ({how})", False: "not signed in", None: "whether it is signed in cannot be told offline"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
@@ -152,7 +164,7 @@ def _agent(name: str) -> Finding:
     tried, proof = _proof(name, version)
     told = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
     facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
-    return Finding("agent", signed_in is not False, told, how if signed_in is False else "", facts)
+    return Finding("agent", signed_in is not False, told, how if signed_in is False else "", facts=facts)
 
 
 def _proof(name: str, version: str) -> tuple[str, Mapping[str, object]]:

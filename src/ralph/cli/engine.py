@@ -15,7 +15,10 @@ from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
+from ralph.documents.run_record import RunRecord
+from ralph.git.worktree import PLACE, found
 from ralph.store.runs import Project, RunDir
+from ralph.wiring.creating import discard
 from ralph.wiring.engine import drive
 
 
@@ -49,13 +52,35 @@ def work_on(
     if landed := view.landed:
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")
+    lines += _trees_left(project, record) if not stop.outcome.resumable else ()
     spent = to_plain(view.ended.spent) if view.ended else {}
     facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}
     tell(as_json, lines, command="run", run=run.id, **facts, report=report)
     return stop.outcome.exit_code
 
 
-def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = ()) -> int:
+def _trees_left(project: Project, record: RunRecord) -> list[str]:
+    """What a run that is over leaves on the disk beside its work."""
+    mine = [tree for tree in found(project.root) if tree.run == record.id] if record.branch else []
+    told = f"{len(mine)} in {PLACE}; `ralph worktrees` says what is in them, --prune removes what is merged"
+    return [f"Trees:  {told}"] if mine else []
+
+
+def begin(project: Project, run: RunDir, notices: tuple[str, ...], *, detached: bool, as_json: bool) -> int:
+    """Work on a new run, here or in the background; where it cannot begin, nothing of it is left."""
+    try:
+        if detached:
+            return detach(project, run, as_json=as_json, notices=notices)
+        return work_on(project, run, notices, as_json=as_json)
+    except RalphError as error:
+        if not (run.path / "journal.jsonl").exists():
+            discard(project, run, error)
+        raise
+
+
+def detach(
+    project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = (), notices: tuple[str, ...] = ()
+) -> int:
     """Start an engine that outlives this terminal, and wait only until it has taken the run up."""
     log = run.path / "engine.log"
     with log.open("ab") as out:
@@ -72,9 +97,10 @@ def detach(project: Project, run: RunDir, *, as_json: bool, options: tuple[str, 
         time.sleep(0.02)
     if process.poll() is not None and not (run.path / "journal.jsonl").exists():
         raise _why(log)
-    lines = [f"Run {run.id} works in the background (process {process.pid})."]
+    lines = [*(f"note: {notice}" for notice in notices if notice)]
+    lines.append(f"Run {run.id} works in the background (process {process.pid}).")
     lines.append(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
-    return tell(as_json, lines, command="detach", run=run.id, pid=process.pid, log=str(log))
+    return tell(as_json, lines, command="detach", run=run.id, pid=process.pid, log=str(log), notices=notices)
 
 
 def _why(log: Path) -> RalphError:

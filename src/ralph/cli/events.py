@@ -28,8 +28,11 @@ def command(wanted: str | None, pattern: str, last: int | None, follow: bool, as
     if not wanted and not runs:
         raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
     run = project.run(wanted) if wanted else runs[-1]
+    event = None
     for event in _latest(_events(project, run, follow), pattern, last):
         click.echo(dumps(event.row) if as_json else _line(event))
+    if event is None and not as_json:
+        click.echo(f"Nothing was published in run {run.id}; `ralph logs {run.id}` shows what happened.")
     return 0
 
 

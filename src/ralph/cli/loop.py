@@ -1,27 +1,21 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
-import difflib
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ralph.agents import registry
 from ralph.cli.console import here, json_option, positive
 from ralph.cli.crew import ask_consent, crew_for, with_options
-from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.cli.limits import run_limits, turn_limits
-from ralph.cli.parallel import slot_limits, tree_settings
+from ralph.cli.engine import begin, refuse_inside_a_turn
 from ralph.cli.plan import show_plan
-from ralph.core.errors import RalphError, UsageError
-from ralph.core.findings import Rule
-from ralph.core.limits import Limits
+from ralph.cli.starting import check_seconds, notices_of, record_for, refuse_to_land
+from ralph.core.errors import UsageError
 from ralph.documents.config import Config
-from ralph.documents.run_record import LoopSettings, RunRecord
+from ralph.documents.run_record import LoopSettings
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
@@ -32,7 +26,7 @@ from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
 from ralph.wiring.creating import Ground, create_run
-from ralph.workflows.loop.kinds import TaskType, guess, too_few
+from ralph.workflows.loop.kinds import TaskType, guess
 from ralph.workflows.loop.state import OnStuck
 
 
@@ -110,51 +104,23 @@ def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
     if not task.strip():
         todo = 'say what is to be done: ralph loop "Fix the failing tests" --until ...'
         raise UsageError("the task is empty", todo=todo)
-    seconds = positive("--check-timeout", given["check_timeout"], config.check_timeout) or 0
-    asked = _criterion(criterion, seconds, project.root)
+    asked = _criterion(criterion, check_seconds(config, given), project.root)
     crew = crew_for(project, config, given["agents"], given["agent_command"], given["scenario"], given["agent_acp"])
     crew = with_options(crew, given["model"], given["agent_args"], no_sub_agents=given["no_sub_agents"])
-    limits = run_limits(
-        config, *(given[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
-    )
-    loop = _settings(project, config, task, asked, given)
-    snapshots, worktree = config.snapshots and not given["no_snapshots"], given["worktree"]
-    if given["land"] and not worktree:
-        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
-    _refuse_unworkable(project, loop, snapshots=snapshots, in_worktree=worktree)
-    record = RunRecord(
-        id="000000-000000",
-        workflow="loop",
-        task=task,
+    record = replace(
+        record_for("loop", task, crew, config, given),
         criterion=asked.text,
         checks=asked.checks,
-        crew=crew,
-        created_at=time.time(),
-        limits=limits,
-        turn_limits=turn_limits(config, given["turn_timeout"], given["idle_timeout"]),
-        snapshots=snapshots,
-        allowed=lifted(given["allow"], given["because"]),
-        push=config.push,
-        most_steps=config.max_steps,
-        prices=config.prices,
-        land=given["land"] or config.land or "branch",
-        slots=slot_limits(config.slots),
-        trees=tree_settings(config.workspace),
-        loop=loop,
+        loop=_settings(project, config, task, asked, given),
     )
+    refuse_to_land(given, apart=given["worktree"])
+    _refuse_unworkable(project, record.loop, snapshots=record.snapshots, in_worktree=given["worktree"])
+    notices = (*asked.notes, *notices_of(project, record))
     if given["dry_run"]:
-        return show_plan(project, record, asked.notes, as_json=as_json)
+        return show_plan(project, replace(record, id="000000-000000"), notices, as_json=as_json)
     ask_consent(project, config, crew, yes=given["yes"])
-    run, notices = create_run(project, replace(record, id=""), Ground.WORKTREE if worktree else Ground.HERE)
-    notices = (*notices, *asked.notes, *notices_of(project, limits, record))
-    try:
-        if given["detached"]:
-            return detach(project, run, as_json=as_json)
-        return work_on(project, run, notices, as_json=as_json)
-    except RalphError:
-        if not (run.path / "journal.jsonl").exists():
-            project.remove(run)
-        raise
+    run, more = create_run(project, record, Ground.WORKTREE if given["worktree"] else Ground.HERE)
+    return begin(project, run, (*more, *notices), detached=given["detached"], as_json=as_json)
 
 
 def _settings(project: Project, config: Config, task: str, asked: Criterion, given: Mapping[str, Any]) -> LoopSettings:
@@ -215,37 +181,3 @@ def _refuse_unworkable(project: Project, loop: LoopSettings, *, snapshots: bool,
             where=", ".join(dirty[:10]),
             todo="commit them first, or give --worktree",
         )
-
-
-def notices_of(project: Project, limits: Limits, record: RunRecord) -> Iterator[str]:
-    """What a person may not expect."""
-    allowed, loop = record.allowed, record.loop
-    if not record.hats and (note := too_few(TaskType(loop.type), limits.iterations)):
-        yield note
-    if loop.recalled:
-        yield f"lessons of earlier loops are in the prompt: {len(loop.recalled)} (--no-recall leaves them out)"
-    if project.root != Path.cwd():
-        yield f"agent and checks work in {project.root}, the root of the project"
-    for rule, reason in allowed.items():
-        yield f"the rule {rule} is lifted: {reason}"
-    for label, spec in record.crew.everyone.items():
-        can = registry.make(spec).abilities
-        if (limits.cost and not can.cost and not can.tokens) or (limits.tokens and not can.tokens):
-            reports = "may report" if spec.kind == "acp" else "reports"
-            yield f"{label} {reports} neither cost nor tokens: the limits on them cannot hold"
-        if spec.without_tools and not can.tool_limits:
-            yield f"{label} cannot be kept from using {', '.join(spec.without_tools)}"
-        if record.most_steps and not can.step_limit:
-            yield f"{label} has no limit of steps: max_steps does not hold for it"
-
-
-def lifted(rules: tuple[str, ...], because: str | None) -> dict[str, str]:
-    """The rules that a person lifts, each with the reason."""
-    known = [rule.value for rule in Rule]
-    for rule in rules:
-        if rule not in known:
-            near = difflib.get_close_matches(rule, known, 1)
-            raise UsageError(f"there is no rule {rule!r}", todo=f"known are {', '.join(near or known)}")
-    if bool(rules) != bool(because and because.strip()):
-        raise UsageError("--allow and --because go together", todo='write --allow RULE --because "the reason"')
-    return dict.fromkeys(rules, because or "")

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +11,16 @@ from typing import Any
 import click
 
 from ralph.cli import loop
-from ralph.cli.console import here, positive
+from ralph.cli.console import here
 from ralph.cli.crew import ask_consent
-from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.engine import begin, refuse_inside_a_turn
 from ralph.cli.hats_checked import checked
 from ralph.cli.hats_crew import hats_crew
-from ralph.cli.limits import run_limits, turn_limits, with_limits
-from ralph.cli.parallel import slot_limits, tree_settings
+from ralph.cli.limits import with_limits
 from ralph.cli.plan import show_plan
-from ralph.core.errors import NoCommandError, RalphError, StateError, UsageError
+from ralph.cli.starting import notices_of, record_for, refuse_to_land
+from ralph.core.checks import Check
+from ralph.core.errors import NoCommandError, StateError, UsageError
 from ralph.documents.config import Config
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
@@ -80,80 +80,69 @@ def command(
     refuse_inside_a_turn()
     project = here()
     loaded = load_preset(project.root, given, hats)
-    preset, config = loaded.preset, with_limits(loaded.preset, loaded.config)
-    if completion_promise is not None:
-        if not completion_promise.strip():
-            raise UsageError("--completion-promise is empty", todo="give a word that hats say when all is done")
-        preset = preset.model_copy(update={"completion_promise": completion_promise.strip()})
+    preset, config = _with_promise(loaded.preset, completion_promise), with_limits(loaded.preset, loaded.config)
     objective = _objective(project, preset, prompt, prompt_file)
     source = source_of(objective, preset.core.specs_dir, lambda path: _look(project.root / path))
     crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
-    seconds = positive("--check-timeout", options["check_timeout"], config.check_timeout) or 0
+    record = record_for("hats", objective, crew, config, options)
     own = filled(preset, source, preset.event_loop.checks)
-    asked, left_out = _asked(own, criteria, lambda text: compile_criterion(text, seconds, project.root))
+    asked, left_out = _asked(own, criteria, lambda text: compile_criterion(text, record.check_seconds, project.root))
     checks = tuple(dict.fromkeys(check for one in asked for check in one.checks))
-    snapshots = config.snapshots and not options["no_snapshots"]
-    hat_settings = settings(preset, source, checks=bool(checks))
-    apart = options["worktree"] or (hat_settings.has_waves and possible(project.root))
-    why_not = _no_checkpoints(project, snapshots=snapshots, in_worktree=apart)
-    notes = dict.fromkeys(note for one in asked for note in one.notes)
-    notices = [*loaded.notices, *notes, *left_out, *_told(source, checks=bool(checks))]
-    notices += _side_by_side(hat_settings, apart=apart)
-    if hat_settings.checkpoint and why_not:
-        hat_settings = replace(hat_settings, checkpoint=0)
+    wearing = settings(preset, source, checks=bool(checks))
+    apart = options["worktree"] or (wearing.has_waves and possible(project.root))
+    refuse_to_land(options, apart=apart)
+    notices = [*loaded.notices, *dict.fromkeys(note for one in asked for note in one.notes), *left_out]
+    notices += [*_told(source, checks=bool(checks)), *_side_by_side(wearing, apart=apart)]
+    why_not = _no_checkpoints(project, snapshots=record.snapshots, in_worktree=apart)
+    if wearing.checkpoint and why_not:
+        wearing = replace(wearing, checkpoint=0)
         notices.append(f"checkpoints are not committed: {why_not}; every turn is recorded as a snapshot all the same")
-    if preset.event_loop.scope and not snapshots:
-        raise UsageError("`event_loop.scope` needs snapshots", todo="leave --no-snapshots out")
-    if options["land"] and not apart:
-        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
-    limits = run_limits(
-        config, *(options[name] for name in ("max_iterations", "timeout", "deadline", "max_tokens", "max_cost"))
-    )
     if not unchecked:
         # Whoever asks for a few turns by option means them, and goes on with `ralph resume`.
-        allowed = replace(limits, iterations=None) if options["max_iterations"] else limits
-        notices += checked(loaded, preset, hat_settings, allowed, given)
-    record = RunRecord(
-        id="",
-        workflow="hats",
-        task=objective,
-        criterion=" AND ".join(check.title for check in checks),
-        checks=checks,
-        crew=crew,
-        created_at=time.time(),
-        limits=limits,
-        turn_limits=turn_limits(config, options["turn_timeout"], options["idle_timeout"]),
-        check_seconds=seconds,
-        snapshots=snapshots,
-        allowed=loop.lifted(options["allow"], options["because"]),
-        push=config.push,
-        most_steps=config.max_steps,
-        prices=config.prices,
-        land=options["land"] or config.land or "branch",
-        slots=slot_limits(config.slots, _most_at_once(hat_settings, config)),
-        trees=tree_settings(config.workspace),
-        loop=LoopSettings(
-            scope=filled(preset, source, preset.event_loop.scope), inputs=input_hashes(checks, project.root)
-        ),
-        hats=hat_settings,
-    )
+        allowed = replace(record.limits, iterations=None) if options["max_iterations"] else record.limits
+        notices += checked(loaded, preset, wearing, allowed, given)
+    scope = filled(preset, source, preset.event_loop.scope)
+    record = _with_hats(record, wearing, checks, scope, project.root, _most_at_once(wearing, config))
+    notices += notices_of(project, record)
     if options["dry_run"]:
         return show_plan(project, record, tuple(notices), as_json=options["as_json"])
     ask_consent(project, config, crew, yes=options["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
     _take_the_floor(project, run, record)
-    told = (*more, *notices, *loop.notices_of(project, limits, record))
-    try:
-        if options["detached"]:
-            return detach(project, run, as_json=options["as_json"])
-        return work_on(project, run, told, as_json=options["as_json"])
-    except RalphError:
-        if not (run.path / "journal.jsonl").exists():
-            project.remove(run)
-        raise
+    return begin(project, run, (*more, *notices), detached=options["detached"], as_json=options["as_json"])
 
 
 command.params += [param for param in loop.command.params if param.name in SHARED]
+
+
+def _with_promise(preset: Preset, promise: str | None) -> Preset:
+    """The preset with the word that an option gives it."""
+    if promise is None:
+        return preset
+    if not promise.strip():
+        raise UsageError("--completion-promise is empty", todo="give a word that hats say when all is done")
+    return preset.model_copy(update={"completion_promise": promise.strip()})
+
+
+def _with_hats(
+    record: RunRecord,
+    hats: HatsSettings,
+    checks: tuple[Check, ...],
+    scope: tuple[str, ...],
+    root: Path,
+    most: int | None,
+) -> RunRecord:
+    """The record with the hats, what is checked, and how many turns there may be at once."""
+    if scope and not record.snapshots:
+        raise UsageError("`event_loop.scope` needs snapshots", todo="leave --no-snapshots out")
+    return replace(
+        record,
+        criterion=" AND ".join(check.title for check in checks),
+        checks=checks,
+        slots=replace(record.slots, run=most or record.slots.run),
+        loop=LoopSettings(scope=scope, inputs=input_hashes(checks, root)),
+        hats=hats,
+    )
 
 
 def _asked(

@@ -14,7 +14,7 @@ import click
 from ralph.cli import classic_words
 from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.crew import ask_consent, crew_for
-from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
@@ -100,7 +100,7 @@ def _begin(
     ask_consent(project, config, record.crew, yes=given["yes"])
     ground = Ground.BRANCH if kind == "session" else Ground.WORKTREE if given["worktree"] else Ground.HERE
     run, notices = create_run(project, record, ground, plain_id=True)
-    return detach(project, run, as_json=as_json) if detached else work_on(project, run, notices, as_json=as_json)
+    return begin(project, run, notices, detached=detached, as_json=as_json)
 
 
 def _record(project: Project, config: Config, id: str, kind: str, request: str, given: Mapping[str, Any]) -> RunRecord:

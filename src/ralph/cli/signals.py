@@ -65,7 +65,9 @@ def command(run: str | None, watch: bool, as_json: bool) -> int:
             break
         time.sleep(0.2)
     if not shown and not as_json:
-        click.echo(f'Nothing was said to run {chosen.id}.\nNext:   ralph steer "..." --run {chosen.id}')
+        click.echo(f"Nothing was said to run {chosen.id}.")
+        if chosen.can_go_on:
+            click.echo(f'Next:   ralph steer "..." --run {chosen.id}')
     return 0
 
 

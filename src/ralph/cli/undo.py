@@ -23,7 +23,7 @@ def command(run: str | None, force: bool, as_json: bool) -> int:
         undone = snapshots.undo(force=force)
     label, restored = undone.undone.label, undone.restored
     lines = [
-        f"Took back {label}: {len(restored.files)} files.",
+        f"Took back {label}: {len(restored.files)} written.",
         *(f"  {line}" for line in (*restored.files[:20], *restored.notices)),
         f"Nothing is lost: the tree as it was is recorded as {restored.before[:12]}.",
     ]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ralph.cli.console import clock_time
+from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
     ChecksStarted,
@@ -114,7 +114,8 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if not entry.counts or entry.retry_at is not None:
         return lines
     change = result.change
-    said = str((result.answer or {}).get("summary", "")) or "(it did not say)"
+    last_words = one_line(result.text.strip().rpartition("\n")[2])[:200]
+    said = str((result.answer or {}).get("summary", "")) or last_words or "(it did not say)"
     lines += ["", "This iteration:", f"- Approach: {said}"]
     return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
 

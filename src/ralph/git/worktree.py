@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -158,7 +159,10 @@ def removable(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Re
     if not ahead:
         return Removal()
     tip = tree.branch if tips[-1] in branch else tips[-1]
-    return Removal(f"{ahead} commit(s) are not merged: `git merge {tip}`, or delete them by hand")
+    drop = [f"git worktree remove --force {shlex.quote(str(tree.path))}"] if tree.path.exists() else []
+    drop += [f"git branch -D {tree.branch}"] if branch else []
+    told = f"`git merge {tip}` takes them, `{' && '.join(drop)}` drops them"
+    return Removal(f"{ahead} commit(s) are not merged: {told}")
 
 
 def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Removal:
@@ -211,8 +215,8 @@ def _place(root: Path) -> Repository:
     root = root.resolve()
     place = repository(root)
     if place is None:
-        todo = "`git init` and commit first, or run without `--worktree`"
-        raise UsageError("a worktree needs a git repository", where=str(root), todo=todo)
+        todo = "go to where its files are, `git init` and commit first, or run without `--worktree`"
+        raise UsageError("a worktree needs a git repository with its files", where=str(root), todo=todo)
     if not Git(place.top).commit():
         todo = "make a first commit, or run without `--worktree`"
         raise UsageError("a worktree needs a commit to start from", where=str(root), todo=todo)

@@ -201,7 +201,7 @@ class Project:
         if found:
             raise _several(f"several runs could be meant: {what}", found, by)
         raise UsageError(
-            f"no run here is one to {what}", where=str(self.root), todo="list them with `ralph status --all`"
+            f"there is no run here to {what}", where=str(self.root), todo="`ralph status --all` lists them"
         )
 
     def remove(self, run: RunDir) -> None:

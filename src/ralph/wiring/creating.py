@@ -1,11 +1,12 @@
 """A new run: its id, the ground it works on, and the record of what it is started with."""
 
+import contextlib
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from ralph.core.errors import StateError, UsageError
+from ralph.core.errors import RalphError, StateError, UsageError
 from ralph.documents.run_record import RunRecord, TreeSettings
 from ralph.git import worktree
 from ralph.git.command import Git
@@ -52,10 +53,22 @@ def create_run(
             branch, base, notices = worktree.create_branch(project.root, run.id)
             record = replace(record, branch=branch, base=base)
         project.create(run, record)
-    except BaseException:
-        project.remove(run)
+    except BaseException as error:
+        discard(project, run, error)
         raise
     return run, notices
+
+
+def discard(project: Project, run: RunDir, error: BaseException) -> None:
+    """Take back a run that did not come to begin, with its worktree, in which nobody has worked; it cannot be resumed."""
+    with contextlib.suppress(RalphError):
+        for tree in worktree.found(project.root):
+            if tree.run == run.id:
+                worktree.remove(tree)
+        worktree.forget(project.root, run.id)
+    project.remove(run)
+    if isinstance(error, RalphError):
+        error.todo = error.todo.replace("`ralph resume`", "start again")
 
 
 def _refuse_tracked(root: Path, trees: TreeSettings) -> None:

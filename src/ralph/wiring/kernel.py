@@ -4,12 +4,14 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ralph import __version__
 from ralph.agents import registry
+from ralph.agents.adapter import Adapter
 from ralph.agents.keeper_client import Keeper
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
@@ -68,7 +70,7 @@ def build_kernel(
     resumes: bool = False,
 ) -> Kernel[Any]:
     """A kernel with the real world around it."""
-    root, workspace = project.root, project.workspace(record)
+    root = project.root
     documents, records = Documents.open(root, run.path)
     kind = kind_of(record.workflow)
     documents.watched = kind.watched(record, root)
@@ -79,32 +81,17 @@ def build_kernel(
     _refuse_changed(run, ledger, frozen)
     own = worktree.create(root, run.id) if record.workspace != "." else None
     environment = fenced(os.environ, own) if own else dict(os.environ)
-    secrets = secrets_in(environment)
     agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}
     notices += tuple(agent.ready(environment) for agent in agents.values())
-    turns = LocalTurns(
-        run.path,
-        record,
-        root,
-        workspace,
-        Desk(workspace, secrets),
-        keeper,
-        agents,
-        {name: prompts.load(name, root) for name in ("repair", "continue")},
-        environment,
-        secrets,
-    )
-    runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
     furniture = Furniture(root, record.trees).paths(own) if own else ()
+    workspace = project.workspace(record)
     snapshots = Snapshots.open(root, workspace, run.id, run.path, but=furniture) if record.snapshots else None
     _refuse_lost_base(run, records, snapshots)
-    if snapshots is None and shutil.which("git") and (place := repository(root)):
-        hide(place.common, own_paths(place.top, root, workspace))
-    asked = record.loop
-    rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
-    verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records))
-    workspaces = Workspaces(turns, verifier, runner, record)
+    if snapshots is None:
+        notices += (_hidden(root, workspace),)
+    workspaces = _workspaces(project, run, record, keeper, agents, environment, snapshots, records)
     queue = MergeQueue(workspaces, record.base)
+    commits = record.loop.commit or (record.hats and record.hats.checkpoint)
     world = World(
         documents,
         workspaces,
@@ -113,9 +100,7 @@ def build_kernel(
         SystemClock(),
         observer,
         snapshots,
-        Committer(snapshots, run.id)
-        if snapshots and (asked.commit or (record.hats and record.hats.checkpoint))
-        else None,
+        Committer(snapshots, run.id) if snapshots and commits else None,
         queue,
         _slots(run, record, root),
         Lander(root, record, queue) if record.branch else None,
@@ -123,12 +108,42 @@ def build_kernel(
     )
     limits = granted or ledger.extended_limits(record.limits)
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
-    unwritten = since_documents(records)
-    told = tuple(n for n in notices if n)
-    steering = prompts.load("steering", root)
-    reopens = resumes and record.workflow in SESSIONS
+    told, steering = tuple(filter(None, notices)), prompts.load("steering", root)
+    unwritten, reopens = since_documents(records), resumes and record.workflow in SESSIONS
     start = Start(started, _roster(record.crew), limits, unwritten, told, resumes, steering, reopens)
     return Kernel(kind.workflow(record, root, limits), world, ledger, start)
+
+
+def _workspaces(
+    project: Project,
+    run: RunDir,
+    record: RunRecord,
+    keeper: Keeper,
+    agents: Mapping[str, Adapter],
+    environment: Mapping[str, str],
+    snapshots: Snapshots | None,
+    records: list[Record],
+) -> Workspaces:
+    """Who runs turns and checks, in the run's own workspace and in others."""
+    root, workspace, secrets = project.root, project.workspace(record), secrets_in(environment)
+    texts = {name: prompts.load(name, root) for name in ("repair", "continue")}
+    desk = Desk(workspace, secrets)
+    turns = LocalTurns(run.path, record, root, workspace, desk, keeper, agents, texts, environment, secrets)
+    runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
+    asked = record.loop
+    rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
+    return Workspaces(turns, Verifier(runner, snapshots, rules, *_known_verdicts(records)), runner, record)
+
+
+def _hidden(root: Path, workspace: Path) -> str:
+    """Keep Ralph's directories out of the user's `git status`; where that cannot be, they are told."""
+    place = repository(root) if shutil.which("git") else None
+    try:
+        if place:
+            hide(place.common, own_paths(place.top, root, workspace))
+    except RalphError as error:
+        return f"git shows what Ralph keeps here as untracked files: {error.what}"
+    return ""
 
 
 def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:

@@ -38,12 +38,17 @@ class TreeLock:
             if holder == self.run:
                 return -1
             if not self._is_leaving(holder) or time.monotonic() > deadline:
-                raise LockedError(
-                    f"run {holder} works in this tree" if holder else "another run works in this tree",
-                    where=str(self.path),
-                    todo="wait for it, `ralph abort` it, or give this run a tree of its own with --worktree",
-                )
+                raise self._refusal(holder)
             time.sleep(0.02)
+
+    def _refusal(self, holder: str) -> LockedError:
+        todo = f"wait for it, `ralph abort {holder}`, or give this run a tree of its own with --worktree"
+        what = f"run {holder or 'of another project'} works in this tree"
+        with contextlib.suppress(UsageError, StateError):
+            if not self.project.run(holder).alive:
+                what = f"an agent of run {holder} is still at work in this tree, without an engine"
+                todo = todo.replace("wait for it", f"`ralph resume {holder}` takes it over")
+        return LockedError(what, where=str(self.path), todo=todo)
 
     def _is_leaving(self, holder: str) -> bool:
         try:
