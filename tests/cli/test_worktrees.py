@@ -71,6 +71,15 @@ class TestLanding:
         done = project.play(SUCCEEDS, "--worktree", "--land", "push")
         assert (done.code, "no remote repository" in done.out) == (0, True), done.said
 
+    def test_what_a_run_did_can_be_seen_when_its_worktree_is_pruned(self, project: Project) -> None:  # noqa: F811
+        project.play(SUCCEEDS, "--worktree", "--land", "ff")
+        assert "removed" in project.ralph("worktrees", "--prune").out
+        assert "+done" in project.ralph("diff").out
+        undone = project.ralph("undo")
+        assert (undone.code, f"the worktree of run {project.run.name} was removed" in undone.err) == (2, True)
+        assert f"`ralph diff {project.run.name}` shows" in undone.err
+        assert project.git("status", "--porcelain") == ""
+
     def test_a_run_that_cannot_begin_leaves_no_branch_behind(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
         assert project.play(SUCCEEDS, "--worktree").code == 2

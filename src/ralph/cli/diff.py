@@ -40,7 +40,10 @@ def open_snapshots(project: Project, run: RunDir) -> Snapshots:
     """The snapshots of a run, or an error that says why it has none."""
     record = run.record()
     if record.snapshots:
-        snapshots = Snapshots.open(project.root, project.workspace(record), run.id, run.path)
+        # They are in the repository: to be looked at, they do not need the worktree that they are of.
+        removed = record.branch and not (project.root / record.workspace).is_dir()
+        place = project.root if removed else project.workspace(record)
+        snapshots = Snapshots.open(project.root, place, run.id, run.path)
         if snapshots.log():
             return snapshots
     raise UsageError(

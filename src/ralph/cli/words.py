@@ -154,7 +154,7 @@ def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked 
 
 def merged_lines(entry: Merged) -> list[str]:
     said = {
-        MergeEnd.MERGED: f"merged {entry.workspace} as {entry.commit[:10]}",
+        MergeEnd.MERGED: f"merged {entry.workspace}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
         MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
         MergeEnd.CONFLICT: f"{entry.workspace} conflicts with what was merged: {', '.join(entry.files[:5])}",
         MergeEnd.REVERTS: f"{entry.workspace} would take back what was merged: {', '.join(entry.files[:5])}",

@@ -172,6 +172,9 @@ class Project:
         where = str(self.runs_dir / record.id / "run.json")
         if "\0" in record.workspace or not path.resolve().is_relative_to(self.root.resolve()):
             raise StateError(f"the workspace {record.workspace!r} is not in the project", where=where)
+        if not path.is_dir() and record.branch:
+            todo = f"`ralph diff {record.id}` shows what it did; what of it you have merged, `git revert` takes back"
+            raise UsageError(f"the worktree of run {record.id} was removed", where=str(path), todo=todo)
         if not path.is_dir():
             raise StateError(f"the workspace {record.workspace!r} is not there", where=where)
         return path

@@ -139,7 +139,9 @@ class Session(SessionTerms):
         match kind:
             case "plan" | "review" if not of_task and status != "completed":
                 why = _why(result) or f"the turn ended as {result.end}"
-                return state.stopped(f"{why}; ask for less, or change the instructions, and resume")
+                answered = result.end is TurnEnd.FINISHED
+                todo = "ask for less, or change the instructions" if answered else "see `ralph logs --output`, mend it"
+                return state.stopped(f"{why}; {todo}, and resume")
             case "plan":
                 step, _, place = rest.partition("@")
                 return planning.planned(self, state, f"{step}:{place.split('.', 2)[-1]}", result, now)
