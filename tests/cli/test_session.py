@@ -57,6 +57,12 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
         if entry["end"] == "merged"
     }
     assert starts["execute:task-3-1"] > max(merged["task-1"], merged["task-2"])
+    assert "d.txt" in project.ralph("diff", "--stat").out, "what it did, though not in the tree of the user"
+    (project.root / "mine.txt").write_text("mine\n")
+    for words in (("abort", "--revert", "--yes"), ("undo",), ("restore", "base")):
+        refused = project.ralph(*words)
+        assert (refused.code, "not in your tree" in refused.err) == (2, True), refused.said
+    assert (project.root / "mine.txt").exists() and (project.root / "d.txt").exists()
 
 
 def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Project) -> None:  # noqa: F811

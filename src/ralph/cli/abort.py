@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ralph.cli.console import here, json_option, latest_run, tell
-from ralph.cli.restore import at_rest, written
+from ralph.cli.restore import at_rest, refuse_on_branch, written
 from ralph.core.errors import UsageError
 from ralph.core.signals import Signal, SignalType
 from ralph.engine.ports import Observer
@@ -58,6 +58,7 @@ def command(run: str | None, message: str, revert: bool, yes: bool, as_json: boo
 
 def _ask(run: RunDir, *, yes: bool) -> None:
     """Have a person agree, before anything is done."""
+    refuse_on_branch(run)
     if not run.record().snapshots:
         todo = f"it was started with --no-snapshots; `ralph abort {run.id}` ends it and leaves the files"
         raise UsageError(f"run {run.id} has no snapshots to go back to", where=str(run.path), todo=todo)
@@ -101,6 +102,10 @@ def _revert(project: Project, run: RunDir) -> Reverted:
 
 def _lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
     outcome = run.outcome() or "still ending its turn"
+    if run.record().on_branch:
+        yield f"Run {run.id}: {outcome}. What was merged of it is on the branch {run.record().branch}."
+        yield f"Next:   ralph diff {run.id}   ralph worktrees"
+        return
     if reverted is None:
         yield f"Run {run.id}: {outcome}. The files are as the last turn left them."
         yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"

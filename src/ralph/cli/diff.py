@@ -6,7 +6,10 @@ import click
 
 from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.core.errors import UsageError
-from ralph.git.snapshots import Snapshots
+from ralph.documents.run_record import RunRecord
+from ralph.git.command import Git
+from ralph.git.history import HEADS
+from ralph.git.snapshots import Snapshots, diff_of
 from ralph.store.runs import Project, RunDir
 
 
@@ -21,19 +24,38 @@ def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None
     chosen = latest_run(project, run)
-    snapshots = open_snapshots(project, chosen)
-    entries = snapshots.log()
-    if turn is None:
-        old, new = entries[0].sha, entries[-1].sha
+    record, color = chosen.record(), not as_json and sys.stdout.isatty()
+    if record.on_branch:
+        old, new = _on_branch(project, record, turn)
+        text = diff_of(Git(project.root), old, new, stat=stat, color=color)
     else:
-        at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
-        if not at:
-            known = ", ".join(e.label for e in entries[1:]) or "none"
-            raise UsageError(f"turn {turn} of run {chosen.id} changed nothing", todo=f"turns that did: {known}")
-        old, new = entries[at - 1].sha, entries[at].sha
-    text = snapshots.diff(old, new, stat=stat, color=not as_json and sys.stdout.isatty())
+        snapshots = open_snapshots(project, chosen)
+        old, new = _snapshots_of(snapshots, chosen, turn)
+        text = snapshots.diff(old, new, stat=stat, color=color)
     lines = [text.removesuffix("\n") if text else f"Run {chosen.id} changed nothing."]
     return tell(as_json, lines, command="diff", run=chosen.id, old=old, new=new, diff=text)
+
+
+def _on_branch(project: Project, record: RunRecord, turn: int | None) -> tuple[str, str]:
+    """Where the branch of a run began whose tasks have worktrees of their own, and where it stands."""
+    tip = Git(project.root).commit(HEADS + record.branch)
+    if turn is not None or not tip:
+        what = "its tasks have worktrees of their own" if tip else f"the branch {record.branch} is gone"
+        todo = f"`git log --stat {record.branch if tip else 'HEAD'}` shows what was merged of it"
+        raise UsageError(f"run {record.id}: {what}", todo=todo)
+    return record.base, tip
+
+
+def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
+    """The snapshots before and after a turn, or the whole run."""
+    entries = snapshots.log()
+    if turn is None:
+        return entries[0].sha, entries[-1].sha
+    at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
+    if not at:
+        known = ", ".join(e.label for e in entries[1:]) or "none"
+        raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"turns that did: {known}")
+    return entries[at - 1].sha, entries[at].sha
 
 
 def open_snapshots(project: Project, run: RunDir) -> Snapshots:

@@ -56,6 +56,7 @@ def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
 
     if run.alive:
         raise UsageError(f"run {run.id} is under way", todo=f"`ralph abort {run.id}` first")
+    refuse_on_branch(run)
     tree = TreeLock(project, run.id, project.workspace(run.record()) / ".ralph" / "tree.lock")
     lock = run.lock()
     try:
@@ -65,6 +66,13 @@ def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
         if tree.held:
             tree.release()
         lock.release()
+
+
+def refuse_on_branch(run: RunDir) -> None:
+    """A tree that a run never wrote to is the user's own: nothing is taken back there."""
+    if (record := run.record()).on_branch:
+        todo = f"`ralph diff {run.id}` shows what it did; what of it was landed, `git revert` takes back"
+        raise UsageError(f"run {run.id} works on the branch {record.branch}, not in your tree", todo=todo)
 
 
 def _take(tree: "TreeLock", run: RunDir) -> None:

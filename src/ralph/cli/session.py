@@ -18,6 +18,7 @@ from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
+from ralph.cli.starting import notices_of
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
@@ -100,7 +101,7 @@ def _begin(
     ask_consent(project, config, record.crew, yes=given["yes"])
     ground = Ground.BRANCH if kind == "session" else Ground.WORKTREE if given["worktree"] else Ground.HERE
     run, notices = create_run(project, record, ground, plain_id=True)
-    return begin(project, run, notices, detached=detached, as_json=as_json)
+    return begin(project, run, (*notices, *notices_of(project, record)), detached=detached, as_json=as_json)
 
 
 def _record(project: Project, config: Config, id: str, kind: str, request: str, given: Mapping[str, Any]) -> RunRecord:

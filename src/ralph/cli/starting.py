@@ -58,7 +58,7 @@ def refuse_to_land(given: Mapping[str, Any], *, apart: bool) -> None:
 def notices_of(project: Project, record: RunRecord) -> Iterator[str]:
     """What a person may not expect."""
     limits, loop = record.limits, record.loop
-    if not record.hats and (note := too_few(TaskType(loop.type), limits.iterations)):
+    if record.workflow == "loop" and (note := too_few(TaskType(loop.type), limits.iterations)):
         yield note
     if loop.recalled:
         yield f"lessons of earlier loops are in the prompt: {len(loop.recalled)} (--no-recall leaves them out)"
@@ -71,6 +71,8 @@ def notices_of(project: Project, record: RunRecord) -> Iterator[str]:
         if (limits.cost and not can.cost and not can.tokens) or (limits.tokens and not can.tokens):
             reports = "may report" if spec.kind == "acp" else "reports"
             yield f"{label} {reports} neither cost nor tokens: the limits on them cannot hold"
+        if spec.model and not can.model:
+            yield f"{label} cannot be told which model to use"
         if spec.without_tools and not can.tool_limits:
             yield f"{label} cannot be kept from using {', '.join(spec.without_tools)}"
         if record.most_steps and not can.step_limit:

@@ -162,6 +162,11 @@ class RunRecord:
     hats: HatsSettings | None = None
     schema: int = SCHEMA
 
+    @property
+    def on_branch(self) -> bool:
+        """Whether only its tasks have worktrees: it never writes into the user's tree, and has none of its own."""
+        return bool(self.branch) and self.workspace == "."
+
 
 def render(record: RunRecord) -> str:
     """The file's text."""

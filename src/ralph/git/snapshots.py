@@ -57,6 +57,12 @@ class Undone:
     restored: Restored
 
 
+def diff_of(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str:
+    """What changed between two trees, as a patch or a summary of it."""
+    form = ("--stat" if stat else "--patch", "--color=always" if color else "--color=never")
+    return git.run("diff-tree", "-r", "-M", *form, old, new).out.decode(errors="replace")
+
+
 class Snapshots:
     """The snapshots of one run; who takes or restores one holds the run's lock, anyone may read."""
 
@@ -130,9 +136,7 @@ class Snapshots:
 
     def diff(self, old: str, new: str | None = None, *, stat: bool = False, color: bool = False) -> str:
         """What changed between two snapshots, or since one, as a patch or a summary of it."""
-        form = ("--stat" if stat else "--patch", "--color=always" if color else "--color=never")
-        trees = (old, new or self._index.tree_aside(self._latest))
-        return self._git.run("diff-tree", "-r", "-M", *form, *trees).out.decode(errors="replace")
+        return diff_of(self._git, old, new or self._index.tree_aside(self._latest), stat=stat, color=color)
 
     def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
         """The files that differ between two snapshots, each with what is in it in both; None where it is absent."""

@@ -56,8 +56,8 @@ async def drive(
         if record.workspace != ".":
             worktree.create(project.root, run.id)
         workspace = project.workspace(record)
-        shared = record.branch and record.workspace == "."
-        tree = TreeLock(project, run.id, (run.path if shared else workspace / ".ralph") / "tree.lock")
+        place = run.path if record.on_branch else workspace / ".ralph"
+        tree = TreeLock(project, run.id, place / "tree.lock")
         held.callback(tree.release)
         tree.take()
         keeper = Keeper(run.path, tree.take)
