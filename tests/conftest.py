@@ -13,15 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-settings.register_profile(
-    "ralph",
-    derandomize=not os.environ.get("RALPH_EXPLORE"),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
-settings.load_profile("ralph")
 
 MEMORY = Path("/dev/shm")
 ENOUGH = 3 << 30
@@ -30,6 +21,15 @@ SOURCE = Path(__file__).parent.parent / "src" / "ralph"
 
 def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "ralph",
+        derandomize=not os.environ.get("RALPH_EXPLORE"),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("ralph")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCE, quiet=2)

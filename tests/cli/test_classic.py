@@ -95,7 +95,7 @@ def test_an_agent_that_writes_the_markers_itself_wins_nothing(project: Project) 
     assert "covers: " in (home(project) / "progress.review1.md").read_text()
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_interrupted_session_goes_on_from_its_files(project: Project, lost: bool) -> None:  # noqa: F811
     script(project, slow=2)
     engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")

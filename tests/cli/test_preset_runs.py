@@ -40,10 +40,9 @@ FILES = {
     ".gitignore": "__pycache__/\n",
 }
 PAGES = {"docs": {"docs/first.md", "docs/second.md"}}
-QUICK = ("debug", "review")
 OTHERS = [name for name in shipped() if name != "code-assist"]
 """code-assist has tests of its own in test_hats.py."""
-BRIEFLY = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
+BRIEFLY = [name if name == "debug" else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 
 
 @pytest.fixture

@@ -169,7 +169,7 @@ class TestReboot:
         assert (done["spent"]["iterations"], done["spent"]["turns"]) == (1, 2)
         assert "+half" in project.ralph("diff", "1").out
 
-    @pytest.mark.parametrize("key", ["baseline", "iteration-1"])
+    @pytest.mark.parametrize("key", [pytest.param("baseline", marks=pytest.mark.slow), "iteration-1"])
     def test_a_check_that_died_with_everything_is_run_again(self, project: Project, key: str) -> None:
         touched = "true" if key == "baseline" else "test -f done.txt"
         until = f"`{touched} && echo $$ >> checks && {UNTIL_GO}; test -f done.txt`"

@@ -150,7 +150,7 @@ def test_a_session_that_was_spoilt_while_it_was_stopped_is_mended_and_goes_on(pr
 QUICK = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n{0}---\n# Instructions\n"
 
 
-@pytest.mark.parametrize(("word", "kept"), [("approve", True), ("skip", False)])
+@pytest.mark.parametrize(("word", "kept"), [("approve", True), pytest.param("skip", False, marks=pytest.mark.slow)])
 def test_what_was_learned_waits_for_a_person(project: Project, word: str, kept: bool) -> None:  # noqa: F811
     done = begin(project, instructions=QUICK.format("knowledge:\n  approval: signal\n"))
     assert done.code == 7, done.said

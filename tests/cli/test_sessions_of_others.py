@@ -287,7 +287,12 @@ LATER: dict[str, tuple[str, dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LATER)
+FIRST = ("1.x-nothing-but-tasks", "2.2-iterations", "head-no-metadata")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in LATER]
+)
 def test_a_later_directory_opens_and_goes_on(project: Project, name: str) -> None:  # noqa: F811
     id, files, state = LATER[name]
     home = lay(project, id, files)
