@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ralph.documents.run_record import AgentSpec
 from ralph.pool.stream import Tail
 
 RALPH = Path(sys.executable).with_name("ralph")
+NUMBERS = count()
 TEMPLATE = Path(__file__).parents[2] / "examples" / "agent-plugin" / "src"
 HEAD = """
 from ralph.agents.adapter import Adapter
@@ -68,9 +70,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def owl(site: Path, tmp_path: Path) -> Callable[[str | None], None]:
+def owl(site: Path) -> Callable[[str | None], None]:
     """Installs a package with an agent `owl`; each has a module of its own, for modules are kept once they are imported."""
-    module = f"owl_{tmp_path.name.replace('-', '_')}"
+    module = f"owl_{next(NUMBERS)}"
     return lambda text: install(site, "ralph-agent-owl", module, text, owl=f"{module}:Owl")
 
 

@@ -291,6 +291,7 @@ def test_an_identity_without_a_number_is_an_error(stage: Stage, variable: str) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "cannot be read"), (b"\xff\xfe", "not UTF-8"), (b"#" * (1024 * 1024 + 1), "larger than")],
+    ids=["absent", "binary", "huge"],
 )
 def test_a_file_that_is_no_scenario_is_an_error(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "s.yaml"
