@@ -137,8 +137,10 @@ def _order(papers: Papers, inbox: Papers) -> tuple[str, ...]:
     named = {name: tasks.parse(text, name) for name, text in papers.items()}
     wrong = [f"{name}: its id is {one.id}" for name, one in named.items() if name != f"tasks/{one.id}.md"]
     before = [tasks.parse(text, name) for name, text in inbox.items() if name.startswith("tasks/")]
+    new, every = {one.id for one in named.values()}, {one.id: one for one in (*before, *named.values())}
     try:
-        waves({one.id: one.depends_on for one in (*before, *named.values())})
+        # For what an older task lacks, nobody who hands over others is to blame.
+        waves({id: [o for o in one.depends_on if id in new or o in every] for id, one in every.items()})
     except RalphError as error:
         wrong.append(error.what)
     return tuple(wrong)
