@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agents import keeper_client
+from ralph.agents import keeper_client, processes
 from ralph.agents.capped import TAIL
 from ralph.agents.keeper_client import Exit, Job, Keeper, Lost, read_exit
 from ralph.agents.processes import end_marked, marked
@@ -661,6 +661,23 @@ class TestKilledKeepers:
         assert marked(MARK, f"{stage.token}/other") == []
         assert end_marked(MARK, f"{stage.token}/job", grace=0.5) >= 3
         assert stage.programs() == []
+
+    def test_a_process_that_is_just_becoming_another_program_is_found_by_its_mark(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Measured: of a process that does nothing but exec, one look in thirty shows no environment."""
+        token, looks, real = uuid.uuid4().hex, [], processes._environment
+        with subprocess.Popen(["sleep", "300"], env={**os.environ, MARK: token}) as sleeper:
+
+            def look(pid: int) -> bytes | None:
+                looks.append(pid)
+                return b"" if pid == sleeper.pid and looks.count(pid) < 4 else real(pid)
+
+            try:
+                monkeypatch.setattr(processes, "_environment", look)
+                assert marked(MARK, token) == [sleeper.pid]
+            finally:
+                sleeper.kill()
 
     def test_a_keeper_that_is_left_with_its_job_is_no_oversight(self, stage: Stage) -> None:
         async def engine() -> None:

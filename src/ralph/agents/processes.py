@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 TURN_MARK = "RALPH_TURN"
 CHECK_MARK = "RALPH_CHECK"
+_LOOKS, _PAUSE = 10, 0.005
+"""How often a process is looked at that shows no environment, and the seconds in between."""
 
 
 def become_subreaper() -> None:
@@ -68,12 +70,29 @@ def _pids() -> list[int]:
 
 def marked(mark: str, prefix: str) -> list[int]:
     """The living processes whose environment has `mark` with a value that begins with the prefix."""
-    wanted, found = b"\0" + f"{mark}={prefix}".encode(), []
-    for pid in _pids() if os.path.isdir("/proc/self") else ():
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            if wanted in b"\0" + file.read() and pid != os.getpid():
-                found.append(pid)
-    return found
+    wanted, found = b"\0" + f"{mark}={prefix}".encode(), set[int]()
+    unsure = _pids() if os.path.isdir("/proc/self") else []
+    for _ in range(_LOOKS):
+        seen = {pid: _environment(pid) for pid in unsure if pid != os.getpid()}
+        found.update(pid for pid, environment in seen.items() if environment and wanted in b"\0" + environment)
+        # One that is just becoming another program has none for a moment.
+        unsure = [pid for pid, environment in seen.items() if environment == b""]
+        if not unsure:
+            break
+        time.sleep(_PAUSE)
+    return sorted(found)
+
+
+def _environment(pid: int) -> bytes | None:
+    """The environment of a process; None where it is not ours to read, and where it can have none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+        if not environment:
+            os.readlink(f"/proc/{pid}/exe")  # the system's own have no program either
+        return environment
+    except OSError:
+        return None
 
 
 def end_marked(mark: str, prefix: str, grace: float = 2.0) -> int:
