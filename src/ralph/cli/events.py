@@ -32,7 +32,8 @@ def command(wanted: str | None, pattern: str, last: int | None, follow: bool, as
     for event in _latest(_events(project, run, follow), pattern, last):
         click.echo(dumps(event.row) if as_json else _line(event))
     if event is None and not as_json:
-        click.echo(f"Nothing was published in run {run.id}; `ralph logs {run.id}` shows what happened.")
+        what = "Nothing" if pattern == "*" else f"Nothing that matches {pattern}"
+        click.echo(f"{what} was published in run {run.id}; `ralph logs {run.id}` shows what happened.")
     return 0
 
 
