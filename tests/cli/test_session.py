@@ -131,7 +131,7 @@ def test_an_executor_of_others_edits_a_copy_of_the_session(project: Project) -> 
     assert done.code == 0, done.said
     report = (home(project) / "reports" / "task-1-report.md").read_text()
     assert "By hand." in report and "**Status**: Failed" in report, "a reviewer decides, not the marker in the copy"
-    assert "not its own, and not taken: session/progress.md" in done.out
+    assert "not its own, or too much, and not taken: session/progress.md" in done.out
 
 
 def test_a_session_that_was_spoilt_while_it_was_stopped_is_mended_and_goes_on(project: Project) -> None:  # noqa: F811

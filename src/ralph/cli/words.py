@@ -108,7 +108,8 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
         lines.append(f"  {result.error}")
     lines += [f"  DENIED: {denied}" for denied in result.denied[:5]]
     if result.left:
-        lines.append(f"  not its own, and not taken: {', '.join(result.left[:8])}")
+        more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
+        lines.append(f"  not its own, or too much, and not taken: {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
     if not entry.counts or entry.retry_at is not None:

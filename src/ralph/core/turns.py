@@ -128,7 +128,7 @@ class TurnResult:
     """What the agent was not allowed to do."""
     change: Change | None = None
     left: tuple[str, ...] = ()
-    """Drafts that it changed and that were not its own: they are not taken."""
+    """What it left and is not taken: drafts that are not its own, links, and what is too large or too many."""
     papers: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
     heard: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from ralph.core.errors import StateError
 from ralph.core.turns import TurnRequest
 from ralph.store.files import read_limited, to_bytes, to_text
 
-_PAPER_LIMIT, _MOST_PAPERS = 1024 * 1024, 500
+_PAPER_LIMIT, _MOST_PAPERS, _MOST_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
 LENT_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
 
@@ -32,11 +32,12 @@ def lay(outbox: Path, texts: Mapping[str, str]) -> None:
 
 
 def handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The documents that a turn hands over, and the drafts that it changed though they are not its own."""
-    papers = read(outbox, request.hands_over)
-    left = []
+    """The documents that a turn hands over, and what is not taken: drafts that are not its own, and what is too much."""
+    papers, left = _found(outbox, request.hands_over)
     roots = {name.partition("/")[0] for name in request.drafts}
-    for name, text in read(outbox, tuple(f"{root}/**/*" for root in sorted(roots))).items():
+    drafts, too_much = _found(outbox, tuple(f"{root}/**/*" for root in sorted(roots)))
+    left += too_much
+    for name, text in drafts.items():
         if request.drafts.get(name) == text:
             continue
         pattern, target = next((one for one in request.takes if PurePosixPath(name).match(one[0])), ("", ""))
@@ -49,15 +50,30 @@ def handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tup
 
 
 def read(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
-    """The documents in the outbox that are asked for, as text; links, and what is too large and has no lines, are passed over."""
-    found = {}
-    for path in sorted({path for pattern in patterns for path in outbox.glob(pattern)})[:_MOST_PAPERS]:
-        if path.is_file() and path.resolve().is_relative_to(outbox.resolve()):
-            try:
-                found[path.relative_to(outbox).as_posix()] = to_text(_read(path))
-            except (StateError, OSError):
-                continue
-    return found
+    """The documents in the outbox that are asked for, as text."""
+    return _found(outbox, patterns)[0]
+
+
+def _found(outbox: Path, patterns: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """Those documents; and the names of links, and of what is too large or too many, which are passed over."""
+    found: dict[str, str] = {}
+    left, room = [], _MOST_TEXT
+    for path in sorted({path for pattern in patterns for path in outbox.glob(pattern) if not path.is_dir()}):
+        name = path.relative_to(outbox).as_posix()
+        text = _text(path, outbox) if len(found) < _MOST_PAPERS else None
+        if text is None or len(text) > room:
+            left.append(name)
+        else:
+            found[name] = text
+            room -= len(text)
+    return found, left
+
+
+def _text(path: Path, outbox: Path) -> str | None:
+    try:
+        return to_text(_read(path)) if path.resolve().is_relative_to(outbox.resolve()) else None
+    except (StateError, OSError):
+        return None
 
 
 def _read(path: Path) -> bytes:
