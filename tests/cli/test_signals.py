@@ -109,6 +109,15 @@ class TestSteering:
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["steered", "finished"]
         assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
 
+    def test_what_comes_when_nobody_is_there_is_told_as_waiting_for_whom(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "1")
+        inputs = project.run / "signals" / "inputs"
+        (inputs / "late.yaml").write_text("type: INFO\nmessage: by the way\n")
+        assert "waits for `ralph resume`" in project.ralph("signals").out
+        assert project.ralph("abort").code == 0
+        (inputs / "later.yaml").write_text("type: INFO\nmessage: too late\n")
+        assert "waits for nobody: the run is over" in project.ralph("signals").out
+
     def test_now_interrupts_the_turn(self, project: Project) -> None:
         engine = began(
             project, *project.working("touch started; cat > p.txt; grep -q STEER p.txt || sleep 300; touch done.txt")

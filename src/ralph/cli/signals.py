@@ -93,7 +93,8 @@ def signals_of(run: RunDir) -> list[Row]:
             case "turn.ended":
                 _respond(rows, line)
     taken = {row.name for row in (*rows.values(), *refused)}
-    waiting = [_waiting(signal) for signal in run.mailbox.look() if signal.name not in taken]
+    until = "" if run.alive else "for `ralph resume`" if run.can_go_on else "for nobody: the run is over"
+    waiting = [_waiting(signal, until) for signal in run.mailbox.look() if signal.name not in taken]
     return [*sorted([*rows.values(), *refused], key=lambda row: row.at), *waiting]
 
 
@@ -112,8 +113,8 @@ def _respond(rows: dict[str, Row], line: dict[str, Any]) -> None:
                 one.response, one.note = str(steering.get("response", "")), str(steering.get("note", ""))
 
 
-def _waiting(signal: Signal) -> Row:
-    reason = "until the session asks whether what it learned is kept" if signal.type in ASKED_FOR else ""
+def _waiting(signal: Signal, until: str) -> Row:
+    reason = "until the session asks whether what it learned is kept" if signal.type in ASKED_FOR else until
     reason = f"for iteration {signal.iteration}" if signal.iteration is not None else reason
     row = Row(signal.name, str(signal.type), "waiting", target=signal.target or "ALL", reason=reason)
     row.message = signal.message
