@@ -2,12 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ralph.core.entries import Notice, Record, RunStarted
-from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalTaken, Stop, TurnEnded
+from ralph.core.events import RunEnded, SignalTaken, Stop, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import SignalType
@@ -84,29 +84,6 @@ class Played:
         return self.succeeded and self.true
 
 
-@dataclass
-class _Remembered:
-    """Rules that are asked again and again in the same state, and say the same while something is under way."""
-
-    rules: Workflow[Any]
-    state: object = None
-    decision: Decision | None = None
-
-    def load(self, documents: Mapping[str, str]) -> Any:
-        """What the documents describe."""
-        return self.rules.load(documents)
-
-    def decide(self, state: Any, now: float) -> Decision:
-        """What should be under way."""
-        if state is not self.state or self.decision is None or self.decision == Do(()):
-            self.state, self.decision = state, self.rules.decide(state, now)
-        return self.decision
-
-    def accept(self, state: Any, event: Event, now: float) -> Changes[Any]:
-        """What follows from an event."""
-        return self.rules.accept(state, event, now)
-
-
 def play(plan: Plan, seed: int, *, keeps: bool = False) -> Played:
     """Simulate the run of a seed; `keeps` its records, to tell it turn by turn."""
     chance = random.Random(seed)
@@ -145,7 +122,7 @@ def _engine(plan: Plan, rules: Workflow[Any], world: SimulatedWorld) -> Stop:
     asyncio.set_event_loop(loop)
     loop.set_exception_handler(lambda loop, context: None)
     try:
-        kernel = Kernel(_Remembered(rules), ports, ledger, start)
+        kernel = Kernel(rules, ports, ledger, start)
         kernel.look_every(POLL)
         world.state, world.leave = lambda: kernel.state, kernel.ask_leave
         return loop.run_until_complete(kernel.run())
