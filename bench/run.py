@@ -207,7 +207,7 @@ def bench_start() -> None:
         }
         against_python(cases, place, 8.0)
         engine = [*RALPH, *loop_arguments(1, git=False), "--dry-run"]
-        against_python({"python -c pass": [PYTHON, "-c", "pass"], "ralph loop --dry-run": engine}, place, 25.0)
+        against_python({"python -c pass": [PYTHON, "-c", "pass"], "ralph loop --dry-run": engine}, place, 30.0)
 
 
 def bench_tools() -> None:
