@@ -73,7 +73,7 @@ class HatsTeller(SessionTeller):
         """The banner at the end: what happened, where the evidence is, and what to type next."""
         run, spent = self.run, ended.spent
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
-        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, {cost(spent)}"]
+        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {cost(spent)}"]
         lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]
         then = f'ralph resume {run}   (--guidance "...")' if ended.outcome.resumable else f"ralph diff {run}"
         return [*lines, f"Next:   {then}", DOUBLE]
