@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
+from ralph.store import locks
+
 AGENT = Path(__file__).with_name("hats_agent.py")
 OBJECTIVE = "Add --verbose to the CLI"
 CHECK = f"`{sys.executable} -m unittest -q`"
@@ -388,3 +390,17 @@ def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) ->
     assert "was seen to fail, and as it was then it still does" in done.out
     roles = [entry["role"] for entry in project.journal("turn.started")]
     assert roles == ["tester", "coder", "coder", "last"]
+
+
+def test_a_run_that_cannot_begin_takes_nothing_from_the_one_before_it(project: Project) -> None:  # noqa: F811
+    assert begin(project).code == 0
+    home = project.root / ".ralph"
+    kept = {home / name: (home / name).read_text() for name in ("current-events", "current-loop-id")}
+    notes = home / "agent" / "scratchpad.md"
+    notes.write_text("notes of hours\n")
+    lock = locks.take(home / "tree.lock", {"run": "another"})
+    assert isinstance(lock, locks.Lock)
+    refused = begin(project)
+    lock.release()
+    assert (refused.code, notes.read_text()) == (10, "notes of hours\n"), refused.said
+    assert {path: path.read_text() for path in kept} == kept

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ralph.cli.console import tell
@@ -66,14 +67,23 @@ def _trees_left(project: Project, record: RunRecord) -> list[str]:
     return [f"Trees:  {told}"] if mine else []
 
 
-def begin(project: Project, run: RunDir, notices: tuple[str, ...], *, detached: bool, as_json: bool) -> int:
-    """Work on a new run, here or in the background; where it cannot begin, nothing of it is left."""
+def begin(
+    project: Project,
+    run: RunDir,
+    notices: tuple[str, ...],
+    back: Callable[[], None] = lambda: None,
+    *,
+    detached: bool,
+    as_json: bool,
+) -> int:
+    """Work on a new run, here or in the background; where it cannot begin, all is put `back`, and nothing of it is left."""
     try:
         if detached:
             return detach(project, run, as_json=as_json, notices=notices)
         return work_on(project, run, notices, as_json=as_json)
     except RalphError as error:
         if not (run.path / "journal.jsonl").exists():
+            back()
             discard(project, run, error)
         raise
 

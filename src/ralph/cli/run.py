@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
 from ralph.git.worktree import possible
-from ralph.store.files import read_limited, to_bytes, write_atomic
+from ralph.store.files import read_limited, remove, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import Criterion, compile_criterion
@@ -108,8 +109,8 @@ def command(
         return show_plan(project, record, tuple(notices), as_json=options["as_json"])
     ask_consent(project, config, crew, yes=options["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
-    _take_the_floor(project, run, record)
-    return begin(project, run, (*more, *notices), detached=options["detached"], as_json=options["as_json"])
+    back, told = _take_the_floor(project, run, record), (*more, *notices)
+    return begin(project, run, told, back.close, detached=options["detached"], as_json=options["as_json"])
 
 
 command.params += [param for param in loop.command.params if param.name in SHARED]
@@ -232,15 +233,22 @@ def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> 
     return f"there are uncommitted changes of yours ({', '.join(dirty[:3])})" if dirty else ""
 
 
-def _take_the_floor(project: Project, run: RunDir, record: RunRecord) -> None:
-    """Be the latest run for those who look; scratchpads of earlier ones go aside, unless somebody still works with them."""
-    hats = hats_workflow(record, project.root)
+def _take_the_floor(project: Project, run: RunDir, record: RunRecord) -> ExitStack:
+    """Be the latest run for those who look; scratchpads of earlier ones go aside, unless somebody still works with them.
+
+    What is returned puts it all back where it is closed.
+    """
+    back, hats = ExitStack(), hats_workflow(record, project.root)
     for name, text in (("current-events", f".ralph/events-{run.id}.jsonl"), ("current-loop-id", run.id)):
-        write_atomic(project.root / ".ralph" / name, to_bytes(f"{text}\n"))
+        path = project.root / ".ralph" / name
+        back.callback(write_atomic, path, read_limited(path)) if path.is_file() else back.callback(remove, path)
+        write_atomic(path, to_bytes(f"{text}\n"))
     if any(one.alive for one in project.runs()):
-        return
-    for pad in hats.scratchpads:
-        if (project.root / pad).is_file():
-            aside = run.path / "before"
-            aside.mkdir(exist_ok=True)
-            os.rename(project.root / pad, aside / pad.replace("/", "-"))
+        return back
+    for pad in (project.root / pad for pad in hats.scratchpads):
+        if pad.is_file():
+            aside = run.path / "before" / pad.relative_to(project.root).as_posix().replace("/", "-")
+            aside.parent.mkdir(exist_ok=True)
+            os.rename(pad, aside)
+            back.callback(os.rename, aside, pad)
+    return back
