@@ -12,7 +12,7 @@ import pytest
 from simulation import EPOCH, RUN, Disk, Play, PowerCut, Simulation, VirtualClock, VirtualLoop, breaks, works
 
 from ralph.core.checks import CheckStatus
-from ralph.core.entries import LimitExtended, Notice, RunStarted, SnapshotTaken, TurnStarted
+from ralph.core.entries import LimitExtended, Notice, Record, RunStarted, SnapshotTaken, TurnStarted
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import (
     Changes,
@@ -625,6 +625,24 @@ class TestSignals:
         sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, SignalTaken) else None
         )
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.run().outcome is Outcome.ABORTED
+
+    def test_an_abort_that_did_not_come_to_its_end_is_not_taken_back_by_another_word(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0)])
+
+        def post() -> None:
+            for kind in (SignalType.ABORT, SignalType.RESUME):
+                sim.mailbox.post(kind)
+
+        sim.after(50.0, post)
+
+        def recorded(record: Record) -> None:
+            if isinstance(record.entry, SignalTaken) and record.entry.signal.type is SignalType.RESUME:
+                sim.kill_engine()
+
+        sim.onlooker.recorded = recorded  # type: ignore[method-assign]
         with pytest.raises(PowerCut):
             sim.run()
         assert sim.run().outcome is Outcome.ABORTED

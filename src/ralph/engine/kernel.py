@@ -145,14 +145,13 @@ class Kernel(Generic[S]):
 
     def _take_up(self) -> None:
         """Journal that this engine is here, and carry on where the journal ends."""
-        reopens = self._start.reopens and self.ledger.ended is not None
         if self._start.limits != self.ledger.limits:
             ended = self.ledger.ended
             self._journal(LimitExtended(self._start.limits, f"resumed after {ended.outcome}" if ended else "resumed"))
         self._journal(self._start.entry)
         for notice in self._start.notices:
             self._journal(Notice(notice))
-        if self.ledger.aborted and not reopens:
+        if self.ledger.aborted and not (self._start.reopens and self.ledger.carried_out):
             self._stop = _aborted(self.ledger.aborted)
         self.state = self._load()
         if not self.ledger.snapshots and (base := self._under_way.snapshot("before the run")):

@@ -67,6 +67,8 @@ class Ledger:
     work: dict[str, Pending] = field(default_factory=dict)
     paused: bool = False
     aborted: Signal | None = None
+    carried_out: bool = False
+    """Whether the run has ended since it was aborted: only then can a person have it go on."""
     taken: dict[tuple[str, str], str] = field(default_factory=dict)
     """Signals that were acted on, with their ids; one that is still in the mailbox only has to be filed."""
     ids: set[str] = field(default_factory=set)
@@ -122,7 +124,7 @@ class Ledger:
             case QuestionAnswered(id=one):
                 self.answered.add(one)
             case RunEnded() as entry:
-                self.ended, self.spent = entry, entry.spent
+                self.ended, self.spent, self.carried_out = entry, entry.spent, self.aborted is not None
             case _:
                 pass
 
@@ -134,8 +136,10 @@ class Ledger:
             self.paused = signal.type is SignalType.PAUSE
         for work in self.work.values():
             work.to_pause = work.to_pause or signal.type is SignalType.PAUSE
-        if signal.type in (SignalType.ABORT, SignalType.RESUME):
-            self.aborted = signal if signal.type is SignalType.ABORT else None
+        if signal.type is SignalType.ABORT:
+            self.aborted, self.carried_out = signal, False
+        elif signal.type is SignalType.RESUME and self.carried_out:
+            self.aborted = None
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
