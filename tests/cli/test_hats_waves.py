@@ -6,11 +6,18 @@ import shlex
 import shutil
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
+
+from ralph.cli.hats_words import HatsTeller
+from ralph.core.entries import Record
+from ralph.core.events import TurnEnded
+from ralph.core.turns import TurnEnd, TurnResult
+from ralph.documents.agent.events import line
 
 AGENT = Path(__file__).with_name("waves_agent.py")
 PRESET = """\
@@ -89,6 +96,21 @@ def test_one_that_fails_and_one_that_cannot_be_merged_lose_nobody_elses_work(pro
     assert project.git("show", f"{run}:shared.txt").split() == ["0", "1.1"]
     page = project.git("show", f"{run}:gathered.txt")
     assert "`wave.worker.failed` from ralph" in page and "built 1.1" in page
+
+
+def test_what_a_wave_published_is_told_though_its_last_one_was_not_merged(tmp_path: Path) -> None:
+    """The turn that fails ends the wave: then the others' events are published too."""
+    now, later = 1_800_000_000.25, 1_800_000_060.5
+    stamps = [datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") for at in (now, now, later)]
+    rows = zip(("piece.done", "wave.worker.failed", "round.done"), stamps, (2, 3, 4), strict=True)
+    (tmp_path / "events").write_bytes(b"".join(line(topic, "", ts, turn=turn) for topic, ts, turn in rows))
+    teller = HatsTeller("r", events=tmp_path / "events")
+    ends = [(3, now, TurnEnd.FAILED), (4, later, TurnEnd.FINISHED)]
+    told = [
+        [words for words in teller.lines(record) if "->" in words]
+        for record in (Record(1, at, TurnEnded("k", n, "hat", 1, TurnResult(end, at, at), True)) for n, at, end in ends)
+    ]
+    assert told == [["  -> piece.done", "  -> wave.worker.failed"], ["  -> round.done"]]
 
 
 @pytest.mark.slow

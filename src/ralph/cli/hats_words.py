@@ -33,10 +33,10 @@ class HatsTeller(SessionTeller):
                 who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
                 self.agent = entry.agent
                 return ["", f"turn {entry.turn}: {who}{again}"]
-            case TurnEnded(result=result, turn=turn) as entry:
+            case TurnEnded(result=result) as entry:
                 lines = turn_ended_lines(replace(entry, counts=False))
                 changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
-                return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._published(turn))]
+                return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._until(record.at))]
             case Merged():
                 return [*super().lines(record), *(f"  -> {_told(event)}" for event in self._until(record.at))]
             case DocumentEdited():
@@ -53,10 +53,6 @@ class HatsTeller(SessionTeller):
         untold = [event for turn, events in self.by_turn.items() if turn for event in events if event.ts <= now]
         self.by_turn = {t: left for t, events in self.by_turn.items() if (left := [e for e in events if e.ts > now])}
         return untold
-
-    def _published(self, turn: int) -> list[Event]:
-        self._read()
-        return self.by_turn.pop(turn, [])
 
     def _read(self) -> None:
         try:
