@@ -22,6 +22,7 @@ from unittest import mock
 import pytest
 
 from ralph.cli.main import main
+from ralph.store import locks
 
 RALPH = Path(sys.executable).with_name("ralph")
 MARK = "CLI_TEST"
@@ -583,6 +584,14 @@ class TestDetached:
         assert "ended: success" in out
         assert project.ralph("status", run).out.split()[1] == "success"
         eventually(lambda: not project.living())
+
+    def test_a_detached_run_that_cannot_go_on_says_why_with_its_own_code(self, project: Project) -> None:
+        assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
+        lock = locks.take(project.root / ".ralph" / "tree.lock", {"run": "another"})
+        assert isinstance(lock, locks.Lock)
+        done = project.real("resume", "--detach")
+        lock.release()
+        assert (done.code, "works in this tree" in done.err) == (10, True), done.said
 
     def test_a_detached_run_that_cannot_begin_says_why_with_its_own_code(self, project: Project) -> None:
         blocker = project.start(*project.working("sleep 300"))

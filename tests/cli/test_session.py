@@ -95,6 +95,21 @@ def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Pr
     assert all(f"plan-{step} (completed" in text for step in ("rebrainstorm", "reresearch", "update", "rebreakdown"))
 
 
+def test_a_session_that_was_aborted_goes_on_in_the_background_with_what_a_person_asks_for(
+    project: Project,  # noqa: F811
+) -> None:
+    assert begin(project, "--land", "branch", never=["task-3"]).code == 7
+    assert project.ralph("abort").code == 0
+    refused = project.ralph("session", "resume", "--detach")
+    assert (refused.code, "was aborted" in refused.err) == (2, True), refused.said
+    (project.home / "script.json").write_text("{}")
+    assert project.ralph("session", "update", project.run.name, "Make e.txt").code == 0
+    begun = project.real("session", "resume", "--detach")
+    assert begun.code == 0, begun.said
+    eventually(lambda: len(project.journal("run.ended")) == 3)
+    assert project.journal("run.ended")[-1]["outcome"] == "success"
+
+
 def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  # noqa: F811
     path = project.home / "script.json"
     path.write_text(json.dumps({"slow": 1.0}))

@@ -18,6 +18,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
 from ralph.git.worktree import PLACE, found
+from ralph.store.files import signature
 from ralph.store.runs import Project, RunDir
 from ralph.wiring.creating import discard
 from ralph.wiring.engine import drive
@@ -89,13 +90,20 @@ def begin(
 
 
 def detach(
-    project: Project, run: RunDir, *, as_json: bool, options: tuple[str, ...] = (), notices: tuple[str, ...] = ()
+    project: Project,
+    run: RunDir,
+    *,
+    as_json: bool,
+    command: tuple[str, ...] = ("resume",),
+    options: tuple[str, ...] = (),
+    notices: tuple[str, ...] = (),
 ) -> int:
     """Start an engine that outlives this terminal, and wait only until it has taken the run up."""
-    log = run.path / "engine.log"
+    log, journal = run.path / "engine.log", run.path / "journal.jsonl"
+    before = signature(journal)
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ralph", "resume", run.id, "--json", *options],
+            [sys.executable, "-P", "-m", "ralph", *command, run.id, "--json", *options],
             cwd=project.root,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -103,9 +111,9 @@ def detach(
             start_new_session=True,
         )
     deadline = time.monotonic() + 30
-    while process.poll() is None and not (run.path / "journal.jsonl").exists() and time.monotonic() < deadline:
+    while process.poll() is None and signature(journal) == before and time.monotonic() < deadline:
         time.sleep(0.02)
-    if process.poll() is not None and not (run.path / "journal.jsonl").exists():
+    if process.poll() is not None and signature(journal) == before:
         raise _why(log)
     lines = [*(f"note: {notice}" for notice in notices if notice)]
     lines.append(f"Run {run.id} works in the background (process {process.pid}).")

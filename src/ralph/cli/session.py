@@ -233,7 +233,7 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
         told = ", ".join(sorted(named))
         raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
     if detached:
-        return detach(project, found.run, as_json=as_json)
+        return detach(project, found.run, as_json=as_json, command=("session", "resume"))
     return work_on(project, found.run, (), as_json=as_json, resumes=True)
 
 
