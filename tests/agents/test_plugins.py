@@ -42,6 +42,7 @@ BROKEN = {
     "abstract": (HEAD.replace("def command", "def another"), "Owl does not define command"),
     "silent": (HEAD.replace('"pip install owl"', '""'), "Owl does not say its install"),
     "alias": (HEAD.replace('"owl", "pip', '"barn-owl", "pip'), "Owl calls itself barn-owl"),
+    "unsaid": (HEAD + "    abilities = property(lambda self: self.moon)\n", "cannot be made: AttributeError"),
     "raising": (
         HEAD + "    def __init__(self, *_): raise ValueError('no moon')\n",
         "cannot be made: ValueError: no moon",

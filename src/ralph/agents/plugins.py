@@ -45,10 +45,9 @@ def load(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
     if wrong := _wrong_with(kind, name):
         raise refusal(name, found, f"the adapter of {name} cannot be used: {wrong}")
     try:
-        adapter: Adapter = kind(program, prices)
+        return Guarded(kind(program, prices), _source(entry).partition(" (")[0])
     except Exception as error:
         raise refusal(name, found, f"the adapter of {name} cannot be made: {_told(error)}") from error
-    return Guarded(adapter, _source(entry).partition(" (")[0])
 
 
 def refusal(name: str, found: tuple[EntryPoint, ...], what: str, todo: str = "") -> AgentUnavailableError:
