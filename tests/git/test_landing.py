@@ -198,6 +198,21 @@ def test_a_hook_that_forbids_it_or_breaks_afterwards(repo: Path, work: Worktree)
     assert land(work).moved
 
 
+def test_what_the_user_commits_just_then_stays(
+    repo: Path, work: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, own = shutil.which("git"), tmp_path / "bin" / "git"
+    takes = f"{real} checkout -q {BRANCH} -- a.txt && {real} commit -qm mine"
+    own.parent.mkdir()
+    own.write_text(f'#!/bin/sh\ncase "$*" in *--ff-only*) {takes} ;; esac\nexec {real} "$@"\n')
+    own.chmod(0o755)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setenv("PATH", f"{own.parent}{os.pathsep}{os.environ['PATH']}")
+        assert not land(work).moved
+    assert git(repo, "log", "-1", "--format=%s") == "mine"
+    assert (git(repo, "status", "--porcelain"), (repo / "a.txt").read_text()) == ("", "one\ntwo\nthree\n")
+
+
 def test_filters_and_line_ends_are_the_users(repo: Path, work: Worktree) -> None:
     git(repo, "config", "filter.swap.clean", "tr a-z A-Z")
     git(repo, "config", "filter.swap.smudge", "tr A-Z a-z")

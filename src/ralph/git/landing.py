@@ -51,7 +51,8 @@ def fast_forward(root: Path, branch: str, commit: str, onto: str) -> Landed:
         if not contains(git, git.commit(), commit):
             # Where a hook of theirs forbids the step, git has written the files already: those go back, no others.
             with contextlib.suppress(RalphError):
-                git.run("read-tree", "-m", "-u", commit, tip)
+                if git.run("write-tree").text == git.tree(commit):
+                    git.run("read-tree", "-m", "-u", commit, tip)
             return stays(commit, branch, _said(error), merge)
     return Landed(commit, name, moved=True)
 
