@@ -76,7 +76,10 @@ class TestTheBell:
         eventually(lambda: (project.root / "started").exists())
         project.ralph("signal", "info", "The sun shines")
         eventually(lambda: project.journal("signal.taken"))
-        (project.run / "signals" / "inputs" / "by-hand.yaml").write_text("type: ABORT\nmessage: enough\n")
+        # Whoever wants an end gets it, whatever name they give to whom.
+        (project.run / "signals" / "inputs" / "by-hand.yaml").write_text(
+            "type: ABORT\ntarget: Gardener\nmessage: enough\n"
+        )
         assert engine.wait(timeout=60) == 8
         assert project.living() == []
 

@@ -102,7 +102,7 @@ class Intake:
     def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:
         """Whether a signal is left where it is for now; the reason where nobody will ever take it in."""
         roles = self._ledger.words.roles
-        if not is_known(signal.target, roles):
+        if signal.type is not SignalType.ABORT and not is_known(signal.target, roles):
             return f"there is no role {signal.target!r} here; there are {', '.join(roles)}"
         if signal.type in ASKED_FOR and signal.type not in stage().wants:
             return True

@@ -9,6 +9,8 @@ from ralph.core.turns import TurnRequest
 from ralph.store.files import read_limited, to_bytes, to_text
 
 _PAPER_LIMIT, _MOST_PAPERS, _MOST_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
+_MOST_NAMES = 200
+"""How many are named of what is not taken."""
 LENT_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
 
@@ -46,7 +48,7 @@ def handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str], tup
             continue
         kept = sum("*" in part for part in pattern.split("/"))
         papers.setdefault(target + "/".join(name.split("/")[-kept:]) if target.endswith("/") else target, text)
-    return papers, tuple(left)
+    return papers, tuple(left[:_MOST_NAMES])
 
 
 def read(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
