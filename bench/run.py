@@ -212,7 +212,7 @@ def bench_start() -> None:
 
 def bench_tools() -> None:
     """What agents call hundreds of times in a run, as a turn finds it, against the interpreter itself."""
-    from ralph.pool.launcher import launcher
+    from ralph.workspace.launcher import launcher
 
     with project(git=False, most=1) as place:
         (place / ".ralph").mkdir()
@@ -290,13 +290,13 @@ async def drive_many(place: Path, runs: int) -> float:
     import io
     from datetime import datetime
 
-    from ralph.agents.keeper_client import Keeper
+    from ralph.app.kernel import build_kernel
     from ralph.cli.tellers import teller_for
     from ralph.cli.view import PlainView
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
+    from ralph.supervisor.client import Keeper
     from ralph.verify.criterion import compile_criterion
-    from ralph.wiring.kernel import build_kernel
 
     async def one(number: int) -> None:
         root = place / str(number)
@@ -340,11 +340,11 @@ def bench_parallel(seconds: float) -> None:
     """The time of eight equal tasks on eight slots, each in a worktree, checked and merged, against that of one alone."""
     import json
 
+    from ralph.app.create_run import Ground, create_run
     from ralph.core.checks import Check
     from ralph.core.limits import Limits
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
-    from ralph.wiring.creating import Ground, create_run
 
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
     ENVIRONMENT["XDG_STATE_HOME"] = str(place / "state")

@@ -9,7 +9,7 @@ from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Call
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
-from ralph.pool.stream import Account
+from ralph.workspace.stream import Account
 
 STREAMS = Path(__file__).with_name("streams")
 Line = bytes | dict[str, Any]

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Call
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
 from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.gemini import Gemini
-from ralph.agents.lines import TEXT_CHARS, TOOL_CHARS
+from ralph.agents.stream_lines import TEXT_CHARS, TOOL_CHARS
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
-from ralph.pool.stream import Account
+from ralph.workspace.stream import Account
 
 STREAMS = Path(__file__).with_name("streams")
 NOW = 1794802400.0
@@ -35,7 +35,7 @@ HERE = Call(Path("/repo"))
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def agent_of(stream: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playing import STREAMS, played, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.aider import Aider
 from ralph.core.limits import Usage
@@ -22,7 +22,7 @@ NOW = 1794812712.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def recorded(name: str) -> list[bytes]:

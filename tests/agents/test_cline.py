@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playing import played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.cline import Cline
 from ralph.core.limits import Usage
@@ -20,7 +20,7 @@ NOW = 1794812700.0
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def told(**event: Any) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def ended(reason: str, text: str = "", **usage: Any) -> dict[str, Any]:
 def test_the_command() -> None:
     call = Call(Path("/repo"), "gpt-5", ("--thinking", "high"), 1.5, 30, "abc")
     words = Cline("/opt/cline").command(call)
-    assert words[:5] == (sys.executable, "-P", "-m", "ralph.agents.piped", "/opt/cline")
+    assert words[:5] == (sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", "/opt/cline")
     assert words[5:-1] == ("--json", "--act", "--auto-approve", "true", "-m", "gpt-5", "--thinking", "high")
     assert len(words[-1].split()) > 1, "a single word would be taken for a command"
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from playing import STREAMS, lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.copilot import Copilot
 from ralph.core.limits import Usage
@@ -22,7 +22,7 @@ HERE = Call(Path("/repo"), prompt=Path("/run/turn/prompt.md"))
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded; what the turn used is in a file beside them."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
     monkeypatch.chdir(STREAMS)
 
 
@@ -131,7 +131,7 @@ def test_a_turn_that_failed_and_why(stream: str, failure: Failure, said: str) ->
 def test_when_a_limit_is_over() -> None:
     near, plan = (played(Copilot(), stream)[1].resets_at for stream in ("copilot-limited", "copilot-plan-limited"))
     [asked_at] = [json.loads(line)["timestamp"] for line in lines_of("copilot-limited") if b'"session.error"' in line]
-    assert near == pytest.approx(lines.moment(lines.Data(timestamp=asked_at)) + 600)
+    assert near == pytest.approx(stream_lines.moment(stream_lines.Data(timestamp=asked_at)) + 600)
     resets_at = {json.loads(json.loads(line)["data"]["errorMessage"])["resets_at"] for line in failed_calls()}
     assert {plan} == resets_at, "it is only in what the provider said"
 

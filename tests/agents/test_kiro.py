@@ -16,7 +16,7 @@ PAID = " ▸ Credits: 12.29 • Time: 17m 51s".encode()
 def test_the_command() -> None:
     call = Call(Path("/repo"), "claude-sonnet-4.6", ("--agent", "mine"), 1.5, 30, "abc")
     words = Kiro("/opt/kiro").command(call)
-    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.piped")
+    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.pipe_prompt")
     assert words[words.index("/opt/kiro") + 1 :] == (
         *("chat", "--no-interactive", "--trust-all-tools", "--wrap", "never", "--model", "claude-sonnet-4.6"),
         *("--agent", "mine"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playing import played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.mini import Mini
 from ralph.core.limits import Usage
@@ -42,7 +42,7 @@ print(json.dumps([agent.run("see standard input"), agent.config.step_limit, os.e
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def told(role: str, content: str = "", **more: Any) -> dict[str, Any]:

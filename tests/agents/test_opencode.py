@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.opencode import OpenCode
 from ralph.core.limits import Usage
@@ -20,7 +20,7 @@ HERE = Call(Path("/repo"))
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded, and no permissions of this machine's user."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
     monkeypatch.delenv("OPENCODE_PERMISSION", raising=False)
 
 

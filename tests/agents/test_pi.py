@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import hook, lines
+from ralph.agents import hook, stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.pi import Pi
 from ralph.core.limits import Usage
@@ -20,7 +20,7 @@ EXIT = {"type": "exit", "code": 0}
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def answer(reason: str, error: str = "", **usage: Any) -> dict[str, Any]:
@@ -32,10 +32,10 @@ def answer(reason: str, error: str = "", **usage: Any) -> dict[str, Any]:
 def test_the_command() -> None:
     call = Call(Path("/repo"), "openai/gpt-5", ("--thinking", "high"), 1.5, 30, "abc")
     words = Pi("/opt/pi").command(call)
-    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.sieve")
+    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.filter_output")
     assert words[words.index("--") + 1 :] == (
         *("/opt/pi", "-p", "--mode", "json", "--model", "openai/gpt-5", "--session", "abc"),
-        *("-e", str(Path(hook.__file__).with_name("inside_node") / "pi.ts"), "--thinking", "high"),
+        *("-e", str(Path(hook.__file__).with_name("plugins") / "pi.ts"), "--thinking", "high"),
     )
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import plugins, registry
+from ralph.agents import plugin_loader, registry
 from ralph.agents.agent import Call
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 from ralph.documents import config
 from ralph.documents.run_record import AgentSpec
-from ralph.pool.stream import Tail
+from ralph.workspace.stream import Tail
 
 RALPH = Path(sys.executable).with_name("ralph")
 NUMBERS = count()
@@ -146,7 +146,7 @@ class TestRegistry:
         def looked_at(**_: object) -> None:
             pytest.fail("entry points were read")
 
-        monkeypatch.setattr(plugins, "entry_points", looked_at)
+        monkeypatch.setattr(plugin_loader, "entry_points", looked_at)
         for name in registry.ADAPTERS:
             registry.make(AgentSpec(name))
         registry.make(AgentSpec("command", ("true",)))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import lines
+from ralph.agents import stream_lines
 from ralph.agents.agent import Call
 from ralph.agents.qwen import Qwen
 from ralph.core.limits import Usage
@@ -21,7 +21,7 @@ PAID = {"input_tokens": 1000, "output_tokens": 50}
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of the day on which the streams were recorded."""
-    monkeypatch.setattr(lines, "time", lambda: NOW)
+    monkeypatch.setattr(stream_lines, "time", lambda: NOW)
 
 
 def turn(text: str, usage: dict[str, int]) -> list[bytes | dict[str, Any]]:

@@ -66,7 +66,7 @@ def yaml(path: Path) -> dict[str, Any]:
 class TestTheBell:
     def test_an_engine_that_never_looks_by_itself_hears_what_comes(self, project: Project) -> None:
         """With looks an hour apart, only an event of the file system can have told it."""
-        patches = "from ralph.engine import under_way\nfrom ralph.wiring import engine\n"
+        patches = "from ralph.engine import under_way\nfrom ralph.app import engine\n"
         patches += "under_way.POLL = engine.UNHURRIED = 3600.0\n"
         program = f"{patches}from ralph.__main__ import main\nraise SystemExit(main())"
         args = project.working("touch started; sleep 300")

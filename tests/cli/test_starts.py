@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-ENGINE = ("ralph.wiring.engine", "ralph.agents", "ralph.pool", "asyncio", "pydantic")
+ENGINE = ("ralph.app.engine", "ralph.agents", "ralph.workspace", "asyncio", "pydantic")
 ELSEWHERE = ("ralph.workflows.hats", "ralph.workflows.session", "ralph.documents.hats.preset", "ralph.simulate")
 LATER = ("ralph.verify.guards.rules", "ralph.documents.scenario", "ralph.documents.session.tasks", "rich")
 

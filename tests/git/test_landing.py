@@ -12,8 +12,8 @@ from repos import RUN, git, tree, write
 from ralph.core.events import Landed
 from ralph.git import landing, saving, worktree
 from ralph.git.worktree import Worktree
-from ralph.pool.lander import fast_forwarded
 from ralph.store import locks
+from ralph.workspace.lander import fast_forwarded
 
 MAIN = "refs/heads/main"
 BRANCH = f"ralph/{RUN}/run"

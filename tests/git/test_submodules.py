@@ -12,7 +12,7 @@ from ralph.git import saving, worktree
 from ralph.git.command import Git
 from ralph.git.submodules import submodules
 from ralph.git.worktree import Worktree
-from ralph.pool.lander import fast_forwarded
+from ralph.workspace.lander import fast_forwarded
 
 LOCAL = ("-c", "protocol.file.allow=always")
 PLACE = "libs/a b"

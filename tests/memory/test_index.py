@@ -9,7 +9,7 @@ from past import keep_past, loop_id
 
 from ralph.core.errors import LockedError
 from ralph.documents.reflection import HOME, iso, load
-from ralph.memory import index, shelf
+from ralph.memory import index, yaml_store
 from ralph.memory.index import MOST, Entry, entry_of, read_index, rebuilt, update_entry
 from ralph.store import locks
 
@@ -87,7 +87,7 @@ def test_an_index_that_was_edited_by_hand_is_taken_as_it_is(tmp_path: Path) -> N
 def test_it_holds_the_newest_loops_and_no_more(tmp_path: Path) -> None:
     entries = [Entry(f"loop-{number}", updated=f"{number:05d}") for number in range(MOST + 5)]
     rows = [dict(vars(entry)) for entry in entries]
-    shelf.write(path(tmp_path), {"schema": 1, "updated": "", "loops": rows})
+    yaml_store.write(path(tmp_path), {"schema": 1, "updated": "", "loops": rows})
     update_entry(tmp_path, Entry("new", updated="99999"))
     kept = [entry.loop_id for entry in read_index(tmp_path)]
     assert (len(kept), kept[0], kept[-1]) == (MOST, "new", "loop-6")
@@ -101,7 +101,7 @@ def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_does_not_let_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "PATIENCE", 0.0)
+    monkeypatch.setattr(yaml_store, "PATIENCE", 0.0)
     held = locks.take(tmp_path / HOME / ".lock", {"pid": 4711})
     assert isinstance(held, locks.Lock)
     with pytest.raises(LockedError, match="4711"):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from graph import workflow
 
+from ralph.app import engine, kernel
+from ralph.app.workflows import Kind
 from ralph.core.entries import Record
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Turn
 from ralph.store.runs import Project
-from ralph.wiring import engine, kernel
-from ralph.wiring.kinds import Kind
 
 
 class Silent:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ralph.app.create_run import Ground, create_run
 from ralph.core.checks import Check
 from ralph.core.limits import Limits
 from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits, TreeSettings
 from ralph.store.runs import Project, RunDir
-from ralph.wiring.creating import Ground, create_run
 
 HERE = Path(__file__).parent
 TASKS = 40

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from ralph.agents import registry
-from ralph.agents.keeper_client import Keeper
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Turn, TurnRequest
 from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord
-from ralph.pool.desk import Desk
-from ralph.pool.local import LocalTurns
+from ralph.supervisor.client import Keeper
+from ralph.workspace.local import LocalTurns
+from ralph.workspace.turn_files import Desk
 
 
 def tell(**about: object) -> None:

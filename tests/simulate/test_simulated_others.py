@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from ralph.app.loops import loop_workflow
+from ralph.app.sessions import session_workflow
 from ralph.core.checks import Check
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
@@ -14,8 +16,6 @@ from ralph.simulate.loop import LoopGame
 from ralph.simulate.play import Plan, play
 from ralph.simulate.profile import Befalls, Profile, named, shipped
 from ralph.simulate.session import SessionGame
-from ralph.wiring.loops import loop_workflow
-from ralph.wiring.sessions import session_workflow
 
 RECORD = RunRecord("261116-093000", "", "Do it", "", (Check("all"),), Crew(()), 1_800_000_000.0)
 RESTLESS = Befalls(crash=0.2, pause=0.05, steer=0.2, inform=0.1, abort=0.01)

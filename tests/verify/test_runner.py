@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ralph.agents.keeper_client import Exit, Keeper
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure
+from ralph.supervisor.client import Exit, Keeper
 from ralph.verify.runner import (
     OUTPUT_KEPT,
     CheckRunner,

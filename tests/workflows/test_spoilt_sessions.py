@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from test_session_rules import ID, Driver, seeds, session
 
+from ralph.app.sessions import mend, session_texts, session_workflow
 from ralph.core.errors import RalphError
 from ralph.core.events import Do, DocumentEdited, Stop
 from ralph.documents.run_record import AgentSpec, Crew, RunRecord
 from ralph.documents.session import metadata, progress
-from ralph.wiring.sessions import mend, session_texts, session_workflow
 from ralph.workflows.session.state import SessionState
 
 NOW = 1_800_000_100.0

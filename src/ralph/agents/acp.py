@@ -8,9 +8,9 @@ from pathlib import Path
 from ralph.agents.acp_steering import PROGRAMS
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import parse
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.programs import EventLines
+from ralph.agents.stream_lines import parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 

@@ -6,8 +6,8 @@ Messages are read as they come and not by the SDK's models: agents are ahead of 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ralph.agents.lines import Data, brief, tool_text
 from ralph.agents.reader import Meter, Speech
+from ralph.agents.stream_lines import Data, brief, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 

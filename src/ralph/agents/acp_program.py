@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ralph.agents.failures import failure_in
-from ralph.agents.lines import brief, parse
-from ralph.agents.processes import become_subreaper, descendants, signal_all
+from ralph.agents.stream_lines import brief, parse
 from ralph.core.stream import Failure
+from ralph.supervisor.processes import become_subreaper, descendants, signal_all
 
 LONGEST_LINE = 50_000_000
 """Bytes of one message: whole files come in some."""

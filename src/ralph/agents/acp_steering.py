@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ralph.agents import hook
 from ralph.agents.acp_program import Trouble
-from ralph.agents.lines import Data
+from ralph.agents.stream_lines import Data
 
 ANSWERED = ("@agentclientprotocol/claude-agent-acp", "OpenCode")
 """Agents that take a second prompt as words for the first, and answer both: the turn is over when all are answered."""

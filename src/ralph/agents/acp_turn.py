@@ -16,8 +16,8 @@ from ralph.agents.acp_files import Unfit, read_text, write_text
 from ralph.agents.acp_program import AgentProgram, Trouble
 from ralph.agents.acp_steering import Steering
 from ralph.agents.failures import failure_of
-from ralph.agents.lines import Data, brief, unwrapped
 from ralph.agents.reader import well_done
+from ralph.agents.stream_lines import Data, brief, unwrapped
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 VERSION = 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ralph.agents import litellm
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import TEXT_CHARS, Data, moment, parse, prose, tool_text
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import TEXT_CHARS, Data, moment, parse, prose, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind, clean_text
 

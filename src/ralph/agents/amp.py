@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.lines import Data, brief
+from ralph.agents.stream_lines import Data, brief
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import failure_of
-from ralph.agents.hearing import hooks
-from ralph.agents.lines import TEXT_CHARS, Data, brief, tool_text
+from ralph.agents.hook_config import hooks
 from ralph.agents.reader import StreamReader, well_done
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import Data, brief, moment, parse
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import StreamReader, well_done
+from ralph.agents.stream_lines import Data, brief, moment, parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -35,7 +35,7 @@ class Cline(Adapter):
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, whatever the user's settings say; the prompt from a pipe: short files are passed over."""
         return (
-            *(sys.executable, "-P", "-m", "ralph.agents.piped", self.program),
+            *(sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", self.program),
             *("--json", "--act", "--auto-approve", "true"),
             *(("-m", call.model) if call.model else ()),
             *call.arguments,

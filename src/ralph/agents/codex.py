@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.codex_hooks import hook_settings, trust
-from ralph.agents.lines import Data
 from ralph.agents.reader import Meter, StreamReader
+from ralph.agents.stream_lines import Data
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 

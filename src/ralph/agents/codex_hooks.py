@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from ralph.agents.hearing import hook_command, lay, own_place, short_hash
-from ralph.agents.lines import parse
+from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
+from ralph.agents.stream_lines import parse
 from ralph.core.errors import StorageError
 
 _PATIENCE = 10.0

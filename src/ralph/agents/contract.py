@@ -16,11 +16,11 @@ import pytest
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call, Reader
-from ralph.agents.lines import TEXT_CHARS, TOOL_CHARS
-from ralph.agents.spoilt import MONSTERS, NOISE, POISON, poisoned, spoilt
+from ralph.agents.malformed_streams import MONSTERS, NOISE, POISON, poisoned, spoilt
+from ralph.agents.stream_lines import TEXT_CHARS, TOOL_CHARS
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
-from ralph.pool.stream import Account
+from ralph.workspace.stream import Account
 
 FAILURES: Mapping[str, Failure | None] = {
     "limited": Failure.LIMIT,

@@ -9,9 +9,9 @@ from uuid import NAMESPACE_URL, uuid5
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
-from ralph.agents.hearing import hook_command, lay, own_place, short_hash
-from ralph.agents.lines import TEXT_CHARS, Data, parse, unwrapped
+from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
 from ralph.agents.reader import Meter, StreamReader, gone_wrong
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse, unwrapped
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.lines import Data, tool_text
 from ralph.agents.prices import Prices
+from ralph.agents.stream_lines import Data, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 

@@ -4,7 +4,7 @@ import re
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from ralph.agents.lines import LONGEST_LIMIT, brief
+from ralph.agents.stream_lines import LONGEST_LIMIT, brief
 from ralph.core.stream import Failure
 
 _STATUS = re.compile(r"(?:\b(?:status|error|code)\b[\"':=\s(]{0,4}|rejected \()([45]\d\d)\b", re.IGNORECASE)

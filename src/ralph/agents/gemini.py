@@ -8,8 +8,8 @@ from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import failure_in, failure_of
 from ralph.agents.gemini_home import make_home
-from ralph.agents.lines import TEXT_CHARS, Data, brief
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ralph.agents.hearing import hooks, lay, own_place, point, short_hash
+from ralph.agents.hook_config import hooks, lay, own_place, point, short_hash
 
 _EVENTS = ("AfterTool", "AfterAgent")
 _OURS = "ralph"

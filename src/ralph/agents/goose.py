@@ -8,8 +8,8 @@ from time import time
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import TEXT_CHARS, Data, brief, parse
 from ralph.agents.reader import Meter, StreamReader
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 

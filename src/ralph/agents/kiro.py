@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Call
-from ralph.agents.lines import TEXT_CHARS, Data, moment
 from ralph.agents.prices import Prices
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import TEXT_CHARS, Data, moment
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, clean_text
 
@@ -35,7 +35,7 @@ class Kiro(Adapter):
     def command(self, call: Call) -> tuple[str, ...]:
         """No questions, every tool trusted, the prompt from a pipe. What tells the end is on standard error."""
         return (
-            *(sys.executable, "-P", "-m", "ralph.agents.piped", "sh", "-c", 'exec "$0" "$@" 2>&1', self.program),
+            *(sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", "sh", "-c", 'exec "$0" "$@" 2>&1', self.program),
             *("chat", "--no-interactive", "--trust-all-tools", "--wrap", "never"),
             *(("--model", call.model) if call.model else ()),
             *call.arguments,

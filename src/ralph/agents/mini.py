@@ -7,12 +7,12 @@ from pathlib import Path
 from ralph.agents import litellm
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import Data, prose, tool_text
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import Data, prose, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
-_INSIDE = Path(__file__).with_name("inside_mini")
+_INSIDE = Path(__file__).with_name("plugins")
 _OWN_ENDS = {
     "LimitsExceeded": "it reached its own limit of money or of steps",
     "TimeExceeded": "it reached its own limit of time",
@@ -21,7 +21,7 @@ _OWN_ENDS = {
 
 
 class Mini(Adapter):
-    """mini-swe-agent, with the models of many providers. An agent class of ours has it print JSON (`inside_mini`)."""
+    """mini-swe-agent, with the models of many providers. An agent class of ours has it print JSON (`plugins`)."""
 
     name = "mini"
     install = "python -m pip install mini-swe-agent mcp"

@@ -8,15 +8,15 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
-from ralph.agents.lines import TEXT_CHARS, Data, parse
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 
 _TOOLS = {"sub-agents": "task"}
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
 _CONTENT = "OPENCODE_CONFIG_CONTENT"
-_PLUGIN = Path(__file__).with_name("inside_node") / "opencode.ts"
+_PLUGIN = Path(__file__).with_name("plugins") / "opencode.ts"
 _SETTINGS = ("config.json", "opencode.json", "opencode.jsonc")
 _SETTINGS_LIMIT = 1024 * 1024
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.failures import failure_of
-from ralph.agents.lines import TEXT_CHARS, Data, moment
 from ralph.agents.reader import StreamReader, well_done
+from ralph.agents.stream_lines import TEXT_CHARS, Data, moment
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 
@@ -35,12 +35,12 @@ class Pi(Adapter):
     )
     settings = ("PI_CODING_AGENT_DIR", ".pi/agent")
     credentials = ("auth.json",)
-    hook_words = ("-e", str(Path(__file__).with_name("inside_node") / "pi.ts"))
+    hook_words = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
 
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode, which asks nothing, behind a sieve: it would print 30 MB for two answers of 20 kB."""
         return (
-            *(sys.executable, "-P", "-m", "ralph.agents.sieve"),
+            *(sys.executable, "-P", "-m", "ralph.agents.filter_output"),
             *(f'{{"type":"{name}"' for name in _REPEATING),
             *("--", self.program, "-p", "--mode", "json"),
             *(("--model", call.model) if call.model else ()),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call, Reader
-from ralph.agents.lines import Data, parse
+from ralph.agents.stream_lines import Data, parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
 

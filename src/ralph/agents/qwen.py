@@ -9,10 +9,10 @@ from pathlib import Path
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
 from ralph.agents.claude import ClaudeReader
-from ralph.agents.hearing import hooks, lay, own_place, short_hash, with_hooks
-from ralph.agents.lines import TEXT_CHARS, Data
+from ralph.agents.hook_config import hooks, lay, own_place, short_hash, with_hooks
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import Meter
+from ralph.agents.stream_lines import TEXT_CHARS, Data
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 

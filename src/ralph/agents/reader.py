@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from time import time
 
 from ralph.agents.failures import end_of_limit, failure_of, sensible
-from ralph.agents.lines import TEXT_CHARS, Data, brief, moment, parse, prose, tool_text, unwrapped
 from ralph.agents.prices import Prices, cost_of
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, moment, parse, prose, tool_text, unwrapped
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 

@@ -78,7 +78,7 @@ def end(project: Project, run: RunDir, message: str) -> None:
         run.mailbox.post(Signal("", SignalType.ABORT, message))
         _wait_until_over(run)
     else:
-        from ralph.wiring.engine import abort_on_disk
+        from ralph.app.engine import abort_on_disk
 
         abort_on_disk(project, run, Observer(), message)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from ralph.agents.processes import TURN_MARK, end_marked
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError, UsageError
 from ralph.git import worktree
 from ralph.git.snapshots import Snapshots
-from ralph.pool.furniture import Furniture
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
+from ralph.supervisor.processes import TURN_MARK, end_marked
 from ralph.workflows.loop import HOME
+from ralph.workspace.worktree_setup import Furniture
 
 
 @click.command("clean")

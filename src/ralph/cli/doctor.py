@@ -14,7 +14,6 @@ import click
 
 from ralph import __version__
 from ralph.agents import registry
-from ralph.agents.processes import TURN_MARK, marked
 from ralph.agents.proofs import Standing, proofs
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError
@@ -24,6 +23,7 @@ from ralph.notify import services_for
 from ralph.store.journal import read_records
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
+from ralph.supervisor.processes import TURN_MARK, marked
 
 _LOW_ROOM = 1 << 30
 _CHECKED_RUNS = 20

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ralph.app.create_run import discard
+from ralph.app.engine import drive
 from ralph.cli.console import tell
 from ralph.cli.tellers import teller_for
 from ralph.cli.view import view_for
@@ -20,8 +22,6 @@ from ralph.documents.run_record import RunRecord
 from ralph.git.worktree import PLACE, found
 from ralph.store.files import signature
 from ralph.store.runs import Project, RunDir
-from ralph.wiring.creating import discard
-from ralph.wiring.engine import drive
 
 
 def refuse_inside_a_turn() -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+from ralph.app.landing import land_run
 from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import refuse_inside_a_turn
 from ralph.core.errors import UsageError
@@ -11,7 +12,6 @@ from ralph.core.outcomes import Outcome
 from ralph.git.command import Git
 from ralph.git.history import HEADS, contains
 from ralph.store.runs import Project, RunDir
-from ralph.wiring.landing import land_run
 
 
 @click.command("land")

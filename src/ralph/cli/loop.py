@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ralph.app.create_run import Ground, create_run
 from ralph.cli.console import here, json_option, positive
 from ralph.cli.crew import ask_consent, crew_for, with_options
 from ralph.cli.engine import begin, refuse_inside_a_turn
@@ -25,7 +26,6 @@ from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
-from ralph.wiring.creating import Ground, create_run
 from ralph.workflows.loop.kinds import TaskType, guess
 from ralph.workflows.loop.state import OnStuck
 

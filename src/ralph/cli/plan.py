@@ -8,12 +8,12 @@ import click
 
 from ralph.agents import registry
 from ralph.agents.agent import Call
+from ralph.app.workflows import kind_of
 from ralph.cli.console import say_json
 from ralph.core.events import Do
 from ralph.core.turns import TurnRequest
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
-from ralph.wiring.kinds import kind_of
 from ralph.workflows.loop.state import Phase
 
 

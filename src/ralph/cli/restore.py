@@ -19,7 +19,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop import HOME
 
 if TYPE_CHECKING:
-    from ralph.wiring.tree_lock import TreeLock
+    from ralph.app.tree_lock import TreeLock
 
 LISTED = 20
 """How many files are named."""
@@ -52,7 +52,7 @@ def command(which: str, run: str | None, as_json: bool) -> int:
 @contextmanager
 def at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
     """The snapshots of a run that nobody works on, with its tree kept from other runs meanwhile."""
-    from ralph.wiring.tree_lock import TreeLock
+    from ralph.app.tree_lock import TreeLock
 
     if run.alive:
         raise UsageError(f"run {run.id} is under way", todo=f"`ralph abort {run.id}` first")

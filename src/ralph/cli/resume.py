@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from ralph.app.workflows import SESSIONS
 from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
 from ralph.core.errors import UsageError
@@ -13,7 +14,6 @@ from ralph.core.signals import Signal, SignalType
 from ralph.engine.ledger import Ledger
 from ralph.store.journal import read_records
 from ralph.store.runs import RunDir
-from ralph.wiring.kinds import SESSIONS
 
 NONE = Limits(None, None)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from ralph.app.create_run import Ground, create_run
+from ralph.app.hats import hats_workflow
 from ralph.cli import loop
 from ralph.cli.console import here
 from ralph.cli.crew import ask_consent
@@ -37,8 +39,6 @@ from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.inputs import input_hashes
-from ralph.wiring.creating import Ground, create_run
-from ralph.wiring.hats import hats_workflow
 from ralph.workflows.hats.prompting import SHARED as SHARED_FILES
 
 SHARED = (

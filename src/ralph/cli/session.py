@@ -11,6 +11,9 @@ from typing import Any
 
 import click
 
+from ralph.app.create_run import Ground, create_run
+from ralph.app.sessions import session_workflow
+from ralph.app.workflows import kind_of
 from ralph.cli import classic_words
 from ralph.cli.console import here, json_option, positive, tell
 from ralph.cli.crew import ask_consent, crew_for
@@ -30,16 +33,13 @@ from ralph.documents.session import feedback
 from ralph.documents.session.layout import FEEDBACK
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
-from ralph.pool.papers import LENT_LIMIT
 from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
 from ralph.verify.inputs import input_hashes
-from ralph.wiring.creating import Ground, create_run
-from ralph.wiring.kinds import kind_of
-from ralph.wiring.sessions import session_workflow
 from ralph.workflows.loop.report import duration
+from ralph.workspace.papers import LENT_LIMIT
 
 
 @click.group("session")

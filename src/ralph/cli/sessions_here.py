@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ralph.app.sessions import classic_workflow, session_texts, session_workflow
+from ralph.app.workflows import SESSIONS
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import is_run_id, valid_run_id
 from ralph.core.outcomes import Outcome
@@ -16,8 +18,6 @@ from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, signature, to_text
 from ralph.store.runs import Project, RunDir
-from ralph.wiring.kinds import SESSIONS
-from ralph.wiring.sessions import classic_workflow, session_texts, session_workflow
 from ralph.workflows.classic.state import UPDATE, ClassicState
 from ralph.workflows.session.closing import new_feedback
 from ralph.workflows.session.state import SessionState

@@ -4,11 +4,11 @@ import os
 
 import click
 
+from ralph.app.workflows import roles_of
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee, is_known
 from ralph.store.runs import Project, RunDir
-from ralph.wiring.kinds import roles_of
 
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 

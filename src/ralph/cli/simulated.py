@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from ralph.app.hats import hats_workflow
+from ralph.app.loops import loop_workflow
+from ralph.app.sessions import session_workflow
 from ralph.cli.console import positive
 from ralph.cli.hats_checked import shown
 from ralph.cli.limits import run_limits, with_limits
@@ -25,9 +28,6 @@ from ralph.simulate.session import SessionGame
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
-from ralph.wiring.hats import hats_workflow
-from ralph.wiring.loops import loop_workflow
-from ralph.wiring.sessions import session_workflow
 
 BARE = RunRecord("000101-000000", "", "Do what is asked for", "", (), Crew(()), EPOCH)
 """A run of which nothing is known yet."""

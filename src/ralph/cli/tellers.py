@@ -1,12 +1,12 @@
 """Who tells what happens in a run: each workflow has its own words."""
 
+from ralph.app.workflows import SESSIONS
 from ralph.cli.words import Teller
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
-from ralph.wiring.kinds import SESSIONS
 
 
 def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
@@ -16,12 +16,12 @@ def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_
 
         return SessionTeller(record.id)
     if record.hats:
+        from ralph.app.hats import hats_workflow
         from ralph.cli.hats_words import HatsTeller
-        from ralph.wiring.hats import hats_workflow
 
         return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
+    from ralph.app.loops import loop_workflow
     from ralph.cli.loop_words import LoopTeller
-    from ralph.wiring.loops import loop_workflow
 
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path

@@ -8,8 +8,8 @@ from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import RalphError
 from ralph.git import worktree
 from ralph.git.worktree import Worktree
-from ralph.pool.furniture import Furniture
 from ralph.store.runs import Project, RunDir
+from ralph.workspace.worktree_setup import Furniture
 
 
 @click.command("worktrees")

@@ -8,7 +8,7 @@ from pathlib import Path
 from ralph.core.codec import from_plain
 from ralph.core.errors import StateError
 from ralph.documents.reflection import HOME, SCHEMA, iso, lesson
-from ralph.memory import shelf
+from ralph.memory import yaml_store
 from ralph.memory.reflections import Reflections
 
 MOST = 500
@@ -32,7 +32,7 @@ class Entry:
 def read_index(root: Path) -> list[Entry]:
     """The entries, the newest first; a StateError where the file is broken or another's."""
     path = _path(root)
-    data = shelf.read(path)
+    data = yaml_store.read(path)
     found = from_plain(tuple[Entry, ...], data.get("loops") or [], f"{path}: loops")
     return list(found)
 
@@ -40,15 +40,15 @@ def read_index(root: Path) -> list[Entry]:
 def update_entry(root: Path, entry: Entry) -> None:
     """Put a loop's entry into the index; one that is missing, broken or another's is made anew from the reflections."""
     path = _path(root)
-    with shelf.alone(root):
+    with yaml_store.alone(root):
         try:
             entries = read_index(root) if path.exists() else rebuilt(root)
         except StateError:
-            shelf.set_aside(path)
+            yaml_store.set_aside(path)
             entries = rebuilt(root)
         kept = _newest([entry, *(other for other in entries if other.loop_id != entry.loop_id)])
         loops = [dict(vars(one)) for one in kept]
-        shelf.write(path, {"schema": SCHEMA, "updated": iso(time.time()), "loops": loops})
+        yaml_store.write(path, {"schema": SCHEMA, "updated": iso(time.time()), "loops": loops})
 
 
 def entry_of(root: Path, loop: str, outcome: str = "") -> Entry | None:

@@ -11,7 +11,7 @@ from ralph.core.codec import from_plain
 from ralph.core.errors import StateError
 from ralph.core.fingerprints import normalised
 from ralph.documents.reflection import HOME, SCHEMA, Reflection, iso
-from ralph.memory import shelf
+from ralph.memory import yaml_store
 from ralph.memory.reflections import Reflections
 
 MOST = 200
@@ -50,7 +50,7 @@ class Pattern:
 def read_patterns(root: Path, kind: str) -> list[Pattern]:
     """The patterns of a kind, the last seen first; a StateError where the file is broken."""
     path = _path(root, kind)
-    items = shelf.read(path).get("patterns") or []
+    items = yaml_store.read(path).get("patterns") or []
     if not isinstance(items, list):
         raise StateError("expected a list", where=f"{path}: patterns")
     return [_entry(kind, item, f"{path}: patterns[{number}]") for number, item in enumerate(items)]
@@ -64,16 +64,16 @@ def learn(root: Path, loop: str) -> list[Pattern]:
         return []
     elsewhere = _failures_elsewhere(reflections, loop) if any(map(_failure, mine)) else {}
     found = [*_errors(mine, elsewhere), *_successes(mine), *_harms(mine)]
-    with shelf.alone(root):
+    with yaml_store.alone(root):
         for kind in {pattern.kind for pattern in found}:
             path = _path(root, kind)
             try:
                 known = read_patterns(root, kind)
             except StateError:
-                shelf.set_aside(path)
+                yaml_store.set_aside(path)
                 known = []
             merged = _merged(known, [pattern for pattern in found if pattern.kind == kind], loop, elsewhere)
-            shelf.write(
+            yaml_store.write(
                 path, {"schema": SCHEMA, "updated": iso(time.time()), "patterns": [_plain(one) for one in merged]}
             )
     return found

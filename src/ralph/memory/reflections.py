@@ -10,7 +10,7 @@ from ralph.core.errors import StateError
 from ralph.core.ids import is_run_id, valid_run_id
 from ralph.documents.reflection import HOME, Reflection, parse
 from ralph.documents.session.yaml_lines import SIZE_LIMIT
-from ralph.memory.shelf import alone
+from ralph.memory.yaml_store import alone
 from ralph.store.files import read_limited, storage, sync_directory
 
 _NAME = re.compile(r"iteration-(0|[1-9][0-9]{0,8})\.yaml")

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.keeper_client import Exit, Job, Keeper, Lost, end
-from ralph.agents.processes import CHECK_MARK, end_marked
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure, Verdict
 from ralph.core.errors import StateError
 from ralph.store.files import open_regular
+from ralph.supervisor.client import Exit, Job, Keeper, Lost, end
+from ralph.supervisor.processes import CHECK_MARK, end_marked
 from ralph.verify import citations, measures
 
 OUTPUT_KEPT = 6000

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call
-from ralph.agents.lines import Data
 from ralph.agents.reader import StreamReader
+from ralph.agents.stream_lines import Data
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 

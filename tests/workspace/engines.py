@@ -1,0 +1,111 @@
+"""Engines for tests: what the kernel has of the world for work side by side, with real git and a real keeper."""
+
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ralph.agents import registry
+from ralph.app.create_run import Ground, create_run
+from ralph.core.checks import Check
+from ralph.core.events import Merge, Merged
+from ralph.core.turns import Turn, TurnRequest, TurnResult
+from ralph.documents.run_record import AgentSpec, Crew, RunRecord, TreeSettings
+from ralph.store.runs import Project, RunDir
+from ralph.supervisor.client import Keeper
+from ralph.verify.runner import CheckRunner, check_environment
+from ralph.verify.verifier import Rules, Verifier
+from ralph.workspace.lander import Lander
+from ralph.workspace.local import LocalTurns
+from ralph.workspace.merge_queue import MergeQueue
+from ralph.workspace.turn_files import Desk
+from ralph.workspace.workspaces import Site, Workspaces
+
+AGENT = AgentSpec("command", ("/bin/sh", "-s"))
+"""It does what its prompt says."""
+
+
+def git(cwd: Path, *args: str) -> str:
+    identity = ("-c", "user.name=User", "-c", "user.email=user@example.org")
+    done = subprocess.run(["git", *identity, *args], cwd=cwd, capture_output=True, check=True)
+    return os.fsdecode(done.stdout).rstrip("\n")
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+
+
+def begin(root: Path, ground: Ground = Ground.BRANCH, trees: TreeSettings | None = None, **more: Any) -> RunDir:
+    """A run whose tasks have worktrees."""
+    record = RunRecord(
+        "", "graph", "the task", "", (), Crew((AGENT,)), time.time(), trees=trees or TreeSettings(), **more
+    )
+    return create_run(Project(root), record, ground)[0]
+
+
+@dataclass
+class Engine:
+    """One engine of a run: what it remembers is gone with it."""
+
+    root: Path
+    run: RunDir
+    workspaces: Workspaces
+    queue: MergeQueue
+    turns: int = 0
+
+    @classmethod
+    def of(cls, root: Path, run: RunDir, keeper: Keeper | None = None, **changes: Any) -> "Engine":
+        record, keeper = replace(run.record(), **changes), keeper or Keeper(run.path)
+        environment = dict(os.environ)
+        agents = {AGENT.label: registry.make(AGENT, {})}
+        desk = Desk(root, ())
+        turns = LocalTurns(
+            run.path, record, root, root, desk, keeper, agents, {"repair": "", "continue": ""}, environment
+        )
+        runner = CheckRunner(run.path, run.id, root, keeper, check_environment(environment))
+        workspaces = Workspaces(turns, Verifier(runner, None, Rules()), runner, record)
+        return cls(root, run, workspaces, MergeQueue(workspaces, record.base))
+
+    @property
+    def branch(self) -> str:
+        return self.workspaces.record.branch
+
+    @property
+    def lander(self) -> Lander:
+        return Lander(self.root, self.workspaces.record, self.queue)
+
+    async def turn(self, name: str, script: str, key: str = "", *, brings_in: bool = False) -> TurnResult:
+        """A turn of an agent in a workspace."""
+        self.turns += 1
+        request = TurnRequest(key or f"turn-{self.turns}", "executor", script, workspace=name, brings_in=brings_in)
+        return await self.workspaces.run(Turn(self.turns, 1, request, agent=AGENT.label), lambda event: None)
+
+    async def site(self, name: str, files: dict[str, str]) -> Site:
+        """A workspace in which an agent has worked."""
+        site = await self.workspaces.open(name)
+        write(site.tree.path, files)
+        self.workspaces.save(site, f"work in {name}")
+        return site
+
+    async def merge(self, name: str, *commands: str, key: str = "merge") -> Merged:
+        return await self.queue.merge(Merge(key, name, f"task {name}", tuple(Check(command) for command in commands)))
+
+    def files(self) -> set[str]:
+        """The files on the branch of the run."""
+        return set(git(self.root, "ls-tree", "-r", "-z", "--name-only", self.branch).split("\0")) - {""}
+
+
+@asynccontextmanager
+async def engine(root: Path, run: RunDir, **changes: Any) -> AsyncIterator[Engine]:
+    """An engine with a keeper, which goes with it."""
+    keeper = Keeper(run.path)
+    try:
+        yield Engine.of(root, run, keeper, **changes)
+    finally:
+        await keeper.close()

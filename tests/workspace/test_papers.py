@@ -1,0 +1,36 @@
+"""What a turn hands over: documents whole, and of lines as many as there may be."""
+
+import json
+from pathlib import Path
+
+from ralph.core.turns import TurnRequest
+from ralph.documents.hats.definition import HatsSettings
+from ralph.workflows.hats.intake import take_in
+from ralph.workspace import papers
+
+
+def test_of_an_events_file_that_is_too_large_the_first_events_count_and_the_hat_is_told(tmp_path: Path) -> None:
+    first = json.dumps({"topic": "work.done", "payload": "x", "ts": "t"})
+    more = json.dumps({"topic": "noise", "payload": "y" * 1000, "ts": "t"})
+    (tmp_path / "events.jsonl").write_text("\n".join([first, *[more] * 1200]) + "\n")
+    (tmp_path / "large.md").write_text("z" * (1 << 21))
+    found = papers.read(tmp_path, ("*.jsonl", "*.md"))
+    assert list(found) == ["events.jsonl"]
+    taken = take_in(HatsSettings(), None, found["events.jsonl"], "")
+    assert taken.events[0].topic == "work.done"
+    assert any("the file is too large" in told for told in taken.refused)
+
+
+def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
+    outbox = tmp_path / "outbox"
+    (outbox / "tasks").mkdir(parents=True)
+    for number in range(700):
+        (outbox / "tasks" / f"task-{number}.md").write_text(f"# {number}\n")
+    (outbox / "tasks" / "large.md").write_text("z" * (1 << 21))
+    (tmp_path / "secret.md").write_text("a secret\n")
+    (outbox / "tasks" / "link.md").symlink_to(tmp_path / "secret.md")
+    (outbox / "plan").mkdir()
+    request = TurnRequest("plan:1", "planner", "", hands_over=("tasks/*.md", "pla*"))
+    taken, left = papers.handed_over(outbox, request)
+    assert (len(taken), taken["tasks/task-699.md"]) == (700, "# 699\n")
+    assert left == ("tasks/large.md", "tasks/link.md")
