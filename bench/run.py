@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session,simulate
+python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session
 """
 
 import argparse
@@ -16,11 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 PYTHON = sys.executable
 RALPH = [str(Path(PYTHON).with_name("ralph"))]
@@ -53,7 +52,7 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session,simulate")
+    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
@@ -79,8 +78,6 @@ def main() -> None:
         bench_worktree(given.files)
     if "session" in wanted:
         bench_session()
-    if "simulate" in wanted:
-        bench_simulate()
 
 
 def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:
@@ -146,54 +143,6 @@ def timed(command: list[str], place: Path) -> float:
     if done.returncode:
         sys.exit(f"{command} failed: {done.stderr.decode()}")
     return time.perf_counter() - start
-
-
-class TimedRules:
-    """The rules of a workflow, and the processor time that they take."""
-
-    def __init__(self, rules: object) -> None:
-        self.seconds = 0.0
-        self.load, self.decide, self.accept = (
-            self._timed(getattr(rules, name)) for name in ("load", "decide", "accept")
-        )
-
-    def _timed(self, rule: Callable[..., object]) -> Callable[..., object]:
-        def run(*args: object) -> object:
-            start = time.process_time()
-            result = rule(*args)
-            self.seconds += time.process_time() - start
-            return result
-
-        return run
-
-
-def bench_simulate(runs: int = 300) -> None:
-    """Processor time of simulated runs of code-assist, against what the rules alone take in them."""
-    from ralph.cli.simulated import plan_for
-    from ralph.simulate.play import play
-    from ralph.simulate.profile import named
-    from ralph.store.runs import Project
-
-    names = ("on_stuck", "reflector", "parallel", "max_iterations", "timeout", "max_cost", "max_tokens")
-    options = {"given": (), "checks": ("tests",), **dict.fromkeys(names)}
-    with tempfile.TemporaryDirectory(prefix="ralph-bench-") as place:
-        plan = plan_for(Project(Path(place)), "builtin:code-assist", named("competent"), options)
-    rules = TimedRules(plan.game(plan.profile, random.Random(0)).rules)
-
-    def game(*args):
-        played = plan.game(*args)
-        return SimpleNamespace(
-            rules=rules, deed=played.deed, verdict=played.verdict, remarks=played.remarks, true=played.true
-        )
-
-    start = time.process_time()
-    for seed in range(runs):
-        play(replace(plan, game=game), seed)
-    took = time.process_time() - start
-    row(
-        f"a simulated run against its rules ({60 * runs / took:.0f} runs a minute)",
-        *(f"{took / runs * 1000:.1f} ms", f"{rules.seconds / runs * 1000:.1f} ms", took / rules.seconds, 3.0),
-    )
 
 
 def bench_start() -> None:
@@ -444,7 +393,6 @@ def per_task(count: int) -> float:
 
 def makespan(seed: int) -> float:
     """How much longer a session takes than it must: its rules alone, with time that passes at once."""
-    import random
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "workflows"))
     from test_session_rules import TASK, Driver, session

@@ -108,12 +108,8 @@ def preset_list() -> str:
     return table(rows)
 
 
-SEED = 3
-"""The simulated run that a page shows."""
-
-
 def preset_page(name: str) -> str:
-    """Who does what in a preset, what the engine sees to, how it is drawn, and one run of it."""
+    """Who does what in a preset, what the engine sees to, and how it is drawn."""
     preset = load_preset(HERE, (), f"builtin:{name}").preset
     loop, rows = preset.event_loop, [["hat", "does what", "takes", "publishes", "turns at most"]]
     for id, hat in preset.hats.items():
@@ -129,8 +125,6 @@ def preset_page(name: str) -> str:
     facts += [f"- At most {loop.max_iterations} turns and {loop.max_runtime_seconds / 3600:g} hours of work."]
     parts = ["## Hats", table(rows), "## What the engine sees to", "\n".join(facts)]
     parts += ["## Graph", f"`ralph hats graph {name}`:", said("mermaid", "hats", "graph", name, "--format", "mermaid")]
-    story = said("", "simulate", name, "--replay", str(SEED))
-    parts += ["## A simulated run", f"`ralph simulate {name} --replay {SEED}`, with a competent agent:", story]
     return "\n\n".join(parts)
 
 

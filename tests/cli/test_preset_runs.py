@@ -223,18 +223,3 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
 def test_nothing_is_wrong_with_a_preset_by_its_rules(project: Project, preset: str) -> None:
     done = project.ralph("hats", "check", f"builtin:{preset}")
     assert (done.code, "nothing is wrong" in done.out) == (0, True), done.said
-
-
-QUICKLY = [name if name == "review" else pytest.param(name, marks=pytest.mark.slow) for name in shipped()]
-
-
-@pytest.mark.parametrize("preset", QUICKLY)
-@pytest.mark.parametrize(("agent", "share"), [("competent", "0.99"), ("lying", "0"), ("adversarial", "0")])
-def test_simulated_agents_finish_if_they_are_able_and_never_by_lies(
-    project: Project, preset: str, agent: str, share: str
-) -> None:
-    """The seeds are fixed, so this says the same each time."""
-    runs = "40" if preset == "review" else "600" if agent == "competent" else "150"
-    words = ("simulate", f"builtin:{preset}", "--agent", agent, "--runs", runs, "--require", share)
-    done = project.ralph(*words)
-    assert (done.code, "False      0 ended as a success" in done.out) == (0, True), done.said

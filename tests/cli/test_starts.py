@@ -6,7 +6,7 @@ import sys
 import pytest
 
 ENGINE = ("ralph.app.engine", "ralph.agents", "ralph.workspace", "asyncio", "pydantic")
-ELSEWHERE = ("ralph.workflows.hats", "ralph.workflows.session", "ralph.documents.hats.preset", "ralph.simulate")
+ELSEWHERE = ("ralph.workflows.hats", "ralph.workflows.session", "ralph.documents.hats.preset")
 LATER = ("ralph.verify.guards.rules", "ralph.documents.scenario", "ralph.documents.session.tasks", "rich")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from virtual_clock import EPOCH, Endless, VirtualClock, VirtualLoop
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.entries import Record, RunStarted
@@ -27,7 +28,6 @@ from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger, since_documents
 from ralph.engine.roster import Roster
 from ralph.engine.under_way import World
-from ralph.simulate.clock import EPOCH, Endless, VirtualClock, VirtualLoop
 from ralph.store import prompts
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records

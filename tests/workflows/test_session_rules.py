@@ -28,10 +28,38 @@ from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker, legal
 from ralph.documents.session.metadata import State
-from ralph.simulate.session import PLAN
-from ralph.simulate.session import TASK as ANY_TASK
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, SessionState
+
+PLAN = "# Plan\n\n## Goal\nDo it\n\n## Success Criteria\n- it is done\n\n## Target Files\n\n## Context\n\n## Approach\n"
+ANY_TASK = """\
+---
+id: {id}
+iteration: {iteration}
+type: {type}
+created_at: 2026-11-16T07:00:00Z
+updated_at: 2026-11-16T07:00:00Z
+---
+# Task: {id}
+
+## Title
+Make {id}
+
+## Files
+- {file}
+
+## Objective
+make it
+
+## Success Criteria
+- [ ] {criterion}
+
+## Dependencies
+depends_on: [{needed}]
+inherited_by: []
+
+## Notes
+"""
 
 ID = "261116-093000"
 TASK = ANY_TASK.replace("{iteration}", "1").replace("{criterion}", "`check {id}` passes")

@@ -21,10 +21,6 @@ COMMANDS = {
     "hats": ("ralph.cli.hats", "Check a preset before it costs anything, or draw it."),
     "init": ("ralph.cli.init", "Write a ralph.yml, from a preset if you want."),
     "presets": ("ralph.cli.presets", "List the presets, and when to use each; show one."),
-    "simulate": (
-        "ralph.cli.simulate",
-        "Try a workflow thousands of times with simulated agents, before it costs anything.",
-    ),
     "prompt": ("ralph.cli.prompt", "Show what a turn was told, with the tokens of each part."),
     "status": ("ralph.cli.status", "Show the runs of this project."),
     "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
