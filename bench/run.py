@@ -175,12 +175,12 @@ def bench_tools() -> None:
             "ralph tools task ready (100 tasks)": [ralph, "tools", "task", "ready"],
             "ralph tools memory search": [ralph, "tools", "memory", "search", "cache"],
         }
-        against_python(cases, place, 1.5)
+        against_python(cases, place, 3.0)
         cases = {
             "python that replaces a file": [PYTHON, "-c", REPLACE, ".ralph/agent/tasks.jsonl"],
             "ralph tools task add (100 tasks)": [ralph, "tools", "task", "add", "a task"],
         }
-        against_python(cases, place, 1.5)
+        against_python(cases, place, 3.0)
 
 
 REPLACE = """

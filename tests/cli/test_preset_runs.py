@@ -180,7 +180,7 @@ class TestInstructions:
                 assert words[1] == "tools", words
                 known, rest = list(tools.commands(words[2])), words[3:]
             [command] = [one for one in known if one.name == rest[0]]
-            parsed = Command(command.name, command.about, lambda given: 0, command.words, command.options)
+            parsed = Command(command.name, command.about, lambda given: 0, *command.arguments[:-1])
             assert parsed.run("ralph", rest[1:]) == 0
 
     def test_payloads_are_json_with_what_their_topic_requires(self, preset: str) -> None:

@@ -9,7 +9,7 @@ import click
 from ralph.cli.console import here, json_option, one_line
 from ralph.core.errors import UsageError
 from ralph.documents.agent.events import Event, matches, parse
-from ralph.documents.agent.quick_json import dumps
+from ralph.documents.agent.json_text import dumps
 from ralph.store.runs import Project, RunDir
 
 POLL = 0.2

@@ -3,6 +3,7 @@
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from ralph.core.questions import Question
 from ralph.store.questions import Questions
@@ -13,7 +14,7 @@ _LOOK = 0.2
 NOBODY = "Nobody answered in time. Decide by your own judgement, and say in your answer what you decided and why."
 
 
-def ask(given: dict[str, str], run_dir: str) -> int:
+def ask(given: dict[str, Any], run_dir: str) -> int:
     """Ask, wait until somebody answers or the time is over, and print the answer."""
     text, default = given["question"].strip(), given.get("default", "").strip()
     options = tuple(option.strip() for option in given.get("options", "").split("|") if option.strip())

@@ -4,19 +4,23 @@ import os
 
 from ralph.documents.agent import decisions
 from ralph.documents.agent.decisions import FIELDS, Decision
-from ralph.documents.agent.quick_json import dumps
+from ralph.documents.agent.json_text import dumps
 from ralph.tools import place
-from ralph.tools.arguments import FORMAT, Command, Option, Refused, run_group, say
+from ralph.tools.arguments import FORMAT, Argument, Command, Refused, non_empty, number_in, run_group, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ABOUT = "What was decided without being sure: how sure, what else was possible, why, and how to take it back."
 FILE = "decisions.md"
 
 
-def _add(given: dict[str, str]) -> int:
+def _add(given: "dict[str, Any]") -> int:
     if not given["decision"].strip():
         raise Refused("the decision is empty", "say in a sentence what was decided")
     whose = {"role": os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", ""), "run": place.run_id(given)}
-    fields = {**{name: given[name] for name in FIELDS}, **whose, "date": place.day()}
+    fields = {**{name: str(given[name]) for name in FIELDS}, **whose, "date": place.day()}
     kept: list[Decision] = []
 
     def add(data: bytes) -> bytes:
@@ -29,7 +33,7 @@ def _add(given: dict[str, str]) -> int:
     return say(texts.get(given["format"], f"Decision recorded: {kept[0].id}"))
 
 
-def _list(given: dict[str, str]) -> int:
+def _list(given: "dict[str, Any]") -> int:
     found = decisions.parse(place.read(place.shared(given, FILE)).decode(errors="surrogateescape"))
     if given["format"] == "json":
         return say(dumps([decision.row() for decision in found], 2))
@@ -45,18 +49,22 @@ COMMANDS = (
         "add",
         "Record a decision, under the next number.",
         _add,
-        ("DECISION...",),
-        (
-            Option(
-                "confidence", "How sure, from 0 to 100.", short="c", value="0-100", numbers=range(101), required=True
-            ),
-            Option("alternatives", "What else was possible.", value="TEXT", required=True),
-            Option("reasoning", "Why this.", value="TEXT", required=True),
-            Option("reversibility", "How it can be taken back, and what that costs.", value="TEXT", required=True),
-            FORMAT,
+        Argument("decision", nargs="+", help="What was decided, in a sentence."),
+        Argument(
+            "-c", "--confidence", metavar="0-100", type=number_in(range(101)), required=True, help="How sure you are."
         ),
+        Argument("--alternatives", metavar="TEXT", type=non_empty, required=True, help="What else was possible."),
+        Argument("--reasoning", metavar="TEXT", type=non_empty, required=True, help="Why this."),
+        Argument(
+            "--reversibility",
+            metavar="TEXT",
+            type=non_empty,
+            required=True,
+            help="How to undo it, and what that costs.",
+        ),
+        FORMAT,
     ),
-    Command("list", "All decisions, the oldest first.", _list, (), (FORMAT,)),
+    Command("list", "All decisions, the oldest first.", _list, FORMAT),
 )
 
 

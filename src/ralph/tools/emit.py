@@ -3,21 +3,25 @@
 import os
 
 from ralph.documents.agent import events, publishing
-from ralph.documents.agent.quick_json import loads
+from ralph.documents.agent.json_text import loads
 from ralph.tools import place
-from ralph.tools.arguments import Command, Option, Refused, say
+from ralph.tools.arguments import Argument, Command, Refused, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _FOR_GOOD = ("success", "aborted")
 """Outcomes that no run goes on from."""
 
 
-def _emit(given: dict[str, str]) -> int:
+def _emit(given: "dict[str, Any]") -> int:
     topic = given["topic"]
     place.append(file_for(given), line_for(given, topic, given.get("payload", "")))
     return say(f"Event emitted: {topic}")
 
 
-def line_for(given: dict[str, str], topic: str, payload: str, **more: object) -> bytes:
+def line_for(given: "dict[str, Any]", topic: str, payload: str, **more: object) -> bytes:
     """The line of an event that may be published; an error where it may not."""
     if fault := events.fault_of_topic(topic):
         raise Refused(fault, "give the topic of the event first, then its payload in quotes")
@@ -37,10 +41,10 @@ def line_for(given: dict[str, str], topic: str, payload: str, **more: object) ->
     return events.line(topic, value, given.get("ts") or place.now(), **more)
 
 
-def file_for(given: dict[str, str]) -> str:
+def file_for(given: "dict[str, Any]") -> str:
     """The turn's own file, that for people of the run which is under way, or the one that is named."""
     if given.get("file"):
-        return given["file"]
+        return str(given["file"])
     if own := os.environ.get("RALPH_EVENTS_FILE"):
         return own
     root = place.root(given)
@@ -83,15 +87,14 @@ def _value(path: str, key: str) -> object:
 
 COMMAND = Command(
     "emit",
-    "Publish an event; the run routes it when the turn has ended. A PAYLOAD of - is read from standard input.",
+    "Publish an event. The run routes it when the turn has ended.",
     _emit,
-    ("TOPIC", "[PAYLOAD...]"),
-    (
-        Option("json", "The payload is JSON: check it, and keep it as such.", short="j"),
-        Option("ts", "When it happened (now).", value="TIME"),
-        Option("run", "The run that it is for, where a person publishes it (the latest).", value="RUN"),
-        Option("file", "The file that it is added to (the turn's own, or the one that is current).", value="PATH"),
-    ),
+    Argument("topic", help="What it is about, for example build.done."),
+    Argument("payload", nargs="*", default="", help="What it says; - reads it from standard input."),
+    Argument("-j", "--json", action="store_true", help="The payload is JSON: check it, and keep it as such."),
+    Argument("--ts", metavar="TIME", help="When it happened. Default: now."),
+    Argument("--run", metavar="RUN", help="The run that it is for, if a user publishes it. Default: the latest."),
+    Argument("--file", metavar="PATH", help="The file to add it to. Default: the turn's own, or the current one."),
 )
 
 

@@ -2,16 +2,20 @@
 
 import os
 
-from ralph.documents.agent.quick_json import dumps
+from ralph.documents.agent.json_text import dumps
 from ralph.tools import place
-from ralph.tools.arguments import Command, Option, Refused, run_group, say
+from ralph.tools.arguments import Argument, Command, Refused, number_in, run_group, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ABOUT = "Words to the people who look on; nobody has to be there."
 FEED = "progress.jsonl"
 LONGEST = 2000
 
 
-def _progress(given: dict[str, str]) -> int:
+def _progress(given: "dict[str, Any]") -> int:
     message = given["message"].strip()
     if not message or len(message) > LONGEST:
         raise Refused(f"a message has 1 to {LONGEST} characters", "say in a sentence or two how far you are")
@@ -24,13 +28,13 @@ def _progress(given: dict[str, str]) -> int:
     return say("Sent.")
 
 
-def _ask(given: dict[str, str]) -> int:
+def _ask(given: "dict[str, Any]") -> int:
     from ralph.tools.ask import ask
 
     return ask(given, _run_dir(given))
 
 
-def _run_dir(given: dict[str, str]) -> str:
+def _run_dir(given: "dict[str, Any]") -> str:
     run = place.run_id(given)
     runs = os.path.join(place.root(given), ".ralph", "runs")
     directory = os.path.join(runs, run)
@@ -40,16 +44,25 @@ def _run_dir(given: dict[str, str]) -> str:
 
 
 COMMANDS = (
-    Command("progress", "Say how far you are; `ralph logs` shows it.", _progress, ("MESSAGE...",)),
+    Command(
+        "progress",
+        "Say how far you are. `ralph logs` shows it.",
+        _progress,
+        Argument("message", nargs="+", help="A sentence or two."),
+    ),
     Command(
         "ask",
-        "Ask the person, wait for the answer, and print it.",
+        "Ask the user, wait for the answer, and print it.",
         _ask,
-        ("QUESTION...",),
-        (
-            Option("options", "The answers to choose from, divided by |.", value="A|B|C"),
-            Option("default", "What counts where nobody answers in time.", value="TEXT"),
-            Option("timeout", "Seconds to wait.", value="SECONDS", numbers=range(1, 86_401), default="300"),
+        Argument("question", nargs="+", help="One thing, in a few sentences."),
+        Argument("--options", metavar="A|B|C", help="The answers to choose from, separated by |."),
+        Argument("--default", metavar="TEXT", help="The answer if nobody answers in time."),
+        Argument(
+            "--timeout",
+            metavar="SECONDS",
+            type=number_in(range(1, 86_401)),
+            default=300,
+            help="How long to wait. Default: %(default)s.",
         ),
     ),
 )

@@ -68,7 +68,7 @@ def commands(tool: str) -> "tuple[Command, ...]":
 
 def help_text() -> str:
     """What `ralph tools --help` prints: every command, for who has to know them all."""
-    parts = [f"Usage: ralph tools TOOL COMMAND ...\n\n  {ABOUT}"]
+    parts = [f"usage: ralph tools TOOL COMMAND ...\n\n{ABOUT}"]
     for tool, about in TOOLS.items():
         rows = [(f"{tool} {command.short}", command.about) for command in commands(tool)]
         parts.append(f"{about}\n{listing(rows or [(tool, about)])}")

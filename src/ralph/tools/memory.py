@@ -1,10 +1,14 @@
 """`ralph tools memory`: what agents learned, for those that come after them."""
 
 from ralph.documents.agent import memories
+from ralph.documents.agent.json_text import dumps
 from ralph.documents.agent.memories import CHARACTERS_PER_TOKEN, SECTIONS, Memory
-from ralph.documents.agent.quick_json import dumps
 from ralph.tools import place
-from ralph.tools.arguments import COUNT, Command, Option, Refused, formats, run_group, say
+from ralph.tools.arguments import COUNT, Argument, Command, Refused, choice, formats, number_in, run_group, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 ABOUT = "What agents learned, for those that come after them: patterns, decisions, fixes, context."
 FILE = "memories.md"
@@ -13,11 +17,11 @@ LONGEST = 4000
 SHORT = 60
 
 
-def _read(given: dict[str, str]) -> list[Memory]:
+def _read(given: "dict[str, Any]") -> list[Memory]:
     return memories.parse(place.read(place.shared(given, FILE)).decode(errors="surrogateescape"))
 
 
-def _add(given: dict[str, str]) -> int:
+def _add(given: "dict[str, Any]") -> int:
     content = "\n".join(line.rstrip() for line in given["content"].strip().splitlines())
     if not content:
         raise Refused("there is nothing to remember", "give it in quotes")
@@ -41,15 +45,15 @@ def _add(given: dict[str, str]) -> int:
     return say(texts.get(given["format"], f"Memory stored: {kept[0].id}"))
 
 
-def _list(given: dict[str, str]) -> int:
+def _list(given: "dict[str, Any]") -> int:
     found = _wanted(_read(given), given)
     if "last" in given:
-        newest = sorted(found, key=memories.age)[-int(given["last"]) :]
+        newest = sorted(found, key=memories.age)[-given["last"] :]
         found = [memory for memory in found if memory in newest]
     return _say(found, given, "No memories yet; `ralph tools memory add` stores one")
 
 
-def _search(given: dict[str, str]) -> int:
+def _search(given: "dict[str, Any]") -> int:
     stored = _read(given)
     found = _wanted(stored, given)
     if query := given.get("query", "").strip():
@@ -59,14 +63,14 @@ def _search(given: dict[str, str]) -> int:
     return _say(shown, given, f"No matching memories among {len(stored)}; try other words", more)
 
 
-def _show(given: dict[str, str]) -> int:
+def _show(given: "dict[str, Any]") -> int:
     memory = _find(_read(given), given)
     about = f"ID:      {memory.id}\nType:    {memory.kind}\nCreated: {memory.created}\nTags:    {', '.join(memory.tags) or '-'}"
     texts = {"json": dumps(memory.row(), 2), "quiet": memory.id, "markdown": memory.render().rstrip()}
     return say(texts.get(given["format"], f"{about}\n\n{memory.content}"))
 
 
-def _delete(given: dict[str, str]) -> int:
+def _delete(given: "dict[str, Any]") -> int:
     def delete(data: bytes) -> bytes:
         text = data.decode(errors="surrogateescape")
         return memories.without(text, _find(memories.parse(text), given).id).encode(errors="surrogateescape")
@@ -75,9 +79,9 @@ def _delete(given: dict[str, str]) -> int:
     return say(f"Memory deleted: {given['id']}")
 
 
-def _prime(given: dict[str, str]) -> int:
+def _prime(given: "dict[str, Any]") -> int:
     found = _wanted(_read(given), given)
-    chosen = memories.within(found, int(given.get("budget", 0)))
+    chosen = memories.within(found, given.get("budget", 0))
     if given["format"] == "json":
         return say(dumps([memory.row() for memory in chosen], 2))
     left = len(found) - len(chosen)
@@ -85,19 +89,19 @@ def _prime(given: dict[str, str]) -> int:
     return say(memories.markdown(chosen).rstrip("\n") + more) if found else 0
 
 
-def _find(stored: list[Memory], given: dict[str, str]) -> Memory:
+def _find(stored: list[Memory], given: "dict[str, Any]") -> Memory:
     if found := next((memory for memory in stored if memory.id == given["id"]), None):
         return found
     where = place.shared(given, FILE)
     raise Refused(f"Memory not found: {given['id']}", "`ralph tools memory list` shows them", where=where, code=1)
 
 
-def _wanted(stored: list[Memory], given: dict[str, str]) -> list[Memory]:
+def _wanted(stored: list[Memory], given: "dict[str, Any]") -> list[Memory]:
     """Those of the kinds, the tags and the days that were asked for."""
     kinds, tags = _listed(given.get("type", "").lower()), {tag.lower() for tag in _listed(given.get("tags", ""))}
     if wrong := [kind for kind in kinds if kind not in SECTIONS]:
         raise Refused(f"--type {wrong[0]!r} is none of {', '.join(SECTIONS)}", "give one of these")
-    since = place.day(int(given["recent"])) if "recent" in given else ""
+    since = place.day(given["recent"]) if "recent" in given else ""
     return [
         memory
         for memory in stored
@@ -111,7 +115,7 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _say(found: list[Memory], given: dict[str, str], nothing: str, more: str = "") -> int:
+def _say(found: list[Memory], given: "dict[str, Any]", nothing: str, more: str = "") -> int:
     match given["format"]:
         case "json":
             return say(dumps([memory.row() for memory in found], 2))
@@ -132,53 +136,56 @@ def _say(found: list[Memory], given: dict[str, str], nothing: str, more: str = "
 
 
 _FORMAT = formats("table", "json", "markdown", "quiet")
-_KIND = Option("type", "Only of this kind, or these.", short="t", value="KIND,KIND")
-_TAGS = Option("tags", "Only with one of these tags.", value="TAG,TAG")
+_KINDS = Argument("-t", "--type", metavar="KIND,KIND", help="Only memories of these kinds.")
+_TAGS = Argument("--tags", metavar="TAG,TAG", help="Only memories with one of these tags.")
+_ID = Argument("id", help="The id of the memory.")
+_BUDGET = f"At most so many tokens, of {CHARACTERS_PER_TOKEN} characters each. 0 is no limit."
 COMMANDS = (
     Command(
         "add",
-        "Remember something. A CONTENT of - is read from standard input.",
+        "Remember something.",
         _add,
-        ("CONTENT...",),
-        (
-            Option("type", "What kind of thing it is.", short="t", choices=tuple(SECTIONS), default="pattern"),
-            Option("tags", "Words to find it by.", value="TAG,TAG"),
-            _FORMAT,
+        Argument("content", nargs="+", help="What was learned; - reads it from standard input."),
+        Argument(
+            "-t",
+            "--type",
+            type=choice,
+            choices=tuple(SECTIONS),
+            default="pattern",
+            help="What kind of thing it is. Default: %(default)s.",
         ),
+        Argument("--tags", metavar="TAG,TAG", help="Words to find it by."),
+        _FORMAT,
     ),
     Command(
         "list",
         "All memories, the newest of each kind first.",
         _list,
-        (),
-        (_KIND, Option("last", "Only the newest so many.", value="N", numbers=COUNT), _FORMAT),
+        _KINDS,
+        Argument("--last", metavar="N", type=number_in(COUNT), help="Only the newest N."),
+        _FORMAT,
     ),
     Command(
         "search",
         "The memories that have these words, the best first.",
         _search,
-        ("[QUERY...]",),
-        (_KIND, _TAGS, Option("all", f"More than the {MOST_FOUND} best."), _FORMAT),
+        Argument("query", nargs="*", default="", help="The words to look for."),
+        _KINDS,
+        _TAGS,
+        Argument("--all", action="store_true", help=f"More than the {MOST_FOUND} best."),
+        _FORMAT,
     ),
-    Command("show", "One memory.", _show, ("ID",), (_FORMAT,)),
-    Command("delete", "Forget a memory that is wrong.", _delete, ("ID",)),
+    Command("show", "One memory.", _show, _ID, _FORMAT),
+    Command("delete", "Forget a memory that is wrong.", _delete, _ID),
     Command(
         "prime",
         "Memories for a prompt, the newest that fit.",
         _prime,
-        (),
-        (
-            Option(
-                "budget",
-                f"At most so many tokens, of {CHARACTERS_PER_TOKEN} characters each (0 is no limit).",
-                value="TOKENS",
-                numbers=range(COUNT[-1]),
-            ),
-            _KIND,
-            _TAGS,
-            Option("recent", "Only those of the last so many days.", value="DAYS", numbers=COUNT),
-            formats("markdown", "json"),
-        ),
+        Argument("--budget", metavar="TOKENS", type=number_in(range(COUNT[-1])), help=_BUDGET),
+        _KINDS,
+        _TAGS,
+        Argument("--recent", metavar="DAYS", type=number_in(COUNT), help="Only those of the last DAYS days."),
+        formats("markdown", "json"),
     ),
 )
 

@@ -3,19 +3,20 @@
 import fcntl
 import os
 import time
+from collections.abc import Callable
 
 from ralph.tools.arguments import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
 LOCK_SECONDS = 60.0
 READ_LIMIT = 32 * 1024 * 1024
 _SIGNS = (".ralph", "ralph.yml", ".git")
 
 
-def root(given: dict[str, str]) -> str:
+def root(given: "dict[str, Any]") -> str:
     """The project: the one that is named, the one of the run, or the nearest with `.ralph/`, `ralph.yml` or `.git`."""
     named = given.get("root") or os.environ.get("RALPH_WORKSPACE_ROOT")
     if named:
@@ -29,12 +30,12 @@ def root(given: dict[str, str]) -> str:
     return place
 
 
-def shared(given: dict[str, str], name: str) -> str:
+def shared(given: "dict[str, Any]", name: str) -> str:
     """A file that the agents of a project share; where it is a link, what it leads to."""
     return os.path.realpath(os.path.join(root(given), ".ralph", "agent", name))
 
 
-def run_id(given: dict[str, str]) -> str:
+def run_id(given: "dict[str, Any]") -> str:
     """The run that the caller belongs to, or the one that is under way; empty outside of any."""
     if run := os.environ.get("RALPH_RUN", "").strip():
         return run
@@ -84,7 +85,7 @@ class Lock:
         return Refused(what, "try again; if that process hangs, end it", where=self.path, code=10)
 
 
-def change(path: str, by: "Callable[[bytes], bytes]") -> None:
+def change(path: str, by: Callable[[bytes], bytes]) -> None:
     """Replace what is in a file by what is made of it, with no other change between; `by` may be asked again.
 
     The file is a whole one at every instant. Who writes to it without the lock is seen, and built upon.

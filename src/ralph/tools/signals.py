@@ -5,7 +5,7 @@ import os
 from ralph.agents.hook import claim
 from ralph.tools.arguments import Refused, say
 
-USAGE = """Usage: ralph tools signals
+USAGE = """usage: ralph tools signals
 
   Print what the person has said to you since you last asked, once. Call it between the steps of your work."""
 

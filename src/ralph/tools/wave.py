@@ -5,7 +5,7 @@ from ralph.tools.arguments import Refused, say, unknown, without_secrets
 from ralph.tools.emit import file_for, line_for
 
 HELP = """\
-Usage: ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...
+usage: ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...
 
   Publish an event for each payload, all or none, and print the id of the wave. The same as `ralph emit` once for each."""
 

@@ -1,6 +1,6 @@
 """Event lines: what agents publish, one JSON object a line with `topic`, `payload` and `ts`."""
 
-from ralph.documents.agent.quick_json import dumps, loads
+from ralph.documents.agent.json_text import dumps, loads
 
 PAYLOAD_LIMIT = 16_000
 """Characters of a payload: what is longer belongs into a file."""

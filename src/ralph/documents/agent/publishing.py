@@ -1,7 +1,7 @@
 """What a hat may publish, as a few plain values: `ralph emit` refuses at once what the engine would refuse afterwards."""
 
 from ralph.documents.agent.events import matches
-from ralph.documents.agent.quick_json import loads
+from ralph.documents.agent.json_text import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

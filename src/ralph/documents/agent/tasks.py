@@ -1,6 +1,6 @@
 """`tasks.jsonl`: the queue that agents share, one task a line; of two lines with the same id the last one holds."""
 
-from ralph.documents.agent.quick_json import dumps, loads
+from ralph.documents.agent.json_text import dumps, loads
 
 OPEN, IN_PROGRESS, CLOSED, FAILED = STATUSES = ("open", "in_progress", "closed", "failed")
 PRIORITIES = range(1, 6)
