@@ -84,6 +84,8 @@ def main() -> None:
         bad = once(f"reject-{id}")
         put("review.md", "### Review Summary\nSeen.\n")
         answer |= {"verdict": "Failed" if bad else "Qualified", "feedback": "It does not read well." if bad else ""}
+        if once(f"block-{id}"):
+            answer = {"status": "blocked", "blockers": ["there is no database"]}
     elif mode == "SESSION_REVIEW":
         gap = once("gap")
         put(

@@ -152,3 +152,20 @@ def test_options_that_mean_nothing_here_are_refused(project: Project, options: t
     done = project.ralph("session", "new", "Build", "--agent-command", AGENT, "--yes", *options)
     assert (done.code, told in done.err) == (2, True), done.said
     assert not (project.root / ".ralph-sessions").exists()
+
+
+def test_a_task_whose_definition_is_missing_fails_and_is_not_reviewed(project: Project) -> None:  # noqa: F811
+    assert begin(project, once=["block-task-2"]).code == 9
+    place = home(project) / "tasks.md"
+    text = place.read_text()
+    assert "[P] task-2" in (home(project) / "progress.md").read_text()
+    place.write_text(text.partition("- task-2")[0])
+    done = project.ralph("session", "resume")
+    assert (done.code, "failed: task-2" in done.out) == (7, True), done.said
+    assert "task-2 has no definition: restore it in " in done.out
+    assert "- [F] task-2 (Failed, Task definition missing)" in (home(project) / "progress.md").read_text()
+    assert shown(project)["tasks_summary"] == {"total": 2, "completed": 1, "failed": 1, "pending": 0, "cancelled": 0}
+    place.write_text(text)
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert shown(project)["tasks_summary"]["completed"] == 2

@@ -220,3 +220,39 @@ def test_without_a_session_the_error_says_how_to_begin_one(project: Project, wor
     done = project.ralph("session", *words)
     assert (done.code, "ralph session new" in done.err) == (2, True)
     assert project.ralph("session", "list").code == 0
+
+
+@pytest.mark.parametrize(
+    ("lost", "reason", "marked"),
+    [
+        ("task-4", "failed: task-4", {"x": 3, "F": 1}),
+        ("task-3", "failed: task-3; blocked: task-4 (by task-3)", {"x": 2, "F": 1, " ": 1}),
+    ],
+)
+def test_a_task_whose_file_is_missing_fails_and_is_planned_again(
+    project: Project,  # noqa: F811
+    lost: str,
+    reason: str,
+    marked: dict[str, int],
+) -> None:
+    assert begin(project, "--land", "branch", blocked=["TASK_REVIEW"]).code == 9
+    file = home(project) / "tasks" / f"{lost}.md"
+    text = file.read_text()
+    file.unlink()
+    (project.home / "script.json").write_text("{}")
+    done = project.ralph("session", "resume")
+    assert (done.code, reason in done.out) == (7, True), done.said
+    assert f"restore .ralph-sessions/{home(project).name}/tasks/{lost}.md and resume" in done.out
+    progress = (home(project) / "progress.md").read_text()
+    assert f"- [F] {lost} (Task definition missing)" in progress
+    assert {mark: len(re.findall(rf"^- \[{mark}\] task-", progress, re.MULTILINE)) for mark in marked} == marked
+    told = shown(project)
+    assert told["status"] == "awaiting_feedback"
+    counted = {" ": "pending", "x": "completed", "F": "failed"}
+    assert {counted[mark]: count for mark, count in marked.items()}.items() <= told["tasks_summary"].items()
+    assert told["tasks_summary"]["total"] == 4
+    assert f"[F] {lost}  no definition" in project.ralph("session", "show").out
+    file.write_text(text)
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert shown(project)["tasks_summary"]["completed"] == 4

@@ -69,14 +69,12 @@ def shown(terms: SessionTerms, state: SessionState, spent: str = "", *, alive: b
     for number, names in enumerate(state.board.waves, 1):
         lines.append(f"Wave {number}")
         lines += [f"  {MARKS[state.marker(name).value]} {name}  {_about(terms, state, name)}" for name in names]
-    if gone := [item for item in state.progress.items.values() if not item.is_planning and item.id not in state.tasks]:
-        lines += ["Without a file", *(f"  {MARKS[item.marker.value]} {item.id}  {item.note}" for item in gone)]
     return [*lines, "", *([f"Spent:  {spent}"] if spent else []), f"Next:   {next_action(terms, state, alive=alive)}"]
 
 
 def _about(terms: SessionTerms, state: SessionState, name: str) -> str:
     flow, task = state.of(name), state.tasks[name]
-    facts = [task.title or task.objective[:60]]
+    facts = ["no definition"] if task.is_missing else [task.title or task.objective[:60]]
     if others := state.metadata.replaced.get(name):
         return " · ".join([*facts, f"split into {', '.join(others)}"])
     facts += [f"attempt {state.attempt(name)}"] if state.attempt(name) else []

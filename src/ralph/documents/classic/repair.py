@@ -9,7 +9,7 @@ from ralph.documents.classic.progress import Progress
 from ralph.documents.classic.tasks import Task
 from ralph.documents.session import reports
 from ralph.documents.session.markers import Marker
-from ralph.documents.session.progress import unmarked
+from ralph.documents.session.progress import MISSING, unmarked
 
 PLANNING = tuple(tasks.PLANNING)
 
@@ -60,6 +60,10 @@ def _progress(layout: Flat, files: Mapping[str, str]) -> tuple[Progress, list[st
     if missing:
         listed = listed.with_items([(id, *_recovered(layout, files, id)) for id in missing])
         done.append(f"lines for {', '.join(missing)} were put in")
+    restored = [id for id in work if MISSING in listed.items[id].note and not known[id].is_missing]
+    for id in restored:
+        listed = listed.with_item(id, *_recovered(layout, files, id))
+        done.append(f"{id} has a definition again")
     return listed, [f"progress.md: {one}" for one in done]
 
 

@@ -55,6 +55,11 @@ class Task:
     """Others that must be done before it."""
 
     @property
+    def is_missing(self) -> bool:
+        """Whether nothing says what is to be done."""
+        return not (self.title or self.objective or self.criteria)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """All tasks that must be done before it; planning always is."""
         return tuple(dict.fromkeys(one for one in (*self.inherits, *self.depends_on) if not is_planning(one)))

@@ -10,6 +10,8 @@ from ralph.documents.session.markdown import Page, Section, cells, name_of, one_
 from ralph.documents.session.markers import MEANING, Marker, read
 
 PLACEHOLDER = "[To be filled]"
+MISSING = "Task definition missing"
+"""The note of a task that failed because nothing defines it."""
 _LINE = re.compile(
     r"(\s*(?:[-*+]|\d{1,4}[.)])\s+)\[(.?)\](\s+(?:\*\*|__|`)?)([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?)(?![\w/])(.*)",
     re.ASCII,

@@ -12,6 +12,7 @@ from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import OVER, Marker, counts
 from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import (
+    MISSING,
     Progress,
     implementation_title,
     mended,
@@ -102,6 +103,10 @@ def _progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple
     elif any("Implementation" in problem for problem in problems(progress.text)):
         progress = progress.with_section(implementation_title(iteration), ())
         done.append("the section of the tasks was put in")
+    restored = [id for id in ids if MISSING in progress.items[id].note]
+    for id in restored:
+        progress = progress.with_item(id, *_recovered(layout, files, iteration, id))
+        done.append(f"{id} has a definition again")
     return progress, [f"progress.md: {one}" for one in done]
 
 

@@ -41,6 +41,8 @@ class TaskFile:
     wave: int | None = None
     inherited_by: tuple[str, ...] = ()
     """The reverse of `depends_on`, for readers."""
+    is_missing: bool = False
+    """Whether `progress.md` lists the task and there is no file that defines it."""
 
 
 def is_task_id(text: str) -> bool:

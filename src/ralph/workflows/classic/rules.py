@@ -88,6 +88,8 @@ class Classic(ClassicTerms):
         blocked = [f"{id} (by {by})" for id, by in state.blocked().items()]
         told = [f"failed: {', '.join(failed)}"] if failed else []
         told += [f"blocked: {', '.join(blocked)}"] if blocked else []
+        undefined = [id for id in failed if state.tasks[id].is_missing]
+        told += [f"{id} has no definition: restore it in {self.layout.tasks}, or ask for it anew" for id in undefined]
         return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(told) or "no task can be started")
 
     def _review(self, state: ClassicState, task: str) -> Decision:
@@ -186,6 +188,7 @@ class Classic(ClassicTerms):
 
     def _routed(self, state: ClassicState, now: float) -> ClassicState:
         after = planning.with_updates(state)
+        after = working.fail_undefined_tasks(after)
         if after is not state:
             return after
         match state.state:

@@ -5,6 +5,7 @@ from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.classic import papers
 from ralph.documents.session import reports
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import MISSING
 from ralph.documents.session.review import Assessment
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.classic.planning import with_tasks
@@ -23,10 +24,16 @@ def started(state: ClassicState, now: float) -> ClassicState:
     task = state.ready()
     if not task:
         return state
-    if not (state.tasks[task].title or state.tasks[task].objective):
-        return state.marked(task, Marker.FAILED, "Task definition missing")
     note = f"Attempt {state.attempt(task)}, started: {stamp(now)}{_since(state, task)}"
     return state.marked(task, Marker.WIP, note)
+
+
+def fail_undefined_tasks(state: ClassicState) -> ClassicState:
+    """Mark every task that is listed, not over and defined nowhere as failed."""
+    for id, task in state.tasks.items():
+        if task.is_missing and state.marker(id) in (Marker.TODO, Marker.WIP, Marker.PENDING):
+            state = state.marked(id, Marker.FAILED, MISSING)
+    return state
 
 
 def executed(state: ClassicState, task: str, result: TurnResult, now: float) -> ClassicState:

@@ -162,7 +162,8 @@ def replanning(terms: SessionTerms, state: SessionState, batches: Mapping[str, s
     listed = listed.with_section(progress.implementation_title(number), _left(terms, state))
     listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
     if terms.layout.nested:
-        own = {terms.layout.task(number, name): state.texts[task_path(terms, state, name)] for name in state.tasks}
+        defined = [name for name, task in state.tasks.items() if not task.is_missing]
+        own = {terms.layout.task(number, name): state.texts[task_path(terms, state, name)] for name in defined}
         state = state.with_texts(own)
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), stamp=None)
     processed = {**state.metadata.processed, **batches}
@@ -202,8 +203,14 @@ def _unfinished(terms: SessionTerms, state: SessionState) -> list[str]:
     told = [f"failed: {', '.join(failed)}"] if failed else []
     told += [f"blocked: {', '.join(blocked)}"] if blocked else []
     told += [state.of(name).why for name in failed if state.of(name).rescoped]
+    told += [_without_definition(terms, state, name) for name in failed if state.tasks[name].is_missing]
     told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
     return told or ["the review found gaps"]
+
+
+def _without_definition(terms: SessionTerms, state: SessionState, task: str) -> str:
+    path = terms.layout.task(state.metadata.iteration, task)
+    return f"{task} has no definition: restore {path} and resume, or give feedback so that it is planned again"
 
 
 def _wanted(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:

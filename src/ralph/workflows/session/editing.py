@@ -11,7 +11,6 @@ from ralph.workflows.session.state import SessionState, SessionTerms, Step
 
 _WITH = {Marker.WIP: (Step.EXECUTE, Step.SPLIT), Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE)}
 """The steps that go with a marker; with any other a task is at rest."""
-MISSING = "Task definition missing"
 
 
 def edited(terms: SessionTerms, state: SessionState, path: str, content: str) -> SessionState:
@@ -38,9 +37,10 @@ def taken_up(terms: SessionTerms, state: SessionState) -> SessionState:
     listed = state.progress.items
     if missing := [(name, Marker.TODO, "") for name in state.tasks if name not in listed]:
         state = replace(state, progress=state.progress.with_section(progress.implementation_title(number), missing))
-    for item in [one for one in listed.values() if not one.is_planning and one.id not in state.tasks]:
-        if item.marker in (Marker.TODO, Marker.WIP, Marker.PENDING):
-            state = state.marked(item.id, Marker.FAILED, MISSING)
+    for name in [name for name, task in state.tasks.items() if task.is_missing]:
+        if state.marker(name) in (Marker.TODO, Marker.WIP, Marker.PENDING):
+            state = state.marked(name, Marker.FAILED, progress.MISSING)
+        state = state.without_flow(name) if name in state.flow.tasks else state
     for name in [*state.flow.tasks, *(name for name in state.tasks if name not in state.flow.tasks)]:
         state = _in_line(terms, state, name)
     merging = {name for name, flow in state.flow.tasks.items() if flow.step is Step.MERGE}

@@ -67,9 +67,9 @@ def broken_down(terms: SessionTerms, state: SessionState, step: str, result: Tur
         if name in state.tasks and state.marker(name) not in _OPEN:
             state = state.noting(f"the planner wanted to change {name}, which stays as it was defined")
             continue
-        if name in state.tasks:
+        if name in state.tasks and not state.tasks[name].is_missing:
             texts[layout.old_task(number, name)] = state.texts[task_path(terms, state, name)]
-        else:
+        elif name not in state.tasks:
             fresh.append((name, Marker.TODO, ""))
         texts[layout.task(number, name)], known[name] = text, task
     try:

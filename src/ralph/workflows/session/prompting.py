@@ -241,7 +241,8 @@ def _seen(checked: str) -> dict[str, str]:
 
 
 def _tasks(terms: SessionTerms, state: SessionState) -> dict[str, str]:
-    return {f"tasks/{name}.md": state.texts[task_path(terms, state, name)] for name in state.tasks}
+    defined = [name for name, task in state.tasks.items() if not task.is_missing]
+    return {f"tasks/{name}.md": state.texts[task_path(terms, state, name)] for name in defined}
 
 
 def _reports(terms: SessionTerms, state: SessionState, names: Mapping[str, object] | list[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from ralph.core.codec import from_json, to_json
 from ralph.core.errors import StateError
 from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import Layout
+from ralph.documents.session.markdown import Page
 from ralph.documents.session.markers import Marker, legal
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.progress import Progress
@@ -156,7 +157,8 @@ class SessionState:
         """Whether a task that failed is tried again by itself."""
         flow = self.of(task)
         waits = bool(flow.branch) or flow.rescoped
-        return task in self.tasks and not waits and flow.tries < self.guardrails.rework_attempts
+        is_defined = task in self.tasks and not self.tasks[task].is_missing
+        return is_defined and not waits and flow.tries < self.guardrails.rework_attempts
 
     def followed(self) -> "SessionState":
         """The same with a board that is up to date."""
@@ -244,9 +246,15 @@ class Roles:
         text = _without_front_matter(self.texts[role]).strip()
         if role in self.foreign:
             return text
-        head, *sections = text.split("\n## ")
-        own = next((part for part in sections if part.partition("\n")[0].strip() == mode), "")
-        return f"{head.strip()}\n\n## {own.strip()}" if own else head.strip()
+        page = Page(text)
+        modes = [section for section in page.sections if section.level == 2]
+        starts = [*(section.start for section in modes), len(page.lines)]
+        head = "\n".join(page.lines[: starts[0]]).strip()
+        for number, section in enumerate(modes):
+            if section.title == mode:
+                own = "\n".join(page.lines[section.start : starts[number + 1]]).strip()
+                return f"{head}\n\n{own}"
+        return head
 
 
 @dataclass(frozen=True)

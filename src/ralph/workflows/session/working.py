@@ -133,7 +133,8 @@ def closed(state: SessionState, task: str, marker: Marker, note: str, why: str =
 def reopened(terms: SessionTerms, state: SessionState) -> SessionState:
     """After replanning, what had failed is to be done again."""
     number = state.metadata.iteration
-    for name in [name for name in state.tasks if state.marker(name) is Marker.FAILED]:
+    failed = [name for name, task in state.tasks.items() if not task.is_missing]
+    for name in [name for name in failed if state.marker(name) is Marker.FAILED]:
         why, attempt = state.of(name).why, 0 if terms.layout.nested else state.attempt(name)
         state = state.marked(name, Marker.TODO, f"Iteration {number}, reset")
         state = state.without_flow(name).with_task(name, why=why, attempt=attempt)
