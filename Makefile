@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo session test test-slow coverage test-agents check fix bench docs clean
+.PHONY: demo session test test-slow coverage mutants test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -20,6 +20,9 @@ test-slow: $(READY)
 
 coverage: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
+
+mutants: $(READY)
+	$(BIN)/python bench/mutants.py --count 60 $(MUTANT_ARGS) workflows/session verify engine
 
 test-agents: $(READY)
 	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider $(PYTEST_ARGS)
