@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import plugin_loader, registry
+from ralph.agents import plugins, registry
 from ralph.agents.agent import Call
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.core.limits import Usage
@@ -146,7 +146,7 @@ class TestRegistry:
         def looked_at(**_: object) -> None:
             pytest.fail("entry points were read")
 
-        monkeypatch.setattr(plugin_loader, "entry_points", looked_at)
+        monkeypatch.setattr(plugins, "entry_points", looked_at)
         for name in registry.ADAPTERS:
             registry.make(AgentSpec(name))
         registry.make(AgentSpec("command", ("true",)))

@@ -15,7 +15,7 @@ from ralph.core.errors import UsageError
 from ralph.store.presets import load_preset, shipped
 from ralph.tools import emit
 from ralph.tools import main as tools
-from ralph.tools.arguments import Command, Refused
+from ralph.tools.arguments import Command, ToolError
 
 AGENT = Path(__file__).with_name("preset_agent.py")
 SHOP = """\
@@ -213,7 +213,7 @@ class TestInstructions:
 
 
 def test_a_command_that_does_not_exist_would_be_noticed() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ToolError):
         tools.commands("task")[0].run("ralph", ["--nonsense"])
     with pytest.raises(UsageError):
         load_preset(Path("/"), (), "builtin:nothing")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario
-from ralph.documents.scenario import Identity
-from ralph.documents.scenario_reader import parse
+from ralph.documents.scenario import Identity, parse
 
 
 def action_of(step: str) -> object:
@@ -73,11 +72,11 @@ def test_a_step_is_read(step: str, action: object) -> None:
 def test_a_choice_holds_steps_that_know_their_lines() -> None:
     read = parse("turns:\n- steps:\n  - choose:\n    - weight: 3\n      steps: [say: a]\n    - [say: b]\n", "s.yaml")
     (step,) = read.turns[0].steps
-    assert step == scenario.Step(
+    assert step == scenario.ScriptStep(
         scenario.Choose(
             (
-                scenario.Option((scenario.Step(scenario.Say("a"), 5),), 3.0),
-                scenario.Option((scenario.Step(scenario.Say("b"), 6),), 1.0),
+                scenario.Option((scenario.ScriptStep(scenario.Say("a"), 5),), 3.0),
+                scenario.Option((scenario.ScriptStep(scenario.Say("b"), 6),), 1.0),
             )
         ),
         3,

@@ -409,7 +409,7 @@ class TestPlaces:
     ) -> None:
         monkeypatch.setattr(place, "LOCK_SECONDS", 0.05)
         turn.task("add", "x")
-        with place.Lock(str(turn.agent / "tasks.jsonl")):
+        with place.FileLock(str(turn.agent / "tasks.jsonl")):
             said = turn.refuses("tools", "task", "add", "y", code=10)
         assert f"process {os.getpid()} has held the lock" in said
         assert "x" in turn.task("list")

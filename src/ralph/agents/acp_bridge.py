@@ -34,7 +34,7 @@ MISSING = "the SDK of the Agent Client Protocol is missing; install it with `pip
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do one turn; 0 only where the agent has ended it by itself."""
-    asked, output = _asked(arguments), Output()
+    asked, output = _asked(arguments), EventOutput()
     logging.disable()
     try:
         if importlib.util.find_spec("acp") is None:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-async def converse(asked: Asked, prompt: str, output: "Output") -> int:
+async def converse(asked: Asked, prompt: str, output: "EventOutput") -> int:
     """Have one turn to its end, or until a signal ends it; the exit code."""
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -73,7 +73,7 @@ async def converse(asked: Asked, prompt: str, output: "Output") -> int:
         await program.end()
 
 
-class Output:
+class EventOutput:
     """Where events are printed, at once."""
 
     def __init__(self) -> None:

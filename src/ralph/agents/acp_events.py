@@ -41,7 +41,7 @@ class Tool:
 
 
 @dataclass
-class Teller:
+class UpdateReader:
     """Turns the updates of one turn into events."""
 
     tell: Callable[..., None]

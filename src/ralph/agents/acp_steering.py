@@ -26,7 +26,7 @@ LOOK, REFUSAL = 0.2, 0.5
 _HELD, _SAID = ".held", f"{hook.HEARD}live"
 
 
-class Steering:
+class AcpSteering:
     """The prompts of one turn: the first, and words that come while it is worked on."""
 
     def __init__(self, agent: str, ask: Callable[..., Awaitable[Data]], session: str) -> None:

@@ -11,14 +11,68 @@ from pathlib import Path
 from typing import Any
 
 from ralph import __version__
-from ralph.agents.acp_events import SUB_AGENTS, Teller
-from ralph.agents.acp_files import Unfit, read_text, write_text
-from ralph.agents.acp_program import AgentProgram, Trouble
-from ralph.agents.acp_steering import Steering
+from ralph.agents.acp_events import SUB_AGENTS, UpdateReader
+from ralph.agents.acp_program import LONGEST_LINE, AgentProgram, Trouble
+from ralph.agents.acp_steering import AcpSteering
 from ralph.agents.failures import failure_of
 from ralph.agents.reader import well_done
 from ralph.agents.stream_lines import Data, brief, unwrapped
+from ralph.core.errors import RalphError
 from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.store.files import read_limited, write_atomic
+
+NOT_FOUND, REFUSED = -32002, -32602
+
+
+class Unfit(Exception):
+    """A request that is not fulfilled, and the code of the protocol for it."""
+
+    def __init__(self, code: int, told: str) -> None:
+        super().__init__(told)
+        self.code = code
+
+
+def read_text(root: Path, path: str, first: int, lines: int | None) -> str:
+    """The text of a file, from a line on (the first is 1), as many as asked for."""
+    target = _inside(root, path)
+    try:
+        text = read_limited(target, LONGEST_LINE, follow=True).decode()
+    except FileNotFoundError:
+        raise Unfit(NOT_FOUND, f"Resource not found: {path} does not exist") from None
+    except UnicodeDecodeError:
+        raise Unfit(REFUSED, f"{path} is not UTF-8 text") from None
+    except (OSError, RalphError) as error:
+        raise Unfit(REFUSED, f"{path} cannot be read: {error}") from None
+    if first <= 1 and lines is None:
+        return text
+    begin = max(0, first - 1)
+    return "".join(text.splitlines(keepends=True)[begin : None if lines is None else begin + max(0, lines)])
+
+
+def write_text(root: Path, path: str, content: str) -> None:
+    """Replace a file as a whole, or make it and its directories; who may do what with it stays as it was."""
+    target = _inside(root, path)
+    parts = target.relative_to(os.path.realpath(root)).parts
+    if ".git" in parts or parts[:2] == (".ralph", "runs"):
+        raise Unfit(REFUSED, f"{path} is git's or Ralph's own: it is not written here")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        before = target.stat().st_mode & 0o7777 if target.exists() else None
+        write_atomic(target, content.encode(errors="replace"), mode=0o666, durable=False)
+        if before is not None:
+            target.chmod(before)
+    except (OSError, RalphError) as error:
+        raise Unfit(REFUSED, f"{path} cannot be written: {error}") from None
+
+
+def _inside(root: Path, path: str) -> Path:
+    """The file itself, its links followed, which must be in the workspace."""
+    base = os.path.realpath(root)
+    target = Path(os.path.realpath(os.path.join(base, path.replace("\0", ""))))
+    if "\0" in path or not target.is_relative_to(base) or target == Path(base):
+        raise Unfit(REFUSED, f"{path} is no file in the workspace {base}: nothing else is read or written here")
+    return target
+
 
 VERSION = 1
 """Of the protocol."""
@@ -69,12 +123,12 @@ class AcpTurn:
         self.program = program
         self.tell = tell
         tools = [tool for name in asked.without_tools for tool in (SUB_AGENTS if name == "sub-agents" else (name,))]
-        self.teller = Teller(tell, frozenset(tool.lower() for tool in tools))
+        self.teller = UpdateReader(tell, frozenset(tool.lower() for tool in tools))
         self.root = Path.cwd()
         self.session = ""
         self.agent = Data()
         """What it said of itself when it greeted us."""
-        self.steering: Steering | None = None
+        self.steering: AcpSteering | None = None
         self.cancelled = False
         self.halted = asyncio.Event()
         """Whether it did what it may not."""
@@ -90,7 +144,7 @@ class AcpTurn:
         await self._greet()
         about = await self._begin()
         model = await self._settle(about)
-        steering = Steering(self.name, self.ask, self.session)
+        steering = AcpSteering(self.name, self.ask, self.session)
         self.steering = steering
         try:
             results = await steering.converse(prompt)

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ralph.agents import plugin_loader
+from ralph.agents import plugins
 from ralph.agents.acp import Acp
 from ralph.agents.adapter import Adapter
 from ralph.agents.prices import Prices
@@ -91,13 +91,13 @@ def make(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
         return known(spec.kind, spec.command[0] if spec.command else "", prices)
     except AgentUnavailableError as error:
         why = f"{error.what} ({error.where})" if error.where else error.what
-        return plugin_loader.Absent(spec.kind, error.todo, why)
+        return plugins.Absent(spec.kind, error.todo, why)
 
 
 def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
     """The adapter of an agent program: one of Ralph's own, else the one that an installed package has."""
     if name not in ADAPTERS:
-        return plugin_loader.load(name, program, prices)
+        return plugins.load(name, program, prices)
     module, adapter = ADAPTERS[name]
     agent: Adapter = getattr(importlib.import_module(module), adapter)(program, prices)
     return agent
@@ -105,14 +105,14 @@ def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter
 
 def third_parties() -> dict[str, AgentUnavailableError | None]:
     """The agents that installed packages have adapters for, each with what is wrong with it, where anything is."""
-    return {name: _wrong_with(name, found) for name, found in plugin_loader.claims().items()}
+    return {name: _wrong_with(name, found) for name, found in plugins.claims().items()}
 
 
 def _wrong_with(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableError | None:
     if name in ADAPTERS or name in OTHERS:
-        return plugin_loader.refusal(name, found, f"an installed package claims {name}, an agent that Ralph has itself")
+        return plugins.refusal(name, found, f"an installed package claims {name}, an agent that Ralph has itself")
     try:
-        plugin_loader.load(name)
+        plugins.load(name)
     except AgentUnavailableError as error:
         return error
     return None
@@ -121,7 +121,7 @@ def _wrong_with(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableErr
 def read_scenario(path: Path) -> "Scenario":
     """A scenario file, validated as a whole."""
     from ralph.agents.scripted import SCENARIO_LIMIT
-    from ralph.documents.scenario_reader import parse
+    from ralph.documents.scenario import parse
 
     return parse(read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file"), str(path))
 
@@ -164,9 +164,9 @@ def known_name(name: str) -> str:
     """The name itself, where an agent has it whose adapter can be used."""
     if name in ADAPTERS:
         return name
-    others = plugin_loader.claims()
+    others = plugins.claims()
     if name in others and name not in OTHERS:
-        plugin_loader.load(name)
+        plugins.load(name)
         return name
     names = tuple(dict.fromkeys((*ADAPTERS, *others, *OTHERS)))
     near = difflib.get_close_matches(name, names, 1)

@@ -18,7 +18,6 @@ from ralph.agents.hook import claim
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario as script
-from ralph.documents import scenario_reader
 from ralph.store.files import read_text
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prompt = _prompt()
     try:
         text = read_text(Path(path), SCENARIO_LIMIT, "the scenario", "check the path")
-        scenario = scenario_reader.parse(text, path)
+        scenario = script.parse(text, path)
         turn = _identity(os.environ, prompt)
     except RalphError as error:
         tell("error", message=str(error))
@@ -81,7 +80,7 @@ class Player:
 
         return Random(self._seed)
 
-    def play(self, steps: Sequence[script.Step]) -> int | None:
+    def play(self, steps: Sequence[script.ScriptStep]) -> int | None:
         """Take the steps in turn; an exit code when one of them ends it."""
         for step in steps:
             try:
@@ -115,7 +114,7 @@ class Player:
             _write(target, before + "".join(f"{words}\n" for words in self._heard))
         self._heard = []
 
-    def _at(self, step: script.Step) -> str:
+    def _at(self, step: script.ScriptStep) -> str:
         return f"{self._name}:{step.line}"
 
     def _take(self, action: script.Action) -> int | None:
@@ -333,7 +332,7 @@ def _number(variable: str, text: str) -> int:
     return int(text or -1)
 
 
-def _steps(scenario: script.Scenario, turn: script.Identity, name: str) -> Sequence[script.Step]:
+def _steps(scenario: script.Scenario, turn: script.Identity, name: str) -> Sequence[script.ScriptStep]:
     steps = scenario.steps_for(turn)
     if steps is None and scenario.otherwise == "fail":
         known = ((key, value) for key, value in vars(turn).items() if key != "prompt")

@@ -20,7 +20,7 @@ HELP_WIDTH = 100
 COUNT = range(1, 1_000_000)
 
 
-class Refused(Exception):
+class ToolError(Exception):
     """A command that cannot be carried out: what is wrong, where, what to do, and the exit code."""
 
     def __init__(self, what: str, todo: str, *, where: str = "", code: int = 2) -> None:
@@ -87,7 +87,7 @@ class Command:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> "NoReturn":
         todo = f"`{self.prog} --help` shows all options; put a text that starts with a dash after --"
-        raise Refused(message, todo, where=" ".join(self.format_usage().split()[1:]))
+        raise ToolError(message, todo, where=" ".join(self.format_usage().split()[1:]))
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -142,13 +142,13 @@ def run_group(before: str, about: str, commands: Sequence[Command], words: list[
     raise unknown(before, words[0], [command.name for command in commands])
 
 
-def unknown(before: str, word: str, known: list[str]) -> Refused:
+def unknown(before: str, word: str, known: list[str]) -> ToolError:
     """No such command, with the one that may be meant."""
     import difflib
 
     near = difflib.get_close_matches(word, known, 1)
     todo = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-    return Refused(f"{before} has no command {word!r}", f"{todo} (`{before} --help`)")
+    return ToolError(f"{before} has no command {word!r}", f"{todo} (`{before} --help`)")
 
 
 def listing(rows: list[tuple[str, str]]) -> str:

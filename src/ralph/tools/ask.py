@@ -7,7 +7,7 @@ from typing import Any
 
 from ralph.core.questions import Question
 from ralph.store.questions import Questions
-from ralph.tools.arguments import Refused, say
+from ralph.tools.arguments import ToolError, say
 
 LONGEST = 4000
 _LOOK = 0.2
@@ -19,9 +19,9 @@ def ask(given: dict[str, Any], run_dir: str) -> int:
     text, default = given["question"].strip(), given.get("default", "").strip()
     options = tuple(option.strip() for option in given.get("options", "").split("|") if option.strip())
     if not text or len(text) > LONGEST:
-        raise Refused(f"a question has 1 to {LONGEST} characters", "ask one thing, in a few sentences")
+        raise ToolError(f"a question has 1 to {LONGEST} characters", "ask one thing, in a few sentences")
     if default and options and default not in options:
-        raise Refused(f"the default {default!r} is none of the options", f"take one of {', '.join(options)}")
+        raise ToolError(f"the default {default!r} is none of the options", f"take one of {', '.join(options)}")
     questions, now, seconds = Questions(Path(run_dir) / "questions"), time.time(), float(given["timeout"])
     turn, role = os.environ.get("RALPH_TURN", ""), os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
     asked = questions.ask(Question("", text, options, default, now, seconds, turn.rpartition("/")[2], role))

@@ -6,7 +6,7 @@ from ralph.documents.agent import decisions
 from ralph.documents.agent.decisions import FIELDS, Decision
 from ralph.documents.agent.json_text import dumps
 from ralph.tools import place
-from ralph.tools.arguments import FORMAT, Argument, Command, Refused, non_empty, number_in, run_group, say
+from ralph.tools.arguments import FORMAT, Argument, Command, ToolError, non_empty, number_in, run_group, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ FILE = "decisions.md"
 
 def _add(given: "dict[str, Any]") -> int:
     if not given["decision"].strip():
-        raise Refused("the decision is empty", "say in a sentence what was decided")
+        raise ToolError("the decision is empty", "say in a sentence what was decided")
     whose = {"role": os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", ""), "run": place.run_id(given)}
     fields = {**{name: str(given[name]) for name in FIELDS}, **whose, "date": place.day()}
     kept: list[Decision] = []

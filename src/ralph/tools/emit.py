@@ -5,7 +5,7 @@ import os
 from ralph.documents.agent import events, publishing
 from ralph.documents.agent.json_text import loads
 from ralph.tools import place
-from ralph.tools.arguments import Argument, Command, Refused, say
+from ralph.tools.arguments import Argument, Command, ToolError, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,20 +24,20 @@ def _emit(given: "dict[str, Any]") -> int:
 def line_for(given: "dict[str, Any]", topic: str, payload: str, **more: object) -> bytes:
     """The line of an event that may be published; an error where it may not."""
     if fault := events.fault_of_topic(topic):
-        raise Refused(fault, "give the topic of the event first, then its payload in quotes")
+        raise ToolError(fault, "give the topic of the event first, then its payload in quotes")
     if len(payload) > events.PAYLOAD_LIMIT:
         what = f"the payload is longer than {events.PAYLOAD_LIMIT} characters"
-        raise Refused(what, "write it into a file of the project, and give the path of that")
+        raise ToolError(what, "write it into a file of the project, and give the path of that")
     value: object = payload
     if "json" in given:
         try:
             value = loads(payload)
         except ValueError as error:
             todo = "put it in single quotes, or leave --json out to send it as text"
-            raise Refused(f"the payload is not JSON: {error}", todo) from None
+            raise ToolError(f"the payload is not JSON: {error}", todo) from None
     rules = "" if given.get("file") else os.environ.get(publishing.RULES, "")
     if rules and (fault := publishing.fault_of(loads(rules), topic, payload)):
-        raise Refused(fault, "publish what is yours, with what it must have")
+        raise ToolError(fault, "publish what is yours, with what it must have")
     return events.line(topic, value, given.get("ts") or place.now(), **more)
 
 
@@ -51,15 +51,15 @@ def file_for(given: "dict[str, Any]") -> str:
     if run := given.get("run"):
         own = os.path.join(root, ".ralph", "runs", run)
         if os.path.basename(own) != run or _value(os.path.join(own, "run.json"), "workflow") != "hats":
-            raise Refused(f"there is no run {run} of hats", "`ralph status` lists all runs", where=own)
+            raise ToolError(f"there is no run {run} of hats", "`ralph status` lists all runs", where=own)
         return _from_outside(run, own)
     marker = os.path.join(root, ".ralph", "current-events")
     name = place.read(marker).decode(errors="replace").strip()
     if not name:
-        raise Refused("no run is under way here that an event could go to", "start one, or give --file", where=marker)
+        raise ToolError("no run is under way here that an event could go to", "start one, or give --file", where=marker)
     path = os.path.realpath(os.path.join(root, name))
     if os.path.commonpath([path, os.path.realpath(root)]) != os.path.realpath(root):
-        raise Refused(f"it names a file outside of the project: {name}", "remove it", where=marker)
+        raise ToolError(f"it names a file outside of the project: {name}", "remove it", where=marker)
     run = place.run_id(given)
     own = os.path.join(root, ".ralph", "runs", run)
     # A run of hats takes what comes from outside of its turns from here; its own log is only for reading.
@@ -72,7 +72,7 @@ def _from_outside(run: str, own: str) -> str:
     state = os.path.join(own, "hats.json")
     outcome = _value(state, "outcome")
     if outcome in _FOR_GOOD and _value(state, "ended"):
-        raise Refused(f"run {run} is over ({outcome}): nobody would take it", "start another with `ralph run`")
+        raise ToolError(f"run {run} is over ({outcome}): nobody would take it", "start another with `ralph run`")
     return os.path.join(own, "emitted.jsonl")
 
 

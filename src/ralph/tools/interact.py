@@ -4,7 +4,7 @@ import os
 
 from ralph.documents.agent.json_text import dumps
 from ralph.tools import place
-from ralph.tools.arguments import Argument, Command, Refused, number_in, run_group, say
+from ralph.tools.arguments import Argument, Command, ToolError, number_in, run_group, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LONGEST = 2000
 def _progress(given: "dict[str, Any]") -> int:
     message = given["message"].strip()
     if not message or len(message) > LONGEST:
-        raise Refused(f"a message has 1 to {LONGEST} characters", "say in a sentence or two how far you are")
+        raise ToolError(f"a message has 1 to {LONGEST} characters", "say in a sentence or two how far you are")
     directory = _run_dir(given)
     turn = os.environ.get("RALPH_TURN", "").rpartition("/")[2]
     role = os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", "")
@@ -39,7 +39,7 @@ def _run_dir(given: "dict[str, Any]") -> str:
     runs = os.path.join(place.root(given), ".ralph", "runs")
     directory = os.path.join(runs, run)
     if not run or run.startswith(".") or os.path.dirname(directory) != runs or not os.path.isdir(directory):
-        raise Refused(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
+        raise ToolError(f"there is no run {run}".rstrip(), "this is for the agents of a run", where=runs)
     return directory
 
 
@@ -71,5 +71,7 @@ COMMANDS = (
 def run(words: list[str]) -> int:
     """Do what `ralph tools interact WORDS...` says."""
     if words[:1] == ["ask"] and os.environ.get("RALPH_MAY_ASK") == "no":
-        raise Refused("this hat may not ask a person", "choose the safest way, and record it: ralph tools decision add")
+        raise ToolError(
+            "this hat may not ask a person", "choose the safest way, and record it: ralph tools decision add"
+        )
     return run_group("ralph tools interact", ABOUT, COMMANDS, words)

@@ -4,7 +4,7 @@ import errno
 import os
 import sys
 
-from ralph.tools.arguments import Command, Refused, listing, say, unknown
+from ralph.tools.arguments import Command, ToolError, listing, say, unknown
 
 ABOUT = "What agents call while they work. People may call it too."
 TOOLS = {
@@ -23,7 +23,7 @@ def run(words: list[str]) -> int:
         code = _run(words)
         sys.stdout.flush()
         return code
-    except Refused as error:
+    except ToolError as error:
         return _fail(error.what, error.where, error.todo, error.code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

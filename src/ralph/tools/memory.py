@@ -4,7 +4,7 @@ from ralph.documents.agent import memories
 from ralph.documents.agent.json_text import dumps
 from ralph.documents.agent.memories import CHARACTERS_PER_TOKEN, SECTIONS, Memory
 from ralph.tools import place
-from ralph.tools.arguments import COUNT, Argument, Command, Refused, choice, formats, number_in, run_group, say
+from ralph.tools.arguments import COUNT, Argument, Command, ToolError, choice, formats, number_in, run_group, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def _read(given: "dict[str, Any]") -> list[Memory]:
 def _add(given: "dict[str, Any]") -> int:
     content = "\n".join(line.rstrip() for line in given["content"].strip().splitlines())
     if not content:
-        raise Refused("there is nothing to remember", "give it in quotes")
+        raise ToolError("there is nothing to remember", "give it in quotes")
     if len(content) > LONGEST:
-        raise Refused(f"it is longer than {LONGEST} characters", "say what matters, and where the rest is written")
+        raise ToolError(f"it is longer than {LONGEST} characters", "say what matters, and where the rest is written")
     tags = tuple(_listed(given.get("tags", "")))
     if bad := next((tag for tag in tags if any(mark in tag for mark in "|<>\n")), None):
-        raise Refused(f"{bad!r} is not a tag", "use letters, digits and dashes, and commas between tags")
+        raise ToolError(f"{bad!r} is not a tag", "use letters, digits and dashes, and commas between tags")
     kept: list[Memory] = []
 
     def add(data: bytes) -> bytes:
@@ -93,14 +93,14 @@ def _find(stored: list[Memory], given: "dict[str, Any]") -> Memory:
     if found := next((memory for memory in stored if memory.id == given["id"]), None):
         return found
     where = place.shared(given, FILE)
-    raise Refused(f"Memory not found: {given['id']}", "`ralph tools memory list` shows them", where=where, code=1)
+    raise ToolError(f"Memory not found: {given['id']}", "`ralph tools memory list` shows them", where=where, code=1)
 
 
 def _wanted(stored: list[Memory], given: "dict[str, Any]") -> list[Memory]:
     """Those of the kinds, the tags and the days that were asked for."""
     kinds, tags = _listed(given.get("type", "").lower()), {tag.lower() for tag in _listed(given.get("tags", ""))}
     if wrong := [kind for kind in kinds if kind not in SECTIONS]:
-        raise Refused(f"--type {wrong[0]!r} is none of {', '.join(SECTIONS)}", "give one of these")
+        raise ToolError(f"--type {wrong[0]!r} is none of {', '.join(SECTIONS)}", "give one of these")
     since = place.day(given["recent"]) if "recent" in given else ""
     return [
         memory

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 
-from ralph.tools.arguments import Refused
+from ralph.tools.arguments import ToolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def root(given: "dict[str, Any]") -> str:
     named = given.get("root") or os.environ.get("RALPH_WORKSPACE_ROOT")
     if named:
         if not os.path.isdir(named):
-            raise Refused("the project is not there", "name a directory with --root", where=named)
+            raise ToolError("the project is not there", "name a directory with --root", where=named)
         return os.path.abspath(named)
     here = place = os.getcwd()
     while not any(os.path.lexists(os.path.join(place, sign)) for sign in _SIGNS):
@@ -51,11 +51,11 @@ def read(path: str) -> bytes:
     with open(descriptor, "rb", buffering=0) as file:
         data = file.read(READ_LIMIT + 1)
     if data is None or len(data) > READ_LIMIT:
-        raise Refused("this file cannot be read, or is too large", "see what is in it", where=path)
+        raise ToolError("this file cannot be read, or is too large", "see what is in it", where=path)
     return data
 
 
-class Lock:
+class FileLock:
     """The right to change a file, of one process at a time; it ends with the process."""
 
     def __init__(self, path: str) -> None:
@@ -79,10 +79,10 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
 
-    def _refusal(self) -> Refused:
+    def _refusal(self) -> ToolError:
         holder = os.pread(self.descriptor, 20, 0).decode(errors="replace") or "another one"
         what = f"process {holder} has held the lock for more than {LOCK_SECONDS:g} seconds; nothing was changed"
-        return Refused(what, "try again; if that process hangs, end it", where=self.path, code=10)
+        return ToolError(what, "try again; if that process hangs, end it", where=self.path, code=10)
 
 
 def change(path: str, by: Callable[[bytes], bytes]) -> None:
@@ -90,7 +90,7 @@ def change(path: str, by: Callable[[bytes], bytes]) -> None:
 
     The file is a whole one at every instant. Who writes to it without the lock is seen, and built upon.
     """
-    with Lock(path):
+    with FileLock(path):
         while True:
             seen = _look(path)
             before = read(path)
@@ -116,7 +116,7 @@ def append(path: str, line: bytes) -> None:
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line
         if os.write(descriptor, line) != len(line):
-            raise Refused("the disk is full: only a part of the line was written", "make room", where=path, code=7)
+            raise ToolError("the disk is full: only a part of the line was written", "make room", where=path, code=7)
     finally:
         os.close(descriptor)
 

@@ -3,7 +3,7 @@
 import os
 
 from ralph.agents.hook import claim
-from ralph.tools.arguments import Refused, say
+from ralph.tools.arguments import ToolError, say
 
 USAGE = """usage: ralph tools signals
 
@@ -15,8 +15,8 @@ def run(words: list[str]) -> int:
     if words[:1] in (["--help"], ["-h"]):
         return say(USAGE)
     if words:
-        raise Refused(f"there is no place for {words[0]!r}", "leave it out")
+        raise ToolError(f"there is no place for {words[0]!r}", "leave it out")
     place = os.environ.get("RALPH_WORDS")
     if not place:
-        raise Refused("this is no turn of a run", "people see the signals of a run with `ralph signals`")
+        raise ToolError("this is no turn of a run", "people see the signals of a run with `ralph signals`")
     return say("\n".join(claim(place, "tool")) or "Nothing was said.")

@@ -11,7 +11,7 @@ from ralph.tools.arguments import (
     FORMAT,
     Argument,
     Command,
-    Refused,
+    ToolError,
     choice,
     non_empty,
     number_in,
@@ -62,13 +62,13 @@ def _find(tasks: Tasks, given: "dict[str, Any]") -> Task:
     if task := tasks.find(given["id"], place.run_id(given)):
         return task
     where = place.shared(given, FILE)
-    raise Refused(f"Task {given['id']} not found", "`ralph tools task list --all` shows them", where=where, code=1)
+    raise ToolError(f"Task {given['id']} not found", "`ralph tools task list --all` shows them", where=where, code=1)
 
 
 def _new(tasks: Tasks, given: "dict[str, Any]", run: str) -> Task:
     title = given.get("title", "").strip() or given.get("description", "").strip().partition("\n")[0][:100]
     if not title:
-        raise Refused("the task has no title", 'give it in quotes: "Add the flag, with tests"')
+        raise ToolError("the task has no title", 'give it in quotes: "Add the flag, with tests"')
     id = place.new_id("task")
     while id in tasks.by_id:
         id = place.new_id("task")
@@ -85,12 +85,12 @@ def _blocked(tasks: Tasks, task: Task, given: "dict[str, Any]") -> Task:
     for name in (part.strip() for part in given.get("blocked_by", "").split(",") if part.strip()):
         blocker = tasks.find(name, task.run)
         if not blocker:
-            raise Refused(f"there is no task {name} to be blocked by", "make that one first, then name its id or key")
+            raise ToolError(f"there is no task {name} to be blocked by", "make that one first, then name its id or key")
         ids.append(blocker.id)
     if ids:
         task.change(blocked_by=list(dict.fromkeys(ids)))
     if circle := tasks.circle(task):
-        raise Refused(f"these tasks would wait for each other: {' -> '.join(circle)}", "leave one of them out")
+        raise ToolError(f"these tasks would wait for each other: {' -> '.join(circle)}", "leave one of them out")
     return task
 
 

@@ -1,7 +1,7 @@
 """`ralph wave emit`: publish several events at once, for a hat that takes them side by side."""
 
 from ralph.tools import place
-from ralph.tools.arguments import Refused, say, unknown, without_secrets
+from ralph.tools.arguments import ToolError, say, unknown, without_secrets
 from ralph.tools.emit import file_for, line_for
 
 HELP = """\
@@ -17,7 +17,7 @@ def run(words: list[str]) -> int:
     if words[0] != "emit":
         raise unknown("ralph wave", words[0], ["emit"])
     if words[2:3] != ["--payloads"] or len(words) < 4:
-        raise Refused("the topic or the payloads are missing", "ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...")
+        raise ToolError("the topic or the payloads are missing", "ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...")
     topic, payloads, wave = words[1], [without_secrets(word) for word in words[3:]], place.new_id("wave")
     lines = [
         line_for({}, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
