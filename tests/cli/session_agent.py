@@ -119,7 +119,7 @@ def main() -> None:
             pathlib.Path(name).write_text(f"{task}\n")
         put("report.md", f"### Objective Recap\n{task}\n")
         answer["success_criteria_met"] = True
-        if task == script.get("scope") and "- STEER:" in prompt:
+        if task == script.get("scope") and "- STEER, " in prompt:
             answer |= {"status": "blocked", "success_criteria_met": False, "blockers": ["STEER scope change: z.txt"]}
     elif mode == "TASK_REVIEW":
         again = f"{task}/{keys['ATTEMPT' if 'ATTEMPT' in keys else 'ITERATION']}"

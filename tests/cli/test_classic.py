@@ -121,6 +121,20 @@ def test_an_interrupted_session_goes_on_from_its_files(project: Project, lost: b
     assert shown(project)["status"] == "completed"
 
 
+def test_a_steer_reaches_every_later_turn_and_is_noted(project: Project) -> None:  # noqa: F811
+    script(project, slow=1)
+    engine = project.start("session", "new", "--classic", "Build", "--agent-command", AGENT, "--yes")
+    eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")))
+    project.ralph("steer", "Use httpx")
+    assert engine.wait(timeout=120) == 0
+    [taken] = project.journal("signal.taken")
+    later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
+    prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
+    assert len(prompts) > 1 and all(": Use httpx\n" in prompt for prompt in prompts)
+    notes = (home(project) / "notes.md").read_text()
+    assert "## STEER, " in notes and notes.endswith(" UTC\n\nUse httpx\n")
+
+
 def test_in_a_worktree_it_lands_what_it_did(project: Project) -> None:  # noqa: F811
     done = begin(project, "--worktree", "--check", "`test -s b.txt` passes")
     assert done.code == 0, done.said

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -63,6 +64,11 @@ def yaml(path: Path) -> dict[str, Any]:
     return loaded
 
 
+def told(kind: str, message: str, prompt: str) -> bool:
+    """Whether a prompt has a message of the user, with its type and time."""
+    return re.search(rf"^- {kind}, \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: {message}", prompt, re.MULTILINE) is not None
+
+
 class TestTheBell:
     def test_an_engine_that_never_looks_by_itself_hears_what_comes(self, project: Project) -> None:
         """With looks an hour apart, only an event of the file system can have told it."""
@@ -108,7 +114,7 @@ class TestSteering:
         (project.root / "go").touch()
         assert ended(engine) == 0
         prompts = [path.read_text() for path in sorted(project.root.glob("prompt-1-*.txt"))]
-        assert ["- STEER: Use httpx" in text for text in prompts] == [False, True]
+        assert [told("STEER", "Use httpx", text) for text in prompts] == [False, True]
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["steered", "finished"]
         assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
 
@@ -201,7 +207,7 @@ class TestLoops:
         assert project.journal("run.ended")[-1]["reason"] == "Paused by signal"
         assert "nobody works on run" in project.ralph("signal", "resume").err
         assert project.ralph("resume").code == 3
-        assert "- PAUSE: until the API is reviewed" in (project.turn(2) / "prompt.md").read_text()
+        assert told("PAUSE", "until the API is reviewed", (project.turn(2) / "prompt.md").read_text())
 
     def test_an_abort_leaves_the_files_and_no_process(self, project: Project) -> None:
         engine = began(project, *project.working("touch started; echo half > half.txt; sleep 300 & sleep 300"))
@@ -218,7 +224,7 @@ class TestLoops:
         (project.root / "go").touch()
         assert ended(engine) == 3
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["finished", "finished"]
-        assert "- INFO: the target is Azure" in (project.turn(2) / "prompt.md").read_text()
+        assert told("INFO", "the target is Azure", (project.turn(2) / "prompt.md").read_text())
 
     def test_a_change_of_scope_waits_for_a_person(self, project: Project) -> None:
         scope = LISTENS.replace(
@@ -264,7 +270,7 @@ class TestSessions:
         assert done.code == 0, done.said
         assert "Paused by signal" not in (home(project) / "progress.md").read_text()
         prompts = [path.read_text() for path in (project.run / "turns").glob("*/prompt.md")]
-        assert any("- PAUSE: have a look first" in text for text in prompts)
+        assert any(told("PAUSE", "have a look first", text) for text in prompts)
 
     def test_an_abort_does_the_whole_checklist_and_leaves_the_files(self, project: Project) -> None:
         engine = session(project, slow=60)
@@ -331,6 +337,49 @@ class TestSessions:
         (project.home / "go").touch()
         assert ended(engine) == 0
         assert (project.root / ".docs" / "how-to" / "make-files.md").exists()
+
+
+class TestGuidanceStaysInForce:
+    def test_a_steer_to_a_loop_reaches_every_later_turn_after_ten_infos(self, project: Project) -> None:
+        """Each turn sends one INFO itself, as the user might, so that every later turn has news."""
+        inputs = "$(dirname $(dirname $RALPH_WORDS))/../signals/inputs"
+        agent = f"""cat > /dev/null
+        n=$(basename $RALPH_TURN)
+        mkdir -p {inputs}
+        printf 'type: INFO\\nmessage: fact %s\\n' $n > {inputs}/info-$n.yaml
+        echo $n > count.txt
+        if [ $n = 00012 ]; then touch done.txt; fi"""
+        args = project.working(agent, "--on-stuck", "continue", "--max-iterations", "20")
+        engine = project.start(*args)
+        eventually(lambda: project.journal("turn.started"))
+        project.ralph("steer", "Use httpx")
+        assert ended(engine) == 0
+        [taken] = [entry for entry in project.journal("signal.taken") if entry["signal"]["type"] == "STEER"]
+        later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
+        assert len(later) > 5
+        prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
+        assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
+        assert all(prompt.index("Use httpx") < prompt.index("# Your answer") for prompt in prompts)
+        assert len(re.findall("^- INFO", prompts[-1], re.MULTILINE)) <= 4
+
+    def test_a_steer_to_a_session_reaches_tasks_that_have_not_started_and_is_noted(self, project: Project) -> None:
+        engine = session(project, until=str(project.home / "go"))
+        eventually(lambda: project.journal("turn.started"))
+        project.ralph("steer", "Use httpx")
+        for number in range(5):
+            project.ralph("signal", "info", f"fact {number}")
+        eventually(lambda: len(project.journal("signal.taken")) == 6)
+        [taken] = [entry for entry in project.journal("signal.taken") if entry["signal"]["type"] == "STEER"]
+        (project.home / "go").touch()
+        assert ended(engine) == 0
+        later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
+        prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
+        assert len(prompts) > 3
+        assert all(told("STEER", "Use httpx", prompt) for prompt in prompts)
+        assert all(prompt.index("Use httpx") < prompt.index("# What to hand over") for prompt in prompts)
+        notes = (home(project) / "notes.md").read_text()
+        assert re.search(r"^## STEER, \S+ \S+ UTC\n\nUse httpx$", notes, re.MULTILINE)
+        assert "fact" not in notes
 
 
 class TestHostileFiles:

@@ -1,5 +1,6 @@
 """What a person says reaches the turns that it is meant for: once, durably, and with an account of it."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from simulation import EPOCH, Play, PowerCut, Simulation, works
 
 from ralph.core.entries import Notice, SignalHeard, SignalRefused, TurnStarted
 from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalTaken, Stop, TurnEnded
+from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest
-from ralph.engine.words import BUDGET, STANDING
+from ralph.documents.guidance import GUIDANCE_FILE, IN_FORCE_BUDGET, MESSAGE_BUDGET, NEW_BUDGET
+from ralph.workflows.loop.state import OnStuck
 
 STEER, INFO = SignalType.STEER, SignalType.INFO
 
@@ -25,7 +28,14 @@ def steer_at(
 
 def words(sim: Simulation) -> list[str]:
     """What each turn was told by its prompt."""
-    return [process.turn.words for process in sim.processes.values()]
+    return [process.turn.guidance for process in sim.processes.values()]
+
+
+def told(kind: str, message: str, text: str) -> bool:
+    """Whether a prompt has a message with its type and time."""
+    return (
+        re.search(rf"^- {kind}, \d{{4}}-\d\d-\d\d \d\d:\d\d UTC: {re.escape(message)}$", text, re.MULTILINE) is not None
+    )
 
 
 class TestWhileATurnRuns:
@@ -48,7 +58,7 @@ class TestWhileATurnRuns:
         assert (first.result.end, first.unheard) == (TurnEnd.STEERED, ("signal.001.yaml",))
         assert (second.key, second.attempt) == (first.key, 1), "neither another piece of work nor a failure"
         assert sim.spent.iterations == 1
-        assert "- STEER: use httpx" in words(sim)[1]
+        assert told("STEER", "use httpx", words(sim)[1])
         assert sim.processes[2].turn.session == "s1", "the same conversation goes on"
         assert sim.entries(TurnStarted)[1].words == ("signal.001.yaml",)
         assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "prompt"
@@ -66,7 +76,7 @@ class TestWhileATurnRuns:
         steer_at(sim, 50.0, "the target is Azure", INFO, now=True)
         assert sim.run().outcome is Outcome.SUCCESS
         assert [entry.result.end for entry in sim.entries(TurnEnded)] == [TurnEnd.FINISHED] * 2
-        assert "- INFO: the target is Azure" in words(sim)[1]
+        assert told("INFO", "the target is Azure", words(sim)[1])
 
     def test_now_interrupts_the_turn_and_goes_on_with_the_same_conversation(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=1000.0, session="s1", hears=True), Play(works)])
@@ -104,7 +114,7 @@ class TestTheNextTurn:
         sim = Simulation(tmp_path, [Play(works)])
         sim.mailbox.post(STEER, "use httpx", target=target)
         assert sim.run().outcome is Outcome.SUCCESS
-        assert "- STEER: use httpx" in words(sim)[0]
+        assert told("STEER", "use httpx", words(sim)[0])
         assert sim.mailbox.waiting == []
 
     def test_words_for_another_role_do_not_reach_it_and_that_is_said(self, tmp_path: Path) -> None:
@@ -115,21 +125,62 @@ class TestTheNextTurn:
         assert sim.mailbox.actions["signal.001.yaml"] == "kept for the next reviewer"
         assert any("signal.001.yaml" in entry.text for entry in sim.entries(Notice))
 
-    def test_they_are_given_once_and_remembered(self, tmp_path: Path) -> None:
+    def test_a_steer_is_new_once_and_stays_in_force(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(), Play(works)])
         sim.mailbox.post(STEER, "use httpx")
         sim.run()
         first, second, third = words(sim)
-        assert "said while you worked" in first and "said before" not in first
-        assert "said while you worked" not in second and "- use httpx" in second and "said before" in second
+        assert "# New messages from the user" in first and "# Guidance from the user" not in first
+        assert "# New messages" not in second and "# Guidance from the user" in second
+        assert told("STEER", "use httpx", second)
         assert third == second
         assert [entry.words for entry in sim.entries(TurnStarted)] == [("signal.001.yaml",), (), ()]
+
+    def test_a_steer_reaches_every_later_turn_however_many_infos_follow(self, tmp_path: Path) -> None:
+        plays = [*[Play()] * 12, Play(works)]
+        sim = Simulation(tmp_path, plays, limits=Limits(iterations=20), on_stuck=OnStuck.CONTINUE)
+        sim.mailbox.post(STEER, "use httpx")
+        for number in range(10):
+            sim.after(5.0 * number + 6.0, lambda number=number: sim.mailbox.post(INFO, f"fact {number}"))
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert [told("STEER", "use httpx", text) for text in words(sim)] == [True] * len(sim.processes)
+        assert "fact 0" not in words(sim)[-1], "only the latest facts are repeated"
+        assert told("INFO", "fact 9", words(sim)[-1])
+
+    def test_guidance_of_a_resume_stays_in_force(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=100.0), Play(), Play(works)])
+        sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE))
+        assert sim.run().outcome is Outcome.PAUSED
+        sim.mailbox.post(SignalType.RESUME, "use httpx")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert [told("RESUME", "use httpx", text) for text in words(sim)] == [False, True, True]
+
+    def test_a_steer_for_one_iteration_holds_for_that_one_alone(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play(end=TurnEnd.FAILED), Play(), Play(works)])
+        sim.mailbox.post(STEER, "use httpx", iteration=2)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert ["use httpx" in text for text in words(sim)] == [False, True, True, False]
+
+    def test_a_conversation_that_continues_is_told_again_what_is_in_force(self, tmp_path: Path) -> None:
+        plays = [Play(), Play(end=TurnEnd.INTERRUPTED, session="s1"), Play(works)]
+        sim = Simulation(tmp_path, plays)
+        sim.mailbox.post(STEER, "use httpx")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.processes[3].turn.session == "s1"
+        assert told("STEER", "use httpx", words(sim)[2])
+
+    def test_a_repair_turn_is_told_what_is_in_force(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, errors=("no summary",)), Play()])
+        sim.mailbox.post(STEER, "write in French")
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.processes[2].turn.repair == ("no summary",)
+        assert told("STEER", "write in French", words(sim)[1])
 
     def test_a_try_that_failed_gives_them_to_the_next(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(end=TurnEnd.FAILED), Play(works)])
         sim.mailbox.post(STEER, "use httpx")
         assert sim.run().outcome is Outcome.SUCCESS
-        assert all("- STEER: use httpx" in text for text in words(sim))
+        assert all(told("STEER", "use httpx", text) for text in words(sim))
 
     def test_a_turn_that_was_journaled_and_not_started_still_has_them(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
@@ -141,30 +192,49 @@ class TestTheNextTurn:
             sim.run()
         assert not sim.processes
         assert sim.run().outcome is Outcome.SUCCESS
-        assert "- STEER: use httpx" in words(sim)[0]
+        assert told("STEER", "use httpx", words(sim)[0])
         assert len(sim.entries(TurnStarted)) == 1
 
-    def test_a_prompt_holds_so_much_and_the_rest_waits(self, tmp_path: Path) -> None:
-        sim = Simulation(tmp_path, [Play(), Play(works)])
-        for number in range(5):
-            sim.mailbox.post(INFO, f"{number}" * (BUDGET // 3))
-        sim.run()
-        assert [len(entry.words) for entry in sim.entries(TurnStarted)] == [3, 2]
-        assert max(map(len, words(sim))) < BUDGET + 2000
+    def test_new_messages_that_do_not_fit_are_in_a_file_of_the_inbox(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(STEER, "use httpx")
+        for number in range(30):
+            sim.mailbox.post(INFO, f"{number:02d}" * (MESSAGE_BUDGET // 2))
+        assert sim.run().outcome is Outcome.SUCCESS
+        [text] = words(sim)
+        assert len(text) < NEW_BUDGET + 2000
+        assert told("STEER", "use httpx", text), "facts do not displace guidance"
+        assert "26 messages are not shown here. Read `.ralph/turn/inbox/guidance.md` first" in text
+        file = sim.processes[1].turn.request.inbox[GUIDANCE_FILE]
+        assert all(f"{number:02d}" * (MESSAGE_BUDGET // 2) in file for number in range(30))
+        assert len(sim.entries(TurnStarted)[0].words) == 31, "all of them were told"
 
-    def test_only_the_last_words_are_remembered(self, tmp_path: Path) -> None:
+    def test_steers_in_force_that_do_not_fit_are_in_a_file_of_the_inbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)])
-        for number in range(10):
-            sim.mailbox.post(INFO, f"fact-{number}")
+        for number in range(900):
+            sim.mailbox.post(STEER, f"rule {number:04d}")
+        assert sim.run().outcome is Outcome.SUCCESS
+        text, file = words(sim)[1], sim.processes[2].turn.request.inbox[GUIDANCE_FILE]
+        shown = [number for number in range(900) if f"rule {number:04d}" in text]
+        assert shown == list(range(900 - len(shown), 900)), "the latest are shown"
+        assert f"{900 - len(shown)} messages are not shown here" in text
+        assert len(text) < IN_FORCE_BUDGET + 1000
+        assert all(f"rule {number:04d}" in file for number in range(900))
+
+    def test_a_long_message_is_cut_in_the_prompt_and_whole_in_the_inbox(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works)])
+        sim.mailbox.post(STEER, "x" * 60_000 + " the end")
         sim.run()
-        assert [number for number in range(10) if f"fact-{number}" in words(sim)[1]] == list(range(10 - STANDING, 10))
+        assert "cut here; the whole message is in `.ralph/turn/inbox/guidance.md`" in words(sim)[0]
+        assert len(words(sim)[0]) < MESSAGE_BUDGET + 2000
+        assert "the end" in sim.processes[1].turn.request.inbox[GUIDANCE_FILE]
 
     def test_two_signals_in_files_of_the_same_name_are_two(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=50.0), Play(works)])
         sim.mailbox.post(INFO, "one", name="note.yaml")
         sim.after(20.0, lambda: sim.mailbox.post(INFO, "two", name="note.yaml"))
         sim.run()
-        assert "- INFO: one" in words(sim)[0] and "- INFO: two" in words(sim)[1]
+        assert told("INFO", "one", words(sim)[0]) and told("INFO", "two", words(sim)[1])
 
 
 class TestPause:
@@ -178,7 +248,7 @@ class TestPause:
         assert len(sim.processes) == 1
         sim.resumes = True
         assert sim.run().outcome is Outcome.SUCCESS
-        assert "- PAUSE: until the API is reviewed" in words(sim)[1], "its message is passed on"
+        assert told("PAUSE", "until the API is reviewed", words(sim)[1]), "its message is passed on"
 
     def test_it_is_offered_to_a_turn_that_hears_and_the_work_goes_on_after_it(self, tmp_path: Path) -> None:
         paused = {"status": "paused"}
@@ -189,7 +259,7 @@ class TestPause:
         assert sim.spent.iterations == 0
         assert sim.run().outcome is Outcome.SUCCESS
         assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
-        assert "- PAUSE: lunch" in words(sim)[1]
+        assert told("PAUSE", "lunch", words(sim)[1])
 
     def test_an_agent_that_nobody_paused_cannot_pause_the_run(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, answer={"status": "paused"})])
@@ -210,7 +280,7 @@ class TestIterations:
         sim.mailbox.post(INFO, "for the second", iteration=2)
         sim.after(120.0, lambda: sim.mailbox.post(INFO, "too late", iteration=1))
         sim.run()
-        assert ["for the second" in text.partition("said while")[2] for text in words(sim)] == [False, True, False]
+        assert ["for the second" in text.partition("New messages")[2] for text in words(sim)] == [False, True, False]
         [refused] = sim.entries(SignalRefused)
         assert refused.name == "signal.002.yaml" and refused.reason.startswith("expired")
         assert sim.mailbox.waiting == []
@@ -322,7 +392,7 @@ class TestWhatTheAgentMakesOfIt:
         assert "STEER scope change: B, not A" in sim.ended.reason
         sim.mailbox.post(SignalType.RESUME, "go on with A")
         assert sim.run().outcome is Outcome.SUCCESS
-        assert "- RESUME: go on with A" in words(sim)[1]
+        assert told("RESUME", "go on with A", words(sim)[1])
 
     def test_an_agent_that_nobody_steered_cannot_claim_one(self, tmp_path: Path) -> None:
         answer = {"summary": "s", "steering": {"response": "scope-change", "note": "I would rather not"}}

@@ -1,5 +1,6 @@
 """What a loop does besides: it notices that it is stuck, knows its best iteration, commits, and does not trust to luck."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -51,7 +52,9 @@ class TestStuck:
         assert "awaiting-guidance" in project.ralph("status").out
         resumed = project.ralph("resume", project.run.name, "--guidance", "Hyphens, and see section 4.2 of the guide")
         assert resumed.code == 0, resumed.said
-        assert "- RESUME: Hyphens, and see section 4.2 of the guide" in project.prompt(7)
+        assert re.search(
+            "^- RESUME, .* UTC: Hyphens, and see section 4.2 of the guide$", project.prompt(7), re.MULTILINE
+        )
         assert "section 4.2" not in project.prompt(6)
         assert project.read("slugs.py") == RIGHT
 

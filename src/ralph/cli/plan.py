@@ -26,7 +26,7 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
         state = replace(state, phase=Phase.ACT, iteration=1)
     first = workflow.decide(state, now)
     works = first.work if isinstance(first, Do) else ()
-    prompt = next((work.prompt for work in works if isinstance(work, TurnRequest)), "")
+    prompt = next((work.full_prompt for work in works if isinstance(work, TurnRequest)), "")
     limits = record.limits
     money = f"${limits.cost:g}" if limits.cost else "no limit on money: give --max-cost"
     tries = f"each up to 5 tries of {record.turn_limits.wall / 60:g} min"

@@ -36,6 +36,8 @@ class SignalType(StrEnum):
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
 _WORDS = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
+_GUIDANCE = frozenset((SignalType.STEER, SignalType.RESUME))
+"""Types whose message holds for the whole run."""
 _EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "ralph", "engine", "v2"))
 """Whom a signal to all, or to the engine itself, is addressed to."""
 _ACTORS = frozenset(("actor", "executor"))
@@ -73,9 +75,22 @@ class Signal:
         """Whether its message is for the agents."""
         return self.type in _WORDS and bool(self.message.strip())
 
+    @property
+    def is_guidance(self) -> bool:
+        """Whether its message holds for the whole run."""
+        return self.type in _GUIDANCE and self.has_words
+
     def is_for(self, role: str, *, acts: bool = False) -> bool:
         """Whether a role is meant; `acts` says that it does the work itself."""
         return not self.target or self.target == addressee(role) or (acts and self.target in _ACTORS)
+
+
+@dataclass(frozen=True)
+class Received:
+    """A signal, and when the run took it."""
+
+    signal: Signal
+    at: float
 
 
 @dataclass(frozen=True)

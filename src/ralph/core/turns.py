@@ -7,6 +7,9 @@ from typing import Any
 
 from ralph.core.limits import Usage
 
+INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
+"""Where a turn finds its files and hands them back, in its workspace."""
+
 
 class TurnEnd(StrEnum):
     """How a turn ended."""
@@ -43,6 +46,8 @@ class TurnRequest:
     """Names the work, not the process: asking again for a key under way or done starts nothing."""
     role: str
     prompt: str
+    closing: str = field(default="", kw_only=True)
+    """The end of the prompt: what to hand over. Messages of the user come before it."""
     counts: bool = False
     """Whether this turn is an iteration."""
     contract: str = ""
@@ -74,6 +79,11 @@ class TurnRequest:
     """Documents to lay into the outbox, for it to work on."""
     takes: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
+
+    @property
+    def full_prompt(self) -> str:
+        """The prompt without messages of the user."""
+        return f"{self.prompt.rstrip()}\n\n{self.closing}" if self.closing else self.prompt
 
 
 CHECKED = "the checks before any turn"
@@ -159,5 +169,5 @@ class Turn:
     """What that conversation has used already."""
     mends: int = 0
     """The turn that it goes on with, to mend its answer or after an interruption, and whose papers it has; 0 for none."""
-    words: str = ""
-    """What a person said, as its prompt tells it."""
+    guidance: str = ""
+    """The part of its prompt with the user's messages."""

@@ -19,3 +19,9 @@ def fill(name: str, template: str, values: Mapping[str, str]) -> str:
         )
     text = _VARIABLE.sub(lambda match: values[match[1]], template)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def fill_parts(name: str, template: str, values: Mapping[str, str]) -> tuple[str, str]:
+    """The template filled, in two parts: before and after its first `{{guidance}}`; without one, all is before it."""
+    before, *after = re.split(r"\{\{\s*guidance\s*\}\}", template, maxsplit=1)
+    return fill(name, before, values), fill(name, after[0], values) if after else ""

@@ -11,9 +11,9 @@ from ralph.core.events import Event, SignalTaken, TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
 from ralph.core.turns import Turn
+from ralph.documents.guidance import render_message, render_new, render_pause
 from ralph.engine.ledger import Ledger
 from ralph.engine.under_way import UnderWay, World
-from ralph.engine.words import pause_told, told
 
 _ACTIONS = {
     SignalType.PAUSE: "pausing after the turn under way",
@@ -96,7 +96,8 @@ class Intake:
         if signal.now and signal.type is not SignalType.INFO:
             await self._world.turns.stop(turn, "steered")
             return
-        text = pause_told(signal) if signal.type is SignalType.PAUSE else told(self._template, [signal])
+        is_pause = signal.type is SignalType.PAUSE
+        text = render_pause(signal) if is_pause else render_new(self._template, render_message(signal))
         await self._world.turns.tell(turn, signal.id, text)
 
     def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:

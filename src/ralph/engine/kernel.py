@@ -61,8 +61,8 @@ class Start:
     notices: tuple[str, ...] = ()
     resumes: bool = False
     """Whether a person asks the run to go on, so that a pause is over."""
-    steering: str = "{{words}}"
-    """The template of what agents are told of a person's words."""
+    steering: str = "{{messages}}"
+    """The template for new messages from the user."""
     reopens: bool = False
     """Whether a run that was aborted goes on all the same, because a person asks for something else now."""
 
@@ -75,7 +75,9 @@ class Kernel(Generic[S]):
         self.world = world
         self.ledger = ledger
         self._start = start
-        self._under_way = UnderWay(world, ledger, start.roster, self._journal, start.steering)
+        self._under_way = UnderWay(
+            world, ledger, start.roster, self._journal, lambda: self._stage().iteration, start.steering
+        )
         self._intake = Intake(world, ledger, self._under_way, start.steering, self._commit, self._journal)
         self._asked: list[Signal] = []
         self._stop: Stop | None = None

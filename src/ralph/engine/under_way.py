@@ -11,6 +11,7 @@ from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunCh
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
 from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger, Pending
 from ralph.engine.ports import (
@@ -29,7 +30,6 @@ from ralph.engine.ports import (
 )
 from ralph.engine.roster import Roster
 from ralph.engine.settling import mended, pick, session_of, steered, what_follows
-from ralph.engine.words import fitting, told
 
 Happening = TurnEnded | ChecksEnded | WorkCommitted | Merged
 """What comes of work that was under way."""
@@ -64,9 +64,11 @@ class UnderWay:
         ledger: Ledger,
         roster: Roster,
         journal: Callable[[Entry], None],
-        steering: str = "{{words}}",
+        iteration: Callable[[], int | None],
+        steering: str = "{{messages}}",
     ) -> None:
         self.world, self.ledger, self.roster, self.steering = world, ledger, roster, steering
+        self._iteration = iteration
         self.activity = Activity(world.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
@@ -205,11 +207,17 @@ class UnderWay:
         mends = pending.broken.turn if pending.broken else 0
         if pending.open:
             last = pending.last.result.session if pending.last else ""
-            before, words = pending.used.get(last, Usage()), self._told(request, pending.open.words, anew=True)
             opened = pending.open
-            return self._enter(
-                Turn(opened.turn, opened.attempt, request, None, errors, opened.agent, "", before, mends, words)
+            turn = Turn(
+                number=opened.turn,
+                attempt=opened.attempt,
+                request=request,
+                repair=errors,
+                agent=opened.agent,
+                before=pending.used.get(last, Usage()),
+                mends=mends,
             )
+            return self._enter(self._with_guidance(turn, opened.words))
         ledger, agent = self.ledger, self._pick(request, pending)
         session = session_of(pending) if pending.agent == agent else ""
         mends = pending.last.turn if session and pending.last else mends
@@ -229,21 +237,36 @@ class UnderWay:
                 words=new,
             )
         )
-        before, words = pending.used.get(session, Usage()), self._told(request, new, anew=not session and not errors)
-        return self._enter(Turn(number, pending.attempt, request, budget, errors, agent, session, before, mends, words))
+        turn = Turn(
+            number=number,
+            attempt=pending.attempt,
+            request=request,
+            budget=budget,
+            repair=errors,
+            agent=agent,
+            session=session,
+            before=pending.used.get(session, Usage()),
+            mends=mends,
+        )
+        return self._enter(self._with_guidance(turn, new))
 
     def _words_for(self, request: TurnRequest, pending: Pending, *, anew: bool) -> tuple[str, ...]:
-        """What a turn has to be told of a person's words: all that this work was told, where it begins anew."""
+        """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         said = self.ledger.words.said
         known = dict.fromkeys((*(pending.words if anew else ()), *pending.unheard))
-        new = self.ledger.words.waiting(request.role, acts=request.counts)
-        signals = [said[one].signal for one in known if one in said]
-        return tuple(signal.id for signal in fitting([*signals, *(one for one in new if one.id not in known)]))
+        waiting = (signal.id for signal in self.ledger.words.waiting(request.role, acts=request.counts))
+        return tuple(one for one in dict.fromkeys((*known, *waiting)) if one in said)
 
-    def _told(self, request: TurnRequest, ids: tuple[str, ...], *, anew: bool) -> str:
-        words = self.ledger.words
-        new = [words.said[one].signal for one in ids if one in words.said]
-        return told(self.steering, new, words.before(request.role, acts=request.counts, but=new) if anew else ())
+    def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
+        """The turn with the user's messages; what its prompt has no room for is in its inbox."""
+        request, is_fresh = turn.request, not turn.session and not turn.repair
+        messages = self.ledger.words.messages_for(
+            request.role, acts=request.counts, new=new, iteration=self._iteration(), reminds=is_fresh
+        )
+        guidance = render_guidance(self.steering, messages)
+        if guidance.file:
+            request = replace(request, inbox={**request.inbox, GUIDANCE_FILE: guidance.file})
+        return replace(turn, request=request, guidance=guidance.text)
 
     def _enter(self, turn: Turn) -> Turn:
         self._running[turn.number] = (turn, Usage())

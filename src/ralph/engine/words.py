@@ -1,20 +1,16 @@
 """What people said to the agents of a run, and who has it: a part of the ledger, folded from the journal alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ralph.core.signals import Signal, SignalType, addressee
-from ralph.documents.templates import fill
+from ralph.core.signals import Received, Signal, SignalType, addressee
+from ralph.documents.guidance import Messages
 
 PROMPT = "prompt"
 """The means by which a turn has words from its beginning."""
-STANDING = 3
-"""How many of the words that were said before a new conversation is reminded of."""
-BUDGET = 20_000
-"""Characters of a person's words in one prompt; what does not fit waits for the next turn."""
-REMINDED = 1000
-"""Characters of each of the words that were said before."""
+MOST_FACTS = 3
+"""How many of the facts that the user told earlier an agent is reminded of."""
 
 
 @dataclass
@@ -90,52 +86,24 @@ class Words:
         steers = (said for said in self.said.values() if said.signal.type is SignalType.STEER)
         return [said.signal.id for said in steers if role in said.has and said.has[role][0] == turn]
 
-    def before(self, role: str, *, acts: bool, but: Sequence[Signal]) -> list[Signal]:
-        """The last of what was said before, to this role among others."""
-        new = {signal.id for signal in but}
-        found: list[Signal] = []
-        for said in reversed(self.said.values()):
-            if len(found) == STANDING:
-                break
-            lasts = said.has and said.signal.type is not SignalType.PAUSE
-            if lasts and said.signal.id not in new and said.signal.is_for(role, acts=acts):
-                found.append(said.signal)
-        return found[::-1]
+    def messages_for(
+        self, role: str, *, acts: bool, new: Iterable[str], iteration: int | None, reminds: bool
+    ) -> Messages:
+        """The messages for a turn of a role: the new ones, by their ids, and all earlier ones that are in force.
 
-
-def fitting(signals: Sequence[Signal]) -> list[Signal]:
-    """As many as one prompt holds, the oldest first; one at least."""
-    left = BUDGET
-    found: list[Signal] = []
-    for signal in signals:
-        left -= len(signal.message)
-        if found and left < 0:
-            break
-        found.append(signal)
-    return found
-
-
-def told(template: str, new: Sequence[Signal], before: Sequence[Signal] = ()) -> str:
-    """What an agent is told of a person's words."""
-    parts = []
-    if before:
-        listed = "\n".join(f"- {signal.message.strip()[:REMINDED]}" for signal in before)
-        parts.append(f"# What the person said before\nIt still holds:\n{listed}\n")
-    if new:
-        words = "\n".join(f"- {signal.type}: {_indented(signal.message[:BUDGET])}" for signal in new)
-        parts.append(fill("steering", template, {"words": words}))
-    return "\n".join(parts)
-
-
-def pause_told(signal: Signal) -> str:
-    """What a turn that runs is told of a pause."""
-    why = f" ({' '.join(signal.message.split())[:REMINDED]})" if signal.message.strip() else ""
-    return (
-        f"The person asks for a pause{why}. Finish the step that you are at, so that no file is left half-written;"
-        " write your answer, with the status `paused` where it has one and the work is not done; and stop."
-        " You will be asked to go on later."
-    )
-
-
-def _indented(text: str) -> str:
-    return "\n  ".join(text.strip().splitlines())
+        `reminds` adds the latest facts, for an agent that knows nothing of earlier turns.
+        """
+        ids = [one for one in dict.fromkeys(new) if one in self.said]
+        known = set(ids)
+        in_force: list[Received] = []
+        facts: list[Received] = []
+        for said in self.said.values():
+            signal = said.signal
+            if signal.id in known or not signal.is_for(role, acts=acts) or signal.iteration not in (None, iteration):
+                continue
+            if signal.is_guidance:
+                in_force.append(Received(signal, said.at))
+            elif said.has and signal.type is SignalType.INFO:
+                facts.append(Received(signal, said.at))
+        told = [Received(self.said[one].signal, self.said[one].at) for one in ids]
+        return Messages(new=told, in_force=in_force, facts=facts[-MOST_FACTS:] if reminds else ())

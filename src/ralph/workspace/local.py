@@ -15,12 +15,12 @@ from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
 from ralph.core.stream import AgentEvent, Failure
-from ralph.core.turns import Turn, TurnEnd, TurnResult
+from ralph.core.turns import OUTBOX, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent import publishing
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
-from ralph.documents.templates import fill
+from ralph.documents.templates import fill_parts
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import Exit, Job, Keeper, Lost
@@ -35,7 +35,7 @@ SHARED = ".ralph/agent"
 """Where the files are that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
-_LISTEN = "A person may say something while you work: run `ralph tools signals` between two steps."
+_LISTEN = "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
 ENDS = {
     "idle": TurnEnd.IDLE,
     "wall": TurnEnd.WALL,
@@ -208,21 +208,23 @@ class LocalTurns:
     def _prompt(self, turn: Turn) -> str:
         agent = self.agents[turn.agent]
         listens = agent.abilities.commands and not agent.hears(self._call(turn))
-        parts = [self._asked(turn), turn.words, _LISTEN if listens else ""]
-        return "\n\n".join(part.rstrip() for part in parts if part) + "\n" if turn.words or listens else parts[0]
+        body, closing = self._asked(turn)
+        parts = [body, turn.guidance, _LISTEN if listens else "", closing]
+        return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
 
-    def _asked(self, turn: Turn) -> str:
+    def _asked(self, turn: Turn) -> tuple[str, str]:
+        """What the turn is asked for, before and after the messages of the user."""
         goes_on = turn.session and self.agents[turn.agent].abilities.resume
         if goes_on and not turn.repair:
-            return fill("continue", self.templates["continue"], {"outbox": ".ralph/turn/outbox"})
+            return fill_parts("continue", self.templates["continue"], {"outbox": OUTBOX})
         if not turn.repair:
-            return turn.request.prompt
+            return turn.request.prompt, turn.request.closing
         values = {
             "errors": "\n".join(f"- {error}" for error in turn.repair),
-            "outbox": ".ralph/turn/outbox",
+            "outbox": OUTBOX,
             "schema": contracts.schema(turn.request.contract),
         }
-        return fill("repair", self.templates["repair"], values)
+        return fill_parts("repair", self.templates["repair"], values)
 
     def _job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> Job:
         limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]

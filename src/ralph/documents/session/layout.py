@@ -35,6 +35,11 @@ class Home:
         """What everybody has to heed, beside the directory."""
         return f"{self.root}.instructions.md"
 
+    @property
+    def notes(self) -> str:
+        """The guidance that the user gave while the session was under way."""
+        return f"{self.root}/notes.md"
+
 
 @dataclass(frozen=True)
 class Layout(Home):

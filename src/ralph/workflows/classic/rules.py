@@ -17,13 +17,15 @@ from ralph.core.events import (
     Event,
     RunChecks,
     RunEnded,
+    SignalTaken,
     Stop,
     TurnEnded,
 )
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import scope_change
+from ralph.core.signals import Received, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.classic.repair import PLANNING, repair
+from ralph.documents.guidance import append_note
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic import planning, prompting, working
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, ClassicTerms, Flow, State, read_flow
@@ -126,6 +128,9 @@ class Classic(ClassicTerms):
                 return working.checked(state, key, verdict)
             case DocumentEdited(path=path, content=content):
                 return self._edited(state, path, content)
+            case SignalTaken(signal=signal) if signal.is_guidance:
+                notes = append_note(state.texts.get(self.layout.notes, ""), Received(signal, now))
+                return replace(state, texts={**state.texts, self.layout.notes: notes})
             case RunEnded(outcome=Outcome.ABORTED):
                 return working.aborted(state, now)
             case _:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ralph.core.checks import Check
 from ralph.core.turns import Change
-from ralph.documents.templates import fill
+from ralph.documents.templates import fill, fill_parts
 from ralph.workflows.loop.kinds import TaskType
 from ralph.workflows.loop.learning import lessons_text
 from ralph.workflows.loop.report import changes_text
@@ -30,8 +30,8 @@ def role_for(state: LoopState, fixed: Fixed) -> str:
 
 def actor_prompt(
     prompts: Prompts, fixed: Fixed, checks: Sequence[Check], state: LoopState, lessons: Sequence[Iteration]
-) -> str:
-    """What the agent is given to do its turn."""
+) -> tuple[str, str]:
+    """The prompt of a turn, and its end, before which messages of the user come."""
     role = f"role-{role_for(state, fixed)}"
     values = {
         "role": prompts[role].strip(),
@@ -47,11 +47,11 @@ def actor_prompt(
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
-    return fill("loop-actor", prompts["loop-actor"], values)
+    return fill_parts("loop-actor", prompts["loop-actor"], values)
 
 
-def reflector_prompt(prompts: Prompts, state: LoopState) -> str:
-    """What a reflector is asked."""
+def reflector_prompt(prompts: Prompts, state: LoopState) -> tuple[str, str]:
+    """The prompt of a reflector, and its end, before which messages of the user come."""
     last = state.iterations[-1]
     values = {
         "task": state.task,
@@ -63,7 +63,7 @@ def reflector_prompt(prompts: Prompts, state: LoopState) -> str:
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
-    return fill("loop-reflector", prompts["loop-reflector"], values)
+    return fill_parts("loop-reflector", prompts["loop-reflector"], values)
 
 
 def commit_message(task: str, iteration: Iteration) -> str:

@@ -98,9 +98,9 @@ class Loop:
                 message = commit_message(state.task, last)
                 return Do((Commit(f"commit-{last.number}", last.number, last.snapshot, message),))
             case Phase.REFLECT:
-                prompt = reflector_prompt(self.prompts, state)
+                prompt, closing = reflector_prompt(self.prompts, state)
                 key = f"reflection-{state.iterations[-1].number}"
-                return Do((TurnRequest(key, "reflector", prompt, contract="loop.reflector"),))
+                return Do((TurnRequest(key, "reflector", prompt, closing=closing, contract="loop.reflector"),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
@@ -152,10 +152,12 @@ class Loop:
 
     def _turn(self, state: LoopState) -> TurnRequest:
         lessons = remembered(state, KINDS[self.fixed.type].window)
-        prompt = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
+        prompt, closing = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
         role = role_for(state, self.fixed)
         key = f"iteration-{state.iteration}"
-        return TurnRequest(key, role, prompt, counts=True, contract="loop.actor", failures=_since_best(state))
+        return TurnRequest(
+            key, role, prompt, closing=closing, counts=True, contract="loop.actor", failures=_since_best(state)
+        )
 
     def _changes(self, state: LoopState) -> Changes[LoopState]:
         documents = {self.state_path: state_json(state, self.fixed)}

@@ -182,14 +182,15 @@ def turn(terms: Terms[Any], limits: Guardrails, request: TurnRequest, head: Mapp
         head = {**head, "SKILLS_DIR": ", ".join(terms.roles.skills)}
     block = "\n".join(f"{name}: {value}" for name, value in head.items())
     handed = "" if foreign else "".join(f"- `{OUTBOX}/{paper}`\n" for paper in request.hands_over)
-    prompt = (
-        f"{block}\n\n{request.prompt}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n\n"
+    prompt = f"{block}\n\n{request.prompt}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n"
+    closing = (
         f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
         f"  `{contracts.example(request.contract)}`\n"
     )
     return replace(
         request,
         prompt=prompt,
+        closing=closing,
         answer_required=True,
         reads_only=request.role != "executor",
         wall=limits.task_wip_minutes * 60 if request.task else None,

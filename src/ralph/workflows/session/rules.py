@@ -26,8 +26,9 @@ from ralph.core.events import (
 )
 from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import scope_change
+from ralph.core.signals import Received, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
+from ralph.documents.guidance import append_note
 from ralph.documents.session import metadata, progress, tasks
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.repair import PLANNING
@@ -80,6 +81,9 @@ class Session(SessionTerms):
         # With the end of a run nothing begins, nor with words that change nothing here.
         if not isinstance(event, RunEnded | Landed) and (after is not state or not isinstance(event, SignalTaken)):
             after = self._route(after, now)
+        if isinstance(event, SignalTaken) and event.signal.is_guidance:
+            notes = append_note(state.texts.get(self.layout.notes, ""), Received(event.signal, now))
+            after = after.with_texts({self.layout.notes: notes})
         written = self._documents(state, after)
         if written or after.metadata != state.metadata:
             after = self._revised(after, now)

@@ -1,0 +1,132 @@
+"""What a prompt tells an agent of the user's messages: the new ones, and those that hold for the whole run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ralph.core.signals import Received, Signal
+from ralph.core.turns import INBOX
+from ralph.documents.templates import fill
+
+GUIDANCE_FILE = "guidance.md"
+"""The file of the inbox with every message in full, if the prompt has no room for all of them."""
+IN_FORCE_BUDGET = 12_000
+"""Characters of a prompt for messages that hold for the whole run."""
+NEW_BUDGET = 20_000
+"""Characters of a prompt for new messages."""
+MESSAGE_BUDGET = 4000
+"""Characters of a prompt for one message."""
+_LINE_OVERHEAD = 32
+"""Characters that the type and the time of a message take."""
+_IN_FORCE = "These messages hold for the whole run, oldest first. If two contradict each other, follow the later one."
+_CUT = f"(cut here; the whole message is in `{INBOX}/{GUIDANCE_FILE}`)"
+
+
+@dataclass(frozen=True)
+class Messages:
+    """The user's messages for one turn, oldest first."""
+
+    new: Sequence[Received] = ()
+    in_force: Sequence[Received] = ()
+    """Earlier ones that hold for the whole run."""
+    facts: Sequence[Received] = ()
+    """Earlier ones that the agent is reminded of and that ask for nothing."""
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """The user's messages as a turn gets them."""
+
+    text: str = ""
+    """A part of the prompt."""
+    file: str = ""
+    """The content of `guidance.md`; empty if the prompt has every message in full."""
+
+
+def render_guidance(template: str, messages: Messages) -> Guidance:
+    """Render the messages for a prompt; `template` is that of new ones, and says how to respond."""
+    in_force, in_force_fits = _render_list(messages.in_force, IN_FORCE_BUDGET)
+    facts, facts_fit = _render_list(messages.facts, IN_FORCE_BUDGET)
+    new, new_fit = _render_list(messages.new, NEW_BUDGET)
+    parts = []
+    if in_force:
+        parts.append(f"# Guidance from the user\n{_IN_FORCE}\n{in_force}\n")
+    if facts:
+        parts.append(f"# What the user told you earlier\n{facts}\n")
+    if new:
+        parts.append(render_new(template, new))
+    everything = [*messages.in_force, *messages.facts, *messages.new]
+    file = "" if in_force_fits and facts_fit and new_fit else _render_file(everything)
+    return Guidance("\n".join(parts), file)
+
+
+def render_new(template: str, listed: str) -> str:
+    """Fill the template of new messages."""
+    return fill("steering", template, {"messages": listed})
+
+
+def render_message(signal: Signal) -> str:
+    """Render a message for an agent that is at work."""
+    return f"- {signal.type}: {_indent(signal.message)}"
+
+
+def render_pause(signal: Signal) -> str:
+    """Ask an agent that is at work to pause."""
+    reason = " ".join(signal.message.split())[:MESSAGE_BUDGET]
+    why = f" ({reason})" if reason else ""
+    return (
+        f"The user asks for a pause{why}. Finish your current step, so that no file is left half-written. Write your"
+        " answer. If it has a status and the work is not done, set it to `paused`. Then stop. The work continues later."
+    )
+
+
+def append_note(notes: str, received: Received) -> str:
+    """Append a message to the notes of a session."""
+    signal = received.signal
+    whom = f" to {signal.target}" if signal.target else ""
+    head = notes.rstrip() or "# Notes\n\nGuidance from the user. It holds until the session ends."
+    return f"{head}\n\n## {signal.type}{whom}, {_render_time(received.at)}\n\n{signal.message.strip()}\n"
+
+
+def _render_list(messages: Sequence[Received], budget: int) -> tuple[str, bool]:
+    """Render as many as the budget allows, and say whether all of them are there in full.
+
+    If there are too many, guidance goes before facts and later messages before earlier ones.
+    """
+    shown: set[str] = set()
+    latest_first = messages[::-1]
+    guidance = [one for one in latest_first if one.signal.is_guidance]
+    facts = [one for one in latest_first if not one.signal.is_guidance]
+    for one in [*guidance, *facts]:
+        budget -= min(len(one.signal.message), MESSAGE_BUDGET) + _LINE_OVERHEAD
+        if budget < 0:
+            break
+        shown.add(one.signal.id)
+    lines = [_render_one(one) for one in messages if one.signal.id in shown]
+    missing = len(messages) - len(shown)
+    if missing:
+        are = "1 message is" if missing == 1 else f"{missing} messages are"
+        lines.insert(0, f"{are} not shown here. Read `{INBOX}/{GUIDANCE_FILE}` first: what it says counts as well.")
+    fits = not missing and all(len(one.signal.message) <= MESSAGE_BUDGET for one in messages)
+    return "\n".join(lines), fits
+
+
+def _render_one(one: Received) -> str:
+    message = one.signal.message
+    text = message if len(message) <= MESSAGE_BUDGET else f"{message[:MESSAGE_BUDGET]}\n{_CUT}"
+    return f"- {one.signal.type}, {_render_time(one.at)}: {_indent(text)}"
+
+
+def _render_file(messages: Iterable[Received]) -> str:
+    parts = ["# Messages from the user, oldest first"]
+    for one in sorted(messages, key=lambda one: one.at):
+        parts.append(f"## {one.signal.type}, {_render_time(one.at)}\n\n{one.signal.message.strip()}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _render_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _indent(text: str) -> str:
+    return "\n  ".join(text.strip().splitlines())
