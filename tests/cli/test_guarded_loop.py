@@ -125,3 +125,47 @@ def yaml(tests: str, product: str) -> str:
     """A scenario in which the agent writes the tests and the product anew."""
     steps = [{"write": {"path": path, "content": text}} for path, text in (("test_app.py", tests), ("app.py", product))]
     return json.dumps({"turns": [{"steps": steps}]})
+
+
+FIXED = "def add(a, b):\n    return a + b\n"
+EXITS_WITH_0 = "import atexit, os\natexit.register(os._exit, 0)\n\n\n"
+
+
+def test_failures_in_the_summary_beat_exit_code_0(calculator: Project) -> None:
+    """The product ends the test process with 0, while the summary counts a failure."""
+    broken = "def add(a, b):\n    return a - b\n"
+    done = calculator.play(yaml(TESTS.format(skip=""), EXITS_WITH_0 + broken), "--max-iterations", "1", until=CHECK)
+    assert done.code == 3, done.said
+    assert (
+        "exit code 0, but 1 of 2 tests fails"
+        in calculator.journal("checks.ended")[-1]["verdict"]["results"][0]["reason"]
+    )
+
+
+def test_a_recipe_that_ignores_the_exit_code_is_no_success_from_the_start(calculator: Project) -> None:
+    (calculator.root / "Makefile").write_text("test:\n\t-python3 -m unittest -q\n")
+    done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`make test` passes")
+    assert done.code == 0, done.said
+    assert len(calculator.journal("turn.started")) == 1, "the failing baseline must not count as done"
+    assert "FAILED" not in done.out
+
+
+def test_a_test_summary_that_is_gone_is_not_a_pass(calculator: Project) -> None:
+    silenced = "import os\nos._exit(0)\n"
+    done = calculator.play(yaml(TESTS.format(skip=""), silenced), "--max-iterations", "1", until=CHECK)
+    assert done.code == 3, done.said
+    result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
+    assert (result["status"], result["code"]) == ("could-not-run", 0)
+    assert "printed a test summary before the run" in result["reason"]
+
+
+def test_tests_that_passed_when_tried_again_are_flaky(calculator: Project) -> None:
+    runner = "python3 -m unittest -q && echo '2 passed, 1 rerun in 0.10s'"
+    done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until=f"`{runner}` passes")
+    assert done.code == 0, done.said
+    result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
+    assert (result["flaky"], result["runs"]) == (True, 3)
+
+
+def test_a_command_that_must_fail_may_count_failures(calculator: Project) -> None:
+    assert calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`! python3 -m unittest -q` passes").code == 0

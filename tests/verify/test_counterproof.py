@@ -4,7 +4,7 @@ import pytest
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.findings import Rule
-from ralph.verify.counterproof import _still_red, is_product
+from ralph.verify.counterproof import _PARENT, _still_red, is_product
 
 JUDGES = [
     *("tests/test_a.py", "src/a.test.ts", "pkg/a_test.go", "src/test/java/ATest.java", "spec/a_spec.rb", "conftest.py"),
@@ -49,3 +49,21 @@ def test_only_what_was_red_and_nothing_else_may_still_be(
     findings = _still_red(verdict(*failing), red)
     assert [finding.path for finding in findings] == found
     assert all(finding.rule is Rule.VERIFIER_EDITED for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("command", "leaves"),
+    [
+        ("go test ./...", False),
+        ("go test ./... && go vet ./...", False),
+        ("git diff main...HEAD", False),
+        ("seq 1..3", False),
+        ("cd .. && make", True),
+        ("../check.sh", True),
+        ("pytest --rootdir=../other", True),
+        ("sh a/../../b.sh", True),
+        ("cd ..", True),
+    ],
+)
+def test_only_a_path_leads_out_of_the_workspace(command: str, leaves: bool) -> None:
+    assert bool(_PARENT.search(command)) is leaves

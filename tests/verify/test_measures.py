@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.checks import Counts
-from ralph.verify.measures import METRICS, count_junit, count_tests, measured, pattern, plain
+from ralph.verify.measures import (
+    METRICS,
+    count_junit,
+    count_tests,
+    failing_tests,
+    failure_without_count,
+    has_lasting_summary,
+    measured,
+    pattern,
+    plain,
+    was_retried,
+)
 
 COVERAGE_PY = """
 Name                 Stmts   Miss  Cover
@@ -213,6 +224,124 @@ def test_tests_are_counted(output: str, expected: Counts | None) -> None:
     assert count_tests(output) == expected
 
 
+STARTS = "============================= test session starts =============================="
+
+
+@pytest.mark.parametrize(
+    ("output", "failed"),
+    [
+        ("2 failed, 3 passed in 0.1s", 2),
+        ("2 failed in 0.1s\n9 passed in 0.5s", 0),
+        (f"{STARTS}\n2 failed in 0.1s\n{STARTS}\n9 passed in 0.5s", 2),
+        (f"{STARTS}\n{STARTS}\n2 failed in 0.1s\n{STARTS}\n1 failed in 0.1s\n9 passed in 0.5s", 0),
+        ("2 failed in 0.1s\nmake: [Makefile:2: test] Error 1 (ignored)\n9 passed in 0.5s", 2),
+        ("make[1]: [Makefile:2: test] Error 1 (ignored)\n2 failed in 0.1s\n9 passed in 0.5s", 0),
+        ("9 passed in 0.5s\n2 failed in 0.1s", 2),
+        ("2 failed in 0.1s\nTests:       9 passed, 9 total", 2),
+        ("Ran 2 tests in 0.1s\n\nFAILED (failures=1)\nRan 9 tests in 0.1s\n\nOK", 0),
+        (CARGO, 2),
+        (CARGO + "test result: ok. 3 passed; 0 failed; 0 ignored", 2),
+        (NODE + "\n" + NODE.replace("fail 1", "fail 0"), 0),
+        ("a log line says that 2 failed in the past", 0),
+        ("the build has 2 failed, 3 passed in 0.1s", 0),
+    ],
+)
+def test_last_summary_of_a_runner_decides_if_the_command_succeeded(output: str, failed: int) -> None:
+    """An earlier one with failures may be what a test printed, unless it is known to be of the command itself."""
+    counts = count_tests(output, succeeded=True)
+    assert (counts.failed if counts else 0) == failed
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("--- FAIL: TestB (0.00s)\nFAIL\nFAIL\tp\t0.1s\nok  \tq\t0.1s", "FAIL p 0.1s"),
+        ("FAIL\texample.org/a [build failed]\n", "FAIL example.org/a [build failed]"),
+        (
+            "Test Suites: 1 failed, 2 passed, 3 total\nTests:       3 passed, 3 total",
+            "Test Suites: 1 failed, 2 passed, 3 total",
+        ),
+        (" Test Files  1 failed | 2 passed (3)\n      Tests  3 passed (3)", "Test Files 1 failed | 2 passed (3)"),
+        ("ok  \tq\t0.1s\nTest Suites: 3 passed, 3 total", ""),
+        ("it says FAIL\tp\t0.1s somewhere", ""),
+    ],
+)
+def test_failures_that_are_told_without_a_count_are_found(output: str, expected: str) -> None:
+    assert failure_without_count(output) == expected
+
+
+@pytest.mark.parametrize(
+    ("output", "retried"),
+    [
+        ("3 passed, 1 rerun in 0.1s", True),
+        ("Summary [ 0.1s] 5 tests run: 5 passed (1 slow, 2 flaky), 0 skipped", True),
+        ("  1 flaky\n  3 passed (5.0s)", True),
+        ("[WARNING] Tests run: 3, Failures: 0, Errors: 0, Skipped: 0, Flakes: 1", True),
+        (" ✓ src/a.test.ts > adds 5ms (retry x1)", True),
+        ("3 passed in 0.1s", False),
+        ("0 flaky, 3 passed", False),
+        ("Tests run: 3, Failures: 0, Errors: 0, Skipped: 0, Flakes: 0", False),
+    ],
+)
+def test_retries_in_the_output_are_noticed(output: str, retried: bool) -> None:
+    assert was_retried(output) is retried
+
+
+VITEST = """
+ ❯ src/a.test.ts (2 tests | 1 failed) 7ms
+   × sums > adds up 5ms
+     → expected 3 to be 4
+ FAIL  src/a.test.ts > sums > adds up
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        (VITEST, ("src/a.test.ts > sums > adds up",)),
+        (VITEST.replace("5ms", "12ms"), ("src/a.test.ts > sums > adds up",)),
+        (" × src/a.test.ts > sums > adds up 7ms\n", ("src/a.test.ts > sums > adds up",)),
+        (" × src/a.test.ts > sums > adds up 7ms (retry x2)\n", ("src/a.test.ts > sums > adds up",)),
+        (
+            "FAILED t.py::test_a[a b] - assert 0\nFAILED t.py::test_a[a c] - assert 0",
+            ("t.py::test_a[a b]", "t.py::test_a[a c]"),
+        ),
+        ("ERROR t.py::test_b\n", ("t.py::test_b",)),
+        ("FAIL: test_a (t.T.test_a)\nERROR: test_b (t.T.test_b)", ("test_a (t.T.test_a)", "test_b (t.T.test_b)")),
+        ("--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/x (0.00s)", ("TestA", "TestA/x")),
+        ("test a::b ... FAILED\ntest a::c - should panic ... FAILED", ("a::b", "a::c")),
+        ("        FAIL [   0.005s] app tests::adds\n", ("app tests::adds",)),
+        ("  ● sums › adds up\n", ("sums › adds up",)),
+        ("[ERROR]   ATest.adds:12 expected: <3>\n[ERROR]   ATest.breaks » NullPointer", ("ATest.adds", "ATest.breaks")),
+        ("ATest > adds() FAILED\n", ("ATest > adds()",)),
+        ("not ok 2 - adds up # time=1.5ms\nnot ok 3 - later # TODO", ("adds up",)),
+        ("✖ adds up (1.234ms)\n✖ adds up (1.4ms)", ("adds up",)),
+        ("✖ 5 problems (3 errors, 2 warnings)", ()),
+        ("(fail) sums > adds up [0.12ms]", ("sums > adds up",)),
+        ("rspec ./spec/a_spec.rb:12 # Sum adds up", ("./spec/a_spec.rb # Sum adds up",)),
+        ("1) Tests\\SumTest::testAdds\nFailed asserting", ("Tests\\SumTest::testAdds",)),
+        ("  Failed App.Tests.Adds [5 ms]\n", ("App.Tests.Adds",)),
+    ],
+)
+def test_a_failing_test_has_one_name_in_every_run(output: str, names: tuple[str, ...]) -> None:
+    assert failing_tests(output) == names
+
+
+@pytest.mark.parametrize(
+    ("output", "lasts"),
+    [
+        ("2 failed, 3 passed in 0.1s", True),
+        ("=== RUN   TestA\n--- FAIL: TestA (0.00s)", True),
+        ("10 tests completed, 2 failed", False),
+        ("  2 failed\n", False),
+        (f"{STARTS}\n", False),
+        ("nothing", False),
+    ],
+)
+def test_some_summaries_are_printed_only_if_tests_fail(output: str, lasts: bool) -> None:
+    assert has_lasting_summary("\n" + output) is lasts
+
+
 @pytest.mark.parametrize(
     ("xml", "expected"),
     [
@@ -303,6 +432,11 @@ def test_no_metric_makes_it_fail(parts: list[str], metric: str) -> None:
         "[",
         "0.",
         '"Action":"pass"',
+        "\n✖ a ",
+        "\nFailed a [1",
+        "\n1) a::b",
+        "\nmake: [",
+        "\na > b ",
     ],
 )
 def test_long_outputs_take_time_in_proportion(unit: str) -> None:
@@ -310,6 +444,10 @@ def test_long_outputs_take_time_in_proportion(unit: str) -> None:
     started = time.process_time()
     text = plain(output)
     count_tests(text)
+    count_tests(text, succeeded=True)
+    failing_tests(text)
+    failure_without_count(text)
+    was_retried(text)
     count_junit(output.encode())
     for metric in METRICS:
         measured(metric, text)

@@ -39,6 +39,8 @@ _SETTINGS = re.compile(
     r"|(^|/)[\w.-]*\.config\.\w+$|(^|/)\.gitlab-ci\.yml$|(^|/)(tox|noxfile|conftest|setup)\.\w+$"
 )
 """Files that say how work is built and judged."""
+_PARENT = re.compile(r"(?<![^\s\"'=:/(<>|&;])\.\.(?![^\s\"'/):;|&<>])")
+"""A path that leads out of the workspace, so that a copy of the workspace finds something else; `./...` of Go is none."""
 _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
 _ADDED = " The work passes without that change too, so it only is told."
 
@@ -60,7 +62,7 @@ async def judged_as_before(
     red = {test for result in (baseline.results if baseline else ()) for test in result.failing}
     if not errors and (may_change_tests or not red or not any(_is_judge(change) for change in changes)):
         return list(findings)
-    if any(str(runner.workspace) in check.command or ".." in check.command for check in checks):
+    if any(str(runner.workspace) in check.command or _PARENT.search(check.command) for check in checks):
         return list(findings)
     if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots)):
         return [*findings, *made_for_tests]

@@ -155,7 +155,9 @@ def _hidden(check: Check) -> str:
     """What a command does to its exit code, where that counts."""
     bare = QUOTED.sub("", check.command)
     if re.search(r"(?:\|\|\s*(?:true|:)|;\s*(?:true|:|exit 0))\s*$", bare):
-        return f"`{check.command}` always exits with 0: a failure in it is not seen"
+        return (
+            f"`{check.command}` always exits with 0: Ralph sees a failure in it only if the output counts failing tests"
+        )
     if not check.silent and re.search(r"(?<!\|)\|(?![|&])", bare):
         last = [*bare.rsplit("|", 1)[1].split(), "its last command"][0]
         return f"`{check.command}` is a pipe: the exit code is that of {last}, a failure before it is not seen"

@@ -60,48 +60,86 @@ _WORDS = {
     **dict.fromkeys(("tests", "test", "total", "run", "runs", "ran", "examples", "example", "completed"), "total"),
     **dict.fromkeys(("doctest", "doctests"), "total"),
 }
-_NUMBER_FIRST = (
-    r"(?:=+ )?(?:\d{1,7} (?:failed|(?:subtests )?passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun)"
-    r"(?:, | in )){1,12}[\d.]+s",  # pytest
-    r"(?:=+ )?no tests ran in [\d.]+s",
-    r"Tests:? +\d{1,7} (?:failed|passed|skipped|pending|todo)\b[^\n]*",  # jest, vitest
-    r"\d{1,7} (?:pass|passing|passed|fail|failing|failed|skip|skipped|pending|todo|flaky|interrupted)"
-    r"(?: \([\w.]+\))?(?=\n|\Z)",  # mocha, bun, playwright
-    r"test result: \w+\. \d[^\n]*",  # cargo
-    r"Summary \[[^\]\n]*\] +\d{1,7} tests? run: [^\n]*",  # cargo nextest
-    r"(?:ok|FAILED) \| \d[^\n]*",  # deno
-    r"\d{1,7} tests? completed[^\n]*",  # gradle
-    r"\d{1,7} examples?, \d{1,7} failures?[^\n]*",  # rspec
-    r"\d{1,7} runs, \d{1,7} assertions, [^\n]*",  # minitest
-    r"(?:\d{1,7} doctests?, )?\d{1,7} tests?, \d{1,7} failures?[^\n]*",  # mix test
-    r"OK \(\d{1,7} tests?, \d{1,7} assertions?\)",  # phpunit
-)
-_WORD_FIRST = (
-    r"Ran \d{1,7} tests? in [\d.]+s\n+(?:OK|FAILED|NO TESTS RAN)[^\n]*",  # unittest
-    r"(?:#|ℹ) (?:pass|fail|cancelled|skipped|todo) \d{1,7}(?=\n|\Z)",  # node --test
-    r"Tests run: \d{1,7}, Failures: \d{1,7}, Errors: \d{1,7}, Skipped: \d{1,7}[ \t]*(?=\n|\Z)",  # surefire
-    r"Tests: \d{1,7}, Assertions: [^\n]*",  # phpunit
-    r"(?:Passed|Failed)! +- +Failed: +\d[^\n]*",  # dotnet test
-)
+_NUMBER_FIRST = {
+    "pytest": r"(?:=+ )?(?:(?:\d{1,7} (?:failed|(?:subtests )?passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun)"
+    r"(?:, | in )){1,12}|no tests ran in )[\d.]+s",
+    "jest": r"Tests:? +\d{1,7} (?:failed|passed|skipped|pending|todo)\b[^\n]*",  # and vitest
+    "bun": r"\d{1,7} (?:pass|fail|skip)(?=\n|\Z)",
+    "mocha": r"\d{1,7} (?:passing|passed|failing|failed|skipped|pending|todo|flaky|interrupted)"
+    r"(?: \([\w.]+\))?(?=\n|\Z)",  # and playwright
+    "cargo": r"test result: \w+\. \d[^\n]*",
+    "nextest": r"Summary \[[^\]\n]*\] +\d{1,7} tests? run: [^\n]*",
+    "deno": r"(?:ok|FAILED) \| \d[^\n]*",
+    "gradle": r"\d{1,7} tests? completed[^\n]*",
+    "rspec": r"\d{1,7} examples?, \d{1,7} failures?[^\n]*",
+    "minitest": r"\d{1,7} runs, \d{1,7} assertions, [^\n]*",
+    "mix": r"(?:\d{1,7} doctests?, )?\d{1,7} tests?, \d{1,7} failures?[^\n]*",
+    "phpunit_ok": r"OK \(\d{1,7} tests?, \d{1,7} assertions?\)",
+}
+_WORD_FIRST = {
+    "unittest": r"Ran \d{1,7} tests? in [\d.]+s\n+(?:OK|FAILED|NO TESTS RAN)[^\n]*",
+    "node": r"(?:#|ℹ) (?:pass|fail|cancelled|skipped|todo) \d{1,7}(?=\n|\Z)",
+    "surefire": r"Tests run: \d{1,7}, Failures: \d{1,7}, Errors: \d{1,7}, Skipped: \d{1,7}(?:, Flakes: \d{1,7})?[ \t]*(?=\n|\Z)",
+    "phpunit": r"Tests: \d{1,7}, Assertions: [^\n]*",
+    "dotnet": r"(?:Passed|Failed)! +- +Failed: +\d[^\n]*",
+}
+_BETWEEN = {
+    "pytest_starts": r"=+ test session starts =+",
+    "make_ignored": r"make(?:\[\d{1,5}\])?: \[[^\n]*\] Error \d{1,5} \(ignored\)",
+}
+"""Lines that tell whether two summaries are of one run or of two."""
 _SUMMARY = regex(
-    rf"\n[ \t]*+(?:\[\w{{1,9}}\] )?(?:(?P<number>{'|'.join(_NUMBER_FIRST)})|(?P<word>{'|'.join(_WORD_FIRST)}))"
+    r"\n[ \t]*+(?:\[\w{1,9}\] )?(?:"
+    + "|".join(f"(?P<{runner}>{form})" for runner, form in {**_NUMBER_FIRST, **_WORD_FIRST, **_BETWEEN}.items())
+    + ")"
+)
+"""The summaries of test runners; the group that matches is the name of the runner."""
+_PER_LINE = ("bun", "node")
+"""Runners whose summary is one line for each kind of result, zeros included."""
+_SEVERAL = ("mocha", "cargo", "gradle", "surefire", "dotnet")
+"""Runners that print several summaries in one run (for each binary, module or project), or leave out what is zero."""
+_FAILED_ELSEWHERE = regex(
+    r"\n(?:FAIL\t[^\s]+(?:\t[\d.]+s| \[[\w ]+\])"  # go, for a package
+    r"|Test Suites: +\d+ failed\b"  # jest
+    r"|[ \t]*Test Files +\d+ failed\b)[^\n]*"  # vitest
+)
+"""How runners say that something failed without a count of tests: a package, or a file that could not be loaded."""
+_RETRIED = regex(
+    r"[ ,][1-9]\d{0,6} (?:rerun|flaky)\b"  # pytest-rerunfailures, nextest, playwright
+    r"|, Flakes: [1-9]"  # surefire
+    r"|\(retry x\d"  # vitest
+    r"|\n[ \t]*(?:RETRY \d+: |TRY \d+ PASS\b|\(Attempt \d+ of \d+\)|RSpec::Retry: )"  # jest, nextest, cypress, rspec
 )
 _NUMBER_WORD = regex(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
 _WORD_NUMBER = regex(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
 _CAPTURED = regex(r"\n=+ (?:FAILURES|ERRORS) =+\n")
 _FAILED_TEST = regex(
-    r"\n(?:FAILED|ERROR) (\S+::\S+)"  # pytest
+    r"\n(?:FAILED|ERROR) (\S+::[^\n]+?)(?= - |\n|\Z)"  # pytest
     r"|\n(?:FAIL|ERROR): (\w+ \([\w.]+\))"  # unittest
     r"|\n[ \t]*--- FAIL: (\S+)"  # go
-    r"|\ntest (\S+) \.\.\. FAILED"  # cargo
+    r"|\ntest (\S+)(?: - should panic)? \.\.\. FAILED"  # cargo
+    r"|\n[ \t]*(?:TRY \d+ )?FAIL \[[^\]\n]*\] (?:\([^)\n]*\) )?(\S+ \S+)"  # cargo nextest
     r"|\n[ \t]*● ([^\n]{1,200} › [^\n]{1,200})"  # jest
-    r"|\n[ \t]*(?:FAIL|×)[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})"  # vitest
-    r"|\n\[ERROR\] +(\w+\.\w+):\d+"  # surefire
-    r"|\nnot ok \d+ - ([^\n]{1,200})"  # TAP
+    r"|\n[ \t]*FAIL[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})"  # vitest
+    r"|\n\[ERROR\] +(\w+\.\w+)(?=:\d+|->| »)"  # surefire
+    r"|\n(\w[\w.]* > [^\n]{1,200}) FAILED(?=\n|\Z)"  # gradle
+    r"|\nnot ok \d+ -? ?([^\n]{1,200})"  # TAP
+    r"|\n[ \t]*✖ (\S[^\n]{0,200}) \(\d[\d.]{0,20}m?s\)"  # node --test
+    r"|\n[ \t]*(?:\(fail\)|✗) (\S[^\n]{0,200}) \[\d[\d.]{0,20}m?s\]"  # bun
+    r"|\nrspec (\S+?(?::\d+|\[[\d:]+\]) # [^\n]{1,200})"  # rspec
+    r"|\n[ \t]*\d+\) ([\w\\]+::\w[^\n]{0,200})"  # phpunit
+    r"|\n[ \t]*Failed (\S[^\n]{0,200}) \[\d[\d.]{0,20} ?m?s\]"  # dotnet
 )
+_FAILED_IN_LIST = regex(r"\n[ \t]*×[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})")
+"""A test in vitest's list of what it runs. The list leaves out the file, which the line with FAIL has."""
+_NO_PART_OF_NAME = regex(
+    r"[ \t]+(?:\(retry x\d+\)|[(\[]?\d[\d.]{0,20} ?(?:ms|s)[)\]]?|# time=\S+|-- Time elapsed:.*)(?=[ \t]|\Z)|(?<=\.rb):\d+(?= # )"
+)
+"""How long a test took, or where it stands: it differs from run to run, and the name does not."""
 _GO = regex(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
 _GO_JSON = regex(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
 _TAP = regex(r"\n(ok|not ok)\b([^\n]*)")
+_TAP_EXCUSED = regex(r"(?i)# (?:skip|todo)\b")
 _TAP_PLAN = regex(r"\n1\.\.\d")
 _SUITE = regex(rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<testsuite\s([^<>]*)>|(</testsuite>)", re.DOTALL)
 _COUNT = regex(rb"\b(tests|failures|errors|skipped|disabled)\s*=\s*[\"'](\d{1,9})[\"']")
@@ -182,10 +220,14 @@ def _diagnosed(metric: str, output: str) -> float | None:
     return 0.0 if none.search(output) else None
 
 
-def count_tests(output: str) -> Counts | None:
-    """How many tests passed, failed and were skipped, over all summaries that plain output has."""
+def count_tests(output: str, *, succeeded: bool = False) -> Counts | None:
+    """How many tests passed, failed and were skipped, over all summaries that plain output has.
+
+    If the command succeeded, a summary with failures may come from a test that prints what another runner said, or
+    from a first try. So the last summary of a runner decides, unless an earlier one is known to be of the command itself.
+    """
     text = _without_captured("\n" + output)
-    tally = [counts for match in _SUMMARY.finditer(text) if (counts := _counts(match)) is not None]
+    tally = _read_summaries(text, succeeded=succeeded)
     if go := _statuses(text):
         tally.append(go)
     if not tally and _TAP_PLAN.search(text):
@@ -195,10 +237,58 @@ def count_tests(output: str) -> Counts | None:
     return _sum(tally)
 
 
+def _read_summaries(text: str, *, succeeded: bool) -> list[Counts]:
+    """What the summaries in a text say; without failures that a later summary of the same runner replaces."""
+    tally: list[Counts] = []
+    replaceable: dict[tuple[str, str], int] = {}
+    open_sessions = 0
+    for match in _SUMMARY.finditer(text):
+        runner = str(match.lastgroup)
+        if runner == "pytest_starts":
+            open_sessions += 1
+        elif runner == "make_ignored":
+            # Whatever failed before was part of the recipe, and only its exit code was dropped.
+            replaceable.clear()
+        elif (counts := _counts(match)) is not None:
+            key = (runner, re.sub(r"\d+", "", match[0]) if runner in _PER_LINE else "")
+            before = replaceable.pop(key, None)
+            if succeeded and before is not None and tally[before].failed:
+                tally[before] = Counts()
+            ends_session = runner == "pytest" and open_sessions == 1
+            open_sessions -= runner == "pytest" and open_sessions > 0
+            if runner not in _SEVERAL and not ends_session:
+                replaceable[key] = len(tally)
+            tally.append(counts)
+    return tally
+
+
+def has_lasting_summary(output: str) -> bool:
+    """Whether output has a summary that its runner also prints when all tests pass. Gradle prints none then."""
+    for match in _SUMMARY.finditer("\n" + output):
+        is_zero_left_out = match.lastgroup == "mocha" and "pass" not in match[0]
+        if match.lastgroup not in ("gradle", *_BETWEEN) and not is_zero_left_out:
+            return True
+    return "\n=== RUN" in output
+
+
+def failure_without_count(output: str) -> str:
+    """The last line in which a runner says that something failed, but not how many tests."""
+    lines = [match[0].strip() for match in _FAILED_ELSEWHERE.finditer("\n" + output)]
+    return " ".join(lines[-1].split()) if lines else ""
+
+
+def was_retried(output: str) -> bool:
+    """Whether tests failed at first and passed when the runner tried them again."""
+    return _RETRIED.search("\n" + output) is not None
+
+
 def failing_tests(output: str, most: int = 200) -> tuple[str, ...]:
-    """The names of the tests that failed, where plain output names them."""
+    """The names of the tests that failed, if plain output has them: one for each test, the same in every run."""
     text = _without_captured("\n" + output)
-    names = (next(filter(None, match.groups())).strip() for match in _FAILED_TEST.finditer(text))
+    named = [next(filter(None, match.groups())) for match in _FAILED_TEST.finditer(text)]
+    if not named:
+        named = [match[1] for match in _FAILED_IN_LIST.finditer(text)]
+    names = (_NO_PART_OF_NAME.sub("", name).strip() for name in named if not _TAP_EXCUSED.search(name))
     return tuple(dict.fromkeys(names))[:most]
 
 
@@ -214,10 +304,10 @@ def _sum(tally: list[Counts]) -> Counts:
 
 def _counts(match: re.Match[str]) -> Counts | None:
     """What one summary says; None where its numbers are not of tests."""
-    if words := match["word"]:
-        pairs = [(word, number) for word, number in _WORD_NUMBER.findall(words)]
+    if match.lastgroup in _WORD_FIRST:
+        pairs = _WORD_NUMBER.findall(match[0])
     else:
-        pairs = [(word, number) for number, word in _NUMBER_WORD.findall(match["number"])]
+        pairs = [(word, number) for number, word in _NUMBER_WORD.findall(match[0])]
     tally: Counter[str] = Counter()
     for word, number in pairs:
         if meaning := _WORDS.get(word.lower()):

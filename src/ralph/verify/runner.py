@@ -34,6 +34,8 @@ _NOT_FOUND = re.compile(r"(\S+): (?:command )?not found$", re.MULTILINE)
 _JUNIT = re.compile(r"--junit-?xml[= ]\s*[\"']?([^\s\"';|&]+)")
 _SEARCHES = re.compile(r"(?:^|[|;&]\s*)(?:git\s+grep|(?:\S*/)?(?:[efz]?grep|rg|ag|ack))\s[^|;&]*$")
 """A command that ends in a search: it exits with 1 where it found nothing."""
+_MUST_FAIL = re.compile(r"\s*!\s")
+"""A command that must fail: its output may count failures when the check passes."""
 _EXIT_COUNTS = ("coverage", "tests", "skipped")
 """Metrics that mean something only where the command itself passes; linters exit otherwise when they have found something."""
 
@@ -94,7 +96,8 @@ class CheckRunner:
 
     def _result(self, check: Check, ended: Exit, directory: Path) -> CheckResult:
         text = read_output(directory / "stdout") if ended.printed("stdout") else ""
-        tests = self._reported(check.command, ended.started_at) or measures.count_tests(text)
+        reported = self._reported(check.command, ended.started_at)
+        tests = reported or measures.count_tests(text, succeeded=ended.code == 0)
         value = number(check.measure, text, tests, ended.code) if check.measure else None
         status, reason = judge(check, ended, text, self.environment.get("PATH"), tests=tests, value=value)
         near = check.measure.nearness(value) if check.measure and value is not None else None
@@ -111,6 +114,7 @@ class CheckRunner:
             None if near == 1.0 and status is not CheckStatus.PASSED else near,
             tests,
             measures.failing_tests(text) if status is CheckStatus.FAILED else (),
+            flaky=measures.was_retried(text),
         )
 
     def _reported(self, command: str, since: float) -> Counts | None:
@@ -197,6 +201,8 @@ def judge(
     if ended.code == 127 and (program := _missing_program(text[-OUTPUT_KEPT:], path)):
         return CheckStatus.NOT_FOUND, f"{program} is not installed (or not on the PATH)"
     exits = f"exit code {ended.code}{_counts(tests)}" if ended.code else ""
+    if ended.code == 0 and not _MUST_FAIL.match(check.command):
+        exits = _failures_beside_exit_0(text, tests)
     if check.measure:
         fault = _unmeasured(check.measure, value, exits)
     elif check.silent:
@@ -204,6 +210,14 @@ def judge(
     else:
         fault = exits
     return (CheckStatus.FAILED, fault) if fault else (CheckStatus.PASSED, "")
+
+
+def _failures_beside_exit_0(text: str, tests: Counts | None) -> str:
+    """Why a command that exits with 0 failed all the same: numbers beat exit codes, which a recipe or the product can drop."""
+    if tests and tests.failed:
+        return f"exit code 0, but{_counts(tests).removeprefix(',')}"
+    line = measures.failure_without_count(text)
+    return f"exit code 0, but it printed {line!r}" if line else ""
 
 
 def _counts(tests: Counts | None) -> str:

@@ -13,6 +13,7 @@ from ralph.verify.counterproof import REBUTTABLE, changed_since_red, judged_as_b
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
+from ralph.verify.measures import has_lasting_summary
 from ralph.verify.runner import CheckRunner
 from ralph.verify.scope import out_of_scope
 
@@ -63,7 +64,7 @@ class Verifier:
             await self._settled(key, check, result, known.get(check.title))
             for check, result in zip(checks, first.results, strict=True)
         ]
-        verdict = Verdict(tuple(results), tree=tree)
+        verdict = Verdict(tuple(map(self._with_its_summary, results)), tree=tree)
         if key == BASELINE:
             self.baseline = verdict
         elif verdict.passed:
@@ -77,7 +78,7 @@ class Verifier:
     async def _settled(self, key: str, check: Check, result: CheckResult, before: CheckResult | None) -> CheckResult:
         """The result after as many further runs as it takes to trust it."""
         flips = before is not None and {before.status, result.status} == {CheckStatus.PASSED, CheckStatus.FAILED}
-        if flips:
+        if flips or result.flaky:
             self.flaky.add(check.title)
         doubted = check.title in self.flaky
         if not flips and not result.passed:
@@ -91,6 +92,16 @@ class Verifier:
                 return replace(again, reason=reason, flaky=True, runs=number + 1)
             result = again
         return replace(result, flaky=doubted, runs=wanted + 1)
+
+    def _with_its_summary(self, result: CheckResult) -> CheckResult:
+        """The result; it cannot be judged if the test summary that the check printed before the run is gone."""
+        known = {before.title: before for before in self.baseline.results} if self.baseline else {}
+        before = known.get(result.title)
+        is_gone = before is not None and before.tests is not None and result.tests is None
+        if before is None or not is_gone or not result.passed or not has_lasting_summary(before.output):
+            return result
+        reason = "it printed a test summary before the run and prints none now, so nothing shows that the tests ran"
+        return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
 
     async def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
         """What the guards found, without the rules that a person lifted and what a counter-proof rebuts."""
