@@ -10,6 +10,7 @@ import compileall
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,15 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_finish() -> None:
     sys.dont_write_bytecode = True
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_state_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What Ralph keeps for the user is of the tests, unless one has a home of its own."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before

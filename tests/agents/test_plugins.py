@@ -165,7 +165,8 @@ class Bench:
 
     def ralph(self, *args: str, without: bool = False, code: int = 0, **variables: str) -> str:
         """What a command says; `without` the packages where they are gone."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_", "PARROT_"))}
+        dropped = ("RALPH_", "GIT_", "XDG_STATE_", "PARROT_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         packages = "" if without else f"{self.place / 'site'}:{TEMPLATE}"
         own = {"PYTHONPATH": packages, "HOME": str(self.place), "PATH": f"{self.place / 'bin'}:/usr/bin:/bin"}
         own |= {"GIT_CONFIG_GLOBAL": "/dev/null", "PARROT_API_KEY": "any"}

@@ -91,7 +91,9 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_"))}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_", "XDG_STATE_"))
+        }
         own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(self.home), MARK: self.mark}
         return {**kept, **own, **self.extra}
 

@@ -54,7 +54,7 @@ class Playground:
 
     @property
     def environment(self) -> dict[str, str]:
-        dropped = ("RALPH_", "GIT_", "COV_", "COVERAGE_", "PYTEST_", "npm_")
+        dropped = ("RALPH_", "GIT_", "XDG_STATE_", "COV_", "COVERAGE_", "PYTEST_", "npm_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         own = {
             "GIT_CONFIG_GLOBAL": "/dev/null",

@@ -50,6 +50,7 @@ async def drive(
     """
     refuse_links(project.root)
     record = run.record()
+    run.refuse_claimed()
     notifier, silence = notifier_for(project, run, record)
     with contextlib.ExitStack() as held:
         held.callback(run.lock().release)
@@ -140,5 +141,6 @@ async def _with_signals(kernel: Kernel[Any]) -> Stop:
 
 def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: str) -> Outcome:
     """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
+    run.refuse_claimed()
     run.mailbox.post(Signal("", SignalType.ABORT, message))
     return asyncio.run(drive(project, run, observer)).outcome

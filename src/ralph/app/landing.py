@@ -25,6 +25,7 @@ async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | Non
 
     Where that branch has moved, the two are merged aside, and the checks must pass on the merged tree.
     """
+    run.refuse_claimed()
     record, outcome = run.record(), run.outcome()
     onto, name = branch_now(project.root), record.branch
     if not name:

@@ -53,7 +53,7 @@ def command(run: str | None, keep: int | None, older_than: float | None, dry_run
 
 def _expired(project: Project, keep: int, days: float) -> list[RunDir]:
     """Ended runs that are neither among the latest nor young."""
-    ended = [run for run in project.runs() if (outcome := run.outcome()) and not outcome.resumable]
+    ended = [run for run in project.runs() if (outcome := run.outcome(claimed=True)) and not outcome.resumable]
     old = time.time() - days * 86400
     return [run for run in ended[: max(0, len(ended) - keep)] if _touched(run.path) < old]
 

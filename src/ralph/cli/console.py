@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +42,16 @@ def latest_run(project: Project, run: str | None) -> RunDir:
     if not run and not runs:
         raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
     return project.run(run) if run else runs[-1]
+
+
+def agree(*, yes: bool, where: str, todo: str) -> None:
+    """Have the user agree to what was just shown; if nobody is there to answer, an error says what to type."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("nobody is here to agree", where=where, todo=todo)
+    if not click.confirm("Go ahead?", err=True):
+        raise click.Abort
 
 
 def say_json(**data: Any) -> None:

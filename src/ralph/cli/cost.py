@@ -9,7 +9,7 @@ from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.core.entries import TurnStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import TurnEnded
-from ralph.store.journal import read_records
+from ralph.store.journal import read_claimed
 from ralph.store.runs import RunDir
 
 
@@ -44,7 +44,7 @@ def receipt(run: RunDir) -> Iterator[dict[str, Any]]:
     agents: dict[int, str] = {}
     path = run.path / "journal.jsonl"
     try:
-        records = read_records(path) if path.exists() else []
+        records = read_claimed(path) if path.exists() else []
     except RalphError:
         return
     for entry in (record.entry for record in records):

@@ -20,7 +20,7 @@ from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.git.repository import repository
 from ralph.notify import services_for
-from ralph.store.journal import read_records
+from ralph.store.journal import adopt_advice
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.supervisor.processes import TURN_MARK, marked
@@ -189,7 +189,8 @@ def _runs(project: Project) -> Iterator[Finding]:
     for run in project.runs()[-_CHECKED_RUNS:]:
         try:
             run.record()
-            read_records(run.path / "journal.jsonl")
+            if doubt := run.find_doubt():
+                yield Finding("run", False, f"{run.id}: {doubt}; what it says is only claimed", adopt_advice(run.id))
         except RalphError as error:
             yield Finding("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)
             continue

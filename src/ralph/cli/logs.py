@@ -15,7 +15,7 @@ from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError
 from ralph.core.events import RunEnded
-from ralph.store.lines import moment, read_raw
+from ralph.store.journal import moment, read_raw
 from ralph.store.runs import RunDir
 
 

@@ -12,7 +12,7 @@ from ralph.core.events import Landed, Merged
 from ralph.git.command import Git
 from ralph.git.history import contains
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import read_records
+from ralph.store.journal import read_claimed
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.merging import queue_path, read_queue
 
@@ -36,7 +36,7 @@ def _rows(project: Project, run: RunDir) -> Iterator[dict[str, Any]]:
         record = run.record()
         if not record.branch:
             return
-        entries = [one.entry for one in read_records(run.path / "journal.jsonl")]
+        entries = [one.entry for one in read_claimed(run.path / "journal.jsonl")]
     except (RalphError, FileNotFoundError):
         return
     waiting = _waiting(project, run)

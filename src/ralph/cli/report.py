@@ -9,7 +9,7 @@ import click
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import StateError, UsageError
 from ralph.store.files import read_limited, to_text
-from ralph.store.lines import moment, read_raw
+from ralph.store.journal import adopt_advice, moment, read_raw
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop import HOME
 
@@ -30,7 +30,10 @@ def command(run: str | None, listing: bool, as_json: bool) -> int:
     if report is None:
         raise _none(project, runs, run)
     text = to_text(read_limited(project.root / report["path"]))
-    return tell(as_json, [text.rstrip(), f"\nReport: {report['path']}"], command="report", **report, text=text)
+    doubt = project.run(report["run"]).find_doubt()
+    warning = [f"CLAIMED, not verified: {doubt}. {adopt_advice(report['run'])}\n"] if doubt else []
+    lines = [*warning, text.rstrip(), f"\nReport: {report['path']}"]
+    return tell(as_json, lines, command="report", **report, doubt=doubt, text=text)
 
 
 def reports_of(project: Project, run: RunDir) -> Iterator[dict[str, str]]:

@@ -14,7 +14,7 @@ from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.git.repository import shown
 from ralph.git.snapshots import Restored, Snapshots
 from ralph.store.files import read_limited
-from ralph.store.lines import read_raw
+from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop import HOME
 

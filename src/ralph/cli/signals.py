@@ -9,7 +9,7 @@ import click
 from ralph.cli.console import clock_time, here, json_option, latest_run, say_json
 from ralph.cli.signal import run_option
 from ralph.core.signals import ASKED_FOR, Signal
-from ralph.store.lines import moment, read_raw
+from ralph.store.journal import moment, read_raw
 from ralph.store.runs import RunDir
 
 

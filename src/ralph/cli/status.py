@@ -8,7 +8,7 @@ import click
 
 from ralph.cli.console import here, json_option, one_line, tell
 from ralph.core.errors import RalphError
-from ralph.store.lines import last_lines
+from ralph.store.journal import adopt_advice, last_lines
 from ralph.store.runs import RunDir
 
 
@@ -39,11 +39,10 @@ def describe(run: RunDir) -> dict[str, Any]:
     words = run.last_words()
     ended = words.get("ended")
     alive = run.alive
-    state = "running" if alive else str(ended.get("outcome")) if ended else "interrupted" if words["at"] else "new"
     return {
         "run": run.id,
         "workflow": record.workflow,
-        "state": state,
+        "state": _state(words, alive=alive),
         "alive": alive,
         "task": record.task,
         "criterion": record.criterion,
@@ -53,10 +52,21 @@ def describe(run: RunDir) -> dict[str, Any]:
         "max_iterations": record.limits.iterations,
         "spent": words["spent"],
         "reason": str(ended.get("reason", "")) if ended else "",
+        "doubt": words["doubt"],
         "questions": [asdict(question) for question in run.questions.open(time.time())] if alive else [],
         "doing": _doing(run, words) if alive else "",
         "at": words["at"],
     }
+
+
+def _state(words: dict[str, Any], *, alive: bool) -> str:
+    """How far a run is. What its journal tells is only claimed if Ralph did not write it."""
+    if alive:
+        return "running"
+    state = "interrupted" if words["at"] else "new"
+    if words["ended"]:
+        state = str(words["ended"].get("outcome"))
+    return f"claimed: {state}" if words["doubt"] else state
 
 
 def _doing(run: RunDir, words: dict[str, Any]) -> str:
@@ -83,7 +93,8 @@ def _line(row: dict[str, Any]) -> str:
     cost = f"${money:.4f}" if isinstance(money, float) and money else "-"
     tail = row["doing"] or row["reason"]
     asked = [f'QUESTION {q["id"]}: {one_line(q["question"])}  (ralph answer {q["id"]} "...")' for q in row["questions"]]
-    tail = f"\n{'':20}".join(filter(None, [tail, *asked]))
+    doubt = f"NOT VERIFIED: {row['doubt']}  ({adopt_advice(row['run'])})" if row["doubt"] else ""
+    tail = f"\n{'':20}".join(filter(None, [doubt, tail, *asked]))
     return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {row['task'][:50]}" + (
         f"\n{'':20}{tail}" if tail else ""
     )

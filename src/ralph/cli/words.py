@@ -13,6 +13,7 @@ from ralph.core.entries import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    RunAdopted,
     RunStarted,
     SignalHeard,
     SignalRefused,
@@ -51,6 +52,8 @@ class Teller:
         match record.entry:
             case RunStarted(resumed=resumed):
                 return [f"{self.noun} {self.run} {'goes on' if resumed else 'starts'}"]
+            case RunAdopted(reason=reason, claimed=claimed):
+                return [f"run {self.run} was adopted ({reason}); what was claimed before is in {claimed}"]
             case LimitExtended(reason=reason):
                 return [f"the limit was extended: {reason}"]
             case TurnStarted() as entry:

@@ -31,6 +31,18 @@ class RunStarted:
 
 
 @dataclass(frozen=True)
+class RunAdopted:
+    """The user agreed to go on with a run that Ralph cannot know to be its own."""
+
+    reason: str
+    """Why it is not known to be."""
+    claimed: str
+    """Where what it claims is now: the directory beside the journal."""
+    goes_on: bool
+    """Whether it goes on from its journal; else it starts over on the files as they are."""
+
+
+@dataclass(frozen=True)
 class LimitExtended:
     """A resume after a limit granted that allowance once more."""
 
@@ -127,6 +139,7 @@ class Notice:
 
 Entry = (
     RunStarted
+    | RunAdopted
     | LimitExtended
     | TurnStarted
     | ChecksStarted
@@ -149,6 +162,7 @@ Entry = (
 
 NAMES: dict[str, type[Entry]] = {
     "run.started": RunStarted,
+    "run.adopted": RunAdopted,
     "limit.extended": LimitExtended,
     "turn.started": TurnStarted,
     "checks.started": ChecksStarted,

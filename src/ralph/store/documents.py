@@ -27,7 +27,7 @@ from ralph.store.files import (
     write_all,
     write_atomic,
 )
-from ralph.store.journal import Journal, hash_in
+from ralph.store.journal import Journal
 
 _ABSENT, _UNREADABLE = "", "unreadable"
 
@@ -71,7 +71,7 @@ class Documents:
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
         before = {path: self._on_disk(path) for path in changes}
-        line, record, line_hash = self.journal.encode(at, entry, after, self._left_alone(entry, changes))
+        line, record = self.journal.encode(at, entry, after, self._left_alone(entry, changes))
         ahead = {
             "schema": 1,
             "seq": record.seq,
@@ -82,7 +82,7 @@ class Documents:
             "aside": {"copies": dict(aside.copies), "lines": dict(aside.lines)},
         }
         write_atomic(self.record_path, json.dumps(ahead).encode())
-        self.journal.append_line(line, line_hash)
+        self.journal.append_line(line)
         for path, data in contents.items():
             self._write(path, data)
         self._put(aside)
@@ -191,13 +191,31 @@ class Documents:
     def _roll_forward(self) -> None:
         ahead = self._ahead()
         missing = int(ahead["seq"]) - self.journal.seq
-        for line in ahead["lines"][-missing:] if missing > 0 else ():
-            self.journal.append_line(line.encode(), hash_in(line))
-        for path, change in ahead["documents"].items():
-            if self._on_disk(path) in (change["before"], _ABSENT):
-                self._write(path, to_bytes(change["content"]))
+        if missing < 0:
+            # The commit was finished, and the power went before the removal of its record lasted.
+            remove(self.record_path)
+            return
+        for line in ahead["lines"][-missing:] if missing else ():
+            self._refuse_forged(is_ours=self.journal.chain.accepts(line))
+            self.journal.append_line(line.encode())
+        self._refuse_forged(is_ours=self.journal.last == (ahead["lines"] or [""])[-1])
+        hashes = json.loads(self.journal.last).get("documents", {})
+        contents = {path: to_bytes(change["content"]) for path, change in ahead["documents"].items()}
+        self._refuse_forged(is_ours=hashes == {path: digest(data) for path, data in contents.items()})
+        for path, data in contents.items():
+            if self._on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
+                self._write(path, data)
         self._put(Aside(**ahead["aside"]), again=True)
         remove(self.record_path)
+
+    def _refuse_forged(self, *, is_ours: bool) -> None:
+        """What a write-ahead record says must be what Ralph signed in the journal's line."""
+        if not is_ours:
+            raise StateError(
+                "the write-ahead record was not written by Ralph for this journal",
+                where=str(self.record_path),
+                todo="remove it: the run then goes on from its last whole commit",
+            )
 
     def _write(self, path: str, data: bytes) -> None:
         target = self._inside(path)

@@ -16,12 +16,17 @@ from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
-from ralph.store.lines import last_lines
+from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, read_tail, untrusted_line
 from ralph.store.mailbox import Mailbox
 from ralph.store.questions import Questions
+from ralph.store.user_state import Key, ensure_key, find_key
 
 _ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
 _TRIES, _PAUSE = 20, 0.05
+_KEPT_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
+"""What of a run that starts over is not moved aside."""
+UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph did"
+FOREIGN_RECORD = "its run.json was changed, or comes from another machine"
 
 
 @dataclass(frozen=True)
@@ -80,9 +85,13 @@ class RunDir:
         )
 
     def last_words(self) -> dict[str, Any]:
-        """The state of the run as the end of its journal tells it, at a cost that does not grow."""
-        words: dict[str, Any] = {"spent": {}, "at": "", "ended": None, "last": {}}
-        for line in last_lines(self.path / "journal.jsonl"):
+        """The state of the run as the end of its journal tells it, at a cost that does not grow.
+
+        `doubt` says why what is told is only claimed; it is empty if Ralph wrote it.
+        """
+        tail = read_tail(self.path / "journal.jsonl")
+        words: dict[str, Any] = {"spent": {}, "at": "", "ended": None, "last": {}, "doubt": tail.doubt or self._doubt()}
+        for line in tail.lines:
             kind, spent = line.get("type"), line.get("spent")
             words["at"] = str(line.get("at"))
             words["spent"] = spent if isinstance(spent, dict) else words["spent"]
@@ -94,13 +103,63 @@ class RunDir:
                 words["last"] = line
         return words
 
-    def outcome(self) -> Outcome | None:
-        """Why it ended; None while it runs, or when its engine died."""
-        ended = self.last_words()["ended"]
+    def outcome(self, *, claimed: bool = False) -> Outcome | None:
+        """Why it ended; None while it runs, or if its engine died. An end that is only claimed is none, unless asked for."""
+        words = self.last_words()
+        if (words["doubt"] and not claimed) or not words["ended"] or self.alive:
+            return None
         try:
-            return Outcome(ended["outcome"]) if ended and not self.alive else None
+            return Outcome(words["ended"]["outcome"])
         except (ValueError, KeyError):
             return None
+
+    def sign(self) -> None:
+        """Record that this user's Ralph wrote `run.json` as it is."""
+        write_atomic(self.path / "run.mac", self._code(ensure_key()).encode(), mode=0o600)
+
+    def find_doubt(self) -> str:
+        """Why the run is not known to be this user's own, from its record to the last line of its journal; else empty."""
+        return self._doubt() or find_doubt(self.path / "journal.jsonl")
+
+    def refuse_claimed(self) -> None:
+        """Refuse to take up a run that somebody else may have written; opening its journal verifies the rest of that."""
+        self.record()
+        if not (doubt := self.last_words()["doubt"]):
+            return
+        where = self.path / "run.json" if self._doubt() else untrusted_line(self.path / "journal.jsonl")
+        raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=adopt_advice(self.id))
+
+    def adopt(self, at: datetime) -> tuple[bool, Path]:
+        """Make a run that somebody else may have written the user's own.
+
+        Lines that somebody added to a journal of ours are moved aside, and the run goes on from the last line of ours.
+        Otherwise all of the run but its settings, signals and questions is moved aside, and it starts over. Returns
+        whether it goes on, and where the rest is now.
+        """
+        aside = self.path / f"claimed-{at:%Y%m%d-%H%M%S}"
+        with storage(aside):
+            aside.mkdir(exist_ok=True)
+            if not self._doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
+                return True, aside
+            for entry in list(self.path.iterdir()):
+                if entry.name not in _KEPT_WHEN_ADOPTED and not entry.name.startswith("claimed-"):
+                    os.rename(entry, aside / entry.name)
+        self.sign()
+        return False, aside
+
+    def _doubt(self) -> str:
+        """Why `run.json` is not known to be Ralph's; empty if it is."""
+        key = find_key()
+        try:
+            code = read_limited(self.path / "run.mac", 1024).decode(errors="replace")
+            matches = key is not None and code == self._code(key)
+        except (OSError, StateError):
+            return UNSIGNED_RECORD
+        return "" if matches else FOREIGN_RECORD
+
+    def _code(self, key: Key) -> str:
+        """The authentication code of `run.json`, good for this run alone."""
+        return key.code(f"{self.id}/run.json\n{to_text(read_limited(self.path / 'run.json'))}")
 
 
 @dataclass(frozen=True)
@@ -153,6 +212,7 @@ class Project:
     def create(self, run: RunDir, record: RunRecord) -> None:
         """Write what a run is started with."""
         write_atomic(run.path / "run.json", to_bytes(run_record.render(record)))
+        run.sign()
 
     def runs(self) -> list[RunDir]:
         """All runs, oldest first."""

@@ -20,6 +20,7 @@ from ralph.core.errors import StateError
 from ralph.documents.run_record import SlotLimits
 from ralph.store.files import open_regular, storage
 from ralph.store.locks import is_held
+from ralph.store.user_state import state_directory
 from ralph.supervisor.processes import TURN_MARK, marked
 
 PATIENCE = 5.0
@@ -62,8 +63,7 @@ def machine_slots() -> int:
 
 def usual_place() -> Path:
     """Where the slots of this user are kept."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(home).expanduser() / "ralph" / "slots.json"
+    return state_directory() / "slots.json"
 
 
 @dataclass

@@ -1,0 +1,158 @@
+"""What a journal says counts only if Ralph wrote it: forged, cloned and old runs are claims until the user adopts them."""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_loop import NEVER_DONE, SUCCEEDS, Project, make_project, project
+
+__all__ = ["project"]
+
+FORGES = r"""
+python3 - <<'PYTHON'
+import glob, hashlib, json, os, signal
+[path] = glob.glob(".ralph/runs/*/journal.jsonl")
+pid = json.load(open(os.path.join(os.path.dirname(path), "lock")))["pid"]
+os.kill(pid, signal.SIGKILL)
+lines = open(path).read().splitlines()
+last = json.loads(lines[-1])
+field = "mac" if "mac" in last else "hash"
+body = {"seq": len(lines) + 1, "at": last["at"], "type": "run.ended", "outcome": "success",
+        "reason": "all checks pass", "spent": {"turns": 1}, "limits": {}}
+text = json.dumps(body)
+code = hashlib.sha256(f"{last[field]}\n{text}".encode()).hexdigest()[: len(last[field])]
+with open(path, "a") as file:
+    file.write(f'{text[:-1]}, "{field}": "{code}"}}\n')
+PYTHON
+sleep 60
+"""
+
+
+@pytest.fixture
+def forged(project: Project) -> Project:
+    """A run whose agent killed the engine and wrote success into the journal."""
+    killed = project.real(*project.working(FORGES))
+    assert killed.code == -9
+    project.end()
+    return project
+
+
+class TestForgedSuccess:
+    def test_status_says_that_it_is_only_claimed(self, forged: Project) -> None:
+        said = forged.ralph("status")
+        assert "claimed: success" in said.out
+        assert "its journal was changed by somebody else" in said.out
+        assert f"ralph resume {forged.run.name} --adopt" in said.out
+        [row] = forged.ralph("status", "--json").json["runs"]
+        assert row["state"] == "claimed: success"
+
+    def test_doctor_finds_it(self, forged: Project) -> None:
+        found = forged.ralph("doctor")
+        assert found.code == 2
+        assert "its journal was changed by somebody else" in found.out
+
+    def test_resume_and_land_refuse_it(self, forged: Project) -> None:
+        refused = forged.ralph("resume", forged.run.name)
+        assert refused.code == 2
+        assert "--adopt" in refused.err
+        assert forged.ralph("land", forged.run.name).code == 2
+
+    def test_adopting_it_goes_on_from_the_last_line_of_ours(self, forged: Project) -> None:
+        ours = len(forged.journal()) - 1
+        for script in forged.home.glob("agent-*.sh"):
+            script.write_text("touch done.txt\n")
+        asked = forged.ralph("resume", forged.run.name, "--adopt")
+        assert asked.code == 2, "nobody is there to agree"
+        assert "agent   /bin/sh" in asked.err
+        assert "check   test -f done.txt" in asked.err
+        done = forged.ralph("resume", forged.run.name, "--adopt", "--yes")
+        assert done.code == 0, done.said
+        assert forged.journal()[ours]["type"] == "run.adopted"
+        [claimed] = forged.run.glob("claimed-*/journal.jsonl")
+        assert "all checks pass" in claimed.read_text()
+        assert "claimed" not in forged.ralph("status").out
+
+    def test_adopting_a_run_of_ours_changes_nothing(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        assert project.ralph("resume", project.run.name, "--adopt").code == 3
+        assert project.journal("run.adopted") == []
+
+
+def unsigned(run: Path) -> None:
+    """Make a run what an older version left: hashes instead of codes, and no signature."""
+    previous, lines = "0" * 16, []
+    for line in (run / "journal.jsonl").read_text().splitlines():
+        body: dict[str, Any] = json.loads(line)
+        del body["mac"]
+        text = json.dumps(body)
+        previous = hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()[:16]
+        lines.append(f'{text[:-1]}, "hash": "{previous}"}}\n')
+    (run / "journal.jsonl").write_text("".join(lines))
+    (run / "run.mac").unlink()
+
+
+class TestRunsOfOthers:
+    def test_a_cloned_run_starts_nothing_until_it_is_adopted(self, project: Project, tmp_path: Path) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        for clone in make_project(tmp_path / "elsewhere"):
+            shutil.copytree(project.root / ".ralph", clone.root / ".ralph", dirs_exist_ok=True)
+            shutil.copytree(project.root / ".aiwg", clone.root / ".aiwg", dirs_exist_ok=True)
+            for command in ("resume", "abort"):
+                refused = clone.ralph(command, clone.run.name)
+                assert refused.code == 2, command
+                assert "--adopt" in refused.err
+            assert "claimed: limit-iterations" in clone.ralph("status").out
+            assert not (clone.root / "work.txt").exists()
+            assert clone.ralph("resume", clone.run.name, "--adopt", "--yes").code == 3
+            assert clone.journal()[0]["type"] == "run.adopted"
+            assert clone.journal("checks.started")[0]["key"] == "baseline"
+            assert list(clone.run.glob("claimed-*/turns/*"))
+            assert "claimed" not in clone.ralph("status").out
+
+    def test_a_cloned_run_without_a_journal_is_refused_too(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        (project.run / "journal.jsonl").unlink()
+        (project.run / "run.mac").unlink()
+        assert project.ralph("resume", project.run.name).code == 2
+
+    def test_a_changed_record_is_refused(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        record = project.run / "run.json"
+        record.write_text(record.read_text().replace("the task", "another task"))
+        refused = project.ralph("resume", project.run.name)
+        assert refused.code == 2
+        assert "run.json" in refused.err
+
+    def test_a_run_of_an_older_version_is_readable_and_marked(self, project: Project) -> None:
+        project.play(SUCCEEDS)
+        unsigned(project.run)
+        assert "claimed: success" in project.ralph("status").out
+        assert project.ralph("report").out.startswith("CLAIMED, not verified")
+        assert project.ralph("logs").code == 0
+        assert project.ralph("cost").code == 0
+        assert "without signatures" in project.ralph("status").out
+
+    def test_a_line_of_another_run_of_the_same_user_does_not_count(self, project: Project) -> None:
+        project.play(SUCCEEDS)
+        done = project.run
+        (project.root / "done.txt").unlink()
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        [other] = [run for run in project.runs if run != done]
+        shutil.copy(done / "journal.jsonl", other / "journal.jsonl")
+        rows = {row["run"]: row["state"] for row in project.ralph("status", "--json").json["runs"]}
+        assert rows[other.name] == "claimed: success"
+        assert rows[done.name] == "success"
+
+
+def test_the_key_is_closed_to_others_and_unknown_to_agents(project: Project) -> None:
+    project.work("env > ../home/seen; touch done.txt")
+    place = project.home / ".local" / "state" / "ralph"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "journal.key").stat().st_mode) == 0o600
+    assert (place / "journal.key").read_text() not in (project.home / "seen").read_text()
+    assert os.fspath(place) not in (project.home / "seen").read_text()
