@@ -87,9 +87,8 @@ class LoopTeller(Teller):
         goes_on = Phase.ACT in (state.phase, *state.ahead)
         if goes_on and (self.loop.fixed.most is None or state.iteration <= self.loop.fixed.most):
             if state.pivot:
-                lines.append(
-                    "Stuck: the same failure again and again. A fundamentally different approach is asked for."
-                )
+                stalled = state.progress.stalled
+                lines.append(f"Stuck: {stalled} iterations without progress. The agent is asked for another approach.")
             lines += ["", f"Continuing to iteration {state.iteration}..."]
         return [*lines, RULE]
 

@@ -117,6 +117,16 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class FailureSet:
+    """What a failed check complains about, to compare with what it complained about before."""
+
+    count: float | None
+    """How many failures there are, or how far the measured number is from its target; None if nobody can tell."""
+    digest: str
+    """A short name for the set; empty if the check failed without a word."""
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """What came of one check."""
 
@@ -138,6 +148,8 @@ class CheckResult:
     tests: Counts | None = None
     failing: tuple[str, ...] = ()
     """The names of tests that failed, as far as its output tells."""
+    failures: FailureSet | None = None
+    """What it complains about, if it failed."""
     flaky: bool = False
     """Whether it said different things of the same tree."""
     runs: int = 1
@@ -159,6 +171,8 @@ class CheckResult:
             return 0.99 * self.nearness
         if self.tests and self.tests.ran:
             return 0.99 * self.tests.passed / self.tests.ran
+        if self.failures and self.failures.count:
+            return 0.99 / (1.0 + self.failures.count)
         return 0.0
 
 

@@ -14,6 +14,7 @@ from ralph.store.files import open_regular
 from ralph.supervisor.client import Exit, Job, Keeper, Lost, end
 from ralph.supervisor.processes import CHECK_MARK, end_marked
 from ralph.verify import citations, measures
+from ralph.verify.failures import failure_set
 
 OUTPUT_KEPT = 6000
 """How many characters of a check's output are quoted; the whole is in its log."""
@@ -101,6 +102,7 @@ class CheckRunner:
         value = number(check.measure, text, tests, ended.code) if check.measure else None
         status, reason = judge(check, ended, text, self.environment.get("PATH"), tests=tests, value=value)
         near = check.measure.nearness(value) if check.measure and value is not None else None
+        failed = status is CheckStatus.FAILED
         return CheckResult(
             check.title,
             status,
@@ -113,7 +115,8 @@ class CheckRunner:
             value,
             None if near == 1.0 and status is not CheckStatus.PASSED else near,
             tests,
-            measures.failing_tests(text) if status is CheckStatus.FAILED else (),
+            measures.failing_tests(text) if failed else (),
+            failures=failure_set(check, text, tests, value) if failed else None,
             flaky=measures.was_retried(text),
         )
 

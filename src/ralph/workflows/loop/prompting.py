@@ -16,14 +16,15 @@ NAMES = ("loop-actor", "loop-reflector", "loop-pivot", "role-implementer", "role
 INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
 LESSONS_BUDGET = 2000
 """Characters of what past iterations learned."""
-TRIED_BUDGET = 1500
-REPEATED = 2
-"""After the same failure so often in a row, a debugger takes over."""
+TRIED_BUDGET = 3000
+"""Characters of what was tried without progress."""
+DEBUGGER_AFTER = 2
+"""Iterations in a row without progress after which a debugger takes over."""
 
 
 def role_for(state: LoopState, fixed: Fixed) -> str:
-    """Who does the next turn: a debugger where a failure repeats itself, a test engineer where tests are the work."""
-    if state.streak.length >= REPEATED or state.pivots:
+    """Who does the next turn: a debugger if there is no progress, a test engineer if tests are the work."""
+    if state.progress.stalled >= DEBUGGER_AFTER:
         return "debugger"
     return "test-engineer" if fixed.type is TaskType.COVERAGE else "implementer"
 
@@ -40,7 +41,7 @@ def actor_prompt(
         "scope": _scope(fixed),
         "iteration": str(state.iteration),
         "most": str(fixed.most or "as many as it takes"),
-        "failure": f"The checks do not pass yet:\n{state.failure}" if state.failure else "",
+        "failure": _failure(state),
         "lessons": "" if state.pivot else _lessons(lessons),
         "recalled": _recalled(fixed),
         "pivot": _pivot(prompts, state) if state.pivot else "",
@@ -79,6 +80,16 @@ def commit_message(task: str, iteration: Iteration) -> str:
     )
 
 
+def _failure(state: LoopState) -> str:
+    if not state.failure:
+        return ""
+    counted = ""
+    if state.progress.failures:
+        first, now, best = (f"{count:g}" for count in state.progress.failures if count is not None)
+        counted = f"Failures: {first} before the first iteration, {now} now, {best} at best.\n"
+    return f"{counted}The checks do not pass yet:\n{state.failure}"
+
+
 def _scope(fixed: Fixed) -> str:
     if not fixed.scope:
         return "- Work only in this directory, and only on what the task asks for."
@@ -98,5 +109,6 @@ def _recalled(fixed: Fixed) -> str:
 
 
 def _pivot(prompts: Prompts, state: LoopState) -> str:
-    tried = lessons_text(state.iterations[-5:], TRIED_BUDGET)
-    return fill("loop-pivot", prompts["loop-pivot"], {"tried": tried, "times": str(len(state.iterations))}).strip()
+    stalled = state.iterations[-state.progress.stalled :]
+    values = {"tried": lessons_text(stalled, TRIED_BUDGET), "times": str(state.progress.stalled)}
+    return fill("loop-pivot", prompts["loop-pivot"], values).strip()

@@ -40,18 +40,15 @@ from ralph.workflows.loop.state import (
     LoopState,
     OnStuck,
     Phase,
-    Streak,
     current_loop_json,
     log_line,
     read_state,
     state_json,
 )
-from ralph.workflows.loop.verdicts import failure_print, failure_text, name, verdict_summary, verification_text
+from ralph.workflows.loop.verdicts import failure_text, name, verdict_summary, verification_text
 
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
-STUCK = 3
-"""The same failure so often in a row, with no number getting better, is a loop that is stuck."""
 MOST_RED = 500
 """How many tests that failed before the run are remembered by name."""
 
@@ -216,7 +213,7 @@ class Loop:
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
         error = (result.error or str(result.end)) if failed else ""
         rescope = scope_change(answer)
-        return replace(state, phase=Phase.VERIFY, pending=pending, pivot=False, agent_error=error, rescope=rescope)
+        return replace(state, phase=Phase.VERIFY, pending=pending, agent_error=error, rescope=rescope)
 
     def _verified(self, state: LoopState, verdict: Verdict) -> LoopState:
         """After the checks: success, another iteration, or an end for lack of anything to stand on."""
@@ -246,20 +243,19 @@ class Loop:
         if state.unverified >= GIVE_UP_UNVERIFIED:
             return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
-        return state if verdict.unrunnable else self._watched(state, verdict)
+        return state if verdict.unrunnable else self._watch_progress(state, verdict)
 
-    def _watched(self, state: LoopState, verdict: Verdict) -> LoopState:
-        """Look whether the loop turns on the spot: ask for another approach once, then do what `--on-stuck` says."""
-        streak = state.streak.after(failure_print(verdict, state.iteration), verdict.score)
-        moved = streak.length == 1 and streak.score > state.streak.score
-        state = replace(state, streak=streak, pivots=0 if moved else state.pivots)
-        if streak.length < STUCK:
-            return state
-        if state.pivots and self.fixed.on_stuck is not OnStuck.CONTINUE:
-            ask = self.fixed.on_stuck is OnStuck.ASK
-            why = f"the same failure {streak.length} times in a row, after another approach was asked for"
-            return _done(state, Outcome.AWAITING_GUIDANCE if ask else Outcome.STUCK, why)
-        return replace(state, pivot=True, pivots=state.pivots + 1, streak=replace(streak, length=0))
+    def _watch_progress(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
+        progress = state.progress.after(verdict, state.iteration)
+        state = replace(state, progress=progress)
+        if not progress.is_stuck:
+            return replace(state, pivot=False)
+        if not state.pivot or self.fixed.on_stuck is OnStuck.CONTINUE:
+            return replace(state, pivot=True)
+        outcome = Outcome.AWAITING_GUIDANCE if self.fixed.on_stuck is OnStuck.ASK else Outcome.STUCK
+        why = f"{progress.stalled} iterations in a row without progress, the last with another approach"
+        return _done(state, outcome, why)
 
 
 def reopened(state: LoopState) -> LoopState:
@@ -277,13 +273,16 @@ def reopened(state: LoopState) -> LoopState:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE
     number = state.iterations[-1].number + 1 if state.iterations else 0
-    return replace(state, phase=phase, iteration=number, unverified=0, streak=Streak(), pivots=0)
+    return replace(
+        state, phase=phase, iteration=number, unverified=0, progress=replace(state.progress, stalled=0), pivot=False
+    )
 
 
 def _baselined(state: LoopState, verdict: Verdict) -> LoopState:
     """Before the first turn: already done, impossible to verify, or something to do."""
     red = tuple(test for result in verdict.results for test in result.failing)[:MOST_RED]
-    state = replace(_told(state, verdict), baseline=tuple(result.status for result in verdict.results), red=red)
+    statuses = tuple(result.status for result in verdict.results)
+    state = replace(_told(state, verdict), baseline=statuses, red=red, progress=state.progress.after(verdict, 0))
     if verdict.passed:
         return _done(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
     missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)

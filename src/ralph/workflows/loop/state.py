@@ -16,6 +16,7 @@ from ralph.core.outcomes import Outcome
 from ralph.documents.reflection import JudgedCheck
 from ralph.documents.run_record import require_schema
 from ralph.workflows.loop.kinds import TaskType
+from ralph.workflows.loop.progress import Progress
 
 SCHEMA = 1
 _ITERATION = ("number", "action", "result", "learnings")
@@ -37,7 +38,7 @@ class Phase(StrEnum):
 
 
 class OnStuck(StrEnum):
-    """What follows where a loop is stuck even after another approach was asked for."""
+    """What to do when a loop is stuck and another approach did not help."""
 
     STOP = "stop"
     ASK = "ask"
@@ -90,21 +91,6 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Streak:
-    """How often in a row the same failure was seen without any number getting better."""
-
-    failure: str = ""
-    length: int = 0
-    score: float = 0.0
-
-    def after(self, failure: str, score: float) -> "Streak":
-        """The streak with one more failure, known by its fingerprint."""
-        if failure == self.failure and score <= self.score:
-            return replace(self, length=self.length + 1)
-        return Streak(failure, 1, score)
-
-
-@dataclass(frozen=True)
 class LoopState:
     """All that the rules of a loop need to know."""
 
@@ -132,11 +118,9 @@ class LoopState:
     unverified: int = 0
     """Iterations in a row whose checks could not be run."""
     best: Best | None = None
-    streak: Streak = field(default_factory=Streak)
-    pivots: int = 0
-    """How often another approach was asked for since a number last got better."""
+    progress: Progress = field(default_factory=Progress)
     pivot: bool = False
-    """Whether the next turn is asked for another approach."""
+    """Whether another approach is asked for; it is until there is progress."""
     rescope: str = ""
     """What a person asks for instead of the task, as the agent understood it."""
     outcome: Outcome | None = None

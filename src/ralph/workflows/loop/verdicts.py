@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection
 
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
-from ralph.core.fingerprints import fingerprint
 
 LONGEST = 300
 """Characters of a line that are looked at: what says something says it at its beginning."""
@@ -98,15 +97,3 @@ def telling_lines(output: str, most: int) -> list[str]:
     strong = [line for line in lines if _STRONG.search(line)]
     weak = [line for line in lines if _WEAK.search(_PATHS.sub("", line))]
     return list(dict.fromkeys([*strong, *weak]))[:most] or lines[-most:]
-
-
-def failure_print(verdict: Verdict, iteration: int) -> str:
-    """What the same failure has in common, however its numbers, places and times differ.
-
-    Checks that fail without a word are the same failure only on the same tree; where no tree is known, never.
-    """
-    if not verdict.gamed and not any(result.output.strip() for result in verdict.failed):
-        return verdict.tree or f"iteration {iteration}"
-    failed = [f"{r.title}: {r.status}\n" + "\n".join(telling_lines(r.output, 60)) for r in verdict.failed]
-    gamed = [f"{finding.rule} {finding.path}" for finding in verdict.gamed]
-    return fingerprint("\n".join([*failed, *gamed]))

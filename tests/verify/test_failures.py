@@ -1,0 +1,162 @@
+"""Failure sets: the same failure is known again, another one is told apart, and failures are counted as their tool does."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ralph.core.checks import Check, FailureSet, Measure
+from ralph.core.fingerprints import normalised
+from ralph.verify import measures
+from ralph.verify.failures import failure_set
+
+MYPY = """\
+a.py:3: error: Incompatible return value type (got "int", expected "str")  [return-value]
+a.py:4: error: Incompatible types in assignment (expression has type "str", variable has type "int")  [assignment]
+a.py:5: error: Incompatible types in assignment (expression has type "str", variable has type "int")  [assignment]
+Found 3 errors in 1 file (checked 1 source file)
+"""
+MYPY_SYNTAX = """\
+b.py:1: error: Expected a parameter or the end of the parameter list  [syntax]
+Found 1 error in 1 file (errors prevented further checking)
+"""
+RUFF = """\
+F401 [*] `os` imported but unused
+ --> a.py:1:8
+  |
+1 | import os, sys
+  |        ^^
+help: Remove unused import
+
+F401 [*] `sys` imported but unused
+ --> a.py:1:12
+
+Found 2 errors.
+[*] 2 fixable with `--fix`.
+"""
+TSC = """\
+src/a.ts(1,7): error TS2322: Type 'string' is not assignable to type 'number'.
+src/a.ts(2,7): error TS2322: Type 'string' is not assignable to type 'number'.
+"""
+ESLINT = """\
+
+/home/me/app.js
+  1:5  error  'x' is assigned a value but never used  no-unused-vars
+  2:1  warning  Unexpected console statement  no-console
+
+✖ 2 problems (1 error, 1 warning)
+"""
+GO = """\
+--- FAIL: TestFormat (0.00s)
+    roman_test.go:9: Format(4) = "IIII", want "IV"
+    roman_test.go:9: Format(9) = "VIIII", want "IX"
+FAIL
+FAIL\texample.org/roman\t0.002s
+FAIL
+"""
+GO_BUILD = """\
+# example.org/roman [example.org/roman.test]
+./roman.go:5:2: undefined: x
+FAIL\texample.org/roman [build failed]
+FAIL
+"""
+GO_VET = "./a.go:5:2: x declared and not used\n./a.go:6:2: y declared and not used\n"
+PYTEST = """\
+F..F
+=================================== FAILURES ===================================
+E       assert 1 == 2
+test_a.py:4: AssertionError
+=========================== short test summary info ============================
+FAILED test_a.py::test_one - assert 1 == 2
+FAILED test_a.py::test_two - assert 3 == 2
+2 failed, 2 passed in 0.02s
+"""
+COLLECTION = """\
+ERROR test_a.py - SyntaxError: invalid syntax
+!!!!!!!!!!!!!!!!!!!! Interrupted: 1 error during collection !!!!!!!!!!!!!!!!!!!!
+1 error in 0.05s
+"""
+CARGO = (
+    "error[E0308]: mismatched types\n --> src/lib.rs:3:5\nerror: could not compile `x` (lib) due to 1 previous error\n"
+)
+
+
+def failures(output: str, command: str = "make") -> FailureSet:
+    return failure_set(Check(command), output, measures.count_tests(output), None)
+
+
+@pytest.mark.parametrize(
+    ("output", "command", "count"),
+    [
+        (MYPY, "mypy a.py", 3),
+        (MYPY_SYNTAX, "mypy b.py", None),
+        (RUFF, "ruff check .", 2),
+        (TSC, "tsc --noEmit", 2),
+        ("src/a.ts(1,7): error TS1005: ';' expected.\n", "tsc --noEmit", None),
+        (ESLINT, "eslint .", 2),
+        (GO, "go test ./...", 1),
+        (GO_BUILD, "go test ./...", None),
+        (GO_VET, "go vet ./...", 2),
+        (PYTEST, "pytest -q", 2),
+        (COLLECTION, "pytest -q", None),
+        ("no tests ran in 0.01s\n", "pytest -q", None),
+        (CARGO, "cargo test", None),
+        (CARGO, "cargo check", 1),
+        ("the lamp is missing\nthe door is missing\nthe door is missing\n", "./look.sh", 2),
+        ("hello\nworld\n", "./look.sh", None),
+        ("", "./look.sh", None),
+    ],
+)
+def test_failures_are_counted_unless_the_tool_stopped_early(output: str, command: str, count: float | None) -> None:
+    assert failures(output, command).count == count
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("FAILED in 0.12s", "FAILED in 3.4s"),
+        ("/tmp/a1/x.py:12: error", "/home/me/x.py:99: error"),
+        ("at 0x7f00ab12 lost", "at 0x55aa00ff lost"),
+        ("error: no 0b51d5cb-5a59-4bd2-9d3b-1a6cf0c1a2b3", "error: no 5b51d5cb-5a59-4bd2-9d3b-fa6cf0c1a2b3"),
+        ("error: no file '/tmp/tmpab12cd_e'", "error: no file '/tmp/tmpzz99cd_e'"),
+        ("2026-11-15T10:00:00Z error: boom", "2026-11-16T11:12:13.5Z error: boom"),
+        ("Mon Nov 16 22:11:36 2026 error: boom", "Tue Dec 1 02:11:36 2026 error: boom"),
+        ("b is missing\na is missing", "a is missing\nb is missing"),
+        ("b\na", "a\nb"),
+        (PYTEST, PYTEST.replace("0.02s", "7.31s").replace("test_a.py:4:", "test_a.py:9:")),
+        (MYPY, "".join(reversed(MYPY.replace("a.py:3", "a.py:33").splitlines(keepends=True)))),
+    ],
+)
+def test_the_same_failures_have_the_same_name(one: str, other: str) -> None:
+    assert failures(one) == failures(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("assert a == b", "assert a == c"),
+        (MYPY, MYPY.partition("\n")[2].replace("3 errors", "2 errors")),
+        (GO, GO.replace('    roman_test.go:9: Format(9) = "VIIII", want "IX"\n', "")),
+        (GO, GO.replace("TestFormat", "TestTens")),
+        (PYTEST, PYTEST.replace("test_two", "test_three")),
+        (TSC, TSC.partition("\n")[2]),
+    ],
+)
+def test_different_failures_have_different_names(one: str, other: str) -> None:
+    assert failures(one).digest != failures(other).digest
+
+
+def test_a_measured_number_counts_by_its_distance_and_not_by_its_name() -> None:
+    check = Check("cov", measure=Measure("coverage", ">=", 80, "%"))
+    near, far = (failure_set(check, f"TOTAL 10 2 {value}%", None, float(value)) for value in (75, 60))
+    assert (near.count, far.count, near.digest) == (5, 20, far.digest)
+
+
+def test_silence_has_no_name() -> None:
+    assert failures("") == FailureSet(None, "")
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    assert failures(text) == failures(text)
+    assert len(normalised(text)) <= 8 * len(text) + 8
