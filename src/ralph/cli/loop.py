@@ -49,11 +49,9 @@ from ralph.workflows.loop.state import OnStuck
 @click.option(
     "--on-stuck",
     type=click.Choice([choice.value for choice in OnStuck]),
-    help="What follows when nothing moves any more (stop).",
+    help="What to do when the loop is stuck. Default: stop.",
 )
-@click.option(
-    "--no-stuck", is_flag=True, help="Go on however often the same failure comes; the same as --on-stuck continue."
-)
+@click.option("--no-stuck", is_flag=True, help="Don't stop when there is no progress; the same as --on-stuck continue.")
 @click.option("--reflector", is_flag=True, help="Have a turn of its own reflect on every failed iteration.")
 @click.option("--no-recall", is_flag=True, help="Do not tell the agent what loops before this one learned.")
 @click.option("--commit/--no-commit", "commits", default=None, help="Commit every iteration on the current branch.")
