@@ -169,3 +169,51 @@ def test_tests_that_passed_when_tried_again_are_flaky(calculator: Project) -> No
 
 def test_a_command_that_must_fail_may_count_failures(calculator: Project) -> None:
     assert calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`! python3 -m unittest -q` passes").code == 0
+
+
+def held_up(calculator: Project) -> str:
+    """A run that ends with the failing test skipped."""
+    done = calculator.play(skipping("      - say: I am done\n"), "--max-iterations", "1", until=CHECK)
+    assert done.code == 3, done.said
+    return calculator.run.name
+
+
+IDLE = "turns: [{steps: [{say: I see nothing to do}]}]"
+
+
+def test_starting_again_on_a_tree_that_was_held_up_is_no_success(calculator: Project) -> None:
+    first = held_up(calculator)
+    (calculator.root / "notes.txt").write_text("an unrelated file")
+    again = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
+    assert again.code == 3, again.said
+    assert "NOTHING TO DO" not in again.out
+    ended = calculator.journal("checks.ended", run=calculator.runs[-1])
+    baseline, after = (entry["verdict"]["findings"] for entry in ended)
+    assert [finding["rule"] for finding in after] == ["test-skipped"]
+    assert [finding["rule"] for finding in baseline] == ["test-skipped", "test-skipped"]
+    assert f"Run {first} was held up for this" in again.out
+    assert '--allow test-skipped --because "' in again.out
+    third = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
+    assert third.code == 3, third.said
+
+
+def test_a_tree_that_was_held_up_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
+    held_up(calculator)
+    (calculator.root / "test_app.py").write_text(TESTS.format(skip=""))
+    (calculator.root / "app.py").write_text(FIXED)
+    assert calculator.play(IDLE, until=CHECK).code == 0
+
+
+def test_an_agent_that_removes_the_gaming_in_a_later_run_succeeds(calculator: Project) -> None:
+    held_up(calculator)
+    again = calculator.play(f"turns:\n  - steps:\n{REAL_FIX}", until=CHECK)
+    assert again.code == 0, again.said
+    assert "WARNING" not in again.out.partition("Verifying")[2]
+
+
+def test_a_tree_that_was_held_up_can_be_allowed_with_a_reason(calculator: Project) -> None:
+    held_up(calculator)
+    allowed = calculator.play(IDLE, "--allow", "test-skipped", "--because", "no database here", until=CHECK)
+    assert allowed.code == 0, allowed.said
+    assert "NOTHING TO DO" in allowed.out
+    assert calculator.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"

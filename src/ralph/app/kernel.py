@@ -32,6 +32,7 @@ from ralph.git.repository import hide, own_paths, repository
 from ralph.git.snapshots import Snapshots
 from ralph.store import prompts
 from ralph.store.documents import Documents, digest
+from ralph.store.held_trees import held_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import Keeper
 from ralph.verify.runner import CheckRunner, check_environment
@@ -132,7 +133,8 @@ def _workspaces(
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
     asked = record.loop
     rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
-    return Workspaces(turns, Verifier(runner, snapshots, rules, *_known_verdicts(records)), runner, record)
+    verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records), held_trees=held_trees(root))
+    return Workspaces(turns, verifier, runner, record)
 
 
 def _hidden(root: Path, workspace: Path) -> str:

@@ -126,6 +126,10 @@ class Snapshots:
         """The last snapshot of the run."""
         return self._latest
 
+    def has(self, sha: str) -> bool:
+        """Whether a snapshot, perhaps of another run, is still there."""
+        return bool(self._git.commit(sha))
+
     def log(self) -> list[Entry]:
         """All snapshots of the run, oldest first."""
         if not self._latest:

@@ -52,6 +52,7 @@ async def judged_as_before(
     *,
     runner: CheckRunner,
     snapshots: Snapshots,
+    base: str,
     baseline: Verdict | None,
     may_change_tests: bool = False,
 ) -> list[Finding]:
@@ -64,10 +65,10 @@ async def judged_as_before(
         return list(findings)
     if any(str(runner.workspace) in check.command or _PARENT.search(check.command) for check in checks):
         return list(findings)
-    if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots)):
+    if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots, base)):
         return [*findings, *made_for_tests]
     back = {change.path for change in changes if (not is_product(change.path) if errors else is_test_path(change.path))}
-    with _as_before(back, runner, snapshots) as workspace:
+    with _as_before(back, runner, snapshots, base) as workspace:
         if workspace is None:
             return list(findings)
         verdict = await replace(runner, workspace=workspace).run("as-before", checks)
@@ -108,9 +109,10 @@ def _is_judge(change: FileChange) -> bool:
     return is_test_path(change.path) and (change.old is not None or is_build_file(change.path))
 
 
-def _made_for_tests(changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots) -> list[Finding]:
+def _made_for_tests(
+    changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots, base: str
+) -> list[Finding]:
     """What the guards find in the work alone, beside the tests as they were before the run."""
-    base = snapshots.base() or ""
     tests = [path for path in snapshots.paths(base) if is_test_path(path)][:MOST_TESTS]
     texts = {path: data.decode(errors="replace") for path, data in snapshots.contents(base, tests).items()}
     work = [change for change in changes if is_product(change.path)]
@@ -131,13 +133,11 @@ def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
 
 
 @contextmanager
-def _as_before(
-    back: Collection[str], runner: CheckRunner, snapshots: Snapshots, since: str = ""
-) -> Iterator[Path | None]:
-    """A copy of the tree with some files as they were before the run, or since; None where it would be too large."""
-    base, latest = since or snapshots.base(), snapshots.latest()
+def _as_before(back: Collection[str], runner: CheckRunner, snapshots: Snapshots, base: str) -> Iterator[Path | None]:
+    """A copy of the tree with some files as they were in the base; None if it would be too large."""
+    latest = snapshots.latest()
     paths = set(snapshots.paths(latest)) if latest else set()
-    if base is None or latest is None or len(paths) > MOST_FILES:
+    if not base or latest is None or len(paths) > MOST_FILES:
         yield None
         return
     known = set(snapshots.paths(base))

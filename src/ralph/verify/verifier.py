@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
+from ralph.store.held_trees import HeldTree, HeldTrees, content_hash
 from ralph.verify.counted import fewer_tests
-from ralph.verify.counterproof import REBUTTABLE, changed_since_red, judged_as_before
+from ralph.verify.counterproof import REBUTTABLE, changed_since_red, is_product, judged_as_before
 from ralph.verify.guards.changes import FileChange, is_test_path
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
@@ -54,6 +55,10 @@ class Verifier:
     last: Verdict | None = None
     """The last verdict before this one; one on the same tree shows which checks are flaky."""
     flaky: set[str] = field(default_factory=set)
+    held_trees: HeldTrees | None = None
+    """Trees for which a run was held up; starting again does not make them right."""
+    _held: tuple[str, HeldTree | None] = field(default=("", None), init=False)
+    """What is known of the tree that the run began with, which is named first."""
 
     async def run(self, key: str, checks: Sequence[Check], red: Red | None = None) -> Verdict:
         """The verdict of the checks, with what the guards found; tests that were seen red must pass as they were."""
@@ -65,10 +70,14 @@ class Verifier:
             for check, result in zip(checks, first.results, strict=True)
         ]
         verdict = Verdict(tuple(map(self._with_its_summary, results)), tree=tree)
+        held = self._held_before()
         if key == BASELINE:
             self.baseline = verdict
-        elif verdict.passed:
+        if verdict.passed and (held or key != BASELINE):
             verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
+            if held and key == BASELINE and verdict.gamed:
+                verdict = replace(verdict, findings=(*verdict.findings, _name_run(held, verdict.gamed)))
+            self._remember(verdict)
             if red and self.snapshots and verdict.passed and not self._may_change_tests:
                 since = await changed_since_red(red, checks, runner=self.runner, snapshots=self.snapshots)
                 verdict = replace(verdict, findings=(*verdict.findings, *since))
@@ -95,7 +104,7 @@ class Verifier:
 
     def _with_its_summary(self, result: CheckResult) -> CheckResult:
         """The result; it cannot be judged if the test summary that the check printed before the run is gone."""
-        known = {before.title: before for before in self.baseline.results} if self.baseline else {}
+        known = {before.title: before for before in self._before.results} if self._before else {}
         before = known.get(result.title)
         is_gone = before is not None and before.tests is not None and result.tests is None
         if before is None or not is_gone or not result.passed or not has_lasting_summary(before.output):
@@ -105,8 +114,11 @@ class Verifier:
 
     async def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
         """What the guards found, without the rules that a person lifted and what a counter-proof rebuts."""
+        held = self._held_before()
         changes = await asyncio.to_thread(self._changes)
         found = await asyncio.to_thread(self._found, checks, verdict, changes)
+        if held and self._base() != held.base:
+            found += [one for one in held.findings if self._is_as_held(held, one.path)]
         found = [finding for finding in found if finding.rule not in self.rules.allowed]
         if self.snapshots is None:
             return found
@@ -116,9 +128,61 @@ class Verifier:
             checks,
             runner=self.runner,
             snapshots=self.snapshots,
-            baseline=self.baseline,
+            base=self._base(),
+            baseline=self._before,
             may_change_tests=self._may_change_tests,
         )
+
+    @property
+    def _before(self) -> Verdict | None:
+        """What the checks said before the work began; if it began in a run that was held up, before that run."""
+        held = self._held_before()
+        return held.baseline if held and held.baseline else self.baseline
+
+    def _base(self) -> str:
+        """The snapshot that the work is compared with."""
+        base = (self.snapshots.base() or "") if self.snapshots else ""
+        held = self._held_before()
+        return held.base if self.snapshots and held and self.snapshots.has(held.base) else base
+
+    def _held_before(self) -> HeldTree | None:
+        """The record of an earlier run that was held up, if what it was held up for is in the tree that this run began with."""
+        base = self.snapshots.base() if self.snapshots else None
+        if self.held_trees is None or base is None:
+            return None
+        if self._held[0] != base:
+            found = (held for held in self.held_trees.all() if self._same_files(held, base))
+            self._held = (base, next(found, None))
+        return self._held[1]
+
+    def _same_files(self, held: HeldTree, tree: str) -> set[str]:
+        """The files that are in a tree what they were when a run was held up for them."""
+        known = self.snapshots.contents(tree, held.files) if self.snapshots else {}
+        return {path for path, was in held.files.items() if content_hash(known.get(path)) == was}
+
+    def _is_as_held(self, held: HeldTree, path: str) -> bool:
+        latest = self.snapshots.latest() if self.snapshots else None
+        same = self._same_files(held, latest) if latest else set()
+        return path in same or (path not in held.files and bool(same))
+
+    def _remember(self, verdict: Verdict) -> None:
+        """Keep a tree that is held up, and forget those that this verdict clears."""
+        latest = self.snapshots.latest() if self.snapshots else None
+        if self.held_trees is None or self.snapshots is None or latest is None:
+            return
+        if not verdict.gamed:
+            for held in self.held_trees.all():
+                if self._same_files(held, latest):
+                    self.held_trees.forget(held)
+            return
+        changes = {change.path: change for change in self._changes()}
+        paths = {finding.path for finding in verdict.gamed} & changes.keys()
+        paths = paths or {path for path in changes if not is_product(path)} or set(changes)
+        now = self.snapshots.contents(latest, paths)
+        files = {path: content_hash(now.get(path)) for path in sorted(paths)}
+        if files:
+            held = HeldTree(self.runner.run_id, self._base(), verdict.gamed, files, self._before)
+            self.held_trees.remember(held)
 
     @property
     def _may_change_tests(self) -> bool:
@@ -127,19 +191,19 @@ class Verifier:
     def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
         found = changed_inputs(self.rules.inputs, {change.path for change in changes})
         if self.snapshots is None:
-            return [*found, *fewer_tests(self.baseline, verdict, changes)]
+            return [*found, *fewer_tests(self._before, verdict, changes)]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
         found += _raised(scan(texts, checks=commands, unchanged=self._unchanged(changes)), checks)
         if not any(finding.rule in _TESTS_GONE for finding in found):
-            found += fewer_tests(self.baseline, verdict, changes)
+            found += fewer_tests(self._before, verdict, changes)
         ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
         return [*found, *out_of_scope(self.rules.scope, ours), *self.snapshots.history()]
 
     def _changes(self) -> list[FileChange]:
         """All that differs from before the run; what is binary has no text."""
-        base, latest = (self.snapshots.base(), self.snapshots.latest()) if self.snapshots else (None, None)
-        if self.snapshots is None or base is None or latest is None or base == latest:
+        base, latest = (self._base(), self.snapshots.latest()) if self.snapshots else ("", None)
+        if self.snapshots is None or not base or latest is None or base == latest:
             return []
         changed = self.snapshots.changed(base, latest)
         return [FileChange(path, _text(old), _text(new)) for path, (old, new) in changed.items()]
@@ -155,6 +219,17 @@ class Verifier:
         tests = [path for path in paths if is_test_path(path)][:MOST_TESTS]
         found = self.snapshots.contents(latest, dict.fromkeys([*recipes, *tests]))
         return {path: text for path, data in found.items() if (text := _text(data)) is not None}
+
+
+def _name_run(held: HeldTree, findings: Sequence[Finding]) -> Finding:
+    """Which run was held up for these findings, and what the user can do about it."""
+    first = findings[0]
+    lifted = " ".join(f"--allow {rule}" for rule in sorted({finding.rule for finding in findings}))
+    sentence = (
+        f"Run {held.run} was held up for this, and the tree still has it. See it with `ralph diff {held.run}`; then undo it, "
+        f'or start again with {lifted} --because "why it is right".'
+    )
+    return Finding(first.rule, first.path, first.line, sentence, Severity.WARNING)
 
 
 def _raised(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
