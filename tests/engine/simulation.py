@@ -26,7 +26,7 @@ from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger, since_documents
-from ralph.engine.roster import Roster
+from ralph.engine.turn_outcome import AgentChain
 from ralph.engine.under_way import World
 from ralph.store import prompts
 from ralph.store.documents import Documents
@@ -368,7 +368,7 @@ class Simulation:
         workflow: Any = None,
         watched: tuple[str, ...] = (),
         checker: Any = None,
-        roster: Roster = Roster(("simulated",)),  # noqa: B008 - it does not change
+        roster: AgentChain = AgentChain(("simulated",)),  # noqa: B008 - it does not change
         snapshots: bool = False,
         merger: Any = None,
         loop_id: str = RUN,

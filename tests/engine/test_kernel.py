@@ -30,7 +30,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import CHECKED, Turn, TurnEnd, TurnRequest
-from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
+from ralph.engine.turn_outcome import LIMIT_WAIT, MOST_INTERRUPTIONS
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.state import REMEMBERED
 

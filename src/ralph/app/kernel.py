@@ -24,7 +24,7 @@ from ralph.documents.run_record import Crew, RunRecord
 from ralph.engine.kernel import Kernel, Start
 from ralph.engine.ledger import Ledger, since_documents
 from ralph.engine.ports import Observer
-from ralph.engine.roster import Roster
+from ralph.engine.turn_outcome import AgentChain
 from ralph.engine.under_way import World
 from ralph.git import worktree
 from ralph.git.commits import Committer
@@ -111,7 +111,7 @@ def build_kernel(
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     told, steering = tuple(filter(None, notices)), prompts.load("steering", root)
     unwritten, reopens = since_documents(records), resumes and record.workflow in SESSIONS
-    start = Start(started, _roster(record.crew), limits, unwritten, told, resumes, steering, reopens)
+    start = Start(started, _agent_chain(record.crew), limits, unwritten, told, resumes, steering, reopens)
     return Kernel(kind.workflow(record, root, limits), world, ledger, start)
 
 
@@ -164,11 +164,11 @@ def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     return slots
 
 
-def _roster(crew: Crew) -> Roster:
+def _agent_chain(crew: Crew) -> AgentChain:
     """The crew by its labels, for the kernel."""
     roles = {role: tuple(spec.label for spec in order) for role, order in crew.roles.items()}
     helper = crew.escalation.label if crew.escalation else ""
-    return Roster(tuple(spec.label for spec in crew.chain), roles, helper, crew.escalate_after)
+    return AgentChain(tuple(spec.label for spec in crew.chain), roles, helper, crew.escalate_after)
 
 
 def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:

@@ -9,7 +9,7 @@ from ralph.core.checks import Check, Red, Verdict
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, Stage
-from ralph.core.turns import FileStat, TurnRequest, TurnResult
+from ralph.core.turns import FileStat, TurnEnd, TurnRequest, TurnResult
 
 S = TypeVar("S")
 
@@ -103,6 +103,11 @@ class TurnEnded:
     """Whether the next try only asks for a better answer."""
     unheard: tuple[str, ...] = ()
     """What a person said while it ran and it did not hear: the next turn for this work is told, by the ids of the signals."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it settled its work; if not, another turn continues it, now or after a resume."""
+        return self.retry_at is None and self.result.end is not TurnEnd.STOPPED
 
 
 @dataclass(frozen=True)

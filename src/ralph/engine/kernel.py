@@ -36,12 +36,11 @@ from ralph.core.events import (
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
-from ralph.core.turns import TurnEnd, TurnRequest
+from ralph.core.turns import TurnRequest
 from ralph.engine.intake import Intake
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import S, Workflow
-from ralph.engine.roster import Roster
-from ralph.engine.settling import unsettled
+from ralph.engine.turn_outcome import AgentChain, Next, ReturnedTurn, Situation, decide_outcome
 from ralph.engine.under_way import Happening, UnderWay, World
 
 MOST_FILES = 200
@@ -53,7 +52,7 @@ class Start:
     """How this engine takes the run up."""
 
     entry: RunStarted
-    roster: Roster
+    agents: AgentChain
     limits: Limits
     """The limits from here on: those of the journal, or what a resume grants."""
     unwritten: tuple[Record, ...] = ()
@@ -76,7 +75,7 @@ class Kernel(Generic[S]):
         self.ledger = ledger
         self._start = start
         self._under_way = UnderWay(
-            world, ledger, start.roster, self._journal, lambda: self._stage().iteration, start.steering
+            world, ledger, start.agents, self._journal, lambda: self._stage().iteration, start.steering
         )
         self._intake = Intake(world, ledger, self._under_way, start.steering, self._commit, self._journal)
         self._asked: list[Signal] = []
@@ -171,7 +170,7 @@ class Kernel(Generic[S]):
             if isinstance(entry, DocumentEdited):
                 # The journal has no content: what counts is what is there now.
                 entry = replace(entry, content=documents.get(entry.path, ""))
-            if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and unsettled(entry)):
+            if isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and not entry.is_final):
                 state = self.workflow.accept(state, entry, record.at).state
         return state
 
@@ -258,13 +257,49 @@ class Kernel(Generic[S]):
         holds = self._under_way or reached is Outcome.LIMIT_DEADLINE
         return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached and holds else None
 
-    def _accept(self, events: list[Happening]) -> Stop | None:
+    def _accept(self, happenings: list[Happening]) -> Stop | None:
+        """Account for what happened, and say why the run ends with it, if it does."""
         stop = None
-        for event in events:
-            self._commit(self._accounted(event))
-            if isinstance(event, TurnEnded) and event.result.end is TurnEnd.UNAVAILABLE and event.retry_at is None:
-                stop = Stop(Outcome.AGENT_UNAVAILABLE, event.result.error)
+        for one in happenings:
+            match one:
+                case ReturnedTurn():
+                    stop = self._accept_turn(one) or stop
+                case ChecksEnded() | Merged():
+                    self._commit(replace(one, spent=self.ledger.with_activity(self._under_way.activity.take())))
+                case WorkCommitted():
+                    self._commit(one)
         return stop
+
+    def _accept_turn(self, returned: ReturnedTurn) -> Stop | None:
+        """Decide what follows a turn, and journal it with the counters after it."""
+        turn, ledger, now = returned.turn, self.ledger, self.world.clock.now()
+        spent = ledger.with_activity(self._under_way.activity.take())
+        after = spent.with_turn(returned.result.usage, counts=False)
+        situation = Situation(
+            agents=self._start.agents,
+            unavailable=ledger.unavailable,
+            is_over_limit=ledger.limits.reached(after, now) is not None,
+            is_ending=self._stop is not None,
+            now=now,
+        )
+        outcome = decide_outcome(returned, situation)
+        if outcome.notice:
+            self._journal(Notice(outcome.notice))
+        ended = TurnEnded(
+            key=turn.request.key,
+            turn=turn.number,
+            role=turn.request.role,
+            attempt=turn.attempt,
+            result=outcome.result,
+            counts=turn.request.counts,
+            spent=spent.with_turn(outcome.result.usage, counts=outcome.counts(turn.request)),
+            retry_at=outcome.at,
+            retry_reason=outcome.reason,
+            repair=outcome.next is Next.REPAIR,
+            unheard=returned.unheard,
+        )
+        self._commit(ended)
+        return outcome.stop
 
     async def _hold_limits(self) -> None:
         """Cut the turns under way when a limit of the run is crossed."""
@@ -277,33 +312,17 @@ class Kernel(Generic[S]):
 
     async def _end_all(self, stop: Stop) -> None:
         """End what is under way, and account for it."""
-        for ended in await self._under_way.end_all("interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped"):
-            self._commit(self._accounted(ended))
+        reason = "interrupted" if stop.outcome is Outcome.INTERRUPTED else "stopped"
+        self._accept(await self._under_way.end_all(reason))
 
     async def _land(self, stop: Stop) -> None:
         """Bring work that succeeded to where the user wants it; what did not stays where it is."""
         if self.world.lander and (landed := await self.world.lander.land(succeeded=stop.outcome.succeeded)):
             self._commit(landed)
 
-    def _accounted(self, event: Happening) -> Happening:
-        """The event with the counters after it; where the limits leave nothing for another try, it was the last."""
-        if isinstance(event, WorkCommitted):
-            return event
-        spent = self.ledger.with_activity(self._under_way.activity.take())
-        if isinstance(event, ChecksEnded | Merged):
-            return replace(event, spent=spent)
-        after = spent.with_turn(event.result.usage, counts=False)
-        goes_on = event.retry_at is not None and not self._stop and event.result.end is not TurnEnd.INTERRUPTED
-        if goes_on and self.ledger.limits.reached(after, self.world.clock.now()):
-            answered = event.repair or (event.result.end is TurnEnd.STEERED and event.result.code == 0)
-            result = replace(event.result, end=TurnEnd.FINISHED if answered else TurnEnd.CUT)
-            event = replace(event, result=result, retry_at=None, retry_reason="", repair=False)
-        counts = event.counts and not unsettled(event) and event.result.end is not TurnEnd.UNAVAILABLE
-        return replace(event, spent=spent.with_turn(event.result.usage, counts=counts))
-
     def _commit(self, event: Event) -> None:
         """Accept an event: the journal, the documents and the state move on together."""
-        if isinstance(event, TurnEnded) and unsettled(event):
+        if isinstance(event, TurnEnded) and not event.is_final:
             self._journal(_slim(event))
             return
         now = self.world.clock.now()

@@ -16,44 +16,12 @@ from ralph.core.entries import (
     TurnStarted,
 )
 from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
-from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.limits import Limits, Spent
 from ralph.core.signals import Signal, SignalType
-from ralph.core.turns import TurnEnd, TurnResult
-from ralph.engine.retry import LIMIT_WAIT, MOST_INTERRUPTIONS
-from ralph.engine.roster import NEVER
+from ralph.engine.turn_outcome import NEVER, PendingWork, unavailable_until
 from ralph.engine.words import PROMPT, Words
 
 _REMEMBERED_COSTS = 5
-
-
-@dataclass
-class Pending:
-    """How far the work behind one key has come."""
-
-    attempt: int = 1
-    interruptions: int = 0
-    overloads: int = 0
-    agent: str = ""
-    """Who did the last turn."""
-    counts: bool = False
-    """Whether it is an iteration."""
-    open: TurnStarted | None = None
-    """A turn that was started and not yet ended."""
-    opened_at: float = 0.0
-    last: TurnEnded | None = None
-    """The last turn that ended without settling the work."""
-    broken: TurnEnded | None = None
-    """The turn whose answer is being repaired."""
-    used: dict[str, Usage] = field(default_factory=dict)
-    """What each conversation has used."""
-    words: tuple[str, ...] = ()
-    """What of a person's words its turns have so far: a new conversation is told again."""
-    unheard: tuple[str, ...] = ()
-    """What the last turn did not hear."""
-    steered: int = 0
-    """How often a turn that had finished was asked again because of that."""
-    to_pause: bool = False
-    """Whether the turn under way was asked to pause."""
 
 
 @dataclass
@@ -64,7 +32,7 @@ class Ledger:
     spent: Spent = field(default_factory=Spent)
     turns: int = 0
     """The highest turn number taken."""
-    work: dict[str, Pending] = field(default_factory=dict)
+    work: dict[str, PendingWork] = field(default_factory=dict)
     paused: bool = False
     aborted: Signal | None = None
     carried_out: bool = False
@@ -77,7 +45,7 @@ class Ledger:
     """Questions to the person."""
     answered: set[str] = field(default_factory=set)
     snapshots: int = 0
-    resting: dict[str, float] = field(default_factory=dict)
+    unavailable: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
     ended: RunEnded | None = None
@@ -98,13 +66,11 @@ class Ledger:
             case RunStarted() as entry:
                 self.started = self.started or entry
                 self.ended = None
-                self.resting = {label: until for label, until in self.resting.items() if until != NEVER}
+                self.unavailable = {label: until for label, until in self.unavailable.items() if until != NEVER}
             case LimitExtended(limits=limits):
                 self.limits = limits
             case TurnStarted() as entry:
-                work = self.work.setdefault(entry.key, Pending())
-                work.open, work.opened_at, work.counts, work.agent = entry, record.at, entry.counts, entry.agent
-                work.words, work.unheard, work.to_pause = _joined(work.words, entry.words), (), False
+                self.work.setdefault(entry.key, PendingWork()).start_turn(entry, record.at)
                 self.words.give(entry.words, entry.role, entry.turn, PROMPT)
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
@@ -144,30 +110,15 @@ class Ledger:
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
         self.words.give(entry.result.heard, entry.role, entry.turn, "heard")
-        if entry.key in self.work and (until := rests_until(entry.result, at)):
-            self.resting[self.work[entry.key].agent] = until
+        until = unavailable_until(entry.result, at)
+        if entry.key in self.work and until is not None:
+            self.unavailable[self.work[entry.key].agent] = until
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
-        if entry.retry_at is None and entry.result.end is not TurnEnd.STOPPED:
+        if entry.is_final:
             self.work.pop(entry.key, None)
-            return
-        work = self.work.setdefault(entry.key, Pending())
-        work.open, work.last = None, entry
-        work.words, work.unheard = _joined(work.words, entry.result.heard), entry.unheard
-        if session := entry.result.session:
-            work.used[session] = work.used.get(session, Usage()) + entry.result.usage
-        if entry.repair:
-            work.broken = entry
-        elif entry.result.end is TurnEnd.INTERRUPTED and work.interruptions < MOST_INTERRUPTIONS:
-            work.interruptions += 1
-        elif entry.result.end is TurnEnd.OVERLOADED:
-            work.overloads += 1
-        elif entry.result.end is TurnEnd.STEERED:
-            work.steered += bool(entry.unheard)
-            work.broken = None
-        elif entry.result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
-            work.attempt += 1
-            work.broken = None if entry.result.answer_errors else work.broken
+        else:
+            self.work.setdefault(entry.key, PendingWork()).end_turn(entry)
 
     def estimate(self, role: str) -> float:
         """What the next turn of a role will cost, judged by the last ones."""
@@ -196,21 +147,6 @@ class Ledger:
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""
         return replace(self.spent, active_seconds=round(self.spent.active_seconds + seconds, 3))
-
-
-def _joined(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*some, *others)))
-
-
-def rests_until(result: TurnResult, at: float) -> float | None:
-    """Until when the agent of such a turn cannot be used; None where it can."""
-    match result.end:
-        case TurnEnd.LIMITED:
-            return result.resets_at if result.resets_at and result.resets_at > at else at + LIMIT_WAIT
-        case TurnEnd.UNAVAILABLE:
-            return NEVER
-        case _:
-            return None
 
 
 def since_documents(records: list[Record]) -> tuple[Record, ...]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, SignalHeard, TurnStarted
-from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, TurnEnded, Work, WorkCommitted
+from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
 from ralph.engine.activity import Activity
-from ralph.engine.ledger import Ledger, Pending
+from ralph.engine.ledger import Ledger
 from ralph.engine.ports import (
     Checker,
     Clock,
@@ -28,10 +28,9 @@ from ralph.engine.ports import (
     Store,
     Turns,
 )
-from ralph.engine.roster import Roster
-from ralph.engine.settling import mended, pick, session_of, steered, what_follows
+from ralph.engine.turn_outcome import AgentChain, PendingWork, ReturnedTurn
 
-Happening = TurnEnded | ChecksEnded | WorkCommitted | Merged
+Happening = ReturnedTurn | ChecksEnded | WorkCommitted | Merged
 """What comes of work that was under way."""
 POLL = 0.25
 """Seconds between two looks around: into the mailbox, at documents, limits, and slots that others hold."""
@@ -62,12 +61,12 @@ class UnderWay:
         self,
         world: World,
         ledger: Ledger,
-        roster: Roster,
+        agents: AgentChain,
         journal: Callable[[Entry], None],
         iteration: Callable[[], int | None],
         steering: str = "{{messages}}",
     ) -> None:
-        self.world, self.ledger, self.roster, self.steering = world, ledger, roster, steering
+        self.world, self.ledger, self.agents, self.steering = world, ledger, agents, steering
         self._iteration = iteration
         self.activity = Activity(world.clock.now)
         self.wake = asyncio.Event()
@@ -113,7 +112,7 @@ class UnderWay:
             return
         match work:
             case TurnRequest():
-                self.start_turn(work, self.ledger.work.get(work.key) or Pending())
+                self.start_turn(work, self.ledger.work.get(work.key) or PendingWork())
             case RunChecks():
                 self._jobs[work.key] = asyncio.create_task(self._check(work))
             case Commit():
@@ -123,7 +122,7 @@ class UnderWay:
             case _:
                 assert_never(work)
 
-    def start_turn(self, request: TurnRequest, pending: Pending) -> None:
+    def start_turn(self, request: TurnRequest, pending: PendingWork) -> None:
         """Start a turn, take over one that an earlier engine started, or wait until it may be tried again."""
         until = pending.last.retry_at if pending.last and not pending.open else None
         if until is not None and until > self.world.clock.now():
@@ -159,7 +158,7 @@ class UnderWay:
         for error in ended:
             if isinstance(error, Exception):
                 raise error
-        return [one for one in ended if isinstance(one, TurnEnded | WorkCommitted | Merged)]
+        return [one for one in ended if isinstance(one, ReturnedTurn | WorkCommitted | Merged)]
 
     def snapshot(self, label: str) -> Change | None:
         """Record the run's own tree, and say what could not be recorded."""
@@ -171,7 +170,7 @@ class UnderWay:
             self._snapshot_notices += 1
         return change
 
-    def _slot(self, request: TurnRequest, pending: Pending) -> bool:
+    def _slot(self, request: TurnRequest, pending: PendingWork) -> bool:
         """Whether there is a slot for the turn; one that is already under way has its own."""
         if self.world.slots is None:
             return True
@@ -185,10 +184,10 @@ class UnderWay:
             self._journal(Notice(f"waiting for a slot: {self.world.slots.full}"))
         return False
 
-    def _pick(self, request: TurnRequest, pending: Pending) -> str:
-        return pick(request, pending, self.roster, self.ledger.resting, self.world.clock.now())[0]
+    def _pick(self, request: TurnRequest, pending: PendingWork) -> str:
+        return self.agents.pick_for(request, pending, self.ledger.unavailable, self.world.clock.now())[0]
 
-    async def _turn_later(self, request: TurnRequest, pending: Pending, until: float) -> TurnEnded:
+    async def _turn_later(self, request: TurnRequest, pending: PendingWork, until: float) -> ReturnedTurn:
         """Let the time until the next try pass; only a wait for the provider is not active time."""
         limited = pending.last is not None and pending.last.result.end is TurnEnd.LIMITED
         self._waiting.add(request.key)
@@ -201,7 +200,7 @@ class UnderWay:
             self._waiting.discard(request.key)
         return await self._turn(request, self._open(request, pending))
 
-    def _open(self, request: TurnRequest, pending: Pending) -> Turn:
+    def _open(self, request: TurnRequest, pending: PendingWork) -> Turn:
         """Number a turn and journal it before it starts; one that was journaled already is the one to adopt."""
         errors = pending.broken.result.answer_errors if pending.broken else ()
         mends = pending.broken.turn if pending.broken else 0
@@ -219,7 +218,7 @@ class UnderWay:
             )
             return self._enter(self._with_guidance(turn, opened.words))
         ledger, agent = self.ledger, self._pick(request, pending)
-        session = session_of(pending) if pending.agent == agent else ""
+        session = pending.session if pending.agent == agent else ""
         mends = pending.last.turn if session and pending.last else mends
         number, reserved = ledger.turns + 1, ledger.estimate(request.role)
         budget = ledger.limits.remaining_cost(ledger.spent, ledger.reserved)
@@ -250,7 +249,7 @@ class UnderWay:
         )
         return self._enter(self._with_guidance(turn, new))
 
-    def _words_for(self, request: TurnRequest, pending: Pending, *, anew: bool) -> tuple[str, ...]:
+    def _words_for(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         said = self.ledger.words.said
         known = dict.fromkeys((*(pending.words if anew else ()), *pending.unheard))
@@ -272,8 +271,8 @@ class UnderWay:
         self._running[turn.number] = (turn, Usage())
         return turn
 
-    async def _turn(self, request: TurnRequest, turn: Turn) -> TurnEnded:
-        """Run or adopt one turn, record the tree it left, and say what follows for the work behind it."""
+    async def _turn(self, request: TurnRequest, turn: Turn) -> ReturnedTurn:
+        """Run or adopt one turn, and record the tree it left."""
         pending = self.ledger.work[request.key]
         adopted_at = self.world.clock.now()
         try:
@@ -287,19 +286,13 @@ class UnderWay:
             self.activity.credit(min(adopted_at, result.ended_at) - pending.opened_at)
         if not request.workspace:
             result = replace(result, change=self.snapshot(f"turn {turn.number} ({request.role})"))
-        if pending.broken:
-            result = mended(pending.broken.result, result)
-        unheard = self._unheard(request, pending, result)
-        result = steered(result, pending, unheard)
-        if unheard and result.end is TurnEnd.FINISHED:
-            self._journal(Notice(f"[STEER-LOOP] turn {turn.number} is not asked again; {', '.join(unheard)} waits"))
-        ended = TurnEnded(request.key, turn.number, request.role, turn.attempt, result, request.counts, unheard=unheard)
-        return what_follows(ended, turn, pending, self.roster, self.ledger.resting, self.world.clock.now())
-
-    def _unheard(self, request: TurnRequest, pending: Pending, result: TurnResult) -> tuple[str, ...]:
-        """How the turn was to be steered while it ran, and did not hear it."""
         heard = (*pending.words, *result.heard)
-        return self.ledger.words.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard)
+        return ReturnedTurn(
+            turn=turn,
+            result=result,
+            work=pending,
+            unheard=self.ledger.words.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard),
+        )
 
     def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
         def watch(event: AgentEvent) -> None:

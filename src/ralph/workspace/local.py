@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from ralph.agents.agent import Call
 from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
-from ralph.core.stream import AgentEvent, Failure
+from ralph.core.stream import AgentEvent
 from ralph.core.turns import OUTBOX, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent import publishing
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill_parts
+from ralph.engine.turn_outcome import classify_end
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import Exit, Job, Keeper, Lost
@@ -36,15 +38,6 @@ SHARED = ".ralph/agent"
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _LISTEN = "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
-ENDS = {
-    "idle": TurnEnd.IDLE,
-    "wall": TurnEnd.WALL,
-    "cut": TurnEnd.CUT,
-    "stopped": TurnEnd.STOPPED,
-    "interrupted": TurnEnd.INTERRUPTED,
-    "steered": TurnEnd.STEERED,
-    "exec": TurnEnd.UNAVAILABLE,
-}
 
 
 @dataclass(frozen=True)
@@ -299,24 +292,20 @@ class LocalTurns:
         return answer, errors if required else ()
 
 
-_FAILURES = {
-    Failure.LIMIT: TurnEnd.LIMITED,
-    Failure.OVERLOAD: TurnEnd.OVERLOADED,
-    Failure.ACCESS: TurnEnd.UNAVAILABLE,
-    Failure.AGENT: TurnEnd.FAILED,
-}
-
-
 def _end(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
-    """How the turn ended: by the agent's own word and its exit together, never by one of them alone."""
-    if ended.reason in ENDS:
-        return ENDS[ended.reason]
-    if ended.code == 0 and (account.finished or not (agent.announces_end or account.failure)):
-        return TurnEnd.FINISHED
-    told = agent.failure(ended.code, stderr)
-    if account.failure is None and told:
-        account.failure, account.error = told[0], account.error or told[1]
-    return _FAILURES[account.failure or Failure.AGENT]
+    """How the turn ended; if its output does not say why it failed, its exit code and `stderr` may."""
+    classify = partial(
+        classify_end,
+        reason=ended.reason,
+        code=ended.code,
+        said_finished=account.finished,
+        announces_end=agent.announces_end,
+    )
+    end = classify(failure=account.failure)
+    if end is TurnEnd.FAILED and account.failure is None and (found := agent.failure(ended.code, stderr)):
+        account.failure, account.error = found[0], account.error or found[1]
+        end = classify(failure=account.failure)
+    return end
 
 
 def _told(error: str, end: TurnEnd, agent: Adapter) -> str:

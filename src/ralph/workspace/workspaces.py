@@ -16,6 +16,7 @@ from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.stream import AgentEvent
 from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import RunRecord
+from ralph.engine.turn_outcome import ENDED_BY
 from ralph.git import merging, saving, worktree
 from ralph.git.command import Git
 from ralph.git.history import contains
@@ -25,7 +26,7 @@ from ralph.git.snapshots import Snapshots
 from ralph.git.worktree import Removal, Worktree
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
-from ralph.workspace.local import ENDS, LocalTurns
+from ralph.workspace.local import LocalTurns
 from ralph.workspace.notes import OWN, Noted, Notes
 from ralph.workspace.turn_files import Desk
 from ralph.workspace.worktree_setup import Furniture, SetupError, fenced
@@ -123,7 +124,7 @@ class Workspaces:
         """The end of a turn that was asked to end before it began."""
         if turn.number not in self._asked_to_end or self.turns.has_begun(turn):
             return None
-        end, now = ENDS[self._asked_to_end[turn.number]], time.time()
+        end, now = ENDED_BY[self._asked_to_end[turn.number]], time.time()
         return TurnResult(end, now, now, error="it was ended before it began")
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:

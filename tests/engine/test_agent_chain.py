@@ -12,10 +12,9 @@ from ralph.core.events import TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Turn, TurnEnd
-from ralph.engine.retry import LIMIT_WAIT, OVERLOADS
-from ralph.engine.roster import NEVER, Roster
+from ralph.engine.turn_outcome import LIMIT_WAIT, NEVER, OVERLOAD_WAITS, AgentChain
 
-BOTH = Roster(("first", "second"))
+BOTH = AgentChain(("first", "second"))
 LIMITED = Play(seconds=2.0, end=TurnEnd.LIMITED, resets_in=100.0, error="limit reached")
 AWAY = Play(seconds=2.0, end=TurnEnd.UNAVAILABLE, error="not signed in")
 
@@ -30,7 +29,7 @@ def agents(sim: Simulation) -> list[str]:
 
 class TestPicking:
     def test_the_first_that_is_free_in_the_order_of_the_role(self) -> None:
-        roster = Roster(("a", "b"), {"debugger": ("c", "a")}, escalation="d", escalate_after=2)
+        roster = AgentChain(("a", "b"), {"debugger": ("c", "a")}, escalation="d", escalate_after=2)
         assert roster.pick("implementer", 0, {}, 10.0) == ("a", 10.0)
         assert roster.pick("implementer", 0, {"a": 11.0}, 10.0) == ("b", 10.0)
         assert roster.pick("debugger", 1, {}, 10.0) == ("c", 10.0)
@@ -40,7 +39,7 @@ class TestPicking:
     @settings(max_examples=100)
     @given(st.dictionaries(st.sampled_from("abc"), st.one_of(st.floats(0, 50), st.just(NEVER))), st.floats(0, 50))
     def test_nobody_waits_longer_than_he_must(self, resting: dict[str, float], now: float) -> None:
-        label, at = Roster(("a", "b", "c")).pick("x", 0, resting, now)
+        label, at = AgentChain(("a", "b", "c")).pick("x", 0, resting, now)
         assert at == max(now, resting.get(label, 0.0))
         assert all(at <= max(now, resting.get(other, 0.0)) for other in "abc")
 
@@ -97,7 +96,7 @@ class TestTheChain:
         sim = Simulation(tmp_path, lambda turn: next(turns))
         assert sim.run().outcome is Outcome.SUCCESS
         waits = [later - earlier - 1.0 for earlier, later in zip(sim.starts, sim.starts[1:], strict=False)]
-        assert all(0.7 * want <= wait <= 1.4 * want for wait, want in zip(waits, OVERLOADS, strict=False))
+        assert all(0.7 * want <= wait <= 1.4 * want for wait, want in zip(waits, OVERLOAD_WAITS, strict=False))
         assert sim.spent.iterations == 1
 
     @pytest.mark.slow
@@ -110,7 +109,7 @@ class TestTheChain:
 
 class TestRoles:
     def test_a_stronger_one_takes_over_where_nothing_moves(self, tmp_path: Path) -> None:
-        roster = Roster(("small",), escalation="large", escalate_after=2)
+        roster = AgentChain(("small",), escalation="large", escalate_after=2)
         sim = Simulation(tmp_path, by_agent(small=Play(seconds=1.0), large=Play(works, seconds=1.0)), roster=roster)
         assert sim.run().outcome is Outcome.SUCCESS
         assert agents(sim) == ["small", "small", "large"]

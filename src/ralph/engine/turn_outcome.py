@@ -1,0 +1,369 @@
+"""What follows a turn: the one place that decides it, from the exit of the process to the counters of the run.
+
+`classify_end` says how a turn ended. `decide_outcome` says what follows: is the work settled, and if not, who continues
+it, when and why. `PendingWork` counts what has come of the work so far. The policies that they need are beside them.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ralph.core.entries import TurnStarted
+from ralph.core.events import Stop, TurnEnded
+from ralph.core.limits import Usage
+from ralph.core.outcomes import Outcome
+from ralph.core.stream import Failure
+from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
+
+NEVER = math.inf
+"""Until when an agent is unavailable that only the user can repair: it is not signed in, or not installed."""
+RETRY_WAITS = (0.0, 30.0, 60.0, 60.0)
+"""Seconds before the second, third, fourth and fifth attempt."""
+OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
+"""Seconds to wait while the provider or the network is overloaded, give or take a quarter."""
+LIMIT_WAIT = 300.0
+"""Seconds to wait for a provider's limit if the agent did not say when it ends."""
+MOST_INTERRUPTIONS = 5
+"""How often interrupted work is continued before an interruption counts as a failed attempt."""
+MOST_STEERED = 2
+"""How often finished work is continued because the user steered it before it ended."""
+_GOLDEN = 0.618
+"""Spreads the waits of turns that were overloaded at the same time."""
+ENDED_BY = {
+    "idle": TurnEnd.IDLE,
+    "wall": TurnEnd.WALL,
+    "cut": TurnEnd.CUT,
+    "stopped": TurnEnd.STOPPED,
+    "interrupted": TurnEnd.INTERRUPTED,
+    "steered": TurnEnd.STEERED,
+    "exec": TurnEnd.UNAVAILABLE,
+}
+"""The end of a turn whose process did not exit by itself, by the supervisor's reason."""
+_FAILURES = {
+    Failure.LIMIT: TurnEnd.LIMITED,
+    Failure.OVERLOAD: TurnEnd.OVERLOADED,
+    Failure.ACCESS: TurnEnd.UNAVAILABLE,
+    Failure.AGENT: TurnEnd.FAILED,
+}
+
+
+# How did the turn end?
+
+
+def classify_end(
+    *, reason: str, code: int | None, said_finished: bool, announces_end: bool, failure: Failure | None
+) -> TurnEnd:
+    """How a turn ended: by what its agent said and by its exit code together, never by one of them alone.
+
+    `reason` is the supervisor's; `announces_end` says that this agent says so when it has finished.
+    """
+    if reason in ENDED_BY:
+        return ENDED_BY[reason]
+    is_finished = said_finished or not (announces_end or failure)
+    if code == 0 and is_finished:
+        return TurnEnd.FINISHED
+    return _FAILURES[failure or Failure.AGENT]
+
+
+# How far has the work come?
+
+
+@dataclass
+class PendingWork:
+    """How far the work behind one key has come."""
+
+    attempt: int = 1
+    interruptions: int = 0
+    overloads: int = 0
+    agent: str = ""
+    """The agent of the last turn."""
+    counts: bool = False
+    """Whether it is an iteration."""
+    open: TurnStarted | None = None
+    """A turn that was started and has not ended."""
+    opened_at: float = 0.0
+    last: TurnEnded | None = None
+    """The last turn that ended without settling the work."""
+    broken: TurnEnded | None = None
+    """The turn whose answer is being repaired."""
+    used: dict[str, Usage] = field(default_factory=dict)
+    """What each conversation has used."""
+    words: tuple[str, ...] = ()
+    """The messages of the user that its turns have so far, by id. A new conversation gets them again."""
+    unheard: tuple[str, ...] = ()
+    """The messages that the last turn did not get."""
+    steered: int = 0
+    """How often finished work was continued because of that."""
+    to_pause: bool = False
+    """Whether the turn under way was asked to pause."""
+
+    def start_turn(self, started: TurnStarted, at: float) -> None:
+        """Take into account that a turn starts."""
+        self.open, self.opened_at = started, at
+        self.counts, self.agent = started.counts, started.agent
+        self.words, self.unheard, self.to_pause = _join(self.words, started.words), (), False
+
+    def end_turn(self, ended: TurnEnded) -> None:
+        """Take into account that a turn ended without settling the work."""
+        result = ended.result
+        self.open, self.last = None, ended
+        self.words, self.unheard = _join(self.words, result.heard), ended.unheard
+        if result.session:
+            self.used[result.session] = self.used.get(result.session, Usage()) + result.usage
+        if ended.repair:
+            self.broken = ended
+        elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MOST_INTERRUPTIONS:
+            self.interruptions += 1
+        elif result.end is TurnEnd.OVERLOADED:
+            self.overloads += 1
+        elif result.end is TurnEnd.STEERED:
+            self.steered += bool(ended.unheard)
+            self.broken = None
+        elif result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
+            self.attempt += 1
+            if result.answer_errors:
+                self.broken = None
+
+    @property
+    def session(self) -> str:
+        """The conversation that the next turn continues: to repair its answer, or after it was interrupted or steered."""
+        if self.last is None:
+            return ""
+        continues = self.last is self.broken or self.last.result.end in (TurnEnd.INTERRUPTED, TurnEnd.STEERED)
+        return self.last.result.session if continues else ""
+
+
+# Which agent does the next turn?
+
+
+@dataclass(frozen=True)
+class AgentChain:
+    """The labels of the agents of a run, in the order in which they are preferred."""
+
+    chain: tuple[str, ...]
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    escalation: str = ""
+    """The agent for work that failed `escalate_after` times."""
+    escalate_after: int = 2
+
+    def pick(self, role: str, failures: int, unavailable: Mapping[str, float], now: float) -> tuple[str, float]:
+        """The agent for the next turn of a role, and when it may start."""
+        order = self.roles.get(role) or self.chain
+        if self.escalation and failures >= self.escalate_after:
+            order = (self.escalation, *order)
+        for label in order:
+            if unavailable.get(label, 0.0) <= now:
+                return label, now
+        first = min(order, key=lambda label: unavailable[label])
+        return first, unavailable[first]
+
+    def pick_for(
+        self, request: TurnRequest, work: PendingWork, unavailable: Mapping[str, float], now: float
+    ) -> tuple[str, float]:
+        """The agent for the next turn of some work, and when it may start."""
+        return self.pick(request.role, max(request.failures, work.attempt - 1), unavailable, now)
+
+
+def unavailable_until(result: TurnResult, now: float) -> float | None:
+    """Until when the agent of such a turn cannot be used; None if it can."""
+    match result.end:
+        case TurnEnd.LIMITED if result.resets_at and result.resets_at > now:
+            return result.resets_at
+        case TurnEnd.LIMITED:
+            return now + LIMIT_WAIT
+        case TurnEnd.UNAVAILABLE:
+            return NEVER
+        case _:
+            return None
+
+
+# What follows?
+
+
+class Next(StrEnum):
+    """What happens to the work after a turn."""
+
+    SETTLED = "settled"
+    """The workflow gets the result, whatever it is."""
+    LATER = "later"
+    """The user stopped the turn: the work continues when the run is resumed."""
+    CONTINUE = "continue"
+    """Another turn continues with what the user said."""
+    REPAIR = "repair"
+    """Another turn only repairs the answer."""
+    RETRY = "retry"
+    """Another turn tries again."""
+    WAIT = "wait"
+    """The same agent tries again when its provider's limit ends."""
+    HAND_OVER = "hand over"
+    """Another agent takes over."""
+
+
+@dataclass(frozen=True)
+class ReturnedTurn:
+    """A turn that is over, and the work that it was for."""
+
+    turn: Turn
+    result: TurnResult
+    work: PendingWork
+    unheard: tuple[str, ...]
+    """The messages with which the user steered the turn while it ran and that it did not get, by id."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The state of the run when a turn is over, as far as the decision depends on it."""
+
+    agents: AgentChain
+    unavailable: Mapping[str, float]
+    """Until when agents cannot be used."""
+    is_over_limit: bool
+    """Whether the run has used up an allowance."""
+    is_ending: bool
+    """Whether the run ends anyway: then a limit does not end the work."""
+    now: float
+
+
+@dataclass(frozen=True)
+class TurnOutcome:
+    """What follows a turn."""
+
+    next: Next
+    result: TurnResult
+    """What came of the turn, as it is journaled."""
+    at: float | None = None
+    """When the next turn for this work may start; None if there is none."""
+    reason: str = ""
+    """Why there is another turn."""
+    notice: str = ""
+    """What the user should know."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the workflow gets the result."""
+        return self.next is Next.SETTLED
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why the run ends with this turn."""
+        if self.is_settled and self.result.end is TurnEnd.UNAVAILABLE:
+            return Stop(Outcome.AGENT_UNAVAILABLE, self.result.error)
+        return None
+
+    def counts(self, request: TurnRequest) -> bool:
+        """Whether the turn completes an iteration. One whose agent could not even start does not."""
+        return request.counts and self.is_settled and self.result.end is not TurnEnd.UNAVAILABLE
+
+
+def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
+    """Decide what follows a turn."""
+    work, result = returned.work, returned.result
+    if work.broken:
+        result = merge_repair(work.broken.result, result)
+    result = _drop_unasked_response(result, work)
+
+    # Did the user stop it? Then nothing is decided before the run is resumed.
+    if result.end is TurnEnd.STOPPED:
+        return TurnOutcome(Next.LATER, result)
+
+    outcome = _decide_next(returned, result, situation)
+    if returned.unheard and outcome.result.end is TurnEnd.FINISHED:
+        late = ", ".join(returned.unheard)
+        outcome = replace(outcome, notice=f"[STEER-LOOP] turn {returned.turn.number} is not continued; {late} waits")
+
+    # Is there anything left for another turn? If not, this was the last one. An interrupted turn is not judged by
+    # limits: its work was not done, and a resume continues it.
+    needs_turn = outcome.at is not None and outcome.result.end is not TurnEnd.INTERRUPTED
+    if needs_turn and situation.is_over_limit and not situation.is_ending:
+        return _settle_over_limit(outcome)
+    return outcome
+
+
+def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situation) -> TurnOutcome:
+    turn, work, now = returned.turn, returned.work, situation.now
+
+    # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
+    if is_steered(result, work, returned.unheard):
+        steered = replace(result, end=TurnEnd.STEERED)
+        return TurnOutcome(Next.CONTINUE, steered, now, "it continues with what the user said")
+
+    # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required.
+    if result.end is TurnEnd.FINISHED and result.answer_errors:
+        if not turn.repair:
+            why = f"the answer does not have the required form: {result.answer_errors[0][:200]}"
+            return TurnOutcome(Next.REPAIR, result, now, why)
+        if turn.request.answer_required:
+            result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
+
+    # Is the agent unavailable? Another one takes over, or the work waits for it. If only the user can help, it ends.
+    until = unavailable_until(result, now)
+    if until is not None:
+        unavailable = {**situation.unavailable, turn.agent: until}
+        agent, at = situation.agents.pick_for(turn.request, work, unavailable, now)
+        if at == NEVER:
+            return TurnOutcome(Next.SETTLED, result)
+        if agent == turn.agent:
+            return TurnOutcome(Next.WAIT, result, at, "waiting for the provider's limit")
+        return TurnOutcome(Next.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
+
+    # Does what it handed over count although it failed?
+    has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
+    if has_failed and turn.request.settles and any(result.papers.values()):
+        return TurnOutcome(Next.SETTLED, result)
+
+    # Is it tried again?
+    retry = _retry(result, turn, work, now)
+    if retry:
+        return TurnOutcome(Next.RETRY, result, *retry)
+    return TurnOutcome(Next.SETTLED, result)
+
+
+def is_steered(result: TurnResult, work: PendingWork, unheard: tuple[str, ...]) -> bool:
+    """Whether the work continues because of what the user said."""
+    if result.end is TurnEnd.STEERED:
+        return True
+    if result.end is not TurnEnd.FINISHED:
+        return False
+    is_paused = work.to_pause and (result.answer or {}).get("status") == "paused"
+    return is_paused or (bool(unheard) and work.steered < MOST_STEERED)
+
+
+def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
+    """The work of the first turn with the answer of the turn that repaired it."""
+    has_change = repair.change is not None and repair.change.files > 0
+    return replace(repair, text=first.text or repair.text, change=repair.change if has_change else first.change)
+
+
+def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:
+    """Drop what an agent says about steering if nobody steered it."""
+    if not (result.answer and result.answer.get("steering")) or work.words or result.heard:
+        return result
+    return replace(result, answer={**result.answer, "steering": None})
+
+
+def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tuple[float, str] | None:
+    """When and why the work is tried again; None if what came of it has to do."""
+    most = turn.request.retries
+    attempts = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
+    match result.end:
+        case TurnEnd.OVERLOADED if work.overloads < len(OVERLOAD_WAITS):
+            spread = 0.75 + turn.number * _GOLDEN % 1 / 2
+            return now + OVERLOAD_WAITS[work.overloads] * spread, result.error or "the provider is overloaded"
+        case TurnEnd.INTERRUPTED if work.interruptions < MOST_INTERRUPTIONS:
+            return now, "the turn was interrupted"
+        case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if work.attempt <= attempts:
+            return now + RETRY_WAITS[work.attempt - 1], result.error or f"the turn ended as {result.end}"
+        case _:
+            return None
+
+
+def _settle_over_limit(outcome: TurnOutcome) -> TurnOutcome:
+    """The outcome of a turn after which no other may start: what it finished counts, the rest was cut."""
+    was_finished = outcome.next is Next.REPAIR or (outcome.next is Next.CONTINUE and outcome.result.code == 0)
+    end = TurnEnd.FINISHED if was_finished else TurnEnd.CUT
+    return TurnOutcome(Next.SETTLED, replace(outcome.result, end=end))
+
+
+def _join(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*some, *others)))

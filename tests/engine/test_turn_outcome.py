@@ -1,0 +1,334 @@
+"""What follows a turn: a decision table over every combination of what the decision depends on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from ralph.core.events import Stop, TurnEnded
+from ralph.core.limits import Usage
+from ralph.core.outcomes import Outcome
+from ralph.core.stream import Failure
+from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.engine.turn_outcome import (
+    LIMIT_WAIT,
+    MOST_INTERRUPTIONS,
+    MOST_STEERED,
+    OVERLOAD_WAITS,
+    RETRY_WAITS,
+    AgentChain,
+    Next,
+    PendingWork,
+    ReturnedTurn,
+    Situation,
+    TurnOutcome,
+    classify_end,
+    decide_outcome,
+)
+
+NOW = 1000.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination, by what a reader would ask."""
+
+    end: TurnEnd = TurnEnd.FINISHED
+    broken: bool = False
+    """Whether the answer does not have the required form."""
+    repair: bool = False
+    """Whether the turn was to repair an answer."""
+    required: bool = False
+    late: str = "no"
+    """Whether the user steered it too late: no, yes, or so often that it is not continued any more."""
+    paused: bool = False
+    """Whether the user asked for a pause and the answer says that it paused."""
+    settles: bool = False
+    """Whether what it handed over counts although it failed."""
+    tries: str = "left"
+    """Whether there are tries of its kind: left, or used up."""
+    second: bool = False
+    """Whether there is a second agent."""
+    over_limit: bool = False
+    ending: bool = False
+
+
+EVERY = {
+    "end": tuple(TurnEnd),
+    "broken": (False, True),
+    "repair": (False, True),
+    "required": (False, True),
+    "late": ("no", "yes", "too often"),
+    "paused": (False, True),
+    "settles": (False, True),
+    "tries": ("left", "used up"),
+    "second": (False, True),
+    "over_limit": (False, True),
+    "ending": (False, True),
+}
+
+FINISHED, FAILED = TurnEnd.FINISHED, TurnEnd.FAILED
+Row = tuple[dict[str, Any], Next, TurnEnd | None]
+"""What has to be so, what follows, and the end that is journaled (None: the one that there was)."""
+BROKEN_TWICE = {"end": FINISHED, "broken": True, "repair": True, "required": True}
+TABLE: tuple[Row, ...] = (
+    # stopped by the user
+    ({"end": TurnEnd.STOPPED}, Next.LATER, None),
+    # steered
+    ({"end": TurnEnd.STEERED}, Next.CONTINUE, None),
+    ({"end": FINISHED, "paused": True}, Next.CONTINUE, TurnEnd.STEERED),
+    ({"end": FINISHED, "late": "yes"}, Next.CONTINUE, TurnEnd.STEERED),
+    # a broken answer
+    ({"end": FINISHED, "broken": True, "repair": False}, Next.REPAIR, None),
+    ({**BROKEN_TWICE, "settles": True}, Next.SETTLED, FAILED),
+    ({**BROKEN_TWICE, "tries": "left"}, Next.RETRY, FAILED),
+    ({**BROKEN_TWICE}, Next.SETTLED, FAILED),
+    ({"end": FINISHED}, Next.SETTLED, None),
+    # an agent that cannot be used
+    ({"end": (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE), "second": True}, Next.HAND_OVER, None),
+    ({"end": TurnEnd.LIMITED}, Next.WAIT, None),
+    ({"end": TurnEnd.UNAVAILABLE}, Next.SETTLED, None),
+    # another try
+    ({"end": (FAILED, TurnEnd.IDLE), "settles": True}, Next.SETTLED, None),
+    ({"end": (FAILED, TurnEnd.IDLE, TurnEnd.OVERLOADED, TurnEnd.INTERRUPTED), "tries": "left"}, Next.RETRY, None),
+    ({}, Next.SETTLED, None),
+)
+
+
+def every_case() -> Iterator[Case]:
+    for values in product(*EVERY.values()):
+        yield Case(**dict(zip(EVERY, values, strict=True)))
+
+
+def fits(case: Case, row: Row) -> bool:
+    wanted = ((getattr(case, name), value) for name, value in row[0].items())
+    return all(found in value if isinstance(value, tuple) else found == value for found, value in wanted)
+
+
+def expected(case: Case) -> tuple[Next, TurnEnd]:
+    _, following, end = next(row for row in TABLE if fits(case, row))
+    end = end or case.end
+    needs_turn = following not in (Next.SETTLED, Next.LATER) and end is not TurnEnd.INTERRUPTED
+    if needs_turn and case.over_limit and not case.ending:
+        return Next.SETTLED, FINISHED if following in (Next.REPAIR, Next.CONTINUE) else TurnEnd.CUT
+    return following, end
+
+
+def decide(case: Case, **changes: Any) -> TurnOutcome:
+    request = TurnRequest("key", "role", "do it", counts=True, answer_required=case.required, settles=case.settles)
+    turn = Turn(7, 1, request, repair=("no summary",) if case.repair else (), agent="first")
+    result = TurnResult(
+        case.end,
+        NOW - 10,
+        NOW,
+        code=0,
+        answer={"status": "paused"} if case.paused else None,
+        answer_errors=("no summary", "no status") if case.broken else (),
+        papers={"report.md": "text"} if case.settles else {},
+    )
+    used_up = case.tries == "used up"
+    work = PendingWork(
+        attempt=len(RETRY_WAITS) + 1 if used_up else 1,
+        interruptions=MOST_INTERRUPTIONS if used_up else 0,
+        overloads=len(OVERLOAD_WAITS) if used_up else 0,
+        to_pause=case.paused,
+        steered=MOST_STEERED if case.late == "too often" else 0,
+    )
+    unheard = () if case.late == "no" else ("signal.yaml",)
+    situation = Situation(
+        agents=AgentChain(("first", "second") if case.second else ("first",)),
+        unavailable={},
+        is_over_limit=case.over_limit,
+        is_ending=case.ending,
+        now=NOW,
+    )
+    returned = ReturnedTurn(turn, replace(result, **changes), work, unheard)
+    return decide_outcome(returned, situation)
+
+
+class TestEveryCombination:
+    @pytest.mark.parametrize("end", TurnEnd)
+    def test_the_table_says_what_follows(self, end: TurnEnd) -> None:
+        for case in every_case():
+            if case.end is end:
+                outcome = decide(case)
+                assert (outcome.next, outcome.result.end) == expected(case), case
+
+    @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[1]}: {row[0]}")
+    def test_no_row_is_without_effect(self, row: Row) -> None:
+        earlier = TABLE[: TABLE.index(row)]
+        assert any(fits(case, row) and not any(fits(case, one) for one in earlier) for case in every_case())
+
+    def test_what_holds_for_all_of_them(self) -> None:
+        request = TurnRequest("key", "role", "do it", counts=True)
+        for case in every_case():
+            outcome = decide(case)
+            has_next = outcome.next not in (Next.SETTLED, Next.LATER)
+            assert (outcome.at is not None, bool(outcome.reason)) == (has_next, has_next), case
+            assert outcome.at is None or outcome.at >= NOW
+            is_available = outcome.result.end is not TurnEnd.UNAVAILABLE
+            assert outcome.counts(request) == (outcome.next is Next.SETTLED and is_available), case
+            assert (outcome.stop is not None) == (outcome.next is Next.SETTLED and not is_available), case
+            assert not outcome.counts(replace(request, counts=False))
+
+
+class TestReasons:
+    def test_a_broken_answer_that_is_required_fails_with_all_its_errors(self) -> None:
+        outcome = decide(Case(broken=True, repair=True, required=True))
+        assert (outcome.result.error, outcome.reason) == ("no summary; no status", "no summary; no status")
+
+    def test_a_repair_says_what_is_wrong(self) -> None:
+        assert decide(Case(broken=True)).reason == "the answer does not have the required form: no summary"
+
+    @pytest.mark.parametrize(
+        ("end", "error", "reason"),
+        [
+            (FAILED, "exit code 3: no space left", "exit code 3: no space left"),
+            (FAILED, "", "the turn ended as failed"),
+            (TurnEnd.IDLE, "", "the turn ended as idle"),
+            (TurnEnd.OVERLOADED, "", "the provider is overloaded"),
+            (TurnEnd.OVERLOADED, "529 overloaded", "529 overloaded"),
+            (TurnEnd.INTERRUPTED, "its keeper died", "the turn was interrupted"),
+        ],
+    )
+    def test_a_retry_says_why(self, end: TurnEnd, error: str, reason: str) -> None:
+        assert decide(Case(end), error=error).reason == reason
+
+    def test_a_run_without_a_usable_agent_ends_with_its_error(self) -> None:
+        outcome = decide(Case(TurnEnd.UNAVAILABLE), error="not signed in; run `claude login`")
+        assert outcome.stop == Stop(Outcome.AGENT_UNAVAILABLE, "not signed in; run `claude login`")
+
+    def test_another_agent_takes_over(self) -> None:
+        assert decide(Case(TurnEnd.LIMITED, second=True)).reason == "second takes over from first"
+
+    def test_steering_that_is_given_up_is_said(self) -> None:
+        outcome = decide(Case(late="too often"))
+        assert outcome.notice == "[STEER-LOOP] turn 7 is not continued; signal.yaml waits"
+        assert decide(Case(late="yes")).notice == ""
+
+
+class TestWaits:
+    def test_a_limit_ends_when_the_agent_says_or_after_a_while(self) -> None:
+        assert decide(Case(TurnEnd.LIMITED), resets_at=NOW + 77).at == NOW + 77
+        assert decide(Case(TurnEnd.LIMITED), resets_at=NOW - 1).at == NOW + LIMIT_WAIT
+        assert decide(Case(TurnEnd.LIMITED)).at == NOW + LIMIT_WAIT
+
+    @pytest.mark.parametrize("attempt", range(1, 6))
+    def test_failures_wait_longer_each_time_and_then_no_more(self, attempt: int) -> None:
+        request = TurnRequest("key", "role", "do it")
+        returned = ReturnedTurn(
+            Turn(1, attempt, request, agent="a"), TurnResult(FAILED, 0, 1), PendingWork(attempt=attempt), ()
+        )
+        waits = {1: NOW, 2: NOW + 30, 3: NOW + 60, 4: NOW + 60, 5: None}
+        assert decide_outcome(returned, situation()).at == waits[attempt]
+        no_retries = replace(returned, turn=Turn(1, attempt, replace(request, retries=0), agent="a"))
+        assert decide_outcome(no_retries, situation()).next is Next.SETTLED
+
+
+def situation() -> Situation:
+    return Situation(agents=AgentChain(("a",)), unavailable={}, is_over_limit=False, is_ending=False, now=NOW)
+
+
+class TestRepairs:
+    def test_the_repaired_answer_goes_with_the_work_of_the_first_turn(self) -> None:
+        first = TurnResult(FINISHED, 0, 1, text="I did it", change=Change("s1", files=3), answer_errors=("no summary",))
+        broken = TurnEnded("key", 1, "role", 1, first, repair=True)
+        repair = TurnResult(FINISHED, 2, 3, text="fixed", change=Change("s2", files=0), answer={"summary": "s"})
+        turn = Turn(2, 1, TurnRequest("key", "role", "do it"), repair=("no summary",), agent="a")
+        outcome = decide_outcome(ReturnedTurn(turn, repair, PendingWork(broken=broken), ()), situation())
+        result = outcome.result
+        assert (result.text, result.change, result.answer) == ("I did it", Change("s1", files=3), {"summary": "s"})
+        changed = replace(repair, change=Change("s2", files=1))
+        outcome = decide_outcome(ReturnedTurn(turn, changed, PendingWork(broken=broken), ()), situation())
+        assert outcome.result.change == Change("s2", files=1)
+
+
+class TestResponses:
+    def test_a_response_to_steering_counts_only_if_the_user_steered(self) -> None:
+        answer = {"summary": "s", "steering": {"response": "adjusted"}}
+        turn = Turn(1, 1, TurnRequest("key", "role", "do it"), agent="a")
+        result = TurnResult(FINISHED, 0, 1, answer=answer)
+        for work, heard, kept in (
+            (PendingWork(), (), None),
+            (PendingWork(words=("one",)), (), answer["steering"]),
+            (PendingWork(), ("one",), answer["steering"]),
+        ):
+            outcome = decide_outcome(ReturnedTurn(turn, replace(result, heard=heard), work, ()), situation())
+            assert outcome.result.answer == {"summary": "s", "steering": kept}
+
+
+class TestHowATurnEnded:
+    @pytest.mark.parametrize(
+        ("facts", "end"),
+        [
+            ({}, FINISHED),
+            ({"announces_end": True}, FAILED),
+            ({"announces_end": True, "said_finished": True}, FINISHED),
+            ({"announces_end": True, "said_finished": True, "code": 1}, FAILED),
+            ({"code": 1}, FAILED),
+            ({"code": None}, FAILED),
+            ({"failure": Failure.LIMIT}, TurnEnd.LIMITED),
+            ({"failure": Failure.LIMIT, "said_finished": True}, FINISHED),
+            ({"failure": Failure.OVERLOAD, "code": 1}, TurnEnd.OVERLOADED),
+            ({"failure": Failure.ACCESS, "code": 1}, TurnEnd.UNAVAILABLE),
+            ({"failure": Failure.AGENT, "code": 1}, FAILED),
+            ({"reason": "idle", "said_finished": True}, TurnEnd.IDLE),
+            ({"reason": "wall"}, TurnEnd.WALL),
+            ({"reason": "cut"}, TurnEnd.CUT),
+            ({"reason": "stopped"}, TurnEnd.STOPPED),
+            ({"reason": "interrupted"}, TurnEnd.INTERRUPTED),
+            ({"reason": "steered"}, TurnEnd.STEERED),
+            ({"reason": "exec", "code": None}, TurnEnd.UNAVAILABLE),
+        ],
+    )
+    def test_the_agent_and_its_exit_have_to_agree(self, facts: dict[str, Any], end: TurnEnd) -> None:
+        usual: dict[str, Any] = {
+            "reason": "exit",
+            "code": 0,
+            "said_finished": False,
+            "announces_end": False,
+            "failure": None,
+        }
+        assert classify_end(**{**usual, **facts}) is end
+
+
+class TestCounters:
+    @pytest.mark.parametrize(
+        ("end", "more", "counters"),
+        [
+            (FAILED, {}, (2, 0, 0, 0)),
+            (TurnEnd.IDLE, {}, (2, 0, 0, 0)),
+            (TurnEnd.INTERRUPTED, {}, (1, 1, 0, 0)),
+            (TurnEnd.OVERLOADED, {}, (1, 0, 1, 0)),
+            (TurnEnd.STEERED, {}, (1, 0, 0, 0)),
+            (TurnEnd.STEERED, {"unheard": ("one",)}, (1, 0, 0, 1)),
+            (TurnEnd.LIMITED, {}, (1, 0, 0, 0)),
+            (TurnEnd.UNAVAILABLE, {}, (1, 0, 0, 0)),
+            (FINISHED, {"repair": True}, (1, 0, 0, 0)),
+        ],
+    )
+    def test_each_end_has_its_own_counter(self, end: TurnEnd, more: dict[str, Any], counters: tuple[int, ...]) -> None:
+        work = PendingWork()
+        work.end_turn(TurnEnded("key", 1, "role", 1, TurnResult(end, 0, 1), retry_at=2.0, **more))
+        assert (work.attempt, work.interruptions, work.overloads, work.steered) == counters
+
+    def test_interruptions_beyond_the_most_are_attempts(self) -> None:
+        work = PendingWork(interruptions=MOST_INTERRUPTIONS)
+        work.end_turn(TurnEnded("key", 1, "role", 1, TurnResult(TurnEnd.INTERRUPTED, 0, 1), retry_at=2.0))
+        assert (work.attempt, work.interruptions) == (2, MOST_INTERRUPTIONS)
+
+    def test_a_conversation_continues_after_a_repair_an_interruption_or_steering_alone(self) -> None:
+        for end, repair, session in (
+            (TurnEnd.INTERRUPTED, False, "s1"),
+            (TurnEnd.STEERED, False, "s1"),
+            (FINISHED, True, "s1"),
+            (FAILED, False, ""),
+            (TurnEnd.OVERLOADED, False, ""),
+        ):
+            work = PendingWork()
+            result = TurnResult(end, 0, 1, session="s1", usage=Usage(5, 0))
+            work.end_turn(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair=repair))
+            assert work.session == session
+            assert work.used == {"s1": Usage(5, 0)}
