@@ -103,7 +103,7 @@ def test_done_too_early_is_refused_and_the_hat_is_told_why(project: Project) -> 
 
 
 def test_a_mute_agent_is_stuck_long_before_its_iterations_are_used(project: Project) -> None:  # noqa: F811
-    done = begin(project, mute=["builder", "critic"])
+    done = begin(project, "-c", "event_loop.max_default_events=0", mute=["builder", "critic"])
     assert done.code == 4, done.said
     assert "nothing changed in 8 turns" in done.out
     assert len(hats_of(project)) == 9
@@ -176,9 +176,9 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
         over = project.real("emit", "build.blocked", "too late", *run)
         assert (over.code, "is over (aborted)" in over.err) == (2, True), over.said
     assert "there is no run" in project.real("emit", "x.y", "z", "--run", "..").err
-    assert topics[3:5] == [("build.blocked", "person"), ("review.passed", "critic")]
+    assert topics[3:5] == [("build.blocked", "user"), ("review.passed", "critic")]
     assert (
-        "`build.blocked` from person:\nlook at the wires"
+        "`build.blocked` from user:\nlook at the wires"
         in project.ralph("prompt", "--turn", "4", "--json").json["prompt"]
     )
 
@@ -297,10 +297,10 @@ def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project:
     done = project.ralph("run", "-p", "Do it", "--agent-command", script, "--yes")
     assert done.code == 0, done.said
     said = (project.root / "said.txt").read_text()
-    assert "`LOOP_COMPLETE` is not yours to publish: it is for last" in said
-    assert "`other.topic` is not yours to publish: your topics are work.done" in said
+    assert "`LOOP_COMPLETE` counts only from last" in said
+    assert "`other.topic` is not yours to publish\n  next:  publish one of: work.done" in said
     assert "`work.done` lacks task_id in its payload" in said
-    assert "`human.said` is a person's to say" in said
+    assert "`human.said` is only for the user to say" in said
     assert "note:" not in done.out.partition("turn 1")[2].partition("turn 2")[0], "nothing was left to refuse"
 
 

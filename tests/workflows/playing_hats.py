@@ -167,7 +167,7 @@ class Stage:
                     self.now,
                     text=made.text,
                     error="" if made.end is TurnEnd.FINISHED else "it broke",
-                    change=Change(f"snapshot-{len(self.turns)}", made.files),
+                    change=Change(f"snapshot-{len(self.turns)}", int(made.files)),
                     papers={EVENTS: made.raw or lines(*made.events)},
                 )
                 number = len(self.turns)

@@ -13,6 +13,7 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
+from ralph.workflows.hats.gates import gate_reasons
 from ralph.workflows.hats.intake import take_in
 from ralph.workflows.hats.prompting import MEMORIES, TASKS, fit, sections
 from ralph.workflows.hats.routing import hat_for
@@ -28,6 +29,10 @@ PASSING = {
 
 def dutiful(world: Stage, hat: str) -> Turned:
     return Turned(((PASSING.get(hat, "queue.advance"), "go on"),), files=hat == "builder")
+
+
+def passed(world: Stage, topic: str) -> bool:
+    return not gate_reasons(replace(world.rules.settings, required=(topic,)), world.state.gates, ())
 
 
 def mute(world: Stage, hat: str) -> Turned:
@@ -96,7 +101,7 @@ class TestCompletion:
         world = stage(required=())
         world.play(lambda world, hat: Turned(**saying), 1)
         assert world.state.outcome is None
-        assert "`LOOP_COMPLETE` is not yours to publish: it is for finalizer" in world.state.notes[0]
+        assert "`LOOP_COMPLETE` counts only from finalizer" in world.state.notes[0]
 
     @pytest.mark.parametrize(
         ("text", "done"),
@@ -121,7 +126,7 @@ class TestCompletion:
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 4)
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert world.state.outcome is None
-        assert world.state.notes == ("`LOOP_COMPLETE` was refused: review.passed was never published in this run",)
+        assert world.state.notes == ("`LOOP_COMPLETE` was refused: critic has not published `review.passed` in this run",)
 
     def test_a_default_never_completes(self) -> None:
         crew = tuple(replace(one, default_publishes="LOOP_COMPLETE") if one.id == "finalizer" else one for one in CREW)
@@ -209,7 +214,7 @@ class TestCompletion:
         assert "acknowledged" not in world.page.partition("<notes>")[2]
 
     def test_it_is_refused_with_other_events_after_it(self) -> None:
-        taken = take_in(CODE_ASSIST, CREW[3], lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
+        taken = take_in(CODE_ASSIST, "finalizer", lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
         assert taken.completes is None and "was not the last event" in taken.refused[0]
 
     def test_a_cancellation_ends_the_run_for_good(self) -> None:
@@ -223,7 +228,7 @@ class TestIntake:
         world = stage(enforce_scope=True)
         world.play(lambda world, hat: Turned((("review.passed", "skip the review"),)), 3)
         assert [who for who, _ in world.turns] == ["planner"] * 3
-        assert world.state.seen == () and "`review.passed` is not yours to publish" in world.state.notes[0]
+        assert not world.state.gates and "`review.passed` counts only from critic" in world.state.notes[0]
 
     @pytest.mark.parametrize(
         ("payload", "whole"),
@@ -238,7 +243,7 @@ class TestIntake:
     )
     def test_a_payload_must_have_what_its_topic_requires(self, payload: object, whole: bool) -> None:
         settings = replace(CODE_ASSIST, topics={"tasks.ready": Topic(requires=("task_id", "task_key"))})
-        taken = take_in(settings, CREW[0], lines(("tasks.ready", payload)), "")
+        taken = take_in(settings, "planner", lines(("tasks.ready", payload)), "")
         assert (len(taken.events), len(taken.refused)) == ((1, 0) if whole else (0, 1))
 
     def test_what_was_refused_beside_what_was_taken_is_told_as_anothers(self) -> None:
@@ -246,40 +251,40 @@ class TestIntake:
         world.play(lambda world, hat: Turned((("tasks.ready", "go"), ("review.passed", "already"))), 1)
         world.play(mute, 2)
         assert world.turns[-1][0] == "builder"
-        assert "- planner published in vain: `review.passed` is not yours to publish" in world.page
+        assert "- planner published in vain: `review.passed` counts only from critic" in world.page
 
     def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
         good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
         raw = 'not json\n{"payload": 1}\n' + good + '{"topic": "tasks.re'
-        taken = take_in(CODE_ASSIST, CREW[0], raw, "")
+        taken = take_in(CODE_ASSIST, "planner", raw, "")
         assert [said.payload for said in taken.events] == ["one", "two"]
         assert len(taken.refused) == 3
-        assert take_in(CODE_ASSIST, CREW[0], good.rstrip("\n"), "").events == taken.events, (
+        assert take_in(CODE_ASSIST, "planner", good.rstrip("\n"), "").events == taken.events, (
             "whole, though without an end"
         )
 
     def test_of_many_broken_lines_the_last_is_told_and_how_many_there_are(self) -> None:
-        taken = take_in(CODE_ASSIST, CREW[0], "".join(f"no {n}\n" for n in range(9)), "")
+        taken = take_in(CODE_ASSIST, "planner", "".join(f"no {n}\n" for n in range(9)), "")
         assert [told[-4:] for told in taken.refused[:-1]] == ["no 0", "no 1", "no 2", "no 3", "no 8"]
         assert taken.refused[-1] == "4 more lines of it are none either"
 
     @pytest.mark.parametrize("cut", range(0, 170, 7))
     def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
         raw = lines(("tasks.ready", "é one"), ("tasks.ready", "two"))
-        taken = take_in(CODE_ASSIST, CREW[0], raw[:cut], "")
+        taken = take_in(CODE_ASSIST, "planner", raw[:cut], "")
         whole = raw[:cut].count("\n") + (raw[:cut].endswith("}"))
         assert len(taken.events) == whole
 
     def test_tags_in_the_last_words_count_once(self) -> None:
         text = 'So: <event topic="tasks.ready" target="critic">go</event>\n```\n<event topic="x.y">no</event>\n```'
-        taken = take_in(CODE_ASSIST, CREW[0], "", text)
+        taken = take_in(CODE_ASSIST, "planner", "", text)
         assert [(said.topic, said.payload, said.target) for said in taken.events] == [("tasks.ready", "go", "critic")]
-        again = take_in(CODE_ASSIST, CREW[0], lines(("tasks.ready", "go")), '<event topic="tasks.ready">go</event>')
+        again = take_in(CODE_ASSIST, "planner", lines(("tasks.ready", "go")), '<event topic="tasks.ready">go</event>')
         assert len(again.events) == 1
 
     @pytest.mark.parametrize("topic", ["human.guidance", "human.interact", "human.response"])
     def test_nobody_speaks_for_a_person(self, topic: str) -> None:
-        taken = take_in(CODE_ASSIST, CREW[0], lines((topic, "do it")), "")
+        taken = take_in(CODE_ASSIST, "planner", lines((topic, "do it")), "")
         assert not taken.events and len(taken.refused) == 1
 
     def test_what_a_person_publishes_in_vain_they_are_told(self) -> None:
@@ -291,22 +296,22 @@ class TestIntake:
         assert "`LOOP_COMPLETE`" in changes.notices[1]
 
     def test_a_flood_of_events_is_cut(self) -> None:
-        taken = take_in(CODE_ASSIST, CREW[0], lines(*(("tasks.ready", n) for n in range(80))), "")
+        taken = take_in(CODE_ASSIST, "planner", lines(*(("tasks.ready", n) for n in range(80))), "")
         assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
 
     def test_what_a_person_publishes_joins_the_queue_once(self) -> None:
         world = stage()
         path = world.rules.emitted_path
-        one = lines(("review.passed", "by hand"), ("LOOP_COMPLETE", ""))
+        one = lines(("review.ready", "by hand"), ("review.passed", ""), ("LOOP_COMPLETE", ""))
         world.tell(DocumentEdited(path, one + '{"topic": "half'))
         world.tell(DocumentEdited(path, one + lines(("build.blocked", "look"))))
         assert [(e.topic, e.source) for e in world.state.queue[1:]] == [
-            ("review.passed", "person"),
-            ("build.blocked", "person"),
+            ("review.ready", "user"),
+            ("build.blocked", "user"),
         ]
         assert world.state.outcome is None, "only hats keep promises"
         world.play(dutiful, 3)
-        assert [who for who, _ in world.turns] == ["planner", "finalizer"]
+        assert [who for who, _ in world.turns][:2] == ["planner", "critic"]
 
 
 class TestDefaults:
@@ -332,22 +337,22 @@ class TestDefaults:
 
         world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",))
         world.play(agent, 2)
-        assert world.turns[-1] == ("builder", "build.blocked") and "build.done" not in world.state.seen
+        assert world.turns[-1] == ("builder", "build.blocked") and not passed(world, "build.done")
         world.works = True
         world.play(agent, 4)
-        assert world.turns[-1] == ("next", "build.done") and "build.done" in world.state.seen
+        assert world.turns[-1] == ("next", "build.done") and passed(world, "build.done")
 
     def test_a_default_needs_the_same_evidence_and_satisfies_no_gate(self) -> None:
         crew = (
             hat("builder", "build.start build.blocked", "build.done", default_publishes="build.done"),
             hat("next", "build.done", "LOOP_COMPLETE"),
         )
-        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",))
+        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",), max_default_events=0)
         world.play(mute, 2)
         assert world.turns[-1] == ("builder", "build.blocked") and world.checked == 2
         world.works = True
         world.play(mute, 4)
-        assert world.turns[-1] == ("next", "build.done") and "build.done" not in world.state.seen
+        assert world.turns[-1] == ("next", "build.done") and not passed(world, "build.done")
 
     def test_red_counts_only_where_the_checks_fail(self) -> None:
         crew = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
@@ -359,23 +364,22 @@ class TestDefaults:
         world = stage(checks=CHECK, hats=crew, topics=topics, required=("test.red",))
         world.works = True
         world.play(agent, 2)
-        assert world.turns[-1] == ("tester", "test.passes") and world.state.seen == ()
+        assert world.turns[-1] == ("tester", "test.passes") and not passed(world, "test.red")
         assert "they pass, so nothing shows yet what is missing" in world.state.recent[-1].payload
         world.works = False
         world.play(agent, 3)
-        assert world.state.seen == ("test.red",)
+        assert passed(world, "test.red")
         world.works = True
         assert world.play(agent, 9).outcome is Outcome.SUCCESS
         assert world.turns[-1] == ("coder", "test.red")
 
     def test_checks_that_cannot_be_run_are_neither_red_nor_green(self) -> None:
         crew = (hat("tester", "build.start test.passes", "test.red"),)
-        rules = stage(
-            checks=CHECK, hats=crew, topics={"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
-        )
+        topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
+        rules = stage(checks=CHECK, hats=crew, topics=topics, required=("test.red",))
         rules.works = None
         rules.play(lambda world, hat: Turned((("test.red", ""),), files=1), 2)
-        assert rules.turns[-1] == ("tester", "test.passes") and rules.state.seen == ()
+        assert rules.turns[-1] == ("tester", "test.passes") and not passed(rules, "test.red")
 
 
 class TestLimits:
@@ -473,7 +477,7 @@ class TestPersistent:
         world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 8)
         assert world.turns[-1] == ("finalizer", "review.passed")
-        assert "review.passed was never published" in world.state.notes[0]
+        assert "critic has not published `review.passed`" in world.state.notes[0]
 
     def test_what_a_person_says_while_the_last_commit_is_made_is_heard(self) -> None:
         world = stage(persistent=True, checkpoint=9)
@@ -485,9 +489,26 @@ class TestPersistent:
 
 class TestStale:
     def test_a_mute_ping_pong_is_stuck(self) -> None:
-        world = stage()
+        world = stage(max_default_events=0)
         stop = world.play(mute)
         assert stop and stop.outcome is Outcome.STUCK and len(world.turns) == 8
+
+    def test_three_default_events_of_a_hat_ask_the_user_whatever_others_did(self) -> None:
+        world = stage()
+        stop = world.play(lambda world, hat: mute(world, hat) if hat == "critic" else dutiful(world, hat))
+        assert stop and stop.outcome is Outcome.AWAITING_GUIDANCE
+        assert [who for who, _ in world.turns].count("critic") == 3
+        assert world.state.event.topic == "review.rejected", "its event waits for the answer"
+
+    def test_a_word_of_its_own_starts_the_count_again(self) -> None:
+        def agent(world: Stage, hat: str) -> Turned:
+            turns = [who for who, _ in world.turns].count("critic")
+            if hat == "critic":
+                return Turned() if turns % 3 else Turned((("review.rejected", "no"),))
+            return dutiful(world, hat)
+
+        world = stage()
+        assert world.play(agent, 30) is None
 
     def test_a_talkative_one_too(self) -> None:
         """New words each time, and nothing done: what counts is the tree and the queue."""

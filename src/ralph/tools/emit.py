@@ -11,18 +11,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+EMITTED = "emitted.jsonl"
+"""The file of a run that the user's events go to."""
 _FOR_GOOD = ("success", "aborted")
 """Outcomes that no run goes on from."""
 
 
 def _emit(given: "dict[str, Any]") -> int:
     topic = given["topic"]
-    place.append(file_for(given), line_for(given, topic, given.get("payload", "")))
+    path = file_for(given)
+    place.append(path, line_for(given, path, topic, given.get("payload", "")))
     return say(f"Event emitted: {topic}")
 
 
-def line_for(given: "dict[str, Any]", topic: str, payload: str, **more: object) -> bytes:
-    """The line of an event that may be published; an error where it may not."""
+def line_for(given: "dict[str, Any]", path: str, topic: str, payload: str, **more: object) -> bytes:
+    """The line of an event for the file at `path`; an error if the event would not count."""
     if fault := events.fault_of_topic(topic):
         raise ToolError(fault, "give the topic of the event first, then its payload in quotes")
     if len(payload) > events.PAYLOAD_LIMIT:
@@ -35,10 +38,26 @@ def line_for(given: "dict[str, Any]", topic: str, payload: str, **more: object) 
         except ValueError as error:
             todo = "put it in single quotes, or leave --json out to send it as text"
             raise ToolError(f"the payload is not JSON: {error}", todo) from None
-    rules = "" if given.get("file") else os.environ.get(publishing.RULES, "")
-    if rules and (fault := publishing.fault_of(loads(rules), topic, payload)):
-        raise ToolError(fault, "publish what is yours, with what it must have")
+    rules = None if given.get("file") else _rules_for(path)
+    if rules and (fault := publishing.fault_of(rules, topic, payload)):
+        raise ToolError(fault, publishing.advice_for(rules, topic))
     return events.line(topic, value, given.get("ts") or place.now(), **more)
+
+
+def _rules_for(path: str) -> object:
+    """What may be published into a file: the turn's own rules, or what the user may publish to a run of hats."""
+    own = os.environ.get(publishing.RULES, "")
+    if own and path == os.environ.get("RALPH_EVENTS_FILE"):
+        return loads(own)
+    directory, name = os.path.split(path)
+    if name != EMITTED:
+        return None
+    # Only users come here, so the imports may take their time.
+    from ralph.core.codec import from_plain
+    from ralph.documents.hats.definition import USER, HatsSettings
+
+    record = os.path.join(directory, "run.json")
+    return from_plain(HatsSettings, _value(record, "hats") or {}, record).publishing(USER)
 
 
 def file_for(given: "dict[str, Any]") -> str:
@@ -73,7 +92,7 @@ def _from_outside(run: str, own: str) -> str:
     outcome = _value(state, "outcome")
     if outcome in _FOR_GOOD and _value(state, "ended"):
         raise ToolError(f"run {run} is over ({outcome}): nobody would take it", "start another with `ralph run`")
-    return os.path.join(own, "emitted.jsonl")
+    return os.path.join(own, EMITTED)
 
 
 def _value(path: str, key: str) -> object:

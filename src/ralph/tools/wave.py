@@ -19,9 +19,10 @@ def run(words: list[str]) -> int:
     if words[2:3] != ["--payloads"] or len(words) < 4:
         raise ToolError("the topic or the payloads are missing", "ralph wave emit TOPIC --payloads PAYLOAD PAYLOAD ...")
     topic, payloads, wave = words[1], [without_secrets(word) for word in words[3:]], place.new_id("wave")
+    path = file_for({})
     lines = [
-        line_for({}, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
+        line_for({}, path, topic, payload, wave_id=wave, wave_index=number, wave_total=len(payloads))
         for number, payload in enumerate(payloads)
     ]
-    place.append(file_for({}), b"".join(lines))
+    place.append(path, b"".join(lines))
     return say(wave)

@@ -187,7 +187,7 @@ class LocalTurns:
             return {}
         hat = hats.hat(role)
         # Whoever resolves a conflict wears no hat, and nobody takes what it would publish.
-        rules = hats.publishing(hat) if hat or role == COORDINATOR else {"own": []}
+        rules = hats.publishing(role) if hat or role == COORDINATOR else publishing.NOTHING
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
         return {publishing.RULES: dump(rules), **silent}
 

@@ -9,29 +9,46 @@ if TYPE_CHECKING:
 
 ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
 RULES = "RALPH_PUBLISHES"
-"""The variable that tells a turn's tools, as JSON: `own` are the topics of the hat where it is kept to them, `others` those
-of other hats alone, `requires` the keys that a payload must have."""
+"""The variable that tells a turn's tools what it may publish, as JSON. `own`: the topics that the hat lists; null for the
+coordinator. `strict`: whether it may publish nothing else. `gates`: topics that count only from others, with those others.
+`requires`: the keys that a payload must have, by topic."""
+NOTHING = {"own": [], "strict": True}
+"""The rules of a turn that wears no hat: nobody would take what it publishes."""
 
 
 def fault_of(rules: object, topic: str, payload: str) -> str:
-    """Why an event may not be published; empty where it may."""
-    own, others, requires = (
-        rules.get(name) if isinstance(rules, dict) else None for name in ("own", "others", "requires")
-    )
+    """Why an event may not be published; empty if it may."""
+    known = rules if isinstance(rules, dict) else {}
+    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
     if topic == ACKNOWLEDGED:
         return ""
     if topic == ASK:
         return f"`{topic}` is not published: ask with `ralph tools interact ask`"
     if topic.startswith("human."):
-        return f"`{topic}` is a person's to say"
-    if isinstance(others, dict) and topic in others:
-        return f"`{topic}` is not yours to publish: it is for {', '.join(others[topic])}"
-    if isinstance(own, list) and not any(matches(one, topic) for one in own):
-        return f"`{topic}` is not yours to publish: your topics are {', '.join(own) or 'none'}"
+        return f"`{topic}` is only for the user to say"
+    if isinstance(gates, dict) and topic in gates:
+        keepers = ", ".join(gates[topic])
+        if not keepers:
+            return f"`{topic}` counts from nobody: no hat lists it in `publishes`"
+        lists = "" if keepers == "ralph" else ", which lists it in `publishes`"
+        return f"`{topic}` counts only from {keepers}{lists}"
+    if known.get("strict") and isinstance(own, list) and not any(matches(one, topic) for one in own):
+        return f"`{topic}` is not yours to publish"
     wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()
     if missing := [key for key in wanted if not has_key(payload, key)]:
         return f"`{topic}` lacks {', '.join(missing)} in its payload"
     return ""
+
+
+def advice_for(rules: object, topic: str) -> str:
+    """What to do instead of publishing what was refused."""
+    known = rules if isinstance(rules, dict) else {}
+    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
+    if isinstance(requires, dict) and requires.get(topic) and not (isinstance(gates, dict) and topic in gates):
+        return "add to the payload: " + ", ".join(f"`{key}: ...`" for key in requires[topic])
+    if isinstance(own, list):
+        return f"publish one of: {', '.join(own)}" if own else "end the turn: there is nothing for you to publish"
+    return "publish an event that gives that hat its turn"
 
 
 def has_key(payload: str, key: str) -> bool:

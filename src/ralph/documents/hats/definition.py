@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ralph.documents.agent.events import matches
+
 COORDINATOR = "ralph"
 """The hat that takes events that no other is for."""
+USER = "user"
+"""The source of events that come from outside of any turn."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class HatsSettings:
     cooldown: float = 0.0
     checkpoint: int = 0
     """Turns between two commits of the work; 0 for none."""
+    max_default_events: int = 3
+    """Turns of a hat in a row that end in its default event, after which the run asks the user; 0 for never."""
     tasks: bool = True
     memories: MemoryUse = field(default_factory=MemoryUse)
     scratchpad: str = ".ralph/agent/scratchpad.md"
@@ -101,17 +107,39 @@ class HatsSettings:
         """The hat of that id; None for the coordinator."""
         return next((hat for hat in self.hats if hat.id == name), None)
 
-    def publishing(self, hat: Hat | None) -> dict[str, object]:
-        """What a hat may publish, for `documents.agent.publishing`; no hat is the coordinator, who may publish all.
+    def owners(self, topic: str) -> tuple[str, ...]:
+        """The hats that list a topic in `publishes`; a pattern counts only if no hat names the topic itself."""
+        named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
+        return named or tuple(hat.id for hat in self.hats if any(matches(one, topic) for one in hat.publishes))
 
-        Where some hats list a promise, it is theirs alone.
+    def gatekeepers(self, topic: str) -> tuple[str, ...] | None:
+        """Whose word counts for a topic that a run depends on; None if everybody may publish it.
+
+        A required topic and the promises belong to the hats that list them. The completion promise belongs to the
+        coordinator if no hat lists it. The coordinator may always cancel, and without hats it does everything.
         """
-        promised = {
-            topic: [one.id for one in self.hats if topic in one.publishes]
-            for topic in (self.completion, self.cancellation)
-            if topic
+        if not self.hats or topic not in (self.completion, self.cancellation, *self.required):
+            return None
+        owners = self.owners(topic)
+        if topic == self.completion:
+            return owners or (COORDINATOR,)
+        if topic == self.cancellation:
+            return (*owners, COORDINATOR) if owners else None
+        return owners
+
+    def publishing(self, who: str) -> dict[str, object]:
+        """What a hat, the coordinator or the user may publish, for `documents.agent.publishing`."""
+        hat = self.hat(who)
+        gates = {}
+        for topic in dict.fromkeys((self.completion, self.cancellation, *self.required)):
+            keepers = self.gatekeepers(topic)
+            if who == USER and topic in (self.completion, self.cancellation):
+                keepers = keepers or (COORDINATOR,)
+            if topic and keepers is not None and who not in keepers:
+                gates[topic] = list(keepers)
+        return {
+            "own": list(hat.publishes) if hat else None,
+            "strict": bool(hat) and self.enforce_scope,
+            "gates": gates,
+            "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
         }
-        others = {topic: ids for topic, ids in promised.items() if hat and ids and hat.id not in ids}
-        own = list(hat.publishes) if hat and self.enforce_scope else None
-        requires = {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires}
-        return {"own": own, "others": others, "requires": requires}

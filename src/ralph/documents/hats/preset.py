@@ -65,6 +65,11 @@ class EventLoop(Section):
     checkpoint_interval: int = Field(
         default=0, ge=0, description="turns after which the work is committed; 0 for never"
     )
+    max_default_events: int = Field(
+        default=3,
+        ge=0,
+        description="turns of a hat in a row that end in its default event before the run asks you; 0 for never",
+    )
     starting_event: Annotated[str, BeforeValidator(lambda value: _topic(value) if value else "", str)] = Field(
         default="", description="the event that the engine begins with"
     )

@@ -149,6 +149,7 @@ def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
         loop.max_consecutive_failures,
         loop.cooldown_delay_seconds,
         loop.checkpoint_interval,
+        loop.max_default_events,
         preset.tasks.enabled,
         MemoryUse(
             memories.enabled and memories.inject == "auto",

@@ -1,12 +1,12 @@
 """What a turn published: whole, valid, permitted events out of its file and its last words; what is refused, and why."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ralph.documents.agent import events, publishing
 from ralph.documents.agent.publishing import ACKNOWLEDGED
-from ralph.documents.hats.definition import Hat, HatsSettings
+from ralph.documents.hats.definition import HatsSettings
 
 EVENTS = "events.jsonl"
 MOST = 50
@@ -43,16 +43,17 @@ class Intake:
         return bool(self.events or self.completes or self.cancels)
 
 
-def take_in(settings: HatsSettings, hat: Hat | None, file: str, text: str) -> Intake:
-    """What counts of what a turn published, in its order."""
+def take_in(settings: HatsSettings, who: str, file: str, text: str) -> Intake:
+    """What counts of what a hat, the coordinator or the user published, in its order."""
     said, refused = _read(file, text, settings.completion)
     if len(said) > MOST:
         refused.append(f"{len(said) - MOST} of {len(said)} events were not taken: at most {MOST} a turn")
     taken: list[Said] = []
     completes = cancels = None
     acknowledged = False
+    rules = settings.publishing(who)
     for one in dict.fromkeys(said[:MOST]):
-        if fault := fault_of(settings, hat, one):
+        if fault := fault_of(settings, rules, one):
             refused.append(fault)
         elif one.topic == ACKNOWLEDGED:
             acknowledged = True
@@ -68,11 +69,11 @@ def take_in(settings: HatsSettings, hat: Hat | None, file: str, text: str) -> In
     return Intake(tuple(taken), completes, cancels, acknowledged, tuple(refused))
 
 
-def fault_of(settings: HatsSettings, hat: Hat | None, said: Said) -> str:
-    """Why an event may not be published by a hat; empty where it may."""
+def fault_of(settings: HatsSettings, rules: Mapping[str, object], said: Said) -> str:
+    """Why an event may not be published under these rules; empty if it may."""
     if said.target and said.target not in {one.id for one in settings.hats}:
         return f"`{said.topic}` is for the hat {said.target}, which does not exist"
-    return publishing.fault_of(settings.publishing(hat), said.topic, said.payload)
+    return publishing.fault_of(rules, said.topic, said.payload)
 
 
 def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:

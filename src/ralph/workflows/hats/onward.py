@@ -20,7 +20,9 @@ def onward(terms: Terms, state: HatsState, now: float) -> HatsState:
         return state
     if state.claims:
         return committing(terms, replace(state, phase=Phase.VERIFY))
-    state = state if state.queue else resume(state, "nobody has anything to do: see what is left")
+    if silent := _silent_hat(terms, state):
+        return done(state, Outcome.AWAITING_GUIDANCE, silent)
+    state = state if state.queue else resume(terms, state, "nobody has anything to do: see what is left")
     state = _relieved(terms, _fronted(terms, state))
     if state.still >= terms.patience:
         return done(state, Outcome.STUCK, f"nothing changed in {state.still} turns: no file, no task, no memory")
@@ -28,6 +30,17 @@ def onward(terms: Terms, state: HatsState, now: float) -> HatsState:
         told = f"Nothing has changed in the last {state.still} turns. Do something about it, or say what blocks you."
         state = replace(state, notes=(*state.notes, told))
     return committing(terms, formed(terms, state, now) or replace(state, phase=Phase.ACT))
+
+
+def _silent_hat(terms: Terms, state: HatsState) -> str:
+    """Why the user is asked: a hat ended in its default event too many times in a row, whatever others did meanwhile."""
+    most = terms.settings.max_default_events
+    for id, count in state.defaults.items():
+        hat = terms.settings.hat(id)
+        if hat and most and count >= most:
+            default = f"`{hat.default_publishes}` by default"
+            return f"{id} ended its last {count} turns without an event of its own ({default}): what should it do?"
+    return ""
 
 
 def committing(terms: Terms, state: HatsState, *, always: bool = False) -> HatsState:
@@ -61,6 +74,6 @@ def _relieved(terms: Terms, state: HatsState) -> HatsState:
             break
         state = replace(state, exhausted=(*state.exhausted, hat.id))
         told = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` waits for somebody else"
-        state = add(state, Said(f"{hat.id}.exhausted", told), COORDINATOR, default=True)
+        state = add(terms, state, Said(f"{hat.id}.exhausted", told), COORDINATOR, default=True)
         state = _fronted(terms, replace(state, taken=1))
     return state

@@ -49,6 +49,7 @@ def prompt_for(
     event = _section("event-for-you", _event(settings, state))
     changing = [
         ("notes", _notes(state, gates), NOTES, ""),
+        ("changes-since-your-last-turn", _changes(run, settings, state, hat), NOTES, ""),
         ("ready-tasks", _ready(run, settings, state), QUEUE, TASKS),
         ("memories", _memories(settings, state, now), settings.memories.budget, MEMORIES),
         ("scratchpad", *_scratchpad(settings, state, hat)),
@@ -173,9 +174,31 @@ def _coordinator(settings: HatsSettings) -> str:
                 if settings.required
                 else []
             ),
-            f"Where all of the objective is done and every gate is passed, publish `{settings.completion}`.",
+            _completion(settings),
         ]
     )
+
+
+def _completion(settings: HatsSettings) -> str:
+    """Who says that all is done; the coordinator only if no hat lists the promise."""
+    owners = settings.gatekeepers(settings.completion) or (COORDINATOR,)
+    if COORDINATOR in owners:
+        return f"When all of the objective is done and every gate is passed, publish `{settings.completion}`."
+    return f"`{settings.completion}` is for {' or '.join(owners)} to publish: if all is done, publish what gives it its turn."
+
+
+def _changes(run: str, settings: HatsSettings, state: HatsState, hat: Hat | None) -> str:
+    """For a hat that owns a gate: what other turns changed since its last one."""
+    gates = (settings.completion, *settings.required)
+    if hat is None or not any(hat.id in (settings.gatekeepers(topic) or ()) for topic in gates):
+        return ""
+    last = state.last_turns.get(hat.id, 0)
+    lines = [
+        f"- turn {one.turn} ({one.hat}): {one.files} file{'s' if one.files != 1 else ''}, +{one.added} -{one.removed}"
+        for one in state.changed
+        if one.turn > last and one.hat != hat.id
+    ]
+    return "\n".join([*lines, f"See each with `ralph diff {run} TURN`."]) if lines else ""
 
 
 def _event(settings: HatsSettings, state: HatsState) -> str:

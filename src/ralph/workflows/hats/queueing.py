@@ -1,15 +1,18 @@
 """The queue of events: what joins it, what stands in where nothing was published, and what goes back to its hat."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR, Hat
+from ralph.workflows.hats.gates import Gate, record_word
 from ralph.workflows.hats.intake import Said
 from ralph.workflows.hats.state import RESUME, HatsState, Phase, Published
 from ralph.workflows.hats.terms import PATIENCE, Terms
 
 
 def add(
+    terms: Terms,
     state: HatsState,
     said: Said,
     source: str,
@@ -25,19 +28,29 @@ def add(
     state = replace(state, number=event.number, recent=(*state.recent, event))
     if claim:
         return replace(state, claims=(*state.claims, event))
-    seen = state.seen if default or event.topic in state.seen else (*state.seen, event.topic)
-    return replace(state, queue=(*state.queue, event), seen=seen)
+    return enqueue(terms, state, event)
 
 
-def granted(state: HatsState, claim: Published) -> HatsState:
+def enqueue(terms: Terms, state: HatsState, event: Published) -> HatsState:
+    """An event joins the queue, and is the last word on what it is about."""
+    gates = with_word(terms, state.gates, event)
+    return replace(state, queue=(*state.queue, event), gates=gates)
+
+
+def with_word(terms: Terms, gates: Mapping[str, Gate], event: Published) -> Mapping[str, Gate]:
+    """The gates after an event."""
+    settings, payload = terms.settings, event.payload
+    return record_word(settings, gates, event.topic, payload, source=event.source, default=event.default)
+
+
+def granted(terms: Terms, state: HatsState, claim: Published) -> HatsState:
     """A claim goes into the queue: the checks bear it out."""
-    seen = state.seen if claim.default else tuple(dict.fromkeys((*state.seen, claim.topic)))
-    return replace(state, queue=(*state.queue, claim), seen=seen, refusals=0)
+    return replace(enqueue(terms, state, claim), refusals=0)
 
 
-def resume(state: HatsState, why: str, wave: int = 0) -> HatsState:
+def resume(terms: Terms, state: HatsState, why: str, wave: int = 0) -> HatsState:
     """The coordinator sees to it."""
-    return add(state, Said(RESUME, why), COORDINATOR, default=True, wave=wave)
+    return add(terms, state, Said(RESUME, why), COORDINATOR, default=True, wave=wave)
 
 
 def done(state: HatsState, outcome: Outcome, reason: str) -> HatsState:
@@ -70,7 +83,7 @@ def refused(
     state = replace(state, refusals=0)
     if hat:
         return by_default(terms, state, events, hat)
-    return resume(state, told or "\n".join(why), lineage(events, hat))
+    return resume(terms, state, told or "\n".join(why), lineage(events, hat))
 
 
 def by_default(terms: Terms, state: HatsState, events: tuple[Published, ...], hat: Hat | None) -> HatsState:
@@ -78,8 +91,9 @@ def by_default(terms: Terms, state: HatsState, events: tuple[Published, ...], ha
     wave = lineage(events, hat)
     if hat and (topic := terms.default_of(hat)):
         said = Said(topic, payload_of(events))
-        return add(state, said, hat.id, default=True, claim=terms.claims(topic), wave=wave)
-    return resume(state, unanswered(events, hat), wave)
+        state = state.with_default_of(hat.id)
+        return add(terms, state, said, hat.id, default=True, claim=terms.claims(topic), wave=wave)
+    return resume(terms, state, unanswered(events, hat), wave)
 
 
 def unanswered(events: tuple[Published, ...], hat: Hat | None) -> str:

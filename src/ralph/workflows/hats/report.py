@@ -3,6 +3,7 @@
 from ralph.core.events import RunEnded
 from ralph.documents.agent.tasks import Tasks
 from ralph.documents.hats.definition import HatsSettings
+from ralph.workflows.hats.gates import Gate
 from ralph.workflows.hats.state import HatsState
 from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
@@ -19,7 +20,7 @@ def report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, 
         ("Duration", f"{duration(spent.active_seconds)} of active work"),
         ("Cost", cost(spent)),
         ("Changes", changes_text(totals(ended))),
-        ("Required events", ", ".join(f"{t} {'seen' if t in state.seen else 'missing'}" for t in settings.required)),
+        ("Required events", ", ".join(f"{topic} {_gate(state.gates.get(topic))}" for topic in settings.required)),
     ]
     own = [task for task in tasks.by_id.values() if task.run == run]
     parts = [
@@ -31,6 +32,12 @@ def report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, 
         "## Next\n\n" + _next(run, ended),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _gate(gate: Gate | None) -> str:
+    if gate is None or not gate.passed:
+        return "missing"
+    return "stale" if gate.stale else "passed"
 
 
 def _next(run: str, ended: RunEnded) -> str:

@@ -109,7 +109,7 @@ class Hats(Terms):
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
                 told = "a person said something: see what it asks for, and who does it"
-                after = resume(after, told) if state.rests else after
+                after = resume(self, after, told) if state.rests else after
                 return self._changes(state, self._woken(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)

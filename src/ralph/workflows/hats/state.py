@@ -10,6 +10,7 @@ from ralph.core.errors import StateError
 from ralph.core.events import TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR
+from ralph.workflows.hats.gates import Gate
 from ralph.workflows.hats.intake import Said
 from ralph.workflows.merging import Queue
 
@@ -115,6 +116,17 @@ class Wave:
 
 
 @dataclass(frozen=True)
+class TurnChange:
+    """What one turn changed."""
+
+    turn: int
+    hat: str
+    files: int
+    added: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True)
 class HatsState:
     """All that the rules of hats need to know."""
 
@@ -138,8 +150,14 @@ class HatsState:
     """Events that wait for what the checks say."""
     red: Red | None = None
     """What was seen to fail, as a hat claimed, until it is seen to pass."""
-    seen: tuple[str, ...] = ()
-    """Topics that hats published in earnest in this run."""
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    """What was said about each required topic."""
+    changed: tuple[TurnChange, ...] = ()
+    """The latest turns that changed files."""
+    last_turns: Mapping[str, int] = field(default_factory=dict)
+    """The number of each hat's last turn."""
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    """How many turns in a row each hat ended in its default event."""
     activations: Mapping[str, int] = field(default_factory=dict)
     exhausted: tuple[str, ...] = ()
     """Hats that have had all their turns."""
@@ -191,7 +209,26 @@ class HatsState:
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
         """One turn more; what a person said is acknowledged by whoever was told of it."""
         left = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
-        return replace(self, iteration=self.iteration + 1, turn=ended.turn, guidance=left)
+        change, changed = ended.result.change, self.changed
+        if change and change.files:
+            entry = TurnChange(ended.turn, ended.role, change.files, added=change.added, removed=change.removed)
+            changed = (*changed, entry)[-REMEMBERED:]
+        return replace(
+            self,
+            iteration=self.iteration + 1,
+            turn=ended.turn,
+            guidance=left,
+            changed=changed,
+            last_turns={**self.last_turns, ended.role: ended.turn},
+        )
+
+    def with_default_of(self, hat: str) -> "HatsState":
+        """One more turn of a hat that ended in its default event."""
+        return replace(self, defaults={**self.defaults, hat: self.defaults.get(hat, 0) + 1})
+
+    def with_word_of(self, hat: str) -> "HatsState":
+        """A turn of a hat that published something itself."""
+        return replace(self, defaults={**self.defaults, hat: 0}) if self.defaults.get(hat) else self
 
     def with_turn_of(self, hat: str) -> "HatsState":
         """One turn more of a hat."""
@@ -230,4 +267,4 @@ def reopened(state: HatsState, *, verifies: bool) -> HatsState:
         return replace(state, phase=then, ahead=(), claims=claims, outcome=None, reason="", ended=False)
     state = replace(state, outcome=None, reason="", ended=False)
     then = Phase.WAVE if state.wave else Phase.ACT
-    return replace(state, phase=then, still=0, refusals=0, failures=0) if state.phase is Phase.DONE else state
+    return replace(state, phase=then, still=0, refusals=0, failures=0, defaults={}) if state.phase is Phase.DONE else state

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from ralph.core.checks import Check
 from ralph.core.turns import TurnRequest
-from ralph.documents.agent.tasks import Tasks
+from ralph.documents.agent.tasks import FAILED, Tasks
 from ralph.documents.hats.definition import Hat, HatsSettings
+from ralph.workflows.hats.gates import gate_reasons
 from ralph.workflows.hats.intake import EVENTS
 from ralph.workflows.hats.prompting import SHARED, TASKS, prompt_for, tasks_in
 from ralph.workflows.hats.routing import hat_for
@@ -67,12 +68,12 @@ class Terms:
 
     def gates(self, state: HatsState) -> list[str]:
         """Why the run is not done yet, by all that can be told without the checks."""
-        reasons = []
-        if missing := [topic for topic in self.settings.required if topic not in state.seen]:
-            reasons.append(f"{', '.join(missing)} was never published in this run")
+        tasks = self.tasks(state)
+        given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
+        reasons = gate_reasons(self.settings, state.gates, given_up)
         if state.guidance:
             reasons.append("what a person said is not acknowledged (`ralph emit human.guidance.ack`)")
-        if self.settings.tasks and (left := self.tasks(state).unfinished(self.run)):
+        if self.settings.tasks and (left := tasks.unfinished(self.run)):
             named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
             reasons.append(f"{len(left)} tasks are not closed: {named}")
         return reasons

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ralph.core.events import TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
-from ralph.documents.hats.definition import COORDINATOR, Hat
+from ralph.documents.hats.definition import COORDINATOR, USER, Hat
 from ralph.workflows.hats.intake import EVENTS, Intake, take_in
 from ralph.workflows.hats.judging import complete
 from ralph.workflows.hats.onward import onward
@@ -13,7 +13,6 @@ from ralph.workflows.hats.queueing import add, by_default, cancelled, done, line
 from ralph.workflows.hats.state import HatsState
 from ralph.workflows.hats.terms import Terms
 
-PERSON = "person"
 UNCHARGED = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
 """Ends that are nobody's failure."""
 
@@ -22,7 +21,7 @@ def turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hats
     """After a turn: what it published is taken in, and what changed is noted."""
     result, id = ended.result, terms.taker(state, state.event)
     hat = terms.settings.hat(id)
-    taken = take_in(terms.settings, hat, result.papers.get(EVENTS, ""), result.text)
+    taken = take_in(terms.settings, id, result.papers.get(EVENTS, ""), result.text)
     change = result.change
     moved = state.moved or bool(change and change.files) or (change is None and bool(taken.events))
     state = replace(
@@ -44,11 +43,10 @@ def turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hats
 def from_outside(terms: Terms, state: HatsState, text: str) -> tuple[HatsState, tuple[str, ...]]:
     """What people published joins the queue, and what they published in vain; only hats keep promises."""
     whole = text[: text.rfind("\n") + 1]
-    taken = take_in(terms.settings, None, whole[state.outside :], "")
+    taken = take_in(terms.settings, USER, whole[state.outside :], "")
     for said in taken.events:
-        state = add(state, said, PERSON)
-    promises = [f"`{said.topic}` is for hats to say" for said in (taken.completes, taken.cancels) if said]
-    return replace(state, outside=len(whole)), tuple(f"not taken: {why}" for why in (*taken.refused, *promises))
+        state = add(terms, state, said, USER)
+    return replace(state, outside=len(whole)), tuple(f"not taken: {why}" for why in taken.refused)
 
 
 def _failed(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
@@ -66,13 +64,15 @@ def _published(terms: Terms, state: HatsState, hat: Hat | None, taken: Intake) -
     """The events of a turn that ended well go into the queue; claims wait for the gates and the checks."""
     source = hat.id if hat else COORDINATOR
     events, state = state.events, replace(state, queue=state.queue[state.taken :])
+    if taken.events or taken.completes:
+        state = state.with_word_of(source)
     for said in taken.events:
-        state = add(state, said, source, claim=terms.claims(said.topic), wave=lineage(events, hat))
+        state = add(terms, state, said, source, claim=terms.claims(said.topic), wave=lineage(events, hat))
     if taken.completes:
         state = replace(state, queue=(*events, *state.queue))
         if reasons := terms.gates(state):
             return not_done(terms, state, reasons)
-        state = add(state, taken.completes, source, claim=True)
+        state = add(terms, state, taken.completes, source, claim=True)
         return state if terms.checks else complete(terms, state)
     state = replace(state, taken=1)
     if taken.events:

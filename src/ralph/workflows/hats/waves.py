@@ -92,7 +92,7 @@ def _turned(terms: Terms, state: HatsState, ended: TurnEnded, now: float) -> Hat
     if wave.left:
         wave = replace(wave, deadline=result.started_at + wave.left, left=0.0)
         state = replace(state, wave=wave)
-    taken = take_in(terms.settings, hat, result.papers.get(EVENTS, ""), result.text)
+    taken = take_in(terms.settings, hat.id, result.papers.get(EVENTS, ""), result.text)
     state = state.after_turn(ended, acknowledged=taken.acknowledged)
     again = replace(job, attempt=job.attempt + 1, turn=ended.turn)
     if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not taken.published:
@@ -160,13 +160,16 @@ def _gathered(terms: Terms, state: HatsState, hat: Hat) -> HatsState:
     state = replace(state, wave=None, refusals=0)
     for job in wave.jobs:
         of, turn = job.event.wave, job.turn
+        if not job.failed:
+            by_default = job.default and job.said[0].topic != RESUME
+            state = state.with_default_of(hat.id) if by_default else state.with_word_of(hat.id)
         if job.failed:
             told = Said(FAILED, f"{job.failed}\nIt was `{job.event.topic}`:\n{job.event.payload}", told_to)
-            state = add(state, told, COORDINATOR, default=True, turn=turn, wave=of)
+            state = add(terms, state, told, COORDINATOR, default=True, turn=turn, wave=of)
         for said in () if job.failed else job.said:
             who = COORDINATOR if said.topic == RESUME else hat.id
             claim = terms.claims(said.topic)
-            state = add(state, said, who, default=job.default, claim=claim, turn=turn, wave=of)
+            state = add(terms, state, said, who, default=job.default, claim=claim, turn=turn, wave=of)
     return state
 
 

@@ -65,12 +65,12 @@ class Play:
             for chosen in permutations(topics, size):
                 # What waits for the checks comes after the rest, and not in time for a promise of the same turn.
                 sure = tuple(one for one in chosen if not model.refused(one))
-                if model.settings.completion in said and required <= {*state.seen, *sure}:
+                if model.settings.completion in said and required <= model.passed(state.seen, who, sure):
                     yield Turn(who, topic, (*chosen, model.settings.completion)), None
                 if not chosen and model.settings.cancellation in said:
                     yield Turn(who, topic, (model.settings.cancellation,)), None
                 added = (*sure, *(one for one in chosen if one not in sure)) or (model.default(who),)
-                seen = state.seen | required.intersection(chosen)
+                seen = model.passed(state.seen, who, added, default=not chosen)
                 if len(state.queue) + len(added) <= QUEUE + 1:
                     yield Turn(who, topic, chosen), self._after(state, who, added, seen)
 

@@ -43,9 +43,10 @@ def _promises(model: Model) -> Iterator[Finding]:
         yield warning("promise-no-topic", path, what, "take a word like `LOOP_COMPLETE`")
     for end in _ENDS:
         topic = getattr(model.settings, end)
-        if topic and model.settings.hats and not any(topic in hat.publishes for hat in model.settings.hats):
+        if topic and model.settings.hats and not model.settings.owners(topic):
             listed = [one for hat in model.settings.hats for one in hat.publishes if "*" not in one]
-            everybody = "only the coordinator" if model.settings.enforce_scope else "any hat, or the coordinator,"
+            only = end == "completion" or model.settings.enforce_scope
+            everybody = "only the coordinator" if only else "any hat, or the coordinator,"
             what = f"no hat lists `{topic}` in `publishes`: {everybody} may say it, and no hat is told to"
             todo = meant(topic, listed, "add it to the `publishes` of the hat that decides")
             yield warning("promise-unlisted", _key(model, end), what, todo)
@@ -124,6 +125,9 @@ def _no_path(model: Model) -> Iterator[Finding]:
 def _limits(model: Model, limits: Limits) -> Iterator[Finding]:
     found = shortest(model, limited=False)
     way = found.way
+    if not way and not found.open:
+        yield _always_stale(model)
+        return
     told = f"the shortest way takes {len(way)} turns ({' -> '.join(turn.who for turn in way)})"
     if limits.iterations is not None and found.least > limits.iterations:
         todo = f"allow {len(way)} at the very least"
@@ -142,6 +146,14 @@ def _limits(model: Model, limits: Limits) -> Iterator[Finding]:
             yield warning(
                 "timeout-idle", ("hats", hat.id, "timeout"), what, "shorten it, or allow the run more", hat.id
             )
+
+
+def _always_stale(model: Model) -> Finding:
+    """The required topics are published, but never all hold when the promise can be made."""
+    topics = ", ".join(f"`{topic}`" for topic in model.settings.required)
+    path = ("event_loop", "required_events")
+    what = f"no way leads to the end: whenever the run could complete, a later topic of the same family has made {topics} stale"
+    return error("required-stale", path, what, "rename the later topic, so that the part before its last dot differs")
 
 
 def _activations(model: Model, way: Sequence[Turn], told: str) -> Iterator[Finding]:

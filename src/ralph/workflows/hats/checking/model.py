@@ -5,13 +5,14 @@ Hats do what they list. The coordinator begins where no hat does, and goes on wh
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from ralph.documents.agent.events import fault_of_topic, matches
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
+from ralph.workflows.hats.gates import Gate, record_word
 from ralph.workflows.hats.intake import Said, fault_of
 from ralph.workflows.hats.routing import hat_for
 from ralph.workflows.hats.state import RESUME, START, Published
@@ -37,8 +38,8 @@ class Model:
 
     @cached_property
     def promised(self) -> bool:
-        """Whether some hat lists the completion promise: it is then for such hats."""
-        return any(self.settings.completion in hat.publishes for hat in self.settings.hats)
+        """Whether some hat lists the completion promise: it is then for such hats, else for the coordinator."""
+        return bool(self.settings.owners(self.settings.completion))
 
     @property
     def unsayable(self) -> str:
@@ -74,7 +75,8 @@ class Model:
         """Whether the engine takes a topic from a hat, with all that its payload must have."""
         rule = self.settings.topics.get(topic)
         payload = json.dumps(dict.fromkeys(rule.requires, "x")) if rule and rule.requires else ""
-        return not fault_of(self.settings, hat, Said(topic, payload))
+        rules = self.settings.publishing(hat.id if hat else COORDINATOR)
+        return not fault_of(self.settings, rules, Said(topic, payload))
 
     def listed(self, hat: Hat) -> tuple[str, ...]:
         """The topics that a hat says it publishes, and that the engine takes from it; promises too."""
@@ -89,18 +91,18 @@ class Model:
             for topic in (t for t in self.triggers if matches(one, t)) if "*" in one else (one,):
                 if not fault_of_topic(topic) and self.allowed(hat, topic):
                     yield topic
-        # A promise that no hat lists may be kept by every hat that the engine takes it from.
-        if not self.promised and self.allowed(hat, self.settings.completion) and not self.unsayable:
-            yield self.settings.completion
 
     def says(self, who: str, topic: str) -> tuple[str, ...]:
         """What may be published in earnest in a turn, as the preset has it."""
         if who in self._listed:
             return self._listed[who]
+        # The coordinator completes what no hat does, whatever the event is that it gets.
+        completes = topic != RESUME and not self.promised and not self.unsayable
+        promise = (self.settings.completion,) if completes else ()
         begins = topic in (START, self.start) and self.taker(topic) == COORDINATOR
         if not begins and not self._for_coordinator(topic):
-            return ()
-        return (*self.triggers, *(() if self.promised or self.unsayable else self.promises[:1]))
+            return promise
+        return (*(one for one in self.triggers if self.allowed(None, one)), *promise)
 
     def _for_coordinator(self, topic: str) -> bool:
         """Whether a topic is meant for the coordinator: it is described, and those who publish it publish nothing for hats."""
@@ -119,6 +121,23 @@ class Model:
         """What is published where the checks do not bear a topic out; empty where they are not asked."""
         rule = self.settings.topics.get(topic)
         return (rule.otherwise or RESUME) if rule and rule.evidence else ""
+
+    def passed(
+        self, seen: frozenset[str], who: str, topics: tuple[str, ...], *, default: bool = False
+    ) -> frozenset[str]:
+        """The required topics that hold after a turn: as the engine counts them, for a single task."""
+        key = (seen, who, topics, default)
+        if key not in self._passed:
+            gates: Mapping[str, Gate] = {topic: Gate(passed=True) for topic in seen}
+            for topic in topics:
+                gates = record_word(self.settings, gates, topic, "", source=who, default=default)
+            holds = (topic for topic, gate in gates.items() if gate.passed and not gate.stale)
+            self._passed[key] = frozenset(holds)
+        return self._passed[key]
+
+    @cached_property
+    def _passed(self) -> dict[tuple[frozenset[str], str, tuple[str, ...], bool], frozenset[str]]:
+        return {}
 
     def follows(self, who: str, topic: str) -> set[str]:
         """The topics that can be in the queue after a turn."""

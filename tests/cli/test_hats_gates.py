@@ -1,0 +1,135 @@
+"""Gates of a run of hats, through the command line: they count only from the hats that own them."""
+
+from pathlib import Path
+
+import pytest
+from test_hats import events
+from test_loop import Done, Project, project  # noqa: F401 - the fixture
+
+SEED = Path(__file__).with_name("presets") / "seed-code-assist.yml"
+HONEST = {
+    "planner": "emit tasks.ready 'task_id: t-1'",
+    "builder": "date +%N >> work.txt; emit review.ready 'task_id: t-1'",
+    "critic": "emit review.passed 'task_id: t-1'",
+    "finalizer": "emit LOOP_COMPLETE done",
+    "ralph": "emit tasks.ready 'task_id: t-1'",
+}
+EMIT = 'emit() { "$RALPH_BIN" emit "$@" 2>> .git/said.txt; echo "$RALPH_HAT $1 $?" >> .git/said.txt; }\n'
+WRITE = 'write() { printf \'{"topic":"%s","payload":"","ts":"2026-11-16T09:30:00Z"}\\n\' "$1" >> "$RALPH_EVENTS_FILE"; }\n'
+
+
+def run_seed(project: Project, *options: str, **hats: str) -> Done:  # noqa: F811
+    """Run the seed's preset with an agent that does, for each hat, what its shell script says."""
+    cases = "".join(f"{hat}) {script} ;;\n" for hat, script in {**HONEST, **hats}.items())
+    agent = project.agent(f"{EMIT}{WRITE}case $RALPH_HAT in\n{cases}esac\ntrue")
+    return project.ralph("run", "-c", str(SEED), "-p", "Build it", "--agent-command", agent, "--yes", *options)
+
+
+def turns(project: Project) -> list[str]:  # noqa: F811
+    return [entry["role"] for entry in project.journal("turn.started")]
+
+
+def said(project: Project) -> str:  # noqa: F811
+    return (project.root / ".git" / "said.txt").read_text()
+
+
+def topics(project: Project) -> list[str]:  # noqa: F811
+    return [event["topic"] for event in events(project)]
+
+
+def test_the_seed_preset_completes_with_honest_hats(project: Project) -> None:  # noqa: F811
+    done = run_seed(project)
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer"]
+
+
+def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Project) -> None:  # noqa: F811
+    done = run_seed(project, builder="emit review.passed 'task_id: t-1'; emit review.ready 'task_id: t-1'")
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer"], "the critic has its turn"
+    assert "builder review.passed 2\n" in said(project)
+    assert "`review.passed` counts only from critic, which lists it in `publishes`" in said(project)
+    assert "next:  publish one of: review.ready, build.blocked" in said(project)
+
+
+def test_a_builder_that_writes_its_own_review_into_the_file_gains_nothing(project: Project) -> None:  # noqa: F811
+    done = run_seed(project, "--max-iterations", "4", builder="write review.passed")
+    assert done.code == 3, done.said
+    assert turns(project) == ["planner", "builder", "builder", "builder"]
+    assert "review.passed" not in topics(project)
+    assert "`review.passed` counts only from critic" in project.ralph("prompt", "--turn", "3", "--json").json["prompt"]
+
+
+def test_a_builder_cannot_pass_its_review_from_outside_of_its_turn(project: Project) -> None:  # noqa: F811
+    outside = 'env -u RALPH_EVENTS_FILE -u RALPH_PUBLISHES "$RALPH_BIN" emit review.passed x 2>> .git/said.txt'
+    wrote = 'printf \'{"topic":"review.passed","payload":"","ts":"now"}\\n\' >> .ralph/runs/$RALPH_RUN/emitted.jsonl'
+    done = run_seed(project, "--max-iterations", "5", builder=f"{outside}; {wrote}; emit review.ready t", critic="true")
+    assert done.code != 0, done.said
+    assert "finalizer" not in turns(project) and "review.passed" not in topics(project)
+    assert "`review.passed` counts only from critic" in said(project)
+
+
+@pytest.mark.parametrize("attempt", ["emit LOOP_COMPLETE done", "write LOOP_COMPLETE", "echo LOOP_COMPLETE"])
+def test_the_coordinator_cannot_complete_what_the_finalizer_refused(project: Project, attempt: str) -> None:  # noqa: F811
+    hats = {
+        "builder": "if [ -e .git/blocked ]; then emit build.blocked t; else touch .git/blocked; emit review.ready t; fi",
+        "finalizer": "emit finalization.failed 'not yet'",
+        "ralph": attempt,
+    }
+    done = run_seed(project, "--max-iterations", "8", **hats)
+    assert done.code != 0, done.said
+    assert turns(project)[:6] == ["planner", "builder", "critic", "finalizer", "builder", "ralph"]
+    assert "LOOP_COMPLETE" not in topics(project)
+    if attempt.startswith("emit"):
+        assert "ralph LOOP_COMPLETE 2\n" in said(project)
+        assert "`LOOP_COMPLETE` counts only from finalizer" in said(project)
+    page = project.ralph("prompt", "--turn", "6", "--json").json["prompt"]
+    assert "`LOOP_COMPLETE` is for finalizer to publish" in page
+
+
+def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None:  # noqa: F811
+    """The critic passes and then rejects in one turn; the finalizer completes on the pass that it was given."""
+    critic = (
+        "if [ -e .git/looked ]; then emit review.passed 'task_id: t-1'; else touch .git/looked;"
+        " emit review.passed 'task_id: t-1'; emit review.rejected 'task_id: t-1'; fi"
+    )
+    done = run_seed(project, critic=critic)
+    page = project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
+    assert "`LOOP_COMPLETE` was refused: the last word on t-1 is `review.rejected`, not `review.passed`" in page
+    assert done.code == 0, done.said
+    assert turns(project)[:5] == ["planner", "builder", "critic", "finalizer", "finalizer"]
+    assert "critic" in turns(project)[5:], "it completes only after another review"
+
+
+def test_the_user_cannot_pass_a_gate_by_hand_and_is_told_what_helps(project: Project) -> None:  # noqa: F811
+    assert run_seed(project, "--max-iterations", "2").code == 3
+    for topic, owner in (("review.passed", "critic"), ("LOOP_COMPLETE", "finalizer")):
+        refused = project.real("emit", topic, "by hand", "--run", project.run.name)
+        assert refused.code == 2, refused.said
+        assert f"`{topic}` counts only from {owner}" in refused.err
+    assert project.real("emit", "review.ready", "task_id: t-1", "--run", project.run.name).code == 0
+
+
+def test_a_hat_that_ends_in_its_default_event_three_times_makes_the_run_ask(project: Project) -> None:  # noqa: F811
+    hats = {"critic": "true", "builder": "date +%N >> work.txt; emit review.ready 'task_id: t-1'"}
+    done = run_seed(project, **hats)
+    assert done.code == 7, done.said
+    assert turns(project).count("critic") == 3 and turns(project)[-1] == "critic"
+    assert "critic ended its last 3 turns without an event of its own (`review.rejected` by default)" in done.out
+    assert "--guidance" in done.out
+    again = project.ralph("resume", "--max-iterations", "9")
+    assert again.code == 3, "its count starts again, and the limit comes first"
+    never = run_seed(project, "-c", "event_loop.max_default_events=0", "--max-iterations", "9", **hats)
+    assert never.code == 3, never.said
+
+
+def test_a_hat_that_reviews_is_told_what_changed_since_its_last_turn(project: Project) -> None:  # noqa: F811
+    critic = "if [ -e .git/seen ]; then emit review.passed t; else touch .git/seen; emit review.rejected t; fi"
+    builder = "date +%N >> work.txt; date +%N > again-$$.txt; emit review.ready t"
+    done = run_seed(project, critic=critic, builder=builder)
+    assert done.code == 0, done.said
+    first, second = (project.ralph("prompt", "--turn", turn, "--json").json["prompt"] for turn in ("3", "5"))
+    assert "- turn 2 (builder): 2 files, +2 -0" in first
+    changes = second.partition("<changes-since-your-last-turn>")[2].partition("</changes")[0]
+    assert "- turn 4 (builder): 2 files" in changes and "turn 2" not in changes
+    assert "<changes-since" not in project.ralph("prompt", "--turn", "4", "--json").json["prompt"], "no reviewer"
