@@ -15,7 +15,9 @@ HONEST = {
     "ralph": "emit tasks.ready 'task_id: t-1'",
 }
 EMIT = 'emit() { "$RALPH_BIN" emit "$@" 2>> .git/said.txt; echo "$RALPH_HAT $1 $?" >> .git/said.txt; }\n'
-WRITE = 'write() { printf \'{"topic":"%s","payload":"","ts":"2026-11-16T09:30:00Z"}\\n\' "$1" >> "$RALPH_EVENTS_FILE"; }\n'
+WRITE = (
+    'write() { printf \'{"topic":"%s","payload":"","ts":"2026-11-16T09:30:00Z"}\\n\' "$1" >> "$RALPH_EVENTS_FILE"; }\n'
+)
 
 
 def run_seed(project: Project, *options: str, **hats: str) -> Done:  # noqa: F811

@@ -473,7 +473,9 @@ def test_the_rest_of_the_command_line_knows_them(shell: Shell) -> None:
 
 
 def test_a_wave_is_published_as_a_whole_or_not_at_all(turn: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RALPH_PUBLISHES", json.dumps({"own": ["piece.*"], "requires": {"piece.hard": ["id"]}}))
+    monkeypatch.setenv(
+        "RALPH_PUBLISHES", json.dumps({"own": ["piece.*"], "strict": True, "requires": {"piece.hard": ["id"]}})
+    )
     wave = turn("wave", "emit", "piece.ready", "--payloads", "one", "two words").strip()
     rows = [json.loads(line) for line in (turn.root / "events.jsonl").read_text().splitlines()]
     assert [(row["payload"], row["wave_id"], row["wave_index"], row["wave_total"]) for row in rows] == [

@@ -126,7 +126,9 @@ class TestCompletion:
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 4)
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert world.state.outcome is None
-        assert world.state.notes == ("`LOOP_COMPLETE` was refused: critic has not published `review.passed` in this run",)
+        assert world.state.notes == (
+            "`LOOP_COMPLETE` was refused: critic has not published `review.passed` in this run",
+        )
 
     def test_a_default_never_completes(self) -> None:
         crew = tuple(replace(one, default_publishes="LOOP_COMPLETE") if one.id == "finalizer" else one for one in CREW)

@@ -267,4 +267,6 @@ def reopened(state: HatsState, *, verifies: bool) -> HatsState:
         return replace(state, phase=then, ahead=(), claims=claims, outcome=None, reason="", ended=False)
     state = replace(state, outcome=None, reason="", ended=False)
     then = Phase.WAVE if state.wave else Phase.ACT
-    return replace(state, phase=then, still=0, refusals=0, failures=0, defaults={}) if state.phase is Phase.DONE else state
+    return (
+        replace(state, phase=then, still=0, refusals=0, failures=0, defaults={}) if state.phase is Phase.DONE else state
+    )
