@@ -80,7 +80,8 @@ class TestCommand:
         call = Call(Path("/repo"), "gpt-5", ("-c", "model_reasoning_effort=high"), 1.5, 30, "abc", ("sub-agents",))
         assert Codex().command(call) == (
             *("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
-            *("-c", "check_for_update_on_startup=false", "-c", "features.multi_agent=false", "-m", "gpt-5"),
+            *("-c", "check_for_update_on_startup=false", "-c", "allow_login_shell=false"),
+            *("-c", "features.multi_agent=false", "-m", "gpt-5"),
             *("-c", "model_reasoning_effort=high", "resume", "abc", "-"),
         )
 

@@ -124,6 +124,8 @@ class Codex(Adapter):
             self.program,
             *("exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
             *("-c", "check_for_update_on_startup=false"),
+            # A login shell sets PATH anew, and `ralph` is gone from it. Versions that do not know the setting ignore it.
+            *("-c", "allow_login_shell=false"),
             *(part for name in without for part in ("-c", f"features.{name}=false")),
             *(("-m", call.model) if call.model else ()),
             *(self.hook_words if self.hears(call) else ()),

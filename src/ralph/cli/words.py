@@ -110,6 +110,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
         lines.append(f"  {result.error}")
     lines += [f"  DENIED: {denied}" for denied in result.denied[:5]]
+    lines += [f"  warning: {warning}" for warning in result.warnings]
     if result.left:
         more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
         lines.append(f"  not its own, or too much, and not taken: {', '.join(result.left[:8])}{more}")

@@ -143,6 +143,8 @@ class TurnResult:
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
     heard: tuple[str, ...] = ()
     """What of a person's words it took in while it worked, by name."""
+    warnings: tuple[str, ...] = ()
+    """What the user should know about how it went, in sentences."""
 
     @property
     def seconds(self) -> float:

@@ -77,5 +77,10 @@ def help_text() -> str:
 
 def _fail(what: str, where: str, todo: str, code: int) -> int:
     lines = [f"ralph: {what}", f"  where: {where}" if where else "", f"  next:  {todo}" if todo else ""]
-    print("\n".join(line for line in lines if line), file=sys.stderr)
+    text = "\n".join(line for line in lines if line)
+    if "RALPH_EVENTS_FILE" in os.environ:
+        from ralph.documents.agent.program import name_program
+
+        text = name_program(text)
+    print(text, file=sys.stderr)
     return code

@@ -19,6 +19,7 @@ from ralph.core.stream import AgentEvent
 from ralph.core.turns import OUTBOX, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent import publishing
+from ralph.documents.agent.program import name_program
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill_parts
@@ -37,7 +38,13 @@ SHARED = ".ralph/agent"
 """Where the files are that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
-_LISTEN = "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
+_LISTEN = name_program(
+    "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
+)
+_NO_COMMAND = (
+    "the agent's shell did not find `ralph`: it sets PATH anew. Prompts name the command as \"$RALPH_BIN\"; if a preset or"
+    " a prompt of yours names it otherwise, write it like that"
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,7 @@ class LocalTurns:
             left=left,
             papers=handed,
             heard=tail.heard(),
+            warnings=(_NO_COMMAND,) if account.missed_command else (),
         )
 
     def has_begun(self, turn: Turn) -> bool:

@@ -10,6 +10,7 @@ from ralph.agents.agent import Reader
 from ralph.core.codec import dump, to_plain
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.documents.agent.program import NOT_FOUND
 
 _CHUNK = 1 << 20
 LINE_LIMIT = 1 << 20
@@ -35,6 +36,8 @@ class Account:
     failure: Failure | None = None
     """Why it failed, as far as it told."""
     denied: list[str] = field(default_factory=list)
+    missed_command: bool = False
+    """Whether its shell did not find `ralph`."""
 
     def take(self, event: AgentEvent) -> None:
         """Add one event."""
@@ -57,7 +60,9 @@ class Account:
                 self.session = event.session
             case Kind.DENIED:
                 self.denied = [*self.denied, event.text][-DENIALS_KEPT:]
-            case Kind.TOOL | Kind.TOOL_RESULT | Kind.RETRY | Kind.HEARD:
+            case Kind.TOOL_RESULT:
+                self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
+            case Kind.TOOL | Kind.RETRY | Kind.HEARD:
                 pass
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ralph.core.checks import Check
 from ralph.documents.agent import memories
 from ralph.documents.agent.events import matches
+from ralph.documents.agent.program import name_program
 from ralph.documents.agent.tasks import IN_PROGRESS, Task, Tasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.state import HatsState, Published
@@ -39,17 +40,17 @@ def prompt_for(
     `gates` is what keeps the run from being done, for the coordinator.
     """
     fixed = [
-        frame.strip(),
-        _section("guardrails", "\n".join(f"{number}. {rule}" for number, rule in enumerate(settings.guardrails, 1))),
+        name_program(frame.strip()),
+        _section("guardrails", name_program("\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1)))),
         _section("objective", state.objective.strip()),
         _section("documents", _documents(settings)),
         _section("checks", "\n".join(f"- {check.title}" for check in checks)),
-        _section("hat", _hat(settings, hat) if hat else _coordinator(settings), f' id="{hat.id}"' if hat else ""),
+        _section("hat", name_program(_hat(settings, hat) if hat else _coordinator(settings)), f' id="{hat.id}"' if hat else ""),
     ]
     event = _section("event-for-you", _event(settings, state))
     changing = [
-        ("notes", _notes(state, gates), NOTES, ""),
-        ("changes-since-your-last-turn", _changes(run, settings, state, hat), NOTES, ""),
+        ("notes", name_program(_notes(state, gates)), NOTES, ""),
+        ("changes-since-your-last-turn", name_program(_changes(run, settings, state, hat)), NOTES, ""),
         ("ready-tasks", _ready(run, settings, state), QUEUE, TASKS),
         ("memories", _memories(settings, state, now), settings.memories.budget, MEMORIES),
         ("scratchpad", *_scratchpad(settings, state, hat)),

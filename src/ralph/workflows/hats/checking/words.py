@@ -9,7 +9,7 @@ from ralph.documents.hats.definition import Hat
 from ralph.workflows.hats.checking.finding import Finding, error, meant, warning
 from ralph.workflows.hats.checking.model import Model
 
-_EMIT = re.compile(r"""(?:ralph["'`}]* emit|<event topic=)\s*["'`]?([A-Za-z][\w.:-]*\w)""")
+_EMIT = re.compile(r"""(?:(?:ralph|RALPH_BIN)["'`}]* emit|<event topic=)\s*["'`]?([A-Za-z][\w.:-]*\w)""")
 _NOT = re.compile(r"\b(?:never|not|don't|nobody)\b[^.;]*$", re.IGNORECASE)
 _ASK = "interact ask"
 _ADDS = re.compile(r"tools task (?:add|ensure)")
