@@ -13,7 +13,8 @@ import os, re, subprocess, sys
 page = sys.stdin.read()
 # The words of the prompt itself, with a topic and a payload of this hat, in a login shell that finds no `ralph`.
 [command] = re.findall(r'Publish with `(.*?) TOPIC "PAYLOAD"`', page)
-topic = {"planner": "tasks.ready", "builder": "review.ready", "critic": "review.passed"}.get(os.environ["RALPH_HAT"], "LOOP_COMPLETE")
+topics = {"planner": "tasks.ready", "builder": "review.ready", "critic": "review.passed", "finalizer": "LOOP_COMPLETE"}
+topic = topics[os.environ["RALPH_HAT"]]
 kept = {name: value for name, value in os.environ.items() if name.startswith("RALPH_") or name == "HOME"}
 words = ["env", "-i", *(f"{name}={value}" for name, value in kept.items()), "bash", "-lc"]
 assert subprocess.run([*words, "ralph --help"], capture_output=True).returncode == 127
