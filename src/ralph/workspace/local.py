@@ -42,7 +42,7 @@ _LISTEN = name_program(
     "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
 )
 _NO_COMMAND = (
-    "the agent's shell did not find `ralph`: it sets PATH anew. Prompts name the command as \"$RALPH_BIN\"; if a preset or"
+    'the agent\'s shell did not find `ralph`: it sets PATH anew. Prompts name the command as "$RALPH_BIN"; if a preset or'
     " a prompt of yours names it otherwise, write it like that"
 )
 

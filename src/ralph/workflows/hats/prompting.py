@@ -41,11 +41,17 @@ def prompt_for(
     """
     fixed = [
         name_program(frame.strip()),
-        _section("guardrails", name_program("\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1)))),
+        _section(
+            "guardrails", name_program("\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1)))
+        ),
         _section("objective", state.objective.strip()),
         _section("documents", _documents(settings)),
         _section("checks", "\n".join(f"- {check.title}" for check in checks)),
-        _section("hat", name_program(_hat(settings, hat) if hat else _coordinator(settings)), f' id="{hat.id}"' if hat else ""),
+        _section(
+            "hat",
+            name_program(_hat(settings, hat) if hat else _coordinator(settings)),
+            f' id="{hat.id}"' if hat else "",
+        ),
     ]
     event = _section("event-for-you", _event(settings, state))
     changing = [
