@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.codec import dump, to_plain
-from ralph.documents.classic.answers import CONTRACTS as CLASSIC
 from ralph.documents.contracts import LOOP, schema, validate
 from ralph.documents.session.answers import CONTRACTS as SESSION
 
@@ -131,7 +130,7 @@ class TestHostileAnswers:
         assert (answer is None) == bool(errors)
 
 
-@pytest.mark.parametrize("contract", [*LOOP, *SESSION, *CLASSIC])
+@pytest.mark.parametrize("contract", [*LOOP, *SESSION])
 def test_a_contract_is_shown_as_json_schema(contract: str) -> None:
     shown = json.loads(schema(contract))
     assert shown["type"] == "object"

@@ -16,9 +16,9 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import contracts
-from ralph.documents.classic.layout import Flat
-from ralph.documents.classic.progress import Item
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import Item
 from ralph.documents.session.reports import Verdict as Judgement
 from ralph.documents.session.reports import parse as parse_report
 from ralph.workflows.classic.rules import Classic
@@ -49,7 +49,7 @@ def commands(text: str) -> tuple[Check, ...]:
 
 
 def rules(*checks: str) -> Classic:
-    return Classic(ID, "Build it", Flat.of(ID), tuple(Check(one) for one in checks), commands, ROLES)
+    return Classic(ID, "Build it", ClassicLayout.of(ID), tuple(Check(one) for one in checks), commands, ROLES)
 
 
 def entry(number: int, inherits: str = "None", criterion: str = "") -> str:

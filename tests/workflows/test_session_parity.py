@@ -152,7 +152,7 @@ class Play:
         who = (work.role, keys.get("MODE", ""))
         if who not in self.shown:
             self.shown.add(who)
-            self.told += [f"    | {line}".rstrip() for line in rest.splitlines()]
+            self.told += [f"    | {line}".rstrip() for line in (rest + work.closing).splitlines()]
 
     def content(self, work: TurnRequest) -> tuple[dict[str, Any], dict[str, str]]:
         mode = work.prompt.split("MODE: ")[1].split("\n")[0] if "MODE: " in work.prompt else ""
@@ -190,7 +190,7 @@ class Play:
     def questions(self, work: TurnRequest) -> dict[str, str]:
         asked = "### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: {}\n"
         status = "Answered" if "MODE: research" in work.prompt else "Unanswered"
-        [name] = [name for name in work.hands_over] if "*" not in work.hands_over[0] else ["questions/technical.md"]
+        [name] = list(work.hands_over) if "*" not in work.hands_over[0] else ["questions/technical.md"]
         if "feedback-driven" in work.prompt.split("\n\n")[0]:
             name = "questions/feedback-driven.md"
         return {name: f"# Questions\n\n## Cycle 1\n\n{asked.format(status)}"}

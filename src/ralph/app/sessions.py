@@ -7,12 +7,11 @@ from pathlib import Path
 from ralph.app.workflows import Kind
 from ralph.core.errors import RalphError, StateError
 from ralph.core.limits import Limits
-from ralph.documents.classic import repair as classic_repairing
-from ralph.documents.classic.layout import Flat
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME, metadata
 from ralph.documents.session import repair as repairing
-from ralph.documents.session.layout import Layout
+from ralph.documents.session import repair_classic as classic_repairing
+from ralph.documents.session.layout import ClassicLayout, Layout
 from ralph.documents.session.metadata import IterationMetadata
 from ralph.documents.session.timestamps import render
 from ralph.store import prompts
@@ -49,7 +48,7 @@ def classic_workflow(record: RunRecord, root: Path, limits: Limits | None = None
     return Classic(
         record.id,
         record.task,
-        Flat.of(record.id),
+        ClassicLayout.of(record.id),
         record.checks,
         lambda text: commands_in(text, record.check_seconds, root),
         Roles(texts, "", record.session.skills, foreign),
@@ -109,7 +108,7 @@ def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
 
 def mend_classic(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     """The same for a classic session, whose files are its state."""
-    changed, done = classic_repairing.repair(Flat.of(record.id), session_texts(root, record))
+    changed, done = classic_repairing.repair(ClassicLayout.of(record.id), session_texts(root, record))
     for path, text in changed.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))

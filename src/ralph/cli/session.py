@@ -26,11 +26,10 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
-from ralph.documents.classic.layout import Flat
 from ralph.documents.config import Config
 from ralph.documents.run_record import LoopSettings, RunRecord, SessionSettings, TurnLimits
 from ralph.documents.session import feedback
-from ralph.documents.session.layout import FEEDBACK
+from ralph.documents.session.layout import FEEDBACK, ClassicLayout
 from ralph.documents.session.metadata import State
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, to_bytes, write_atomic
@@ -73,7 +72,7 @@ def _with_settings(function: Callable[..., int]) -> Callable[..., int]:
 
 @command.command("new")
 @click.argument("request")
-@click.option("--classic", is_flag=True, help="Flat files, one task at a time in your own tree.")
+@click.option("--classic", is_flag=True, help="ClassicLayout files, one task at a time in your own tree.")
 @click.option("--new", "anew", is_flag=True, help="Begin another, though one for the same request is open.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @_with_settings
@@ -373,7 +372,7 @@ class _Batch:
     def path(self) -> str:
         """Where it is written."""
         if self.found.is_classic:
-            return Flat.of(self.found.id).update(self.number)
+            return ClassicLayout.of(self.found.id).update(self.number)
         return session_workflow(self.found.record, self.found.project.root).layout.feedback(self.number, self.stamp)
 
 
@@ -381,6 +380,6 @@ def _next_batch(found: Found) -> _Batch:
     """The next thing that a person says of a session."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     if found.is_classic:
-        known = Flat.of(found.id).updates_in(found.texts())
+        known = ClassicLayout.of(found.id).updates_in(found.texts())
         return _Batch(found, max(known, default=0) + 1, stamp)
     return _Batch(found, found.state().metadata.iteration + 1, stamp)

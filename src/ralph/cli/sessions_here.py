@@ -11,9 +11,9 @@ from ralph.app.workflows import SESSIONS
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import is_run_id, valid_run_id
 from ralph.core.outcomes import Outcome
-from ralph.documents.classic.layout import is_classic
 from ralph.documents.run_record import Crew, RunRecord
 from ralph.documents.session import HOME, plan, timestamps
+from ralph.documents.session.layout import is_classic
 from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, signature, to_text

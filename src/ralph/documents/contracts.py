@@ -36,10 +36,8 @@ LOOP: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector
 def form(contract: str) -> type[BaseModel]:
     """The form of an answer; those of a workflow are loaded when one of them is wanted."""
     match contract.partition(".")[0]:
-        case "session":
+        case "session" | "classic":
             from ralph.documents.session.answers import CONTRACTS as forms
-        case "classic":
-            from ralph.documents.classic.answers import CONTRACTS as forms
         case _:
             return LOOP[contract]
     return forms[contract]
@@ -74,10 +72,8 @@ def faults(
 ) -> tuple[str, ...]:
     """What is wrong with an answer of the right form, or with the documents that go with it, by what lay in the inbox."""
     match contract.partition(".")[0]:
-        case "session":
+        case "session" | "classic":
             from ralph.documents.session.answers import FAULTS as known
-        case "classic":
-            from ralph.documents.classic.answers import FAULTS as known
         case _:
             return ()
     look = known.get(contract)

@@ -11,7 +11,7 @@ from ralph.documents.session.metadata import Metadata
 from ralph.documents.session.progress import Progress, new_progress
 from ralph.documents.session.repair import PLANNING, REPLANNING, inferred_state, repair
 from ralph.documents.session.reports import compose, with_review
-from ralph.documents.session.tasks import TaskFile, render
+from ralph.documents.session.tasks import Task, render
 
 AT = "2026-02-12T10:00:00+07:00"
 LAYOUT = Layout.of("260210-163900")
@@ -37,8 +37,8 @@ def session(iteration: int = 1) -> dict[str, str]:
         ),
         LAYOUT.progress(1): text.text,
         LAYOUT.plan(1): "## Goal\nMake it.\n",
-        LAYOUT.task(1, "task-1"): render(TaskFile("task-1"), AT),
-        LAYOUT.task(1, "task-2"): render(TaskFile("task-2", iteration=iteration), AT),
+        LAYOUT.task(1, "task-1"): render(Task("task-1"), AT),
+        LAYOUT.task(1, "task-2"): render(Task("task-2", iteration=iteration), AT),
     }
 
 
@@ -77,7 +77,7 @@ class TestRepair:
         report = compose("task-1", 1, 1, AT, "done")
         files[LAYOUT.report(1, "task-1", 1)] = with_review(report, "**Status**: Failed")
         files[LAYOUT.report(1, "task-1", 2)] = with_review(compose("task-1", 1, 2, AT, "done"), "**Status**: Qualified")
-        files[LAYOUT.task(1, "task-10")] = render(TaskFile("task-10"), AT)
+        files[LAYOUT.task(1, "task-10")] = render(Task("task-10"), AT)
         files[LAYOUT.report(1, "task-10", 1)] = with_review(report, "**Status**: Failed")
         found = repair(LAYOUT, files, AT)
         assert progress.problems(found.progress.text) == []
@@ -184,7 +184,7 @@ class TestRepair:
 
     def test_the_nested_layout_is_repaired_in_its_place(self) -> None:
         layout = Layout("/".join((".ralph-sessions", "260210-163900")), nested=True)
-        found = repair(layout, {layout.task(2, "task-1"): render(TaskFile("task-1", iteration=2), AT)}, AT)
+        found = repair(layout, {layout.task(2, "task-1"): render(Task("task-1", iteration=2), AT)}, AT)
         assert found.metadata.iteration == 2
         assert found.progress.items["plan-rebreakdown"].marker is Marker.DONE
         assert "task-1" in found.progress.items

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ralph.core.errors import RalphError, StateError
 from ralph.documents.session import timestamps
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.tasks import TaskFile, iteration_of, parse, problems, render, valid_task_id
+from ralph.documents.session.tasks import Task, iteration_of, parse, problems, render, valid_task_id
 
 SEED = """---
 id: task-1
@@ -62,7 +62,7 @@ Be quick.
 class TestTasks:
     def test_one_as_the_seed_lays_it_out(self) -> None:
         task = parse(SEED)
-        assert task == TaskFile(
+        assert task == Task(
             id="task-1",
             title="Create the parser",
             files=("src/parser.py", "docs/how to.md", "tests/test_parser.py", "src/a b.py", "src/c.py", "src/d.py"),
@@ -100,7 +100,7 @@ class TestTasks:
     def test_dependencies_in_front_matter_and_body_are_one(self) -> None:
         text = "---\nid: task-3\ndepends_on:\n  - task-1\n---\n# Task: task-3\ndepends_on: [task-2, task-1]\n"
         assert parse(text).depends_on == ("task-1", "task-2")
-        assert parse("---\nid: task-3\ndepends_on: task-1\nwave: 2\ntype: Parallelizable\n---\n") == TaskFile(
+        assert parse("---\nid: task-3\ndepends_on: task-1\nwave: 2\ntype: Parallelizable\n---\n") == Task(
             "task-3", depends_on=("task-1",), wave=2, type="Parallelizable"
         )
 
@@ -169,7 +169,7 @@ class TestTasks:
     @settings(max_examples=100, deadline=None)
     @given(
         st.builds(
-            TaskFile,
+            Task,
             id=st.sampled_from(["task-1", "task-critique-1-2"]),
             iteration=st.integers(1, 50),
             type=st.sampled_from(["Sequential", "Parallelizable"]),
@@ -186,20 +186,20 @@ class TestTasks:
             inherited_by=st.lists(st.sampled_from(["task-8"]), unique=True).map(tuple),
         )
     )
-    def test_whatever_is_in_a_task_comes_back(self, task: TaskFile) -> None:
+    def test_whatever_is_in_a_task_comes_back(self, task: Task) -> None:
         assert parse(render(task, "2026-02-07T10:00:00Z")) == task
 
     @settings(max_examples=150, deadline=None)
     @given(
         st.builds(
-            TaskFile,
+            Task,
             id=st.just("task-1"),
             objective=st.text(max_size=60),
             notes=st.text(max_size=60),
             title=st.text(max_size=30),
         )
     )
-    def test_no_words_break_out_of_their_section(self, task: TaskFile) -> None:
+    def test_no_words_break_out_of_their_section(self, task: Task) -> None:
         found = parse(render(task, "2026-02-07T10:00:00Z"))
         assert (found.id, found.criteria, found.files) == ("task-1", (), ())
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ralph.core.errors import RalphError
 from ralph.core.graphs import waves
-from ralph.documents.session import plan, tasks
+from ralph.documents.session import plan, task_list, tasks
 from ralph.documents.steering import Answer
 
 Papers = Mapping[str, str]
@@ -95,6 +95,11 @@ CONTRACTS: dict[str, type[BaseModel]] = {
     "session.executor": ExecutorAnswer,
     "session.reviewer": ReviewerAnswer,
     "session.review": SessionReviewAnswer,
+    **{f"classic.planner.{mode}": PlanningAnswer for mode in ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE")},
+    **{f"classic.questioner.{mode}": PlanningAnswer for mode in ("brainstorm", "research")},
+    "classic.executor": ExecutorAnswer,
+    "classic.reviewer.TASK_REVIEW": ReviewerAnswer,
+    "classic.reviewer.SESSION_REVIEW": SessionReviewAnswer,
 }
 """The form of an answer, by role and mode."""
 
@@ -160,5 +165,11 @@ FAULTS: dict[str, Faults] = {
     "session.planner.CRITIQUE_BREAKDOWN": _task_faults(0),
     "session.planner.REBREAKDOWN_TASK": _task_faults(2),
     **{f"session.questioner.{mode}": _question_faults for mode in QUESTIONER},
+    "classic.planner.INITIALIZE": needs("plan.md", plan=plan.problems),
+    "classic.planner.TASK_BREAKDOWN": needs("tasks.md", tasks=task_list.problems),
+    "classic.planner.UPDATE": needs("plan.md", may=("tasks.md",), plan=plan.problems, tasks=task_list.problems),
+    "classic.questioner.brainstorm": needs("plan.questions.md"),
+    "classic.questioner.research": needs("plan.questions.md"),
+    "classic.reviewer.SESSION_REVIEW": needs(may=("tasks.md",), tasks=task_list.problems),
 }
 """What must hold of the documents, by role and mode."""

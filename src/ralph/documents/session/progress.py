@@ -1,28 +1,79 @@
-"""`progress.md`: the markers of planning steps and tasks. It alone says what is done."""
+"""`progress.md`: the markers of planning steps and tasks. It alone says what is done.
+
+The two layouts write it differently: `STANDARD` has sections for each iteration and a table of iterations, `CLASSIC` has one
+section for planning and one for tasks, and a word for every marker. The marker counts, not the word.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ralph.core.errors import StateError
-from ralph.documents.session.markdown import Page, Section, cells, name_of, one_line, row
+from ralph.documents.session.markdown import Page, Section, bare, cells, name_of, one_line, row
 from ralph.documents.session.markers import MEANING, Marker, read
+from ralph.documents.session.task_names import ID, STATUS, is_planning, named
 
 PLACEHOLDER = "[To be filled]"
 MISSING = "Task definition missing"
 """The note of a task that failed because nothing defines it."""
-_LINE = re.compile(
-    r"(\s*(?:[-*+]|\d{1,4}[.)])\s+)\[(.?)\](\s+(?:\*\*|__|`)?)([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?)(?![\w/])(.*)",
-    re.ASCII,
-)
+_LEAD = r"(?P<lead>\s*(?:[-*+]|\d{1,4}[.)])\s+)"
 _LIST = re.compile(r".*\bprogress\b.*|tasks\b.*")
-_NO_LIST = re.compile(r"legend|iterations|live signals|current state")
 _KNOWN_ID = re.compile(r"(?:plan|task)-.+")
 _PLACEHOLDER = re.compile(r"\W*to be filled.*", re.IGNORECASE)
+_FROM = re.compile(r"\bfrom attempt (\d{1,6})", re.IGNORECASE)
 _ATTEMPT = re.compile(r"\battempt\s+#?(\d{1,6})", re.IGNORECASE)
 _ITERATION = re.compile(r".*\(iteration (\d{1,6})\b.*")
 _TITLE = re.compile(r"(planning|implementation) progress \(iteration \d+\)")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a layout writes the file."""
+
+    line: re.Pattern[str]
+    """A line with an item: `lead`, `box`, `gap`, `id` and `rest`."""
+    skipped: re.Pattern[str]
+    """The sections without items."""
+    words: Mapping[Marker, str] = field(default_factory=dict)
+    """The word behind each marker."""
+
+    def note(self, marker: Marker, note: str) -> str:
+        """What is written in the parentheses of a line."""
+        return ", ".join(part for part in (self.words.get(marker, ""), _note(note)) if part)
+
+    def marker(self, box: str | None, note: str) -> Marker | None:
+        """The marker of a line; who left the box out said it in words, and what is no marker counts as not started."""
+        if box is not None:
+            return read(box) or Marker.TODO
+        said = STATUS.search(note)
+        return _MARKERS.get(said[0].casefold().replace("-", " ")) if said else None
+
+
+STANDARD = Style(
+    re.compile(
+        rf"{_LEAD}\[(?P<box>.?)\](?P<gap>\s+(?:\*\*|__|`)?)(?P<id>[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?)(?![\w/])(?P<rest>.*)",
+        re.ASCII,
+    ),
+    re.compile(r"legend|iterations|live signals|current state"),
+)
+CLASSIC = Style(
+    re.compile(
+        rf"{_LEAD}(?:\[(?P<box>.?)\])?(?P<gap>\s*(?:\*\*|__|`)?)(?P<id>{ID})(?P<rest>(?:\*\*|__|`)?(?![\w/]).*)",
+        re.IGNORECASE,
+    ),
+    re.compile(r"legend|notes"),
+    {
+        Marker.TODO: "Not Started",
+        Marker.WIP: "In Progress",
+        Marker.PENDING: "Review Pending",
+        Marker.DONE: "Completed",
+        Marker.FAILED: "Failed",
+        Marker.CANCELLED: "Cancelled",
+    },
+)
+_MARKERS = {word.casefold(): marker for marker, word in CLASSIC.words.items()}
+_MARKERS |= {"todo": Marker.TODO, "pending review": Marker.PENDING, "complete": Marker.DONE, "done": Marker.DONE}
 
 
 @dataclass(frozen=True)
@@ -35,11 +86,19 @@ class Item:
     """What stands in parentheses behind it."""
     section: str = ""
     """The title of the section in which its last line is."""
+    words: str = ""
+    """What else its line says."""
 
     @property
     def is_planning(self) -> bool:
         """Whether it is a step of planning, and no task."""
-        return self.id.startswith("plan-")
+        return is_planning(self.id)
+
+    @property
+    def begins_at(self) -> int:
+        """The attempt from which on its tries are counted."""
+        match = _FROM.search(self.note)
+        return int(match[1]) if match else 1
 
     @property
     def attempt(self) -> int | None:
@@ -59,6 +118,7 @@ class Progress:
     """The file; everything that changes it gives another, in which only the lines that changed are different."""
 
     text: str
+    style: Style = STANDARD
 
     def with_item(self, id: str, marker: Marker, note: str = "") -> "Progress":
         """The same with another marker and note in the last line of an item."""
@@ -68,20 +128,23 @@ class Progress:
             )
         index, item = self._lines[id], self.items[id]
         old = self._raw[index]
-        bare = old.rstrip("\r\n")
-        match = _LINE.fullmatch(bare)
+        shown = old.rstrip("\r\n")
+        match = self.style.line.fullmatch(shown)
         assert match is not None
-        clean, words = _note(note), split(match[5])[0]
+        words, said = split(match["rest"])
+        if self.style.words and said and not STATUS.search(said):
+            words = f"{words} ({said})"
+        clean = self.style.note(marker, note)
         while not clean and (fewer := split(words)[0]) != words:
             words = fewer
-        line = f"{match[1]}[{marker}]{match[3]}{id}{words}" + (f" ({clean})" if clean else "")
+        line = f"{match['lead']}[{marker}]{match['gap'] or ' '}{match['id']}{words}" + (f" ({clean})" if clean else "")
         raw = [*self._raw]
-        raw[index] = line + old[len(bare) :]
-        changed = Progress("".join(raw))
+        raw[index] = line + old[len(shown) :]
+        changed = Progress("".join(raw), self.style)
         # The lines stay where they are: what was found in them need not be looked for again.
         changed.__dict__["_raw"] = raw
         changed.__dict__["_lines"] = self._lines
-        changed.__dict__["items"] = {**self.items, id: Item(id, marker, clean, item.section)}
+        changed.__dict__["items"] = {**self.items, id: replace(item, marker=marker, note=clean, words=_words(words))}
         return changed
 
     def with_section(self, title: str, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
@@ -89,33 +152,54 @@ class Progress:
         title = title.lstrip("# ")
         section = self._section(title)
         if section is None:
-            lines = [f"## {title}", *([_line(*item) for item in items] or [PLACEHOLDER])]
+            lines = [f"## {title}", *([self._line(*item) for item in items] or [PLACEHOLDER])]
             before = self._section("Iterations")
-            return Progress(self._page.inserted(before.start, lines) if before else self._page.appended(lines))
+            return self._with(self._page.inserted(before.start, lines) if before else self._page.appended(lines))
         progress, fresh = self, []
         for id, marker, note in items:
             at = self._lines.get(id, -1)
             if section.start < at < section.end:
                 progress = progress.with_item(id, marker, note)
             else:
-                fresh.append(_line(id, marker, note))
+                fresh.append(self._line(id, marker, note))
         return progress._with_lines(section, fresh) if fresh else progress
+
+    def with_items(self, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
+        """The same with further lines: behind those of their kind, or in a section of their own."""
+        progress = self
+        for kind, title in ((True, PLANNING), (False, IMPLEMENTATION)):
+            lines = [self._line(*item) for item in items if is_planning(item[0]) is kind and item[0] not in self.items]
+            progress = progress._with_lines_of(kind, title, lines) if lines else progress
+        return progress
 
     def with_iteration_row(self, iteration: int, status: str, tasks: str, feedbacks: str) -> "Progress":
         """The same with this row in the table of iterations."""
         new = row(iteration, status, tasks, feedbacks)
         section = self._section("Iterations")
         if section is None:
-            return Progress(self._page.appended(["## Iterations", *_TABLE, new]))
+            return self._with(self._page.appended(["## Iterations", *_TABLE, new]))
         last = section.start
         for index in range(section.start + 1, section.end):
             found = cells(self._page.lines[index])
             if found and found[0] == str(iteration):
                 same = found == [one_line(word) for word in (str(iteration), status, tasks, feedbacks)]
-                return self if same else Progress(self._page.replaced(index, index + 1, [new]))
+                return self if same else self._with(self._page.replaced(index, index + 1, [new]))
             last = index if self._page.lines[index].strip().startswith("|") else last
         lines = [new] if last > section.start else [*_TABLE, new]
-        return Progress(self._page.replaced(last + 1, last + 1, lines))
+        return self._with(self._page.replaced(last + 1, last + 1, lines))
+
+    @cached_property
+    def bad(self) -> list[tuple[int, str, str]]:
+        """The lines whose marker is none: their index, the id, and what stands between the brackets."""
+        found = _lines(self._page, self.style)
+        return [(index, id, box) for index, id, _, box in found if box is not None and read(box) is None]
+
+    def _with(self, text: str) -> "Progress":
+        return Progress(text, self.style)
+
+    def _line(self, id: str, marker: Marker, note: str) -> str:
+        clean = self.style.note(marker, note)
+        return f"- [{marker}] {id}" + (f" ({clean})" if clean else "")
 
     @cached_property
     def _page(self) -> Page:
@@ -129,13 +213,17 @@ class Progress:
     @cached_property
     def _lines(self) -> dict[str, int]:
         """The last line of every item."""
-        return {id: index for index, id, _, _ in _lines(self._page)}
+        found: dict[str, int] = {}
+        for index, id, _, _ in _lines(self._page, self.style):
+            found.pop(id, None)
+            found[id] = index
+        return found
 
     @cached_property
     def items(self) -> dict[str, Item]:
         """The items by id; where one has several lines, the last counts."""
         found: dict[str, Item] = {}
-        for _, id, item, _ in _lines(self._page):
+        for _, id, item, _ in _lines(self._page, self.style):
             found.pop(id, None)
             found[id] = item
         return found
@@ -148,25 +236,40 @@ class Progress:
         """The same with further lines after the last item of a section, in the place of a placeholder."""
         page = self._page
         inside = range(section.start + 1, section.end)
-        last = max((i for i in inside if _LINE.fullmatch(page.prose[i])), default=-1)
+        last = max((i for i in inside if self.style.line.fullmatch(page.prose[i])), default=-1)
         for index in inside:
             if last < 0 and _PLACEHOLDER.fullmatch(page.lines[index]):
-                return Progress(page.replaced(index, index + 1, lines))
+                return self._with(page.replaced(index, index + 1, lines))
         at = (section.start if last < 0 else last) + 1
-        return Progress(page.replaced(at, at, lines))
+        return self._with(page.replaced(at, at, lines))
+
+    def _with_lines_of(self, planning: bool, title: str, lines: Sequence[str]) -> "Progress":
+        """The same with further lines after the last of their kind, in the section for it, or in a new one."""
+        page = self._page
+        same = [index for id, index in self._lines.items() if is_planning(id) is planning]
+        if same:
+            at = max(same) + 1
+            return self._with(page.replaced(at, at, lines))
+        section = page.section(title.casefold(), *(() if planning else ("execution progress", "tasks")))
+        if section:
+            return self._with(page.replaced(section.start + 1, section.start + 1, lines))
+        return self._with(page.appended([*([page.open_fence] if page.open_fence else []), f"## {title}", *lines]))
 
 
 _TABLE = (row("Iteration", "Status", "Tasks", "Feedbacks"), "|-----------|--------|-------|-----------|")
 
 
+PLANNING, IMPLEMENTATION = "Planning Progress", "Implementation Progress"
+
+
 def planning_title(iteration: int) -> str:
     """The section of the planning steps."""
-    return f"Planning Progress (Iteration {iteration})"
+    return f"{PLANNING} (Iteration {iteration})"
 
 
 def implementation_title(iteration: int) -> str:
     """The section of the tasks."""
-    return f"Implementation Progress (Iteration {iteration})"
+    return f"{IMPLEMENTATION} (Iteration {iteration})"
 
 
 def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
@@ -178,7 +281,7 @@ def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
         *map(_meaning, Marker),
         "",
         f"## {planning_title(iteration)}",
-        *(_line(step, Marker.TODO, "") for step in planning),
+        *(f"- [{Marker.TODO}] {step}" for step in planning),
         "",
         f"## {implementation_title(iteration)}",
         PLACEHOLDER,
@@ -188,6 +291,13 @@ def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
         row(iteration, "Planning" if iteration == 1 else "Replanning", "0/0", "N/A"),
     ]
     return Progress("\n".join(lines) + "\n")
+
+
+def new_classic_progress(done: Iterable[str], planning: Iterable[str]) -> Progress:
+    """The file as a classic session begins, with these planning steps, some of them done."""
+    over = set(done)
+    empty = Progress(f"# Progress Tracking\n\n## {PLANNING}\n\n## {IMPLEMENTATION}\n", CLASSIC)
+    return empty.with_items([(step, Marker.DONE if step in over else Marker.TODO, "") for step in planning])
 
 
 def annotation(attempt: int, iteration: int, word: str, at: str = "") -> str:
@@ -206,15 +316,14 @@ def problems(text: str) -> list[str]:
     for kind in ("planning", "implementation"):
         if kind not in titles:
             found.append(f"line 1: the section `## {kind.title()} Progress (Iteration N)` is missing")
-    for index, id, _, word in _lines(page):
-        if read(word) is None:
-            found.append(f"line {index + 1}: {id} has the marker [{word}], which is none")
+    for index, id, box in Progress(text).bad:
+        found.append(f"line {index + 1}: {id} has the marker [{box}], which is none")
     return found
 
 
 def mended(text: str) -> tuple[Progress, list[str]]:
     """The file with a heading, a whole legend and no marker that is none, and what was done to it."""
-    text, done = unmarked(text, [(index, id, word) for index, id, _, word in _lines(Page(text)) if read(word) is None])
+    text, done = unmarked(text, Progress(text).bad)
     page = Page(text)
     if missing := _not_in_legend(page):
         legend = page.section("legend")
@@ -255,20 +364,27 @@ def _meaning(marker: Marker) -> str:
     return f"- `[{marker}]` {MEANING[marker]}"
 
 
-def _lines(page: Page) -> Iterator[tuple[int, str, Item, str]]:
-    """The index, id, item and marker of every line that has one; what is no marker counts as not started."""
+def _lines(page: Page, style: Style) -> Iterator[tuple[int, str, Item, str | None]]:
+    """The index, id, item and box of every line that has an item."""
     starts = {section.start: section for section in page.sections}
     title, is_list, is_skipped = "", False, False
     for index, line in enumerate(page.prose):
         if section := starts.get(index):
-            is_skipped = bool(_NO_LIST.fullmatch(section.name))
+            is_skipped = bool(style.skipped.fullmatch(section.name))
             if section.level <= 2:
                 title, is_list = section.title, bool(_LIST.fullmatch(section.name))
             continue
-        match = _LINE.fullmatch(line) if "[" in line and not is_skipped else None
-        if match and (is_list or _KNOWN_ID.fullmatch(match[4])):
-            item = Item(match[4], read(match[2]) or Marker.TODO, split(match[5])[1], title)
-            yield index, item.id, item, match[2]
+        match = style.line.fullmatch(line) if ("[" in line or style.words) and not is_skipped else None
+        if match and (style.words or is_list or _KNOWN_ID.fullmatch(match["id"])):
+            words, note = split(match["rest"])
+            marker = style.marker(match["box"], note)
+            if marker is not None:
+                item = Item(named(match["id"]), marker, note, title, _words(words))
+                yield index, item.id, item, match["box"]
+
+
+def _words(text: str) -> str:
+    return bare(text.strip(" :—–-*_`"))
 
 
 def split(rest: str) -> tuple[str, str]:
@@ -290,8 +406,3 @@ def _note(text: str) -> str:
         if depth < 0:
             break
     return text if depth == 0 else text.replace("(", "[").replace(")", "]")
-
-
-def _line(id: str, marker: Marker, note: str) -> str:
-    clean = _note(note)
-    return f"- [{marker}] {id}" + (f" ({clean})" if clean else "")

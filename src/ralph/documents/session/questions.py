@@ -1,7 +1,7 @@
 """`questions/<category>.md`: what was asked in each cycle, and what was answered; later cycles are appended."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ralph.documents.session.markdown import Page, bare, fields
@@ -51,6 +51,18 @@ def parse(text: str) -> Questions:
             name = id[0] if id else bare(said.get("id", "")) or section.title
             found[name] = _told(found.get(name, Question()), said)
     return Questions(max(cycle, bool(found)), found)
+
+
+def last_cycle(texts: Iterable[str]) -> int:
+    """How many cycles of questions there were, in all files of them."""
+    return max((parse(text).cycle for text in texts), default=0)
+
+
+def with_earlier(old: str, new: str) -> str:
+    """The questions after another turn: what was asked before stays, also where somebody left it out."""
+    before, after = parse(old), parse(new)
+    is_kept = after.cycle >= before.cycle and before.questions.keys() <= after.questions.keys()
+    return new if is_kept or not old.strip() else f"{old.rstrip()}\n\n{new}"
 
 
 def _told(question: Question, said: dict[str, str]) -> Question:

@@ -72,6 +72,11 @@ def compose(task: str, iteration: int, attempt: int, created_at: str, body: str)
     return f"---\n{lines_of(front)}---\n\n{laid_out(f'# Task Report: {task} [Attempt {attempt}]', body)}"
 
 
+def compose_classic(task: str, attempt: int, body: str) -> str:
+    """The same in the classic layout, without front matter."""
+    return laid_out(f"# Task Report: {task}" + (f" [Rework #{attempt}]" if attempt > 1 else ""), body)
+
+
 def laid_out(title: str, body: str) -> str:
     """What the executor wrote as PART 1, and room for the review; a PART 2 of its own is none, and is left out."""
     part1 = contained(_first_part(Page(body))) or "The executor left no report."

@@ -1,12 +1,13 @@
 """`review.md`: what the review of an iteration came to, and how bad the issues are that it found."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session.markdown import Page, Section, bullets, fields
-from ralph.documents.session.values import first_of, text_of
+from ralph.documents.session.values import first_of, text_of, words_of
 from ralph.documents.session.yaml_lines import front_values
 
 _ID = re.compile(r"\W*((?:ISS|Q)(?:-[A-Za-z]{1,4})?-\d{1,6})\b.*", re.DOTALL)
@@ -110,3 +111,28 @@ def _severity(id: str, section: Section, said: dict[str, str]) -> Severity:
     told = first_of(said.get("severity", ""), _SEVERITIES) or _LETTERS.get(letter)
     nearest = (first_of(name, _SEVERITIES) for name in reversed(section.path))
     return told or next(filter(None, nearest), Severity.MAJOR)
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """A review of the whole in the classic layout, where every review has a file of its own."""
+
+    number: int
+    complete: bool
+    covers: tuple[str, ...] | None = None
+    """The steps and tasks that there were; None where the review does not tell."""
+
+
+def compose_classic(number: int, body: str, assessment: Assessment, covers: Iterable[str]) -> str:
+    """The review as it is filed: with what the engine takes it for, and what there was to be reviewed."""
+    page = Page(body)
+    front = {"iteration": number, "assessment": str(assessment), "covers": list(covers)}
+    text = "\n".join(page.lines[page.body :]).strip("\n")
+    return f"---\n{lines_of(front)}---\n\n{text or f'# Session Review {number}'}\n"
+
+
+def parse_classic(number: int, text: str) -> Reviewed:
+    """A review of the whole by its text."""
+    front = front_values(Page(text))
+    covers = words_of(front["covers"]) if "covers" in front else None
+    return Reviewed(number, parse(text).assessment is Assessment.COMPLETE, covers)

@@ -7,6 +7,7 @@ from typing import Any
 from ralph.core.errors import StateError
 from ralph.documents.plain_yaml import lines_of
 from ralph.documents.session.markdown import Page, bare, bullets, contained, fields, name_of, one_line
+from ralph.documents.session.task_names import is_planning
 from ralph.documents.session.values import number_of, text_of
 from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, told
 
@@ -23,7 +24,7 @@ _SEVERAL = re.compile(r"`?[\w./-]+`?(?:\s*,\s*`?[\w./-]+`?)+")
 
 
 @dataclass(frozen=True)
-class TaskFile:
+class Task:
     """A task as the planner defined it."""
 
     id: str
@@ -41,8 +42,15 @@ class TaskFile:
     wave: int | None = None
     inherited_by: tuple[str, ...] = ()
     """The reverse of `depends_on`, for readers."""
+    inherits: tuple[str, ...] = ()
+    """The tasks on whose reports it builds, where a layout tells them from `depends_on`."""
     is_missing: bool = False
-    """Whether `progress.md` lists the task and there is no file that defines it."""
+    """Whether `progress.md` lists the task and nothing defines it."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """All tasks that must be done before it; planning always is."""
+        return tuple(dict.fromkeys(one for one in (*self.inherits, *self.depends_on) if not is_planning(one)))
 
 
 def is_task_id(text: str) -> bool:
@@ -61,7 +69,7 @@ def valid_task_id(text: str) -> str:
     return text
 
 
-def parse(text: str, where: str = "") -> TaskFile:
+def parse(text: str, where: str = "") -> Task:
     """The task in a file; a StateError where it has no id, or where its front matter is not readable."""
     page = Page(text)
     front = front_matter(page, where).data
@@ -72,7 +80,7 @@ def parse(text: str, where: str = "") -> TaskFile:
     kind = text_of(front.get("type") or fields(page.prose).get("type")).casefold()
     criteria = page.section("success criteria", "acceptance criteria", "criteria")
     files = page.section("files", "target files", "files to modify")
-    return TaskFile(
+    return Task(
         id=valid_task_id(id),
         iteration=number_of(front.get("iteration")) or 1,
         type=TYPES[1] if kind.startswith("parallel") else TYPES[0],
@@ -90,7 +98,7 @@ def parse(text: str, where: str = "") -> TaskFile:
     )
 
 
-def render(task: TaskFile, created_at: str, updated_at: str = "") -> str:
+def render(task: Task, created_at: str, updated_at: str = "") -> str:
     """The file's text."""
     front: dict[str, Any] = {"id": task.id, "iteration": task.iteration}
     front |= {} if task.wave is None else {"wave": task.wave}

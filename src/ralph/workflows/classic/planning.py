@@ -3,12 +3,11 @@
 from dataclasses import replace
 
 from ralph.core.turns import TurnResult
-from ralph.documents.classic import papers, tasks
-from ralph.documents.classic.names import is_planning
-from ralph.documents.classic.progress import new_progress
-from ralph.documents.classic.repair import PLANNING
-from ralph.documents.session import questions
+from ralph.documents.session import questions, task_list
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import new_classic_progress
+from ralph.documents.session.repair_classic import PLANNING
+from ralph.documents.session.task_names import is_planning
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.classic.state import UPDATE, ClassicState, State
 
@@ -20,7 +19,7 @@ def planned(state: ClassicState, step: str, result: TurnResult, now: float) -> C
         state = _begun(state, result)
     elif step.endswith(("brainstorm", "research")):
         old, new = state.texts.get(layout.questions, ""), handed["plan.questions.md"]
-        state = state.with_text(layout.questions, papers.asked_on(old, new))
+        state = state.with_text(layout.questions, questions.with_earlier(old, new))
     else:
         if step.startswith(UPDATE):
             number = int(step.removeprefix(UPDATE))
@@ -37,8 +36,8 @@ def with_tasks(state: ClassicState, handed: str) -> ClassicState:
     """The state with further tasks, defined and listed; those that nobody has begun may be defined anew."""
     layout = state.layout
     open_ones = [id for id in state.tasks if state.marker(id) is Marker.TODO]
-    text = tasks.merged(state.texts.get(layout.tasks, ""), handed, open_ones)
-    new = [id for id in tasks.parse(text) if not is_planning(id) and id not in state.progress.items]
+    text = task_list.merged(state.texts.get(layout.tasks, ""), handed, open_ones)
+    new = [id for id in task_list.parse(text) if not is_planning(id) and id not in state.progress.items]
     listed = state.progress.with_items([(id, Marker.TODO, "") for id in new])
     return state.with_text(layout.tasks, text).with_text(layout.progress, listed.text)
 
@@ -64,7 +63,7 @@ def recovered(state: ClassicState, step: str) -> ClassicState:
 
 def cycle_of(state: ClassicState, step: str) -> int:
     """The cycle of questions: a new one to ask in, the last one to answer."""
-    last = papers.cycles(state.texts[path] for path in state.layout.questions_in(state.texts))
+    last = questions.last_cycle(state.texts[path] for path in state.layout.questions_in(state.texts))
     return last + 1 if step.endswith("brainstorm") else max(1, last)
 
 
@@ -75,15 +74,15 @@ def _begun(state: ClassicState, result: TurnResult) -> ClassicState:
     if state.instructions not in state.texts and (text := result.papers.get("instructions.md")):
         state = state.with_text(layout.instructions, text)
     if layout.progress not in state.texts:
-        state = state.with_text(layout.tasks, tasks.new_tasks())
-        state = state.with_text(layout.progress, new_progress((), PLANNING).text)
+        state = state.with_text(layout.tasks, task_list.new_tasks())
+        state = state.with_text(layout.progress, new_classic_progress((), PLANNING).text)
     return state
 
 
 def _asked(state: ClassicState, step: str) -> ClassicState:
     """After research: where a question that matters is open, another cycle of both steps."""
     texts = [state.texts[path] for path in state.layout.questions_in(state.texts)]
-    if papers.cycles(texts) >= state.guardrails.max_cycles:
+    if questions.last_cycle(texts) >= state.guardrails.max_cycles:
         return state
     if not any(questions.parse(text).open_high for text in texts):
         return state

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ralph.core.turns import TurnRequest
-from ralph.documents.classic import tasks
+from ralph.documents.session import task_list
 from ralph.documents.session.markers import Marker
 from ralph.workflows.classic.planning import cycle_of
 from ralph.workflows.classic.state import UPDATE, ClassicState, ClassicTerms
@@ -129,7 +129,7 @@ def _common(terms: ClassicTerms, state: ClassicState) -> dict[str, str]:
 
 
 def _definition(state: ClassicState, task: str) -> str:
-    return tasks.definition(state.texts.get(state.layout.tasks, ""), task) or tasks.render(state.tasks[task])
+    return task_list.definition(state.texts.get(state.layout.tasks, ""), task) or task_list.render(state.tasks[task])
 
 
 def _last_reports(state: ClassicState, names: Mapping[str, object] | list[str]) -> dict[str, str]:

@@ -24,9 +24,9 @@ from ralph.core.events import (
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Received, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.documents.classic.repair import PLANNING, repair
 from ralph.documents.guidance import append_note
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.repair_classic import PLANNING, repair
 from ralph.workflows.classic import planning, prompting, working
 from ralph.workflows.classic.state import MOST_REVIEWS, ClassicState, ClassicTerms, Flow, State, read_flow
 

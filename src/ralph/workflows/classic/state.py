@@ -9,16 +9,15 @@ from ralph.core.checks import Check
 from ralph.core.codec import from_json
 from ralph.core.errors import RalphError, StateError
 from ralph.core.graphs import waves
-from ralph.documents.classic import papers, tasks
-from ralph.documents.classic.layout import Flat
-from ralph.documents.classic.names import is_planning
-from ralph.documents.classic.progress import Item, Progress
-from ralph.documents.classic.repair import is_begun
-from ralph.documents.classic.tasks import Task
-from ralph.documents.session import instructions, reports
+from ralph.documents.session import instructions, reports, review, task_list
 from ralph.documents.session.instructions import Guardrails
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import OVER, Marker
+from ralph.documents.session.progress import CLASSIC, Item, Progress
+from ralph.documents.session.repair_classic import is_begun
 from ralph.documents.session.reports import Report, Verdict
+from ralph.documents.session.task_names import is_planning
+from ralph.documents.session.tasks import Task
 from ralph.workflows.session.state import Terms
 
 MOST_REVIEWS = 3
@@ -88,7 +87,7 @@ class Flow:
 class ClassicState:
     """A classic session as its files tell of it."""
 
-    layout: Flat
+    layout: ClassicLayout
     texts: Mapping[str, str]
     """Every document of the session, by path, as it should be."""
     saved: Mapping[str, str]
@@ -99,13 +98,13 @@ class ClassicState:
 
     @cached_property
     def progress(self) -> Progress:
-        return Progress(self.texts.get(self.layout.progress, ""))
+        return Progress(self.texts.get(self.layout.progress, ""), CLASSIC)
 
     @cached_property
     def tasks(self) -> dict[str, Task]:
         """The tasks by id, in the order of the file, without the planning steps."""
-        known = tasks.parse(self.texts.get(self.layout.tasks, ""))
-        return {id: known.get(id, Task(id)) for id in self._work} | {
+        known = task_list.parse(self.texts.get(self.layout.tasks, ""))
+        return {id: known.get(id, Task(id, is_missing=True)) for id in self._work} | {
             id: task for id, task in known.items() if not is_planning(id)
         }
 
@@ -182,18 +181,18 @@ class ClassicState:
     def fault(self) -> str:
         """What is wrong with the order of the tasks; empty where nothing is."""
         try:
-            waves(tasks.waiting(self.tasks), self.layout.tasks)
+            waves({id: task.needs for id, task in self.tasks.items()}, self.layout.tasks)
         except RalphError as error:
             return error.what
         return ""
 
     @cached_property
-    def reviews(self) -> list[papers.Reviewed]:
+    def reviews(self) -> list[review.Reviewed]:
         found = self.layout.reviews_in(self.texts)
-        return papers.read_reviews({number: self.texts[path] for number, path in found.items()})
+        return [review.parse_classic(number, self.texts[path]) for number, path in found.items()]
 
     @property
-    def judged(self) -> papers.Reviewed | None:
+    def judged(self) -> review.Reviewed | None:
         """The last review, where it is one of all that is there now; one that does not tell is believed if it is good."""
         last = self.reviews[-1] if self.reviews else None
         if last is None:
@@ -224,7 +223,7 @@ class ClassicState:
 
 
 @dataclass(frozen=True)
-class ClassicTerms(Terms[Flat]):
+class ClassicTerms(Terms[ClassicLayout]):
     """What a classic session was begun with."""
 
     def criteria(self, state: ClassicState, task: str) -> tuple[Check, ...]:

@@ -2,8 +2,7 @@
 
 from ralph.core.checks import Verdict
 from ralph.core.turns import TurnEnd, TurnResult
-from ralph.documents.classic import papers
-from ralph.documents.session import reports
+from ralph.documents.session import reports, review
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.progress import MISSING
 from ralph.documents.session.review import Assessment
@@ -40,7 +39,7 @@ def executed(state: ClassicState, task: str, result: TurnResult, now: float) -> 
     """After an executor: to be reviewed, or failed; either way there is a report."""
     attempt, answer = state.attempt(task), result.answer or {}
     body = result.papers.get("report.md") or result.text
-    state = state.with_text(state.layout.report(task, attempt), papers.report(task, attempt, body))
+    state = state.with_text(state.layout.report(task, attempt), reports.compose_classic(task, attempt, body))
     met = answer.get("status") == "completed" and answer.get("success_criteria_met")
     if result.end is TurnEnd.FINISHED and met:
         return state.marked(task, Marker.PENDING, f"Attempt {attempt}: {stamp(now)}{_since(state, task)}")
@@ -88,7 +87,7 @@ def judged(terms: ClassicTerms, state: ClassicState, number: int, result: TurnRe
     good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.passed or not terms.checks)
     body = result.papers.get("review.md") or f"# Session Review {number}\n\n{answer.get('summary', '')}"
     assessment = Assessment.COMPLETE if good else Assessment.GAPS
-    text = papers.session_review(number, body, assessment, state.progress.items)
+    text = review.compose_classic(number, body, assessment, state.progress.items)
     state = state.with_text(state.layout.review(number), text)
     if good or state.rounds >= MOST_REVIEWS:
         return state

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from ralph.core.graphs import heights, natural, waves
 from ralph.documents.session.markers import Marker
-from ralph.documents.session.tasks import TaskFile
+from ralph.documents.session.tasks import Task
 
 
 class Condition(Enum):
@@ -29,9 +29,9 @@ class Condition(Enum):
 class Board:
     """Tasks in the order in which they may start."""
 
-    def __init__(self, tasks: Mapping[str, TaskFile], replaced: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, tasks: Mapping[str, Task], replaced: Mapping[str, tuple[str, ...]]) -> None:
         """An error that names it where tasks wait for each other, or for one that does not exist."""
-        needs = {name: tuple(dict.fromkeys(task.depends_on)) for name, task in tasks.items()}
+        needs = {name: task.needs for name, task in tasks.items()}
         self.tasks = tasks
         self._replaced = {old: new for old, new in replaced.items() if new and tasks.keys() >= {*new}}
         in_order = {name: self._instead(needed) for name, needed in needs.items()}

@@ -101,7 +101,7 @@ def guardrails_of(terms: SessionTerms, texts: Mapping[str, str]) -> Guardrails:
     return instructions.parse(texts.get(terms.layout.instructions, ""), terms.layout.instructions)
 
 
-def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.TaskFile, str]]:
+def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.Task, str]]:
     found = [(tasks.parse(text, name), text) for name, text in papers.items()]
     return sorted(((task.id, task, text) for task, text in found), key=lambda one: natural(one[0]))
 

@@ -32,7 +32,7 @@ from ralph.documents.guidance import append_note
 from ralph.documents.session import metadata, progress, tasks
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.repair import PLANNING
-from ralph.documents.session.tasks import TaskFile, valid_task_id
+from ralph.documents.session.tasks import Task, valid_task_id
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
 from ralph.workflows.session import closing, editing, planning, prompting, working
@@ -264,12 +264,12 @@ class Session(SessionTerms):
         listed = progress.new_progress(1, PLANNING)
         return SessionState(data, IterationMetadata(1, at), listed, {}, dict(documents), limits)
 
-    def _tasks(self, documents: Mapping[str, str], number: int, listed: progress.Progress) -> dict[str, TaskFile]:
+    def _tasks(self, documents: Mapping[str, str], number: int, listed: progress.Progress) -> dict[str, Task]:
         """Every task that has a file, and every task that is only listed, so that none is forgotten."""
         paths = {name: self.layout.task(number, name) for name in self.layout.tasks_in(documents, number)}
         defined = {name: tasks.parse(documents[path], path) for name, path in paths.items()}
         names = [item.id for item in listed.items.values() if not item.is_planning and item.id not in defined]
-        missing = {name: TaskFile(valid_task_id(name), iteration=number, is_missing=True) for name in names}
+        missing = {name: Task(valid_task_id(name), iteration=number, is_missing=True) for name in names}
         return {**defined, **missing}
 
     def _documents(self, before: SessionState, after: SessionState) -> dict[str, str]:

@@ -14,7 +14,7 @@ from ralph.documents.session.markdown import Page
 from ralph.documents.session.markers import Marker, legal
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.progress import Progress
-from ralph.documents.session.tasks import TaskFile
+from ralph.documents.session.tasks import Task
 from ralph.workflows.merging import Queue
 from ralph.workflows.session.board import Board, Condition
 
@@ -109,7 +109,7 @@ class SessionState:
     metadata: Metadata
     iteration: IterationMetadata
     progress: Progress
-    tasks: Mapping[str, TaskFile]
+    tasks: Mapping[str, Task]
     texts: Mapping[str, str]
     """The text of every document of the session, by path."""
     guardrails: Guardrails
@@ -287,7 +287,7 @@ class SessionTerms(Terms[Layout]):
     created_at: float = 0.0
     by_waves: bool = False
 
-    def criteria(self, task: TaskFile) -> tuple[Check, ...]:
+    def criteria(self, task: Task) -> tuple[Check, ...]:
         """The checks that the criteria of a task compile to."""
         return self.checks_of(task.criteria)
 

@@ -1,13 +1,13 @@
 """`tasks.md`: all tasks of a classic session, as bullets, numbered lines or headings, with their fields below them."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from textwrap import dedent
 
-from ralph.documents.classic.names import ID, STATUS, ids_in, is_planning, named
 from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
-from ralph.documents.session.tasks import NONE, TYPES, is_outside
+from ralph.documents.session.task_names import ID, STATUS, ids_in, is_planning, named
+from ralph.documents.session.tasks import NONE, TYPES, Task, is_outside
 
 _ENTRY = re.compile(
     rf"(\s*)(?:[-*+]|\d{{1,4}}[.)])\s+(?:\[.?\]\s*)?[*_`]*({ID})[*_`]*\s*(?:[:—–-]+[*_`]*\s*(.*)|(\(.*)|)",
@@ -37,32 +37,6 @@ PLANNING = {
 }
 """The planning steps, as a new session lists them."""
 IMPLEMENTATION = "## Implementation Tasks"
-
-
-@dataclass(frozen=True)
-class Task:
-    """A task as its lines define it."""
-
-    id: str
-    title: str = ""
-    type: str = TYPES[0]
-    files: tuple[str, ...] = ()
-    objective: str = ""
-    criteria: tuple[str, ...] = ()
-    inherits: tuple[str, ...] = ()
-    """The tasks on whose reports it builds."""
-    depends_on: tuple[str, ...] = ()
-    """Others that must be done before it."""
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether nothing says what is to be done."""
-        return not (self.title or self.objective or self.criteria)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """All tasks that must be done before it; planning always is."""
-        return tuple(dict.fromkeys(one for one in (*self.inherits, *self.depends_on) if not is_planning(one)))
 
 
 @dataclass(frozen=True)
@@ -226,15 +200,18 @@ def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
         *ids_in(" ".join(of("depends on", "dependencies"))),
     ]
     depends += ids_in(match[1]) if (match := _DEPENDS.search(entry.title)) else ()
+    objective = "\n".join(line.strip() for line in of("objective", "description"))
+    criteria = tuple(_listed(of("success criteria", "acceptance criteria")))
     return Task(
-        entry.id,
-        entry.title,
-        TYPES[1] if kind.strip(" *`").casefold().startswith("parallel") else TYPES[0],
-        tuple(_files(of("files", "file", "target files"))),
-        "\n".join(line.strip() for line in of("objective", "description")),
-        tuple(_listed(of("success criteria", "acceptance criteria"))),
-        earlier if _EARLIER.search(inherits) else ids_in(inherits),
-        tuple(dict.fromkeys(depends)),
+        id=entry.id,
+        title=entry.title,
+        type=TYPES[1] if kind.strip(" *`").casefold().startswith("parallel") else TYPES[0],
+        files=tuple(_files(of("files", "file", "target files"))),
+        objective=objective,
+        criteria=criteria,
+        inherits=earlier if _EARLIER.search(inherits) else ids_in(inherits),
+        depends_on=tuple(dict.fromkeys(depends)),
+        is_missing=not (entry.title or objective or criteria),
     )
 
 
@@ -299,8 +276,3 @@ def _trimmed(lines: list[str]) -> list[str]:
     while lines and not lines[-1].strip():
         lines = lines[:-1]
     return lines
-
-
-def waiting(tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
-    """What each task waits for, planning left out."""
-    return {id: task.needs for id, task in tasks.items() if not is_planning(id)}

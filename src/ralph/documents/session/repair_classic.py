@@ -2,38 +2,36 @@
 
 from collections.abc import Mapping
 
-from ralph.documents.classic import papers, progress, tasks
-from ralph.documents.classic.layout import Flat
-from ralph.documents.classic.names import is_planning
-from ralph.documents.classic.progress import Progress
-from ralph.documents.classic.tasks import Task
-from ralph.documents.session import reports
+from ralph.documents.session import questions, reports, task_list
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import Marker
-from ralph.documents.session.progress import MISSING, unmarked
+from ralph.documents.session.progress import CLASSIC, MISSING, Progress, new_classic_progress, unmarked
+from ralph.documents.session.task_names import is_planning
+from ralph.documents.session.tasks import Task
 
-PLANNING = tuple(tasks.PLANNING)
+PLANNING = tuple(task_list.PLANNING)
 
 
-def is_begun(layout: Flat, files: Mapping[str, str]) -> bool:
+def is_begun(layout: ClassicLayout, files: Mapping[str, str]) -> bool:
     """Whether there is anything of a session but what a person put there before it began."""
     return any(files.get(path, "").strip() for path in (layout.plan, layout.tasks, layout.progress))
 
 
-def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def repair(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The documents that have to be different, and what was done to them; none where nothing is wrong."""
     files = {path: text for path, text in files.items() if text.strip()}
     if not is_begun(layout, files):
         return {}, []
     listed, done = _progress(layout, files)
     changed = {} if listed.text == files.get(layout.progress) else {layout.progress: listed.text}
-    known = tasks.parse(files.get(layout.tasks, ""))
+    known = task_list.parse(files.get(layout.tasks, ""))
     missing = [item for item in listed.items.values() if item.id not in known and not item.is_planning]
     if missing or not files.get(layout.tasks, "").strip():
         text = files.get(layout.tasks, "")
-        text = text if text.strip() else tasks.new_tasks()
+        text = text if text.strip() else task_list.new_tasks()
         told = [item for item in missing if item.words]
-        changed[layout.tasks] = tasks.merged(
-            text, "".join(tasks.render(Task(item.id, item.words, objective=item.words)) for item in told), ()
+        changed[layout.tasks] = task_list.merged(
+            text, "".join(task_list.render(Task(item.id, title=item.words, objective=item.words)) for item in told), ()
         )
         done += [f"tasks.md: {item.id} is defined by what progress.md says of it" for item in told]
         if changed[layout.tasks] == files.get(layout.tasks):
@@ -41,17 +39,17 @@ def repair(layout: Flat, files: Mapping[str, str]) -> tuple[dict[str, str], list
     return changed, done
 
 
-def _progress(layout: Flat, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
+def _progress(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
     """The markers: none that is none, a line for every task, and the planning steps where there is no task yet."""
     text = files.get(layout.progress, "")
-    text, done = unmarked(text, Progress(text).bad)
-    known = tasks.parse(files.get(layout.tasks, ""))
+    text, done = unmarked(text, Progress(text, CLASSIC).bad)
+    known = task_list.parse(files.get(layout.tasks, ""))
     work = [id for id in known if not is_planning(id)]
-    listed = Progress(text)
+    listed = Progress(text, CLASSIC)
     if not text.strip():
-        asked = papers.cycles(files[path] for path in layout.questions_in(files))
+        asked = questions.last_cycle(files[path] for path in layout.questions_in(files))
         over = PLANNING if work else PLANNING[: 2 if asked else 1]
-        listed = progress.new_progress(over, [id for id in known if is_planning(id)] or ([] if work else PLANNING))
+        listed = new_classic_progress(over, [id for id in known if is_planning(id)] or ([] if work else PLANNING))
         done.append("written anew")
     elif not listed.items and not work:
         listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
@@ -67,7 +65,7 @@ def _progress(layout: Flat, files: Mapping[str, str]) -> tuple[Progress, list[st
     return listed, [f"progress.md: {one}" for one in done]
 
 
-def _recovered(layout: Flat, files: Mapping[str, str], id: str) -> tuple[Marker, str]:
+def _recovered(layout: ClassicLayout, files: Mapping[str, str], id: str) -> tuple[Marker, str]:
     """The marker that the last report on a task tells of."""
     found = layout.reports_in(files, id)
     if not found:

@@ -4,12 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.documents.classic import answers, papers, progress, tasks
-from ralph.documents.classic.layout import Flat, is_classic
-from ralph.documents.classic.names import ids_in
-from ralph.documents.classic.repair import repair
+from ralph.documents.session import answers, questions, review
+from ralph.documents.session import task_list as tasks
+from ralph.documents.session.layout import ClassicLayout, is_classic
 from ralph.documents.session.markers import Marker
+from ralph.documents.session.progress import CLASSIC, Progress
+from ralph.documents.session.repair_classic import repair
 from ralph.documents.session.review import Assessment
+from ralph.documents.session.task_names import ids_in
 
 BULLETS = """\
 # Task List
@@ -181,7 +183,7 @@ WORDS = """\
 
 
 def test_the_marker_counts_and_only_its_line_changes() -> None:
-    listed = progress.Progress(WORDS)
+    listed = Progress(WORDS, CLASSIC)
     assert {id: item.marker.value for id, item in listed.items.items()} == {
         "task-1": "x",
         "task-2": " ",
@@ -224,7 +226,7 @@ PAGES = st.lists(LINE | st.text("ab1*-#[]x `:(\t\r", max_size=12), max_size=15).
 
 @given(PAGES)
 def test_whatever_is_in_a_file_it_is_read_and_kept(text: str) -> None:
-    listed = progress.Progress(text)
+    listed = Progress(text, CLASSIC)
     for id in listed.items:
         assert listed.with_item(id, Marker.DONE).items[id].marker is Marker.DONE
         assert len(listed.with_item(id, Marker.DONE).text.splitlines()) == len(text.splitlines())
@@ -232,7 +234,7 @@ def test_whatever_is_in_a_file_it_is_read_and_kept(text: str) -> None:
     assert tasks.merged(text, "", known) == text
     new = tasks.merged(text, "- task-77: New\n", known)
     assert "task-77" in tasks.parse(new)
-    home = Flat.of("261116-093000")
+    home = ClassicLayout.of("261116-093000")
     changed, _ = repair(home, {home.tasks: text, home.progress: text, home.plan: "# Plan\n"})
     assert repair(home, {home.tasks: text, home.progress: text, home.plan: "# Plan\n", **changed})[0] == {}
 
@@ -244,7 +246,7 @@ def test_a_layout_is_known_by_its_files() -> None:
     assert is_classic("20260119-103000", [f"{root}/progress.md"], "# Progress Tracking\n")
     assert not is_classic("20260119-103000", [f"{root}/progress.md"], "## Planning Progress (Iteration 1)\n")
     assert not is_classic("20260119-103000", [f"{root}/tasks.md", f"{root}/metadata.yaml"])
-    home = Flat.of("20260119-103000")
+    home = ClassicLayout.of("20260119-103000")
     assert list(home.reports_in([f"{root}/tasks.task-1-report{n}.md" for n in ("-r10", "", "-r2")], "task-1")) == [
         1,
         2,
@@ -254,30 +256,30 @@ def test_a_layout_is_known_by_its_files() -> None:
 
 
 def test_questions_stay_and_cycles_are_counted_at_any_level() -> None:
-    assert papers.cycles(["## Cycle 1\n", "## Q&A Cycles\n\n### Cycle 3\n"]) == 3
-    assert papers.cycles([]) == 0
+    assert questions.last_cycle(["## Cycle 1\n", "## Q&A Cycles\n\n### Cycle 3\n"]) == 3
+    assert questions.last_cycle([]) == 0
     old = "## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n"
-    assert papers.asked_on(old, old + "## Cycle 2\n") == old + "## Cycle 2\n"
-    assert papers.asked_on(old, "## Cycle 2\n") == old + "\n## Cycle 2\n"
+    assert questions.with_earlier(old, old + "## Cycle 2\n") == old + "## Cycle 2\n"
+    assert questions.with_earlier(old, "## Cycle 2\n") == old + "\n## Cycle 2\n"
 
 
 def test_a_review_says_what_it_covers() -> None:
-    text = papers.session_review(
+    text = review.compose_classic(
         2, "# Session Review 2\n\nAll is well.\n", Assessment.COMPLETE, ["plan-init", "task-1"]
     )
     foreign = "# Session Review\n\n## Overall Assessment\n\u26a0\ufe0f Gaps Identified\n"
-    assert papers.read_reviews({1: foreign, 2: text}) == [
-        papers.Reviewed(1, complete=False),
-        papers.Reviewed(2, complete=True, covers=("plan-init", "task-1")),
+    assert [review.parse_classic(1, foreign), review.parse_classic(2, text)] == [
+        review.Reviewed(1, complete=False),
+        review.Reviewed(2, complete=True, covers=("plan-init", "task-1")),
     ]
 
 
 def test_what_is_lost_is_put_in_again() -> None:
-    home = Flat.of("261116-093000")
+    home = ClassicLayout.of("261116-093000")
     report = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\nDone\n\n## PART 2: REVIEW REPORT\n**Status**: Failed\n"
     files = {home.plan: "# Plan\n", home.tasks: BULLETS, home.report("task-1", 2): report}
     changed, done = repair(home, files)
-    listed = progress.Progress(changed[home.progress])
+    listed = Progress(changed[home.progress], CLASSIC)
     assert [(id, item.marker.value) for id, item in listed.items.items()] == [
         ("plan-init", "x"),
         *(("task-1", " "), ("task-2", " "), ("task-3", " ")),
