@@ -341,7 +341,7 @@ class TestBroadcasts:
 
         def with_quorum() -> Any:
             kernel = build()
-            kernel.ledger.words.quorum = self.QUORUM
+            kernel.ledger.signals.quorum = self.QUORUM
             return kernel
 
         sim.build = with_quorum  # type: ignore[method-assign]

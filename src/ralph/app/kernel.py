@@ -77,7 +77,7 @@ def build_kernel(
     documents.watched = kind.watched(record, root)
     notices += kind.mend(root, record, time.time())
     ledger = Ledger.of(record.limits, records)
-    ledger.words.quorum, ledger.words.roles = kind.quorum, roles_of(record)
+    ledger.signals.quorum, ledger.signals.roles = kind.quorum, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
     own = worktree.create(root, run.id) if record.workspace != "." else None

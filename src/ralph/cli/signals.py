@@ -2,14 +2,14 @@
 
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import click
 
 from ralph.cli.console import clock_time, here, json_option, latest_run, say_json
 from ralph.cli.signal import run_option
 from ralph.core.signals import ASKED_FOR, Signal
-from ralph.store.journal import moment, read_raw
+from ralph.engine.signals import SignalLog, TakenSignal
+from ralph.store.journal import moment, read_claimed, timestamp
 from ralph.store.runs import RunDir
 
 
@@ -73,44 +73,25 @@ def command(run: str | None, watch: bool, as_json: bool) -> int:
 
 def signals_of(run: RunDir) -> list[Row]:
     """What the journal and the mailbox of a run tell of its signals, the oldest first."""
-    rows: dict[str, Row] = {}
-    refused: list[Row] = []
     path = run.path / "journal.jsonl"
-    for _, line in read_raw(path) if path.exists() else ():
-        match line.get("type"):
-            case "signal.taken" if isinstance(line.get("signal"), dict):
-                one = line["signal"]
-                row = Row(str(one.get("name")), str(one.get("type")), "taken", str(line.get("at")))
-                row.target, row.message = str(one.get("target") or "ALL"), str(one.get("message", ""))
-                rows[str(one.get("key") or one.get("name"))] = row
-            case "signal.refused":
-                name, reason = str(line.get("name")), str(line.get("reason"))
-                refused.append(Row(name, "", "refused", str(line.get("at")), reason=reason))
-            case "turn.started":
-                _take_in(rows, line, line.get("words") or [], "prompt")
-            case "signal.heard":
-                _take_in(rows, line, [line.get("id")], str(line.get("means")))
-            case "turn.ended":
-                _respond(rows, line)
-    taken = {row.name for row in (*rows.values(), *refused)}
-    until = "" if run.alive else "for `ralph resume`" if run.can_go_on else "for nobody: the run is over"
-    waiting = [_waiting(signal, until) for signal in run.mailbox.look() if signal.name not in taken]
-    return [*sorted([*rows.values(), *refused], key=lambda row: row.at), *waiting]
+    log = SignalLog.of(read_claimed(path) if path.exists() else ())
+    rows = [_taken(one) for one in log.taken.values()]
+    rows += [Row(one.name, "", "refused", timestamp(one.at), reason=one.reason) for one in log.refused]
+    known = {row.name for row in rows}
+    until = ""
+    if not run.alive:
+        until = "for `ralph resume`" if run.can_go_on else "for nobody: the run is over"
+    waiting = [_waiting(signal, until) for signal in run.mailbox.look() if signal.name not in known]
+    return [*sorted(rows, key=lambda row: row.at), *waiting]
 
 
-def _take_in(rows: dict[str, Row], line: dict[str, Any], ids: list[Any], means: str) -> None:
-    for one in ids:
-        if row := rows.get(str(one)):
-            turn = int(line.get("turn", 0))
-            row.taken_in.append(Taken(str(line.get("role")), turn, means, str(line.get("at"))))
-
-
-def _respond(rows: dict[str, Row], line: dict[str, Any]) -> None:
-    steering = ((line.get("result") or {}).get("answer") or {}).get("steering") or {}
-    for row in rows.values() if steering else ():
-        for one in row.taken_in if row.type == "STEER" else ():
-            if one.turn == line.get("turn"):
-                one.response, one.note = str(steering.get("response", "")), str(steering.get("note", ""))
+def _taken(one: TakenSignal) -> Row:
+    signal = one.signal
+    row = Row(signal.name, str(signal.type), "taken", timestamp(one.at), signal.target or "ALL", signal.message)
+    for receipt in one.receipts:
+        at = timestamp(receipt.at)
+        row.taken_in.append(Taken(receipt.role, receipt.turn, receipt.means, at, receipt.response, receipt.note))
+    return row
 
 
 def _waiting(signal: Signal, until: str) -> Row:

@@ -3,7 +3,7 @@
 The journal is the one ledger: what a person said is written there before its file moves, and so is who has it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ralph.core.entries import Entry, Notice, Record, SignalHeard, SignalRefused, TurnStarted
@@ -47,7 +47,7 @@ class Intake:
         for found in self._world.mailbox.peek():
             if isinstance(found, Refused):
                 self._journal(SignalRefused(found.name, found.reason))
-            elif (found.name, found.stamp) in self._ledger.taken:
+            elif (found.name, found.stamp) in self._ledger.signals.ids:
                 self._file(found)
             elif not (waits := self._waits(found, stage)):
                 taken.append(await self.heed(found))
@@ -71,11 +71,12 @@ class Intake:
         """Tell turns that were taken over what was said to them; what they have heard they are not told twice."""
         for turn in self._under_way.running:
             work = self._ledger.work[turn.request.key]
-            words, role, acts = self._ledger.words, turn.request.role, turn.request.counts
-            since = words.unheard(work.opened_at, role, acts=acts, heard=work.open.words if work.open else ())
-            told_ids = {*since, *(signal.id for signal in words.waiting(role, acts=acts))}
-            for said in [said for one, said in words.said.items() if one in told_ids]:
-                await self._reach(turn, replace(said.signal, now=False))
+            log, role, acts = self._ledger.signals, turn.request.role, turn.request.counts
+            late = log.unheard(work.opened_at, role, acts=acts, heard=())
+            ids = {*late, *(signal.id for signal in log.waiting(role, acts=acts))}
+            for id, one in list(log.taken.items()):
+                if id in ids and log.is_news(id, turn.number):
+                    await self._reach(turn, replace(one.signal, now=False))
 
     def noted(self, record: Record) -> None:
         """Acknowledge what the journal now says that a turn has."""
@@ -86,8 +87,8 @@ class Intake:
                 self._acknowledge((one,), role)
             case TurnEnded(turn=turn, role=role, result=result):
                 self._acknowledge(result.heard, role)
-                if steering := (result.answer or {}).get("steering"):
-                    self._acknowledge(self._ledger.words.steered(role, turn), role, steering)
+                if (result.answer or {}).get("steering"):
+                    self._acknowledge([one.signal.id for one in self._ledger.signals.steered(turn)], role)
             case _:
                 pass
 
@@ -102,7 +103,7 @@ class Intake:
 
     def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:
         """Whether a signal is left where it is for now; the reason where nobody will ever take it in."""
-        roles = self._ledger.words.roles
+        roles = self._ledger.signals.roles
         if signal.type is not SignalType.ABORT and not is_known(signal.target, roles):
             return f"there is no role {signal.target!r} here; there are {', '.join(roles)}"
         if signal.type in ASKED_FOR and signal.type not in stage().wants:
@@ -115,36 +116,44 @@ class Intake:
 
     def _named(self, signal: Signal) -> Signal:
         """The signal with an id of its own, short enough for the name of a file."""
-        if signal.id not in self._ledger.ids and len(signal.name.encode()) <= _LONGEST_ID:
+        if signal.id not in self._ledger.signals.taken and len(signal.name.encode()) <= _LONGEST_ID:
             return signal
         return replace(signal, key=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
     def _file(self, signal: Signal) -> None:
         """Move a signal that was taken out of the way; one to all stays until everybody has it."""
-        words, mailbox = self._ledger.words, self._world.mailbox
-        said = words.said.get(self._ledger.taken[signal.name, signal.stamp])
-        if said is None or signal.type not in _FOR_AGENTS:
+        log, mailbox = self._ledger.signals, self._world.mailbox
+        taken = log.taken.get(log.ids[signal.name, signal.stamp])
+        if taken is None or signal.type not in _FOR_AGENTS:
             mailbox.settle(signal, _ACTIONS.get(signal.type, "taken in"))
         elif signal.target:
-            mailbox.settle(signal, f"taken in by {said.by}" if said.has else f"kept for the next {signal.target}")
-        elif words.is_had(said):
-            mailbox.settle(signal, f"taken in by {said.by}", ())
+            by = f"taken in by {taken.describe_receipts()}" if taken.has else f"kept for the next {signal.target}"
+            mailbox.settle(signal, by)
+        elif not log.missing_roles(taken):
+            mailbox.settle(signal, f"taken in by {taken.describe_receipts()}", ())
 
     def close(self, outcome: Outcome) -> None:
         """At the end: what was said to all is filed with whom it did not reach; where the run can go on, it waits."""
         if outcome.resumable:
             return
-        words, taken = self._ledger.words, self._ledger.taken
+        log = self._ledger.signals
         for signal in [one for one in self._world.mailbox.peek() if isinstance(one, Signal)]:
-            if said := words.said.get(taken.get((signal.name, signal.stamp), "")):
-                by = f"taken in by {said.by}" if said.has else "the run was over before a turn could take it in"
-                self._world.mailbox.settle(signal, by, words.missed(said))
-        late = [said.signal.name for said in words.said.values() if not said.has and said.signal.type in _FOR_AGENTS]
+            taken = log.taken.get(log.ids.get((signal.name, signal.stamp), ""))
+            if taken and signal.has_words:
+                by = "the run was over before a turn could take it in"
+                by = f"taken in by {taken.describe_receipts()}" if taken.has else by
+                self._world.mailbox.settle(signal, by, log.missing_roles(taken))
+        late = [one.signal.name for one in log.taken.values() if not one.has and one.signal.type in _FOR_AGENTS]
         if late and outcome is not Outcome.ABORTED:
             self._journal(Notice(f"the run was over before a turn could take in {', '.join(late[:5])}"))
 
-    def _acknowledge(self, ids: Iterable[str], role: str, facts: Mapping[str, object] | None = None) -> None:
-        for one in ids:
-            if (said := self._ledger.words.said.get(one)) and role in said.has:
-                turn, means = said.has[role]
-                self._world.mailbox.acknowledge(said.signal, role, {"turn": turn, "means": means, **(facts or {})})
+    def _acknowledge(self, ids: Iterable[str], role: str) -> None:
+        for id in ids:
+            taken = self._ledger.signals.taken.get(id)
+            receipt = taken.has.get(role) if taken else None
+            if taken is None or receipt is None:
+                continue
+            facts: dict[str, object] = {"turn": receipt.turn, "means": receipt.means}
+            if receipt.response:
+                facts |= {"response": receipt.response, "note": receipt.note}
+            self._world.mailbox.acknowledge(taken.signal, role, facts)

@@ -10,16 +10,14 @@ from ralph.core.entries import (
     QuestionAsked,
     Record,
     RunStarted,
-    SignalHeard,
-    SignalRefused,
     SnapshotTaken,
     TurnStarted,
 )
 from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.signals import Signal, SignalType
+from ralph.engine.signals import SignalLog
 from ralph.engine.turn_outcome import NEVER, PendingWork, unavailable_until
-from ralph.engine.words import PROMPT, Words
 
 _REMEMBERED_COSTS = 5
 
@@ -37,10 +35,7 @@ class Ledger:
     aborted: Signal | None = None
     carried_out: bool = False
     """Whether the run has ended since it was aborted: only then can a person have it go on."""
-    taken: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Signals that were acted on, with their ids; one that is still in the mailbox only has to be filed."""
-    ids: set[str] = field(default_factory=set)
-    words: Words = field(default_factory=Words)
+    signals: SignalLog = field(default_factory=SignalLog)
     asked: set[str] = field(default_factory=set)
     """Questions to the person."""
     answered: set[str] = field(default_factory=set)
@@ -62,6 +57,7 @@ class Ledger:
 
     def apply(self, record: Record) -> None:
         """Take one record into account."""
+        self.signals.apply(record)
         match record.entry:
             case RunStarted() as entry:
                 self.started = self.started or entry
@@ -71,7 +67,6 @@ class Ledger:
                 self.limits = limits
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).start_turn(entry, record.at)
-                self.words.give(entry.words, entry.role, entry.turn, PROMPT)
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
@@ -80,11 +75,7 @@ class Ledger:
             case ChecksEnded(spent=spent) | Merged(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):
-                self._take(signal, record.at)
-            case SignalHeard(id=one, turn=turn, role=role, means=means):
-                self.words.give((one,), role, turn, means)
-            case SignalRefused(name=name, stamp=stamp):
-                self.taken[name, stamp] = ""
+                self._take_signal(signal)
             case QuestionAsked(question=question):
                 self.asked.add(question.id)
             case QuestionAnswered(id=one):
@@ -94,10 +85,7 @@ class Ledger:
             case _:
                 pass
 
-    def _take(self, signal: Signal, at: float) -> None:
-        self.taken[signal.name, signal.stamp] = signal.id
-        self.ids.add(signal.id)
-        self.words.take(signal, at)
+    def _take_signal(self, signal: Signal) -> None:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):
             self.paused = signal.type is SignalType.PAUSE
         for work in self.work.values():
@@ -109,7 +97,6 @@ class Ledger:
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
-        self.words.give(entry.result.heard, entry.role, entry.turn, "heard")
         until = unavailable_until(entry.result, at)
         if entry.key in self.work and until is not None:
             self.unavailable[self.work[entry.key].agent] = until
@@ -128,10 +115,6 @@ class Ledger:
     def iterations_under_way(self, but: str) -> int:
         """Iterations that have begun and not been counted yet, except one."""
         return sum(work.counts for key, work in self.work.items() if key != but)
-
-    def is_news(self, signal: str, turn: int) -> bool:
-        """Whether that a turn heard a signal is not accounted for yet; what is no signal of ours is nothing to it."""
-        return signal in self.ids and (signal, turn) not in self.words.heard
 
     @property
     def reserved(self) -> float:

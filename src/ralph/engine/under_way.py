@@ -251,15 +251,15 @@ class UnderWay:
 
     def _words_for(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
-        said = self.ledger.words.said
+        taken = self.ledger.signals.taken
         known = dict.fromkeys((*(pending.words if anew else ()), *pending.unheard))
-        waiting = (signal.id for signal in self.ledger.words.waiting(request.role, acts=request.counts))
-        return tuple(one for one in dict.fromkeys((*known, *waiting)) if one in said)
+        waiting = (signal.id for signal in self.ledger.signals.waiting(request.role, acts=request.counts))
+        return tuple(one for one in dict.fromkeys((*known, *waiting)) if one in taken)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
         request, is_fresh = turn.request, not turn.session and not turn.repair
-        messages = self.ledger.words.messages_for(
+        messages = self.ledger.signals.messages_for(
             request.role, acts=request.counts, new=new, iteration=self._iteration(), reminds=is_fresh
         )
         guidance = render_guidance(self.steering, messages)
@@ -291,7 +291,7 @@ class UnderWay:
             turn=turn,
             result=result,
             work=pending,
-            unheard=self.ledger.words.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard),
+            unheard=self.ledger.signals.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard),
         )
 
     def _watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
@@ -300,7 +300,7 @@ class UnderWay:
             if event.kind is Kind.USAGE and turn.number in self._running:
                 self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
                 self.wake.set()
-            if event.kind is Kind.HEARD and self.ledger.is_news(event.text, turn.number):
+            if event.kind is Kind.HEARD and self.ledger.signals.is_news(event.text, turn.number):
                 self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))
 
         return watch

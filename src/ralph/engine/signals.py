@@ -1,0 +1,177 @@
+"""The signals of a run, folded from its journal: what the user said, which turns have it, and what they made of it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from ralph.core.entries import Record, SignalHeard, SignalRefused, TurnStarted
+from ralph.core.events import SignalTaken, TurnEnded
+from ralph.core.signals import Received, Signal, SignalType, addressee
+from ralph.documents.guidance import Messages
+
+IN_PROMPT = "prompt"
+"""How a turn got a message that was in its prompt."""
+MOST_FACTS = 3
+"""How many of the facts that the user told earlier an agent is reminded of."""
+
+
+@dataclass
+class Receipt:
+    """A turn that got a signal, and what it made of it."""
+
+    role: str
+    turn: int
+    means: str
+    """How it got the signal: `prompt`, `hook`, `live`, `tool` or `heard`."""
+    at: float
+    response: str = ""
+    note: str = ""
+
+
+@dataclass
+class TakenSignal:
+    """A signal that the run took, and the turns that got it."""
+
+    signal: Signal
+    at: float
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def has(self) -> dict[str, Receipt]:
+        """The latest receipt of each role. The message of a pause is for the turn after it: only a prompt counts."""
+        is_pause = self.signal.type is SignalType.PAUSE
+        counted = (one for one in self.receipts if one.means == IN_PROMPT or not is_pause)
+        return {one.role: one for one in counted}
+
+    def describe_receipts(self) -> str:
+        """Who has it, for the user."""
+        return ", ".join(f"{role} (turn {one.turn}, {one.means})" for role, one in self.has.items())
+
+
+@dataclass(frozen=True)
+class RefusedSignal:
+    """A file in the mailbox that was set aside."""
+
+    name: str
+    reason: str
+    at: float
+
+
+@dataclass
+class SignalLog:
+    """All signals of a run, oldest first."""
+
+    quorum: tuple[str, ...] = ()
+    """The roles that must get a message to all; if there are none, any one."""
+    roles: tuple[str, ...] = ()
+    """All roles of the run, if they are known."""
+    taken: dict[str, TakenSignal] = field(default_factory=dict)
+    """By id."""
+    refused: list[RefusedSignal] = field(default_factory=list)
+    ids: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The id of every file that was acted on, by name and stamp; empty for one that was refused."""
+    _known: set[tuple[str, int]] = field(default_factory=set)
+    """Which turns have which signals, by id and turn."""
+    _open: dict[str, TakenSignal] = field(default_factory=dict)
+    """The messages that not everybody has who should."""
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "SignalLog":
+        """The signals in a whole journal."""
+        log = cls()
+        for record in records:
+            log.apply(record)
+        return log
+
+    def apply(self, record: Record) -> None:
+        """Take one record into account."""
+        match record.entry:
+            case SignalTaken(signal=signal):
+                taken = self.taken[signal.id] = TakenSignal(signal, record.at)
+                self.ids[signal.name, signal.stamp] = signal.id
+                if signal.has_words:
+                    self._open[signal.id] = taken
+            case SignalRefused(name=name, reason=reason, stamp=stamp):
+                self.ids[name, stamp] = ""
+                self.refused.append(RefusedSignal(name, reason, record.at))
+            case TurnStarted(words=ids, role=role, turn=turn):
+                self._give(ids, role, turn, IN_PROMPT, record.at)
+            case SignalHeard(id=one, role=role, turn=turn, means=means):
+                self._give((one,), role, turn, means, record.at)
+            case TurnEnded() as ended:
+                self._give(ended.result.heard, ended.role, ended.turn, "heard", record.at)
+                self._respond(ended)
+            case _:
+                pass
+
+    def _give(self, ids: Iterable[str], role: str, turn: int, means: str, at: float) -> None:
+        for one in ids:
+            if (one, turn) in self._known:
+                continue
+            self._known.add((one, turn))
+            if one in self.taken:
+                self.taken[one].receipts.append(Receipt(role, turn, means, at))
+
+    def _respond(self, ended: TurnEnded) -> None:
+        """Note what a turn made of the messages that steered it."""
+        steering = (ended.result.answer or {}).get("steering")
+        if not isinstance(steering, dict):
+            return
+        for one in self.steered(ended.turn):
+            for receipt in one.receipts:
+                if receipt.turn == ended.turn:
+                    receipt.response, receipt.note = str(steering.get("response", "")), str(steering.get("note", ""))
+
+    def steered(self, turn: int) -> list[TakenSignal]:
+        """The messages that steered a turn."""
+        steers = (one for one in self.taken.values() if one.signal.type is SignalType.STEER)
+        return [one for one in steers if any(receipt.turn == turn for receipt in one.receipts)]
+
+    def is_news(self, id: str, turn: int) -> bool:
+        """Whether it is new that a turn has a signal."""
+        return id in self.taken and (id, turn) not in self._known
+
+    def waiting(self, role: str, *, acts: bool) -> list[Signal]:
+        """The messages that a turn of that role has to get."""
+        self._open = {id: one for id, one in self._open.items() if self.missing_roles(one)}
+        found = [one.signal for one in self._open.values() if role not in one.has]
+        return [signal for signal in found if signal.is_for(role, acts=acts)]
+
+    def missing_roles(self, one: TakenSignal) -> tuple[str, ...]:
+        """The roles that should have a message and do not."""
+        has = one.has
+        if one.signal.target:
+            return () if has else (one.signal.target,)
+        if not self.quorum:
+            return () if has else ("anybody",)
+        reached = {addressee(role) for role in has}
+        return tuple(role for role in self.quorum if addressee(role) not in reached)
+
+    def unheard(self, since: float, role: str, *, acts: bool, heard: Iterable[str]) -> tuple[str, ...]:
+        """The messages that were to steer a turn while it ran and that it did not get, by id."""
+        known = set(heard)
+        late = list(takewhile(lambda one: one.at >= since, reversed(self.taken.values())))
+        signals = [one.signal for one in reversed(late) if one.signal.type is SignalType.STEER]
+        return tuple(one.id for one in signals if one.has_words and one.id not in known and one.is_for(role, acts=acts))
+
+    def messages_for(
+        self, role: str, *, acts: bool, new: Iterable[str], iteration: int | None, reminds: bool
+    ) -> Messages:
+        """The messages for a turn of a role: the new ones, by their ids, and all earlier ones that are in force.
+
+        `reminds` adds the latest facts, for an agent that knows nothing of earlier turns.
+        """
+        ids = [one for one in dict.fromkeys(new) if one in self.taken]
+        known = set(ids)
+        in_force: list[Received] = []
+        facts: list[Received] = []
+        for one in self.taken.values():
+            signal = one.signal
+            if signal.id in known or not signal.is_for(role, acts=acts) or signal.iteration not in (None, iteration):
+                continue
+            if signal.is_guidance:
+                in_force.append(Received(signal, one.at))
+            elif signal.type is SignalType.INFO and one.receipts:
+                facts.append(Received(signal, one.at))
+        told = [Received(self.taken[id].signal, self.taken[id].at) for id in ids]
+        return Messages(new=told, in_force=in_force, facts=facts[-MOST_FACTS:] if reminds else ())
