@@ -231,12 +231,12 @@ class TestMaking:
             three.run(IDS[0])
 
 
-class TestLastWords:
+class TestTailSummary:
     def test_a_run_that_ended_says_why(self, three: Project) -> None:
         run = three.run(IDS[0])
         ended(run, Outcome.LIMIT_COST)
         assert run.outcome() is Outcome.LIMIT_COST
-        assert run.last_words()["spent"] == {"iterations": 2}
+        assert run.tail_summary().spent == Spent(iterations=2)
 
     def test_a_run_that_was_resumed_has_no_outcome_yet(self, three: Project) -> None:
         run = three.run(IDS[0])

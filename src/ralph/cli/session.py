@@ -22,6 +22,7 @@ from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.cli.starting import notices_of
+from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
 from ralph.core.limits import Limits
@@ -187,7 +188,7 @@ def _told(found: Found) -> dict[str, Any]:
 def show(session: str | None, as_json: bool) -> int:
     """A session at a glance: its state, its tasks with their markers, and what happens next."""
     found = chosen(here(), session)
-    spent = found.run.last_words()["spent"] if found.run else {}
+    spent = to_plain(found.run.tail_summary().spent) if found.run else {}
     if as_json:
         return tell(True, (), command="session show", **_told(found), spent=spent)
     if found.is_classic:

@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from ralph.cli.console import here, json_option, one_line, tell
+from ralph.core.codec import to_plain
+from ralph.core.entries import ChecksStarted, TurnStarted
 from ralph.core.errors import RalphError
 from ralph.store.journal import adopt_advice, last_lines
-from ralph.store.runs import RunDir
+from ralph.store.runs import RunDir, TailSummary
 
 
 @click.command("status")
@@ -36,13 +38,12 @@ def describe(run: RunDir) -> dict[str, Any]:
         record = run.record()
     except RalphError as error:
         return {"run": run.id, "state": "unreadable", "problem": str(error)}
-    words = run.last_words()
-    ended = words.get("ended")
+    summary = run.tail_summary()
     alive = run.alive
     return {
         "run": run.id,
         "workflow": record.workflow,
-        "state": _state(words, alive=alive),
+        "state": _state(summary, alive=alive),
         "alive": alive,
         "task": record.task,
         "criterion": record.criterion,
@@ -50,36 +51,33 @@ def describe(run: RunDir) -> dict[str, Any]:
         "workspace": record.workspace,
         "branch": record.branch,
         "max_iterations": record.limits.iterations,
-        "spent": words["spent"],
-        "reason": str(ended.get("reason", "")) if ended else "",
-        "doubt": words["doubt"],
+        "spent": to_plain(summary.spent),
+        "reason": summary.ended.reason if summary.ended else "",
+        "doubt": summary.doubt,
         "questions": [asdict(question) for question in run.questions.open(time.time())] if alive else [],
-        "doing": _doing(run, words) if alive else "",
-        "at": words["at"],
+        "doing": _doing(run, summary) if alive else "",
+        "at": summary.at,
     }
 
 
-def _state(words: dict[str, Any], *, alive: bool) -> str:
+def _state(summary: TailSummary, *, alive: bool) -> str:
     """How far a run is. What its journal tells is only claimed if Ralph did not write it."""
     if alive:
         return "running"
-    state = "interrupted" if words["at"] else "new"
-    if words["ended"]:
-        state = str(words["ended"].get("outcome"))
-    return f"claimed: {state}" if words["doubt"] else state
+    state = "interrupted" if summary.at else "new"
+    if summary.ended:
+        state = str(summary.ended.outcome)
+    return f"claimed: {state}" if summary.doubt else state
 
 
-def _doing(run: RunDir, words: dict[str, Any]) -> str:
-    last = words["last"]
-    match last.get("type"):
-        case "turn.started":
-            said = [line for line in last_lines(run.path / "progress.jsonl") if line.get("turn") == last.get("turn")]
-            return f"turn {last.get('turn')} ({last.get('role')})" + (
-                f": {one_line(said[-1].get('message'))}" if said else ""
-            )
-        case "checks.started":
-            return "checking " + " AND ".join(map(str, last.get("checks", [])))
-        case _:
+def _doing(run: RunDir, summary: TailSummary) -> str:
+    match summary.started:
+        case TurnStarted(turn=turn, role=role):
+            said = [line for line in last_lines(run.path / "progress.jsonl") if line.get("turn") == turn]
+            return f"turn {turn} ({role})" + (f": {one_line(said[-1].get('message'))}" if said else "")
+        case ChecksStarted(checks=checks):
+            return "checking " + " AND ".join(checks)
+        case None:
             return ""
 
 

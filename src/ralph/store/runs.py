@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ralph.core.codec import from_plain
+from ralph.core.entries import ChecksStarted, TurnStarted
 from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.core.events import RunEnded
 from ralph.core.ids import is_run_id, run_id, valid_run_id
+from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
@@ -21,12 +25,28 @@ from ralph.store.mailbox import Mailbox
 from ralph.store.questions import Questions
 from ralph.store.user_state import Key, ensure_key, find_key
 
+T = TypeVar("T")
 _ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
 _TRIES, _PAUSE = 20, 0.05
 _KEPT_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
 """What of a run that starts over is not moved aside."""
 UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph did"
 FOREIGN_RECORD = "its run.json was changed, or comes from another machine"
+
+
+@dataclass(frozen=True)
+class TailSummary:
+    """The state of a run as the end of its journal tells it."""
+
+    at: str
+    """The time of the last line; empty if there is none."""
+    spent: Spent
+    ended: RunEnded | None
+    """How the run ended; None if it has not, or goes on."""
+    started: TurnStarted | ChecksStarted | None
+    """The turn or the checks under way."""
+    doubt: str
+    """Why all of this is only claimed; empty if Ralph wrote it."""
 
 
 @dataclass(frozen=True)
@@ -84,34 +104,35 @@ class RunDir:
             todo=f"follow it with `ralph logs -f {self.id}`",
         )
 
-    def last_words(self) -> dict[str, Any]:
-        """The state of the run as the end of its journal tells it, at a cost that does not grow.
-
-        `doubt` says why what is told is only claimed; it is empty if Ralph wrote it.
-        """
+    def tail_summary(self) -> TailSummary:
+        """The state of the run as the end of its journal tells it, at a cost that does not grow."""
         tail = read_tail(self.path / "journal.jsonl")
-        words: dict[str, Any] = {"spent": {}, "at": "", "ended": None, "last": {}, "doubt": tail.doubt or self._doubt()}
+        spent: object = {}
+        ended: dict[str, Any] | None = None
+        last: dict[str, Any] | None = None
         for line in tail.lines:
-            kind, spent = line.get("type"), line.get("spent")
-            words["at"] = str(line.get("at"))
-            words["spent"] = spent if isinstance(spent, dict) else words["spent"]
-            if kind == "run.started":
-                words["ended"] = None
-            elif kind == "run.ended":
-                words["ended"] = line
-            elif kind in ("turn.started", "turn.ended", "checks.started", "checks.ended"):
-                words["last"] = line
-        return words
+            spent = line.get("spent") or spent
+            match line.get("type"):
+                case "run.started":
+                    ended = None
+                case "run.ended":
+                    ended = line
+                case "turn.started" | "turn.ended" | "checks.started" | "checks.ended":
+                    last = line
+        return TailSummary(
+            at=str(tail.lines[-1].get("at")) if tail.lines else "",
+            spent=_read_or(Spent, spent) or Spent(),
+            ended=_read_or(RunEnded, ended),
+            started=_read_started(last),
+            doubt=tail.doubt or self._doubt(),
+        )
 
     def outcome(self, *, claimed: bool = False) -> Outcome | None:
         """Why it ended; None while it runs, or if its engine died. An end that is only claimed is none, unless asked for."""
-        words = self.last_words()
-        if (words["doubt"] and not claimed) or not words["ended"] or self.alive:
+        summary = self.tail_summary()
+        if (summary.doubt and not claimed) or summary.ended is None or self.alive:
             return None
-        try:
-            return Outcome(words["ended"]["outcome"])
-        except (ValueError, KeyError):
-            return None
+        return summary.ended.outcome
 
     def sign(self) -> None:
         """Record that this user's Ralph wrote `run.json` as it is."""
@@ -124,7 +145,7 @@ class RunDir:
     def refuse_claimed(self) -> None:
         """Refuse to take up a run that somebody else may have written; opening its journal verifies the rest of that."""
         self.record()
-        if not (doubt := self.last_words()["doubt"]):
+        if not (doubt := self.tail_summary().doubt):
             return
         where = self.path / "run.json" if self._doubt() else untrusted_line(self.path / "journal.jsonl")
         raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=adopt_advice(self.id))
@@ -304,3 +325,18 @@ def _task_of(run: RunDir) -> str:
         return run.record().task[:60]
     except StateError:
         return "(unreadable run.json)"
+
+
+def _read_started(line: dict[str, Any] | None) -> TurnStarted | ChecksStarted | None:
+    kind = (line or {}).get("type")
+    if kind == "turn.started":
+        return _read_or(TurnStarted, line)
+    return _read_or(ChecksStarted, line) if kind == "checks.started" else None
+
+
+def _read_or(kind: type[T], data: object) -> T | None:
+    """The value in a line of a journal; None if there is no such value in it."""
+    try:
+        return from_plain(kind, data) if data is not None else None
+    except StateError:
+        return None
