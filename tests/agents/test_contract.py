@@ -232,6 +232,25 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
     ),
     ("nothing_is_said_that_was_not_asked_for", with_(command=leaking), "is left from another call"),
     ("arguments_of_the_user_are_handed_on", saying(lambda call: words(replace(call, arguments=()))), "is not in"),
+    ("every_level_of_permissions_is_passed_on", with_(permission_modes={}), "full-auto"),
+    ("every_level_of_permissions_is_passed_on", with_(permission_modes={"full-auto": (), "some": ()}), "its levels"),
+    (
+        "every_level_of_permissions_is_passed_on",
+        with_(
+            permission_modes={"full-auto": (), "plan": ("--plan",)},
+            command=lambda self, call: words(replace(call, permissions="full-auto")),
+        ),
+        "is not in",
+    ),
+    (
+        "a_permission_mode_of_the_user_wins",
+        with_(
+            permission_modes={"full-auto": ("--all",)},
+            permission_options=("--mode",),
+            command=lambda self, call: (*words(call), "--all"),
+        ),
+        "the user asked for --mode",
+    ),
     ("the_prompt_is_no_word", saying(lambda call: (*words(call), call.prompt.read_text())), "No such file"),
     (
         "the_prompt_is_no_word",

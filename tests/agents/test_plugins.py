@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import ralph
 from ralph.agents import plugins, registry
 from ralph.agents.agent import Call
 from ralph.core.errors import AgentUnavailableError, UsageError
@@ -300,3 +301,12 @@ class TestCommandLine:
         bench.ralph(*HARD, "--max-iterations", "1", code=3)
         bench.ralph("abort", without=True)
         bench.ralph("cost", without=True)
+
+
+def test_an_adapter_of_a_third_party_passes_a_strict_type_check(tmp_path: Path) -> None:
+    """Ralph ships its types (`py.typed`): without them, mypy takes everything that comes from it for Any."""
+    assert Path(ralph.__file__).with_name("py.typed").exists()
+    checked = [str(TEMPLATE), str(TEMPLATE.parent / "tests")]
+    words = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", *checked]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout

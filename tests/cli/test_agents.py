@@ -184,3 +184,39 @@ def test_more_room_and_words_of_a_person_with_a_resume(project: Project, bin_dir
     assert "of 4" in prompts[-1].read_text()
     state = json.loads((project.root / ".aiwg" / "ralph" / "current-loop.json").read_text())
     assert (state["maxIterations"], state["active"]) == (4, False)
+
+
+class TestPermissions:
+    def test_a_mode_that_the_user_passes_wins(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "claude", DONE)
+        done = loop(project, "--agent-arg", "--permission-mode", "--agent-arg", "plan")
+        assert done.code == 0, done.said
+        (call,) = (project.home / "calls").read_text().splitlines()
+        assert "--permission-mode plan" in call
+        assert "--dangerously-skip-permissions" not in call
+
+    def test_a_level_in_the_settings_becomes_a_mode_of_the_agent(
+        self,
+        project: Project,  # noqa: F811
+        bin_dir: Path,
+    ) -> None:
+        program(bin_dir, "codex", CODEX_DONE)
+        (project.root / "ralph.yml").write_text("agents: [{agent: codex, permissions: read-only}]\n")
+        done = loop(project)
+        assert done.code == 0, done.said
+        (call,) = (project.home / "calls").read_text().splitlines()
+        assert "--sandbox read-only" in call
+        assert "--dangerously-bypass-approvals-and-sandbox" not in call
+        assert "codex (read-only)" in project.ralph("cost").out
+
+    def test_a_level_that_the_agent_does_not_have_is_refused(
+        self,
+        project: Project,  # noqa: F811
+        bin_dir: Path,
+    ) -> None:
+        program(bin_dir, "codex", CODEX_DONE)
+        (project.root / "ralph.yml").write_text("agents: [{agent: codex, permissions: plan}]\n")
+        done = loop(project)
+        assert (done.code, (project.home / "calls").exists()) == (2, False)
+        assert "codex has no mode for `permissions: plan`" in done.said
+        assert "use one of full-auto, edits, read-only" in done.said

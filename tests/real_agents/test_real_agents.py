@@ -249,3 +249,36 @@ def test_another_agent_takes_over_where_the_first_is_limited(bench: Place) -> No
     assert [one["agent"] for one in bench.journal("turn.started")] == ["claude", "codex"]
     assert (bench.ends(), iterations(bench)) == (["limited", "finished"], 1)
     assert set(receipt(bench)["by_agent"]) == {"claude", "codex"}
+
+
+def test_an_agent_that_may_only_read_changes_nothing(bench: Place, agent: str) -> None:
+    subject = SUBJECTS[agent]
+    furnish(bench, agent, put("hello.txt", "hello\n"), run("echo hello > hello.txt"), say("All done."))
+    named = f"acp: {subject.asked[1]}" if subject.asked else f"agent: {agent}"
+    bench.write("ralph.yml", f"agents: [{{{named}, permissions: read-only}}]\n")
+    done = loop(bench, "", "--max-iterations", "1", timeout=90)
+    assert done.code != 0, done.said
+    assert not (bench.root / "hello.txt").exists()
+    if "has no mode for `permissions: read-only`" in done.said:
+        assert (done.code, bench.model.requests) == (2, [])
+    else:
+        assert bench.ends()[0] in ("finished", "failed", "unavailable"), done.said
+
+
+@pytest.mark.parametrize(
+    ("careful", "mode"),
+    [
+        pytest.param(name, mode, marks=pytest.mark.needs_agents(name))
+        for name, mode in (
+            ("claude", "--permission-mode=plan"),
+            ("codex", "--sandbox=read-only"),
+            ("gemini", "--approval-mode=plan"),
+            ("qwen", "--approval-mode=plan"),
+        )
+    ],
+)
+def test_a_permission_mode_of_the_user_wins(bench: Place, careful: str, mode: str) -> None:
+    furnish(bench, careful, put("hello.txt", "hello\n"), run("echo hello > hello.txt"), say("All done."))
+    done = loop(bench, careful, f"--agent-arg={mode}", "--max-iterations", "1", timeout=90)
+    assert done.code != 0, done.said
+    assert not (bench.root / "hello.txt").exists()

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from ralph.agents.acp_steering import PROGRAMS
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import FULL_AUTO, PERMISSIONS, Abilities, Call
 from ralph.agents.prices import Prices, cost_of
 from ralph.agents.programs import EventLines
 from ralph.agents.stream_lines import parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
+
+_MODES = {level: ("--permissions", level) if level != FULL_AUTO else () for level in PERMISSIONS}
+"""The bridge chooses the agent's mode; which modes it has is known only when it has spoken."""
 
 
 class Acp(Adapter):
@@ -20,6 +23,8 @@ class Acp(Adapter):
 
     install = "pip install 'ralph-engine[acp]'"
     abilities = Abilities(resume=True, session=True, tool_limits=True)
+
+    permission_modes = _MODES
 
     def __init__(self, name: str, words: tuple[str, ...], prices: Prices | None = None) -> None:
         self.name = name
@@ -39,6 +44,7 @@ class Acp(Adapter):
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ()),
             *(part for tool in call.without_tools for part in ("--without-tool", tool)),
+            *self.permission_words(call),
             "--",
             *self.words,
             *self.hook_words,

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from ralph.agents.acp_program import AgentProgram, Trouble
 from ralph.agents.acp_turn import PATIENCE, AcpTurn, Asked
+from ralph.agents.agent import FULL_AUTO, PERMISSIONS
 from ralph.agents.failures import failure_of
 from ralph.agents.programs import event_line
 from ralph.agents.reader import Complaints, gone_wrong
@@ -99,13 +100,23 @@ def _asked(arguments: Sequence[str] | None) -> Asked:
     parser.add_argument("--model", default="", help="the model that the agent shall use")
     parser.add_argument("--session", default="", help="the conversation to go on with")
     parser.add_argument("--without-tool", action="append", default=[], help="a tool that it may not use")
+    parser.add_argument(
+        "--permissions", default=FULL_AUTO, choices=PERMISSIONS, help="what it may do without being asked"
+    )
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds in which it must greet")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="the agent")
     given = parser.parse_args(arguments)
     words = given.words[1:] if given.words[:1] == ["--"] else given.words
     if not words:
         parser.error("the program of the agent is missing")
-    return Asked(words, given.model, given.session, given.without_tool, given.patience)
+    return Asked(
+        words=words,
+        model=given.model,
+        session=given.session,
+        without_tools=given.without_tool,
+        patience=given.patience,
+        permissions=given.permissions,
+    )
 
 
 if __name__ == "__main__":

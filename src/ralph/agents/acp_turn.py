@@ -14,6 +14,7 @@ from ralph import __version__
 from ralph.agents.acp_events import SUB_AGENTS, UpdateReader
 from ralph.agents.acp_program import LONGEST_LINE, AgentProgram, Trouble
 from ralph.agents.acp_steering import AcpSteering
+from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY
 from ralph.agents.failures import failure_of
 from ralph.agents.reader import well_done
 from ralph.agents.stream_lines import Data, brief, unwrapped
@@ -82,6 +83,18 @@ SILENCE = 1.0
 """Seconds without an update after which the past of a conversation has been told."""
 FULL_ACCESS = ("full-access", "bypassPermissions", "yolo")
 """Modes in which an agent asks about nothing; without one, some refuse silently what nobody is asked about."""
+MODES = {
+    EDITS: ("acceptEdits", "auto_edit", "auto-edit", "autoEdit", "auto"),
+    READ_ONLY: ("read-only", "readOnly", "ask", "approve", "default"),
+    PLAN: ("plan", "architect"),
+}
+"""The names that agents give to the modes of the other levels of permissions, best first."""
+ALLOWED_KINDS = {
+    EDITS: frozenset(("read", "search", "think", "fetch", "edit", "delete", "move")),
+    READ_ONLY: frozenset(("read", "search", "think", "fetch")),
+    PLAN: frozenset(("read", "search", "think", "fetch", "switch_mode")),
+}
+"""The kinds of tools that an agent is allowed to use if it asks."""
 ASKING = ("approve", "default")
 """Modes in which it asks, where it may not use all of its tools."""
 COUNT_ANEW = ("@agentclientprotocol/claude-agent-acp",)
@@ -111,6 +124,7 @@ class Asked:
     """The conversation to go on with; empty for a new one."""
     without_tools: Sequence[str] = ()
     patience: float = PATIENCE
+    permissions: str = FULL_AUTO
 
 
 class AcpTurn:
@@ -239,11 +253,13 @@ class AcpTurn:
     async def _settle(self, about: Data) -> str:
         """Choose mode and model; the model that it uses then, where that is known."""
         modes, models, wanted = _choices(about, "mode"), _choices(about, "model"), self.asked.model
-        mode = next((one for one in (ASKING if self.teller.forbidden else FULL_ACCESS) if one in modes), "")
+        mode = self._mode(list(modes))
         if mode:
             try:
                 await self._set(about, "mode", mode)
             except Trouble as trouble:
+                if self.asked.permissions != FULL_AUTO:
+                    raise
                 # It stays in its own: it asks and is answered, or does not ask and is found out.
                 sys.stderr.write(f"ralph: it refused its mode {mode}: {trouble}\n")
         if not wanted:
@@ -256,6 +272,22 @@ class AcpTurn:
             raise Trouble(f"it has no model {wanted!r}; it has {', '.join(list(models)[:30])}", Failure.ACCESS)
         await self._set(about, "model", found[0])
         return found[0]
+
+    def _mode(self, known: list[str]) -> str:
+        """The mode for the permissions of the turn; empty if it stays in its own."""
+        level = self.asked.permissions
+        if level == FULL_AUTO:
+            wanted = ASKING if self.teller.forbidden else FULL_ACCESS
+            return next((mode for mode in wanted if mode in known), "")
+        found = next((mode for mode in MODES[level] if mode in known), "")
+        if not found:
+            told = f"it has no mode for `permissions: {level}`; its modes are {', '.join(known) or 'not told'}"
+            raise Trouble(f"{told}. Leave `permissions` out, or take another agent", Failure.ACCESS)
+        return found
+
+    def _may_use(self, kind: str) -> bool:
+        """Whether the permissions of the turn allow a kind of tool."""
+        return self.asked.permissions == FULL_AUTO or kind in ALLOWED_KINDS[self.asked.permissions]
 
     async def _set(self, about: Data, what: str, value: str) -> None:
         """Set the mode or the model, by its own method or as an option of the conversation."""
@@ -313,6 +345,8 @@ class AcpTurn:
                     lines = asked.count("limit") if asked.get("limit") is not None else None
                     return {"content": read_text(self.root, asked.word("path"), asked.count("line"), lines)}
                 case "fs/write_text_file":
+                    if not self._may_use("edit"):
+                        raise Unfit(REFUSED, f"this turn has the permissions {self.asked.permissions}")
                     write_text(self.root, asked.word("path"), asked.word("content"))
                     return {}
         except Unfit as unfit:
@@ -330,10 +364,10 @@ class AcpTurn:
                 self.halted.set()
 
     def _permission(self, asked: Data) -> object:
-        """Whatever it wants, once, but for what is forbidden."""
+        """Whatever it wants, once, except for forbidden tools and what the permissions of the turn do not allow."""
         tool = self.teller.tool(asked.inner("toolCall"))
         self.teller.use(tool)
-        may = self.teller.may(tool)
+        may = self.teller.may(tool) and self._may_use(tool.kind)
         wanted = ("allow_once", "allow_always") if may else ("reject_once", "reject_always")
         options = {one.word("kind"): one.word("optionId") for one in reversed(asked.objects("options"))}
         choice = next((options[kind] for kind in wanted if kind in options), "")

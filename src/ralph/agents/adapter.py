@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from ralph.agents.agent import Abilities, Call, Reader
+from ralph.agents.agent import FULL_AUTO, Abilities, Call, Reader
 from ralph.agents.failures import failure_in
 from ralph.agents.prices import Prices
 from ralph.core.errors import StorageError
@@ -38,6 +38,10 @@ class Adapter(ABC):
     """The files in it that are there once a person has signed in."""
     may_hold: tuple[str, ...] = ()
     """Files in it that may hold a key, and are not read."""
+    permission_modes: Mapping[str, tuple[str, ...]] = MappingProxyType({FULL_AUTO: ()})
+    """Its own arguments for each level of permissions that it knows."""
+    permission_options: tuple[str, ...] = ()
+    """Its options that choose a mode: if the user passes one of them, none of ours is given."""
     hook_words: tuple[str, ...] = ()
     """The words by which it is told of hooks of ours, through which words of a person reach it; `ready` may find them."""
     hook_variables: Mapping[str, str] = MappingProxyType({})
@@ -49,11 +53,21 @@ class Adapter(ABC):
 
     @abstractmethod
     def command(self, call: Call) -> tuple[str, ...]:
-        """The words that start it, in full-auto mode, with its prompt from standard input or from a file."""
+        """The words that start it, with `permission_words(call)`, and its prompt from standard input or from a file."""
 
     @abstractmethod
     def reader(self, call: Call, before: Usage) -> Reader:
         """Who reads its output, a new one for each turn; `before` is what the conversation used before it."""
+
+    def permission_words(self, call: Call) -> tuple[str, ...]:
+        """Its arguments for the permissions of a turn. A mode that the user passes wins over ours."""
+        if self.chooses_mode(call.arguments):
+            return ()
+        return self.permission_modes[call.permissions]
+
+    def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
+        """Whether arguments of the user choose its permission mode."""
+        return any(word.partition("=")[0] in self.permission_options for word in arguments)
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """What it needs in its environment beside what is there."""

@@ -7,6 +7,9 @@ from typing import Protocol
 
 from ralph.core.stream import AgentEvent
 
+FULL_AUTO, EDITS, READ_ONLY, PLAN = PERMISSIONS = ("full-auto", "edits", "read-only", "plan")
+"""Everything; change files but run no commands that need an approval; change nothing; make a plan and change nothing."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -26,6 +29,8 @@ class Call:
     """Tools that it may not use, by the names that it gives them; `sub-agents` in the words of Ralph."""
     prompt: Path = Path("prompt.md")
     """The file with the prompt, for programs that do not read it from standard input."""
+    permissions: str = FULL_AUTO
+    """What it may do without being asked: one of `PERMISSIONS`."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ralph.agents import litellm
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.reader import StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, moment, parse, prose, tool_text
 from ralph.core.limits import Usage
@@ -18,6 +18,8 @@ _QUIET = (
     *("--no-check-update", "--no-show-release-notes", "--no-show-model-warnings", "--no-detect-urls"),
     *("--no-suggest-shell-commands", "--no-analytics"),
 )
+_MODES = {FULL_AUTO: (), EDITS: (), READ_ONLY: ("--chat-mode", "ask")}
+"""It never runs commands, so that edits are all that it may do."""
 _MOST_LINES = 1000
 _ANSWER = ".ralph/turn/outbox/result.json"
 _HISTORY = "aider.chat.history.md"
@@ -40,6 +42,8 @@ class Aider(Adapter):
     keys = litellm.KEYS
     credentials = (".aider/oauth-keys.env",)
     may_hold = (".aider.conf.yml",)
+    permission_modes = _MODES
+    permission_options = ("--chat-mode",)
 
     def command(self, call: Call) -> tuple[str, ...]:
         """One message from a file, everything confirmed, and no commits. Its history is beside the prompt.
@@ -52,6 +56,7 @@ class Aider(Adapter):
         return (
             self.program,
             *_QUIET,
+            *self.permission_words(call),
             *("--analytics-log", "/dev/stdout", "--message-file", str(call.prompt)),
             *("--add-gitignore-files", "--file", str(call.workspace / _ANSWER)),
             *("--input-history-file", str(here / "aider.input.history"), "--chat-history-file", str(history)),

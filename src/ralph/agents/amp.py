@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import FULL_AUTO, Abilities, Call
 from ralph.agents.claude import ClaudeReader
 from ralph.agents.stream_lines import Data, brief
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
+
+_MODES = {FULL_AUTO: ("--dangerously-allow-all",)}
 
 
 class Amp(Adapter):
@@ -21,12 +23,15 @@ class Amp(Adapter):
     settings = ("", ".local/share/amp")
     credentials = ("secrets.json",)
 
+    permission_modes = _MODES
+    permission_options = ("--dangerously-allow-all",)
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Execute mode with every tool allowed; the prompt from standard input. A conversation is a thread."""
         return (
             self.program,
             *(("threads", "continue", call.session) if call.session else ()),
-            *("--execute", "--stream-json", "--dangerously-allow-all", "--no-ide"),
+            *("--execute", "--stream-json", *self.permission_words(call), "--no-ide"),
             *(("--mode", call.model) if call.model else ()),
             *call.arguments,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
 from ralph.agents.failures import failure_of
 from ralph.agents.hook_config import hooks
 from ralph.agents.reader import StreamReader, well_done
@@ -16,6 +16,7 @@ from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind
 
 _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
+_CHANGES = ("Edit", "Write", "NotebookEdit", "Bash")
 _EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
 _OWN_LIMITS = {
     "error_max_turns": "it reached its own limit of turns",
@@ -29,6 +30,14 @@ _ERRORS = {
     "overloaded": Failure.OVERLOAD,
     "server_error": Failure.OVERLOAD,
     "connection_failed": Failure.OVERLOAD,
+}
+_MODES = {
+    FULL_AUTO: ("--dangerously-skip-permissions",),
+    EDITS: ("--permission-mode", "acceptEdits"),
+    # Without anybody to ask, it refuses what its default mode would ask about; what the user allowed in its
+    # settings stays allowed, so its tools for changes are taken away as well (see `command`).
+    READ_ONLY: ("--permission-mode", "default"),
+    PLAN: ("--permission-mode", "plan"),
 }
 
 
@@ -45,16 +54,20 @@ class Claude(Adapter):
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     settings = ("CLAUDE_CONFIG_DIR", ".claude")
     credentials = (".credentials.json",)
+    permission_modes = _MODES
+    permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
     hook_words = ("--settings", json.dumps({"hooks": hooks("claude", _EVENTS)}))
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Print mode with all permissions. The list of tools comes first: it would swallow a word that follows it."""
+        """Print mode. The list of tools comes first: it would swallow a word that follows it."""
         tools = [tool for name in call.without_tools for tool in _TOOLS.get(name, (name,))]
+        if call.permissions == READ_ONLY and not self.chooses_mode(call.arguments):
+            tools += _CHANGES
         return (
             self.program,
             "-p",
             *(("--disallowedTools", *tools) if tools else ()),
-            *("--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
+            *("--output-format", "stream-json", "--verbose", *self.permission_words(call)),
             *(("--model", call.model) if call.model else ()),
             *(("--max-budget-usd", f"{max(call.budget, 0.000001):.6f}") if call.budget is not None else ()),
             *(("--max-turns", str(call.most_steps)) if call.most_steps is not None else ()),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import FULL_AUTO, PLAN, Abilities, Call
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import StreamReader, well_done
 from ralph.agents.stream_lines import Data, brief, moment, parse
@@ -20,6 +20,7 @@ _OWN_ENDS = {
     "max_iterations": "it reached its own limit of turns",
     "mistake_limit": "it made too many mistakes in a row",
 }
+_MODES = {FULL_AUTO: ("--act", "--auto-approve", "true"), PLAN: ("--plan",)}
 
 
 class Cline(Adapter):
@@ -32,11 +33,14 @@ class Cline(Adapter):
     keys = ("CLINE_API_KEY",)
     settings = ("CLINE_DATA_DIR", ".cline/data")
 
+    permission_modes = _MODES
+    permission_options = ("--act", "-a", "--plan", "-p", "--auto-approve")
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Every tool approved, whatever the user's settings say; the prompt from a pipe: short files are passed over."""
         return (
             *(sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", self.program),
-            *("--json", "--act", "--auto-approve", "true"),
+            *("--json", *self.permission_words(call)),
             *(("-m", call.model) if call.model else ()),
             *call.arguments,
             _OPENING,

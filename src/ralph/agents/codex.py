@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
 from ralph.agents.reader import Meter, StreamReader
 from ralph.agents.stream_lines import Data, parse
@@ -104,6 +104,11 @@ def _answer(server: "subprocess.Popen[bytes]", home: str) -> str:
 
 _FEATURES = {"sub-agents": "multi_agent"}
 _USES = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
+_MODES = {
+    FULL_AUTO: ("--dangerously-bypass-approvals-and-sandbox",),
+    EDITS: ("--sandbox", "workspace-write"),
+    READ_ONLY: ("--sandbox", "read-only"),
+}
 
 
 class Codex(Adapter):
@@ -116,13 +121,19 @@ class Codex(Adapter):
     keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
     settings = ("CODEX_HOME", ".codex")
     credentials = ("auth.json",)
+    permission_modes = _MODES
+    permission_options = (
+        *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--full-auto", "--sandbox", "-s"),
+        *("--ask-for-approval", "-a", "sandbox_mode", "approval_policy"),
+    )
+    """The last two are settings, as in `-c sandbox_mode="read-only"`."""
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """`exec` with all permissions and the prompt from standard input. Tools are switched off as features."""
+        """`exec` with the prompt from standard input. Tools are switched off as features."""
         without = [_FEATURES.get(name, name) for name in call.without_tools]
         return (
             self.program,
-            *("exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"),
+            *("exec", "--json", *self.permission_words(call), "--skip-git-repo-check"),
             *("-c", "check_for_update_on_startup=false"),
             # A login shell sets PATH anew, and `ralph` is gone from it. Versions that do not know the setting ignore it.
             *("-c", "allow_login_shell=false"),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call, Reader
+from ralph.agents.agent import FULL_AUTO, PERMISSIONS, Abilities, Call, Reader
 from ralph.agents.stream_lines import TEXT_CHARS, TOOL_CHARS
 from ralph.core.codec import json_object
 from ralph.core.limits import Usage
@@ -227,6 +227,21 @@ class AdapterContract:
         given = ("--an-option-of-theirs", "two words")
         words = self.adapter.command(Call(Path("/repo"), arguments=given))
         assert any(words[at : at + 2] == given for at in range(len(words))), f"{given!r} is not in {words!r}"
+
+    def test_every_level_of_permissions_is_passed_on(self) -> None:
+        levels = self.adapter.permission_modes
+        assert FULL_AUTO in levels, "it must be able to work without anybody to ask (full-auto)"
+        assert set(levels) <= set(PERMISSIONS), f"its levels are {list(levels)}, and the known ones {PERMISSIONS}"
+        for level, mode in levels.items():
+            words = self.adapter.command(Call(Path("/repo"), permissions=level))
+            assert any(words[at : at + len(mode)] == mode for at in range(len(words))), f"{mode} is not in {words}"
+
+    def test_a_permission_mode_of_the_user_wins(self) -> None:
+        full_auto = self.adapter.permission_modes[FULL_AUTO]
+        for option in self.adapter.permission_options:
+            given = f"{option}=theirs"
+            words = self.adapter.command(Call(Path("/repo"), arguments=(given,)))
+            assert given in words and not set(full_auto) & set(words), f"the user asked for {option}, not for {words}"
 
     def test_the_prompt_is_no_word(self, tmp_path: Path) -> None:
         prompt = tmp_path / "prompt.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
 from ralph.agents.reader import Meter, StreamReader, gone_wrong
@@ -26,6 +26,11 @@ _ERRORS = {
 }
 _ACCOUNTS = ("lastLoggedInUser", "loggedInUsers")
 _LARGEST_FILE = 1024 * 1024
+_MODES = {
+    FULL_AUTO: ("--allow-all",),
+    EDITS: ("--allow-tool=write",),
+    READ_ONLY: ("--deny-tool=write", "--deny-tool=shell"),
+}
 
 
 class Copilot(Adapter):
@@ -38,12 +43,15 @@ class Copilot(Adapter):
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")
 
+    permission_modes = _MODES
+    permission_options = ("--allow-all", "--allow-all-tools", "--allow-tool", "--yolo", "--mode", "--plan")
+
     def command(self, call: Call) -> tuple[str, ...]:
-        """Everything allowed, and nobody to ask. A new conversation gets its id from us: it would tell it last of all."""
+        """Nobody is asked. A new conversation gets its id from us: it would tell it last of all."""
         tools = [tool for name in call.without_tools for tool in _TOOLS.get(name, (name,))]
         return (
             self.program,
-            *("--output-format", "json", "--allow-all", "--no-ask-user"),
+            *("--output-format", "json", *self.permission_words(call), "--no-ask-user"),
             *("--usage-output-file", str(_usage_file(call))),
             *((f"--excluded-tools={','.join(tools)}",) if tools else ()),
             *(("--model", call.model) if call.model else ()),

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
 from ralph.agents.claude import ClaudeReader
 from ralph.agents.prices import Prices
 from ralph.agents.stream_lines import Data, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
+
+_MODES = {FULL_AUTO: ("--force",), READ_ONLY: ("--mode", "ask"), PLAN: ("--mode", "plan")}
 
 
 class Cursor(Adapter):
@@ -22,6 +24,9 @@ class Cursor(Adapter):
     settings = ("", ".config/cursor")
     credentials = ("auth.json",)
 
+    permission_modes = _MODES
+    permission_options = ("--force", "-f", "--yolo", "--mode", "--plan")
+
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         super().__init__(program or "cursor-agent", prices)
 
@@ -29,7 +34,7 @@ class Cursor(Adapter):
         """Print mode with everything allowed; the prompt from standard input."""
         return (
             self.program,
-            *("-p", "--force", "--output-format", "stream-json"),
+            *("-p", *self.permission_words(call), "--output-format", "stream-json"),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.session) if call.session else ()),
             *call.arguments,

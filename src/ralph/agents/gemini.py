@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
 from ralph.agents.failures import failure_in, failure_of
 from ralph.agents.hook_config import hooks, lay, own_place, point, short_hash
 from ralph.agents.reader import StreamReader
@@ -70,6 +70,12 @@ _EXITS = {
 }
 """Its own exit codes; others of an error are the status of the model's answer, of which only the last byte is left."""
 _STATUSES = {status % 256: status for status in (401, 403, 404, 408, 429, 500, 502, 503, 504, 529)}
+_MODES = {
+    FULL_AUTO: ("--yolo",),
+    EDITS: ("--approval-mode", "auto_edit"),
+    READ_ONLY: ("--approval-mode", "default"),
+    PLAN: ("--approval-mode", "plan"),
+}
 
 
 class Gemini(Adapter):
@@ -85,11 +91,14 @@ class Gemini(Adapter):
     credentials = (".gemini/oauth_creds.json",)
     may_hold = (".gemini/.env",)
 
+    permission_modes = _MODES
+    permission_options = ("--approval-mode", "--yolo", "-y")
+
     def command(self, call: Call) -> tuple[str, ...]:
-        """Every tool approved, in a directory that is trusted for this turn; the prompt from standard input."""
+        """In a directory that is trusted for this turn; the prompt from standard input."""
         return (
             self.program,
-            *("-o", "stream-json", "--yolo", "--skip-trust"),
+            *("-o", "stream-json", *self.permission_words(call), "--skip-trust"),
             *(("-m", call.model) if call.model else ()),
             *(("--resume", call.session) if call.session else ()),
             *call.arguments,

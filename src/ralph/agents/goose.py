@@ -1,5 +1,6 @@
 """Goose: how it is started and what its stream says. Measured with 1.52.0, and 0.20.2, which marks no messages."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -44,8 +45,11 @@ class Goose(Adapter):
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """Every tool approved, and no question to the model for a name of the conversation, which nobody counts."""
-        return {"GOOSE_MODE": "auto", "GOOSE_DISABLE_SESSION_NAMING": "true"}
+        """Every tool approved, unless the user chose another mode.
+
+        Its model is not asked for a name of the conversation: nobody would count that.
+        """
+        return {"GOOSE_MODE": os.environ.get("GOOSE_MODE") or "auto", "GOOSE_DISABLE_SESSION_NAMING": "true"}
 
     def reader(self, call: Call, before: Usage) -> "GooseReader":
         """Who reads a turn; the usage that is told at its end is that of the whole conversation."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Call
 from ralph.agents.prices import Prices
 from ralph.agents.reader import StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, moment
@@ -19,6 +19,11 @@ _REFUSED = "Authentication failed."
 """It ends with exit code 0 after that."""
 _ERROR = re.compile(r"error: ", re.IGNORECASE)
 _EXITS = {3: "a server that it needs did not start", 4: "it has no agent of that name"}
+_MODES = {
+    FULL_AUTO: ("--trust-all-tools",),
+    EDITS: ("--trust-tools=fs_read,fs_write",),
+    READ_ONLY: ("--trust-tools=fs_read",),
+}
 
 
 class Kiro(Adapter):
@@ -29,6 +34,9 @@ class Kiro(Adapter):
     advice = "set KIRO_API_KEY: a run without a person needs one"
     keys = ("KIRO_API_KEY",)
 
+    permission_modes = _MODES
+    permission_options = ("--trust-all-tools", "--trust-tools", "-a")
+
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         super().__init__(program or "kiro-cli", prices)
 
@@ -36,7 +44,7 @@ class Kiro(Adapter):
         """No questions, every tool trusted, the prompt from a pipe. What tells the end is on standard error."""
         return (
             *(sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", "sh", "-c", 'exec "$0" "$@" 2>&1', self.program),
-            *("chat", "--no-interactive", "--trust-all-tools", "--wrap", "never"),
+            *("chat", "--no-interactive", *self.permission_words(call), "--wrap", "never"),
             *(("--model", call.model) if call.model else ()),
             *call.arguments,
         )

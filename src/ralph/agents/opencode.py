@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.reader import StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, parse
@@ -14,11 +14,15 @@ from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent
 
 _TOOLS = {"sub-agents": "task"}
+_DENIED = {EDITS: ("bash",), READ_ONLY: ("bash", "edit")}
+"""The tools that a level of permissions takes away."""
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
 _CONTENT = "OPENCODE_CONFIG_CONTENT"
 _PLUGIN = Path(__file__).with_name("plugins") / "opencode.ts"
 _SETTINGS = ("config.json", "opencode.json", "opencode.jsonc")
 _SETTINGS_LIMIT = 1024 * 1024
+_MODES = {FULL_AUTO: ("--auto",), EDITS: (), READ_ONLY: (), PLAN: ("--agent", "plan")}
+"""What `--auto` approves is what it would ask about; what it denies is in `environment`."""
 
 
 class OpenCode(Adapter):
@@ -42,6 +46,9 @@ class OpenCode(Adapter):
     around: Mapping[str, str] | None = None
     """The environment of the run, once it is known."""
 
+    permission_modes = _MODES
+    permission_options = ("--auto",)
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed that the user did not deny.
 
@@ -50,7 +57,7 @@ class OpenCode(Adapter):
         """
         return (
             self.program,
-            *("run", "--format", "json", "--auto", "--dir", str(call.workspace)),
+            *("run", "--format", "json", *self.permission_words(call), "--dir", str(call.workspace)),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ("--title=",)),
             *call.arguments,
@@ -59,6 +66,7 @@ class OpenCode(Adapter):
     def environment(self, call: Call) -> Mapping[str, str]:
         """The tools that it may not use, and our plugin, beside what the user says in the same places."""
         denied = {_TOOLS.get(name, name): "deny" for name in call.without_tools}
+        denied |= dict.fromkeys(_DENIED.get(call.permissions, ()), "deny")
         theirs = parse(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
         permission = {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
         return {**permission, **({_CONTENT: self._with_plugin()} if self.hears(call) else {})}

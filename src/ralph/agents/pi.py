@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.failures import failure_of
 from ralph.agents.reader import StreamReader, well_done
 from ralph.agents.stream_lines import TEXT_CHARS, Data, moment
@@ -19,6 +19,12 @@ _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end"
 _STATUS = re.compile(r"([45]\d\d)\b")
 """Of the model's answer: an error begins with it."""
 _ENDS = {"aborted": "it was stopped", "length": "its answer was longer than its model may give"}
+_MODES = {
+    FULL_AUTO: (),
+    EDITS: ("--tools", "read,grep,find,ls,edit,write"),
+    READ_ONLY: ("--tools", "read,grep,find,ls"),
+}
+"""It asks about nothing: its tools are all that can be taken away."""
 
 
 class Pi(Adapter):
@@ -37,12 +43,15 @@ class Pi(Adapter):
     credentials = ("auth.json",)
     hook_words = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
 
+    permission_modes = _MODES
+    permission_options = ("--tools", "-t", "--no-tools")
+
     def command(self, call: Call) -> tuple[str, ...]:
         """Print mode, which asks nothing, behind a sieve: it would print 30 MB for two answers of 20 kB."""
         return (
             *(sys.executable, "-P", "-m", "ralph.agents.filter_output"),
             *(f'{{"type":"{name}"' for name in _REPEATING),
-            *("--", self.program, "-p", "--mode", "json"),
+            *("--", self.program, "-p", "--mode", "json", *self.permission_words(call)),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ()),
             *self.hook_words,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
 from ralph.agents.claude import ClaudeReader
 from ralph.agents.hook_config import hooks, lay, own_place, short_hash, with_hooks
 from ralph.agents.prices import cost_of
@@ -23,6 +23,12 @@ _OWN_LIMIT = 53
 """Its exit code when it has asked its model as often as it may."""
 _MARK = "[API Error: "
 _ERROR = re.compile(r"\[API Error: .*\](?:\n[^\n]*)?|Qwen OAuth (?:quota exceeded|free tier).*", re.DOTALL)
+_MODES = {
+    FULL_AUTO: ("--yolo",),
+    EDITS: ("--approval-mode", "auto-edit"),
+    READ_ONLY: ("--approval-mode", "default"),
+    PLAN: ("--approval-mode", "plan"),
+}
 
 
 class Qwen(Adapter):
@@ -40,13 +46,16 @@ class Qwen(Adapter):
     credentials = ("oauth_creds.json",)
     may_hold = ("settings.json",)
 
+    permission_modes = _MODES
+    permission_options = ("--approval-mode", "--yolo", "-y")
+
     def command(self, call: Call) -> tuple[str, ...]:
-        """Every tool approved; the prompt from standard input. The list of tools would swallow a word that follows it."""
+        """The prompt from standard input. The list of tools would swallow a word that follows it."""
         tools = [_TOOLS.get(name, name) for name in call.without_tools]
         return (
             self.program,
             *(("--exclude-tools", *tools) if tools else ()),
-            *("-o", "stream-json", "--yolo"),
+            *("-o", "stream-json", *self.permission_words(call)),
             *(("-m", call.model) if call.model else ()),
             *(("--max-session-turns", str(call.most_steps)) if call.most_steps is not None else ()),
             *(("--resume", call.session) if call.session else ()),

@@ -190,8 +190,14 @@ def _settled(asked: AgentSettings, default: AgentSpec | None = None) -> AgentSpe
         "environment": asked.env,
         "command": (asked.program,) if asked.program else (),
         "without_tools": asked.without_tools,
+        "permissions": asked.permissions,
     }
-    return replace(spec, **{name: value for name, value in given.items() if value})
+    spec = replace(spec, **{name: value for name, value in given.items() if value})
+    levels = make(spec).permission_modes
+    if spec.permissions not in levels:
+        what = f"{spec.kind} has no mode for `permissions: {spec.permissions}`"
+        raise UsageError(what, where="ralph.yml", todo=f"use one of {', '.join(levels)}, or another agent")
+    return spec
 
 
 def _available(chain: Iterable[AgentSpec], whose: str = "") -> tuple[AgentSpec, ...]:

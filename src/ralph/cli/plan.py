@@ -43,7 +43,16 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
         click.echo(f"Type:       {record.loop.type}")
     for label, spec in record.crew.everyone.items():
         agent = registry.make(spec, record.prices)
-        words = agent.command(Call(project.root, spec.model, spec.arguments, limits.cost, record.most_steps))
+        call = Call(
+            workspace=project.root,
+            model=spec.model,
+            arguments=spec.arguments,
+            budget=limits.cost,
+            most_steps=record.most_steps,
+            without_tools=spec.without_tools,
+            permissions=spec.permissions,
+        )
+        words = agent.command(call)
         click.echo(f"Agent:      {label}: {shlex.join(words)} < prompt")
     click.echo(f"Root:       {project.root}")
     click.echo(f"Worst case: {worst}")

@@ -36,6 +36,11 @@ class AgentSettings(Section):
     without_tools: tuple[str, ...] = Field(
         default=(), description="tools that it may not use, by its own names; `sub-agents` where it can start others"
     )
+    permissions: Literal["full-auto", "edits", "read-only", "plan"] | None = Field(
+        default=None,
+        description="what it may do without being asked: everything (`full-auto`, the default), change files (`edits`),"
+        " `read-only`, or only make a `plan`; refused for an agent that has no such mode",
+    )
 
     @model_validator(mode="after")
     def _one_agent(self) -> "AgentSettings":

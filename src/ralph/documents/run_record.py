@@ -28,12 +28,17 @@ class AgentSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables for its environment; never secrets, for this is written down."""
     without_tools: tuple[str, ...] = ()
+    permissions: str = "full-auto"
+    """What it may do without being asked: `full-auto`, `edits`, `read-only` or `plan`."""
 
     @property
     def label(self) -> str:
         """What people are told, and what it is known by in the journal."""
         name = " ".join(self.command) if self.kind in ("command", "acp") else self.kind
-        return f"{name} ({self.model})" if self.model else name
+        details = [self.model] if self.model else []
+        if self.permissions != "full-auto":
+            details.append(self.permissions)
+        return f"{name} ({', '.join(details)})" if details else name
 
 
 @dataclass(frozen=True)

@@ -143,14 +143,15 @@ class LocalTurns:
         """What the turn asks of its agent; a conversation is only gone on with where the agent can."""
         spec, agent = self.record.crew.everyone[turn.agent], self.agents[turn.agent]
         return Call(
-            self.workspace,
-            spec.model,
-            spec.arguments,
-            turn.budget,
-            self.record.most_steps,
-            turn.session if agent.abilities.resume else "",
-            spec.without_tools,
-            self._directory(turn) / "prompt.md",
+            workspace=self.workspace,
+            model=spec.model,
+            arguments=spec.arguments,
+            budget=turn.budget,
+            most_steps=self.record.most_steps,
+            session=turn.session if agent.abilities.resume else "",
+            without_tools=spec.without_tools,
+            prompt=self._directory(turn) / "prompt.md",
+            permissions=spec.permissions,
         )
 
     def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:

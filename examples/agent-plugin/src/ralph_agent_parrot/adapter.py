@@ -31,13 +31,15 @@ class Parrot(Adapter):
     credentials = ("login.json",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """All permissions, no questions; what is not asked for is not mentioned. The prompt comes on standard input.
+        """No questions; what is not asked for is not mentioned. The prompt comes on standard input.
 
         A program that wants its prompt in a file gets `call.prompt`. Never put the text of it on the command line.
         """
         return (
             self.program,
             "--json",
+            # Empty here: parrot asks about nothing. Set `permission_modes` and `permission_options` if yours does.
+            *self.permission_words(call),
             *(("--model", call.model) if call.model else ()),
             *(("--resume", call.session) if call.session else ()),
             *call.arguments,
