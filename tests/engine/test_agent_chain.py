@@ -1,6 +1,7 @@
 """Who does a turn: chains of agents, limits, agents that are not there, escalation, and conversations that go on."""
 
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,21 @@ class TestTheChain:
         waits = [later - earlier - 1.0 for earlier, later in zip(sim.starts, sim.starts[1:], strict=False)]
         assert all(0.7 * want <= wait <= 1.4 * want for wait, want in zip(waits, OVERLOAD_WAITS, strict=False))
         assert sim.spent.iterations == 1
+
+    def test_after_two_overloaded_tries_the_next_takes_over_and_the_first_comes_back(self, tmp_path: Path) -> None:
+        busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
+        plays = {"first": iter([busy, busy, Play(works, seconds=1.0)]), "second": repeat(Play(seconds=400.0))}
+        sim = Simulation(tmp_path, lambda turn: next(plays[turn.agent]), roster=BOTH)
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim) == ["first", "first", "second", "first"]
+        assert sim.starts[2] - sim.starts[0] < 30, "nobody waits for an overloaded agent while another one is free"
+
+    def test_where_all_are_overloaded_the_work_is_given_up_in_the_end(self, tmp_path: Path) -> None:
+        busy = Play(seconds=1.0, end=TurnEnd.OVERLOADED, error="529")
+        sim = Simulation(tmp_path, by_agent(first=busy, second=busy), roster=BOTH)
+        assert sim.run().outcome is not Outcome.SUCCESS
+        assert set(agents(sim)) == {"first", "second"}
+        assert len(sim.processes) <= 40
 
     @pytest.mark.slow
     def test_overload_that_does_not_end_is_given_up(self, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ralph.engine.turn_outcome import (
     LIMIT_WAIT,
     MOST_INTERRUPTIONS,
     MOST_STEERED,
+    OVERLOAD_TRIES,
     OVERLOAD_WAITS,
     RETRY_WAITS,
     AgentChain,
@@ -63,7 +64,7 @@ EVERY = {
     "late": ("no", "yes", "too often"),
     "paused": (False, True),
     "settles": (False, True),
-    "tries": ("left", "used up"),
+    "tries": ("left", "one left", "used up"),
     "second": (False, True),
     "over_limit": (False, True),
     "ending": (False, True),
@@ -83,16 +84,22 @@ TABLE: tuple[Row, ...] = (
     # a broken answer
     ({"end": FINISHED, "broken": True, "repair": False}, Next.REPAIR, None),
     ({**BROKEN_TWICE, "settles": True}, Next.SETTLED, FAILED),
-    ({**BROKEN_TWICE, "tries": "left"}, Next.RETRY, FAILED),
+    ({**BROKEN_TWICE, "tries": ("left", "one left")}, Next.RETRY, FAILED),
     ({**BROKEN_TWICE}, Next.SETTLED, FAILED),
     ({"end": FINISHED}, Next.SETTLED, None),
     # an agent that cannot be used
     ({"end": (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE), "second": True}, Next.HAND_OVER, None),
     ({"end": TurnEnd.LIMITED}, Next.WAIT, None),
     ({"end": TurnEnd.UNAVAILABLE}, Next.SETTLED, None),
+    ({"end": TurnEnd.OVERLOADED, "second": True, "tries": "one left"}, Next.HAND_OVER, None),
+    ({"end": TurnEnd.OVERLOADED, "tries": "one left"}, Next.RETRY, None),
     # another try
     ({"end": (FAILED, TurnEnd.IDLE), "settles": True}, Next.SETTLED, None),
-    ({"end": (FAILED, TurnEnd.IDLE, TurnEnd.OVERLOADED, TurnEnd.INTERRUPTED), "tries": "left"}, Next.RETRY, None),
+    (
+        {"end": (FAILED, TurnEnd.IDLE, TurnEnd.OVERLOADED, TurnEnd.INTERRUPTED), "tries": ("left", "one left")},
+        Next.RETRY,
+        None,
+    ),
     ({}, Next.SETTLED, None),
 )
 
@@ -133,6 +140,7 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         attempt=len(RETRY_WAITS) + 1 if used_up else 1,
         interruptions=MOST_INTERRUPTIONS if used_up else 0,
         overloads=len(OVERLOAD_WAITS) if used_up else 0,
+        agent_overloads=0 if case.tries == "left" else OVERLOAD_TRIES - 1,
         to_pause=case.paused,
         steered=MOST_STEERED if case.late == "too often" else 0,
     )

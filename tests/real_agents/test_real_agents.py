@@ -282,3 +282,15 @@ def test_a_permission_mode_of_the_user_wins(bench: Place, careful: str, mode: st
     done = loop(bench, careful, f"--agent-arg={mode}", "--max-iterations", "1", timeout=90)
     assert done.code != 0, done.said
     assert not (bench.root / "hello.txt").exists()
+
+
+@pytest.mark.needs_agents("claude", "codex")
+def test_another_agent_takes_over_where_the_first_is_overloaded(bench: Place) -> None:
+    bench.furnish("claude", "codex", tries=1)
+    bench.model.play(refuse(529, FOREVER))
+    bench.model.play(*WORK, api="responses")
+    bench.write("ralph.yml", "agents: [claude, codex]\n")
+    done = loop(bench, "", timeout=90)
+    assert done.code == 0, done.said
+    assert [one["agent"] for one in bench.journal("turn.started")] == ["claude", "claude", "codex"]
+    assert (bench.ends(), iterations(bench)) == (["overloaded", "overloaded", "finished"], 1)

@@ -97,9 +97,10 @@ class Ledger:
 
     def _end_turn(self, entry: TurnEnded, at: float) -> None:
         self.spent = entry.spent
-        until = unavailable_until(entry.result, at)
-        if entry.key in self.work and until is not None:
-            self.unavailable[self.work[entry.key].agent] = until
+        work = self.work.get(entry.key)
+        until = unavailable_until(entry.result, work, at) if work else None
+        if work and until is not None:
+            self.unavailable[work.agent] = until
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
         if entry.is_final:

@@ -22,6 +22,10 @@ RETRY_WAITS = (0.0, 30.0, 60.0, 60.0)
 """Seconds before the second, third, fourth and fifth attempt."""
 OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
 """Seconds to wait while the provider or the network is overloaded, give or take a quarter."""
+OVERLOAD_TRIES = 2
+"""After so many overloaded turns in a row, another agent takes over if there is one."""
+OVERLOAD_COOL_DOWN = 300.0
+"""Seconds for which an agent is then passed over."""
 LIMIT_WAIT = 300.0
 """Seconds to wait for a provider's limit if the agent did not say when it ends."""
 MOST_INTERRUPTIONS = 5
@@ -76,6 +80,8 @@ class PendingWork:
     attempt: int = 1
     interruptions: int = 0
     overloads: int = 0
+    agent_overloads: int = 0
+    """How many turns of the last agent ended as overloaded."""
     agent: str = ""
     """The agent of the last turn."""
     counts: bool = False
@@ -101,6 +107,8 @@ class PendingWork:
     def start_turn(self, started: TurnStarted, at: float) -> None:
         """Take into account that a turn starts."""
         self.open, self.opened_at = started, at
+        if started.agent != self.agent:
+            self.agent_overloads = 0
         self.counts, self.agent = started.counts, started.agent
         self.words, self.unheard, self.to_pause = _join(self.words, started.words), (), False
 
@@ -117,6 +125,7 @@ class PendingWork:
             self.interruptions += 1
         elif result.end is TurnEnd.OVERLOADED:
             self.overloads += 1
+            self.agent_overloads += 1
         elif result.end is TurnEnd.STEERED:
             self.steered += bool(ended.unheard)
             self.broken = None
@@ -165,9 +174,11 @@ class AgentChain:
         return self.pick(request.role, max(request.failures, work.attempt - 1), unavailable, now)
 
 
-def unavailable_until(result: TurnResult, now: float) -> float | None:
-    """Until when the agent of such a turn cannot be used; None if it can."""
+def unavailable_until(result: TurnResult, work: PendingWork, now: float) -> float | None:
+    """Until when the agent of such a turn cannot be used; None if it can. `work` is as it was before the turn ended."""
     match result.end:
+        case TurnEnd.OVERLOADED if work.agent_overloads + 1 >= OVERLOAD_TRIES:
+            return now + OVERLOAD_COOL_DOWN
         case TurnEnd.LIMITED if result.resets_at and result.resets_at > now:
             return result.resets_at
         case TurnEnd.LIMITED:
@@ -297,15 +308,19 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
 
     # Is the agent unavailable? Another one takes over, or the work waits for it. If only the user can help, it ends.
-    until = unavailable_until(result, now)
+    # An overloaded agent without anybody to take over is tried again below, ever later.
+    until = unavailable_until(result, work, now)
     if until is not None:
         unavailable = {**situation.unavailable, turn.agent: until}
         agent, at = situation.agents.pick_for(turn.request, work, unavailable, now)
+        is_overload = result.end is TurnEnd.OVERLOADED
+        may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
         if at == NEVER:
             return TurnOutcome(Next.SETTLED, result)
-        if agent == turn.agent:
+        if may_hand_over:
+            return TurnOutcome(Next.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
+        if not is_overload:
             return TurnOutcome(Next.WAIT, result, at, "waiting for the provider's limit")
-        return TurnOutcome(Next.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
 
     # Does what it handed over count although it failed?
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
