@@ -260,7 +260,7 @@ def test_an_agent_that_may_only_read_changes_nothing(bench: Place, agent: str) -
     assert done.code != 0, done.said
     assert not (bench.root / "hello.txt").exists()
     if "has no mode for `permissions: read-only`" in done.said:
-        assert (done.code, bench.model.requests) == (2, [])
+        assert (done.code in (2, 6), bench.model.requests) == (True, [])  # one by the protocol says so itself
     else:
         assert bench.ends()[0] in ("finished", "failed", "unavailable"), done.said
 
