@@ -44,7 +44,8 @@ def test_a_loop_ends_when_the_check_passes(acp: Project) -> None:
 def test_the_settings_name_one_and_a_conversation_goes_on(acp: Project) -> None:
     broken = {"ask": ["fs/write_text_file", {"path": ".ralph/turn/outbox/result.json", "content": "{}"}]}
     command = json.dumps(agent({**DONE, "turn": [WRITE, broken]}))
-    (acp.root / "ralph.yml").write_text(f"agent:\n  acp: {command}\n  env: {{ACP_MORE: yes}}\npermissions: full-auto\n")
+    (acp.root / "ralph.yml").write_text(f"agent:\n  acp: {command}\n  env: {{ACP_MORE: yes}}\n")
+    acp.never_ask()
     assert acp.ralph("loop", "Say hello", "--until", UNTIL).code == 0
     methods = [json.loads(line).get("method") for line in (acp.home / "log").read_text().splitlines()]
     assert ("session/new" in methods, "session/load" in methods) == (True, True)

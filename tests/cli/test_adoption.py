@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_loop import NEVER_DONE, SUCCEEDS, Project, make_project, project
+from test_loop import NEVER_DONE, SUCCEEDS, Project, eventually, make_project, project
 
 __all__ = ["project"]
 
@@ -38,6 +38,7 @@ def forged(project: Project) -> Project:
     """A run whose agent killed the engine and wrote success into the journal."""
     killed = project.real(*project.working(FORGES))
     assert killed.code == -9
+    eventually(lambda: project.journal("run.ended"))
     project.end()
     return project
 

@@ -326,7 +326,7 @@ JUNK = {
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A project whose only run has reached its limit, and could go on."""
     for project in make_project(tmp_path_factory.mktemp("stopped")):
-        (project.root / "ralph.yml").write_text("permissions: full-auto\n")
+        project.never_ask()
         assert project.work("touch work.txt", "--max-iterations", "1").code == 3
         yield project
 
@@ -378,9 +378,7 @@ class TestSpoiltFiles:
         assert copy.runs == []
 
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize(
-        "name", ["commit.json", "state.json", "current-loop.json", "lock", "tree.lock", "consent.json"]
-    )
+    @pytest.mark.parametrize("name", ["commit.json", "state.json", "current-loop.json", "lock", "tree.lock"])
     def test_files_that_are_read_to_go_on(self, copy: Project, tmp_path: Path, name: str, kind: str) -> None:
         victim = tmp_path / "victim"
         victim.write_text("precious\n")
@@ -391,14 +389,8 @@ class TestSpoiltFiles:
             "state.json": loops / "loops" / run.name / name,
             "current-loop.json": loops / name,
             "tree.lock": copy.root / ".ralph" / name,
-            "consent.json": copy.root / ".ralph" / name,
         }
         spoil(paths[name], kind, victim)
-        if name == "consent.json":
-            (copy.root / "ralph.yml").unlink()
-            done = copy.ralph(*loop("--agent-command", "true"))
-            assert done.code == 2
-            return
         assert copy.ralph("status").code == 0
         done = copy.ralph("resume")
         assert done.code in (2, 3), done.said

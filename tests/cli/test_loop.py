@@ -142,6 +142,12 @@ class Project:
         assert "Traceback" not in err.getvalue(), f"`ralph {' '.join(args)[:200]}`: {err.getvalue()}"
         return Done(left.value.code if isinstance(left.value.code, int) else 0, out.getvalue(), err.getvalue())
 
+    def never_ask(self) -> None:
+        """Have the user's own settings agree to everything."""
+        path = self.home / ".config" / "ralph" / "config.yml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("permissions: full-auto\n")
+
     def scenario(self, text: str) -> str:
         """A scenario file, beside the project."""
         path = self.home / f"scenario-{len(list(self.home.iterdir()))}.yaml"
@@ -544,10 +550,13 @@ class TestBeforeTheRun:
         assert "permissions: full-auto" in done.err
         assert project.runs == []
         (project.root / "ralph.yml").write_text("permissions: full-auto\n")
+        assert project.ralph(*args).code == 2, "a repository cannot agree for the user"
+        project.never_ask()
         assert project.ralph(*args).code == 0
 
     def test_settings_of_the_project_hold_and_options_win(self, project: Project) -> None:
-        settings = f"permissions: full-auto\nscenario: {project.scenario(NEVER_DONE)}\nlimits: {{iterations: 1}}\n"
+        project.never_ask()
+        settings = f"scenario: {project.scenario(NEVER_DONE)}\nlimits: {{iterations: 1}}\n"
         (project.root / "ralph.yml").write_text(settings)
         assert project.ralph("loop", "t", "--until", DONE).code == 3
         assert len(project.journal("turn.started")) == 1

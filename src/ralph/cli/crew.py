@@ -1,17 +1,12 @@
-"""Who does the turns, by options and settings, and having a person agree to it."""
+"""Who does the turns, by options and settings."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
 from ralph.agents import registry
-from ralph.core.errors import UsageError
 from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSpec, Crew
 from ralph.store.runs import Project
-from ralph.store.settings import give_consent, has_consent
 
 
 def crew_for(
@@ -42,27 +37,3 @@ def with_options(crew: Crew, model: str, arguments: tuple[str, ...], *, no_sub_a
     roles = {role: tuple(one(spec, first=False) for spec in order) for role, order in crew.roles.items()}
     chain = tuple(one(spec, first=number == 0) for number, spec in enumerate(crew.chain))
     return replace(crew, chain=chain, roles=roles)
-
-
-def ask_consent(project: Project, config: Config, crew: Crew, *, yes: bool) -> None:
-    """Say once in every project what the agents may do, and have a person agree."""
-    new = [label for label in crew.everyone if not has_consent(project.root, label)]
-    if yes or config.permissions == "full-auto" or not new:
-        return
-    push = "may push to remotes" if config.push else "cannot push to remotes"
-    click.echo(
-        f"To be started without asking: {', '.join(f'`{label}`' for label in new)}. Such an agent can read and change\n"
-        f"every file you can, run any program, and {push}.\n"
-        f"Its changes in {project.root} are recorded after every turn; `ralph undo` takes them back.",
-        err=True,
-    )
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "nobody is here to agree",
-            where=str(project.root),
-            todo="answer once in a terminal, give --yes, or put `permissions: full-auto` into ralph.yml",
-        )
-    if not click.confirm("Go ahead?", err=True):
-        raise click.Abort
-    for label in new:
-        give_consent(project.root, label)

@@ -22,7 +22,7 @@ from ralph.git.repository import repository
 from ralph.notify import services_for
 from ralph.store.journal import adopt_advice
 from ralph.store.runs import Project
-from ralph.store.settings import load_config
+from ralph.store.settings import load_config, user_settings_path
 from ralph.supervisor.processes import TURN_MARK, marked
 
 _LOW_ROOM = 1 << 30
@@ -102,9 +102,12 @@ def _disk(project: Project) -> Iterator[Finding]:
 
 def _configuration(project: Project) -> Finding:
     try:
-        load_config(project.root)
+        config = load_config(project.root)
     except RalphError as error:
         return Finding("ralph.yml", False, error.what.replace("\n", "; "), error.todo)
+    if config.permissions == "full-auto":
+        told = "valid; `permissions` has no effect here: a repository cannot agree for you"
+        return Finding("ralph.yml", True, told, f"`ralph trust`, or set it in {user_settings_path()}")
     there = (project.root / "ralph.yml").exists()
     return Finding("ralph.yml", True, "valid" if there else "none here; the defaults hold")
 

@@ -6,11 +6,13 @@ from pathlib import Path
 import click
 
 from ralph.agents.registry import known_name
+from ralph.app.trust import project_items
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.documents.hats.schema import schema
 from ralph.store.files import to_bytes, write_atomic
 from ralph.store.presets import layer_of, preset_named, presets
+from ralph.store.trust import record_trust
 
 _OTHER_BACKENDS = ("auto", "custom", "kiro-acp")
 PLAIN = """\
@@ -51,6 +53,8 @@ def command(name: str | None, backend: str | None, listing: bool, as_schema: boo
         text += f'\ncli:\n  backend: "{backend}"\n'
     layer_of(text, path, [])
     write_atomic(path, to_bytes(text))
+    # The user chose this text just now: it is not asked about again until it changes.
+    record_trust(path.parent.resolve(), project_items(path.parent.resolve()))
     if as_json:
         say_json(command="init", path=str(path), preset=name or "")
     else:

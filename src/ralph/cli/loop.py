@@ -10,10 +10,11 @@ import click
 
 from ralph.app.create_run import Ground, create_run
 from ralph.cli.console import here, json_option, positive
-from ralph.cli.crew import ask_consent, crew_for, with_options
+from ralph.cli.crew import crew_for, with_options
 from ralph.cli.engine import begin, refuse_inside_a_turn
 from ralph.cli.plan import show_plan
 from ralph.cli.starting import check_seconds, notices_of, record_for, refuse_to_land
+from ralph.cli.trust import ask_consent
 from ralph.core.errors import UsageError
 from ralph.documents.config import Config
 from ralph.documents.run_record import LoopSettings
@@ -116,7 +117,7 @@ def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
     notices = (*asked.notes, *notices_of(project, record))
     if given["dry_run"]:
         return show_plan(project, replace(record, id="000000-000000"), notices, as_json=as_json)
-    ask_consent(project, config, crew, yes=given["yes"])
+    ask_consent(project, record, typed=(criterion,), yes=given["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if given["worktree"] else Ground.HERE)
     return begin(project, run, (*more, *notices), detached=given["detached"], as_json=as_json)
 

@@ -37,6 +37,7 @@ COMMANDS = {
     "undo": ("ralph.cli.undo", "Take back the last change that a run made to the files."),
     "restore": ("ralph.cli.restore", "Bring the files back as an iteration left them, the best one for example."),
     "reflect": ("ralph.cli.reflect", "Show what loops learned, or the patterns in it."),
+    "trust": ("ralph.cli.trust", "Agree to what this project lets Ralph start; show or revoke it."),
     "doctor": ("ralph.cli.doctor", "Check this machine and this project."),
     "queue": ("ralph.cli.queue", "Show what waits to be merged, and what could not be."),
     "land": ("ralph.cli.land", "Bring the work of a run onto your branch, with its checks."),

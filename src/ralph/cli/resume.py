@@ -10,6 +10,7 @@ from ralph.app.adopt import adopt, programs_of
 from ralph.app.workflows import SESSIONS
 from ralph.cli.console import agree, here, json_option, one_line, positive, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.trust import ask_consent_again
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
@@ -64,6 +65,7 @@ def command(
         raise UsageError(f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo=todo)
     chosen.refuse_claimed()
     granted = _granted(chosen, asked)
+    ask_consent_again(project, yes=yes)
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
     if detached:

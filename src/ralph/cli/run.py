@@ -15,13 +15,13 @@ from ralph.app.create_run import Ground, create_run
 from ralph.app.hats import hats_workflow
 from ralph.cli import loop
 from ralph.cli.console import here
-from ralph.cli.crew import ask_consent
 from ralph.cli.engine import begin, refuse_inside_a_turn
 from ralph.cli.hats_checked import checked
 from ralph.cli.hats_crew import hats_crew
 from ralph.cli.limits import with_limits
 from ralph.cli.plan import show_plan
 from ralph.cli.starting import notices_of, record_for, refuse_to_land
+from ralph.cli.trust import ask_consent
 from ralph.core.checks import Check
 from ralph.core.errors import NoCommandError, StateError, UsageError
 from ralph.documents.config import Config
@@ -107,7 +107,7 @@ def command(
     notices += notices_of(project, record)
     if options["dry_run"]:
         return show_plan(project, record, tuple(notices), as_json=options["as_json"])
-    ask_consent(project, config, crew, yes=options["yes"])
+    ask_consent(project, record, typed=criteria, files=loaded.files, yes=options["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
     back, told = _take_the_floor(project, run, record), (*more, *notices)
     return begin(project, run, told, back.close, detached=options["detached"], as_json=options["as_json"])

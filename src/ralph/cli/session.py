@@ -16,12 +16,13 @@ from ralph.app.sessions import session_workflow
 from ralph.app.workflows import kind_of
 from ralph.cli import classic_words
 from ralph.cli.console import here, json_option, positive, tell
-from ralph.cli.crew import ask_consent, crew_for
+from ralph.cli.crew import crew_for
 from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
 from ralph.cli.parallel import slot_limits, tree_settings
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.cli.starting import notices_of
+from ralph.cli.trust import ask_consent, ask_consent_again
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
@@ -98,7 +99,7 @@ def _begin(
     """Make the run of a session, new or of others, and work on it."""
     config = load_config(project.root)
     record = _record(project, config, id, kind, request, given)
-    ask_consent(project, config, record.crew, yes=given["yes"])
+    ask_consent(project, record, typed=given["criteria"], yes=given["yes"])
     ground = Ground.BRANCH if kind == "session" else Ground.WORKTREE if given["worktree"] else Ground.HERE
     run, notices = create_run(project, record, ground, plain_id=True)
     return begin(project, run, (*notices, *notices_of(project, record)), detached=detached, as_json=as_json)
@@ -232,6 +233,7 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
     if named := [name for name, value in given.items() if value and name != "yes"]:
         told = ", ".join(sorted(named))
         raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
+    ask_consent_again(project, yes=given["yes"])
     if detached:
         return detach(project, found.run, as_json=as_json, command=("session", "resume"))
     return work_on(project, found.run, (), as_json=as_json, resumes=True)
@@ -329,6 +331,7 @@ def _answered(session: str | None, signal: SignalType, *, as_json: bool) -> int:
             f"session {found.id} does not wait for an approval",
             todo=f"`ralph session show {found.id}` says what it does",
         )
+    ask_consent_again(project, yes=False)
     found.run.mailbox.post(Signal("", signal))
     return 0 if found.alive else work_on(project, found.run, (), as_json=as_json)
 

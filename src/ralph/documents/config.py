@@ -177,7 +177,8 @@ class Config(Section):
     snapshots: bool = Field(default=True, description="whether the tree is recorded after every turn")
     push: bool = Field(default=False, description="whether agents may push to remote repositories")
     permissions: Literal["ask", "full-auto"] = Field(
-        default="ask", description="`full-auto` says that agents may act here without being asked about"
+        default="ask",
+        description="has no effect here: a repository cannot agree for you. Set it in `~/.config/ralph/config.yml`",
     )
     workspace: WorkspaceSettings = WorkspaceSettings()
     slots: SlotSettings = SlotSettings()
@@ -211,6 +212,14 @@ class Config(Section):
         """A name alone stands for the agent of that name."""
         value = [value] if isinstance(value, str) else value
         return [{"agent": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+
+
+class UserSettings(Section):
+    """`~/.config/ralph/config.yml`: what only the user can decide, whatever a repository says."""
+
+    permissions: Literal["ask", "full-auto"] = Field(
+        default="ask", description="`full-auto`: start what projects ask for without asking the user first"
+    )
 
 
 HATS = frozenset(

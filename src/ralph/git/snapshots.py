@@ -296,6 +296,10 @@ def _place(root: Path, workspace: Path, ref: str) -> Repository:
     private, around = root / ".ralph" / "git", repository(workspace)
     if around and not _has(private, ref) and not _is_ignored(around.top, workspace):
         return around
+    with disk(private):
+        # It may have come with a clone, and git starts programs that its settings name (filters, diff drivers).
+        for name in ("config", "config.worktree", "commondir"):
+            (private / name).unlink(missing_ok=True)
     Git(root).run("init", "--quiet", "--bare", "--template=", str(private))
     return Repository(workspace, private, private, private=True)
 

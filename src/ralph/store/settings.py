@@ -1,16 +1,13 @@
-"""Reading `ralph.yml`, and the consent that a person gave for a project."""
+"""Reading settings: the project's `ralph.yml`, and the user's own."""
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ralph.core.codec import dump
-from ralph.core.errors import StateError
-from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
+from ralph.store.files import read_limited
 
 if TYPE_CHECKING:
-    from ralph.documents.config import Config
+    from ralph.documents.config import Config, UserSettings
 
 
 def load_config(root: Path) -> "Config":
@@ -25,29 +22,19 @@ def load_config(root: Path) -> "Config":
     return config.parse(text, str(path))
 
 
-def has_consent(root: Path, agent: str) -> bool:
-    """Whether somebody agreed that this agent acts here on its own."""
-    return agent in _consents().get(str(root), [])
+def user_settings_path() -> Path:
+    """Where the user's own settings are."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "ralph" / "config.yml"
 
 
-def give_consent(root: Path, agent: str) -> None:
-    """Remember that they did, beside their own settings: a repository must not bring its own consent along."""
-    consents = _consents()
-    consents[str(root)] = sorted({*consents.get(str(root), []), agent})
-    path = _path()
-    with storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, to_bytes(dump({"schema": 1, "projects": consents})))
+def load_user_settings() -> "UserSettings":
+    """The user's own settings; the defaults if there are none."""
+    from ralph.documents import config
 
-
-def _consents() -> dict[str, list[str]]:
+    path = user_settings_path()
     try:
-        data = json.loads(to_text(read_limited(_path(), 1024 * 1024)))
-        return {str(root): [str(agent) for agent in agents] for root, agents in data["projects"].items()}
-    except (OSError, ValueError, StateError, RecursionError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _path() -> Path:
-    home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(home).expanduser() / "ralph" / "consent.json"
+        text = read_limited(path, config.SIZE_LIMIT, follow=True).decode(errors="replace")
+    except FileNotFoundError:
+        return config.UserSettings()
+    data = config.read_yaml(text, str(path))
+    return config.validated(config.UserSettings, data, str(path), dict(data))
