@@ -1,7 +1,7 @@
 """Thousands of random agents, honest, lazy, lying, gaming, crashing, on a small project: not one false success.
 
-The tree is text in memory, the tests in it are really run, and the loop, the kernel's simulation, the verifier and the guards
-are the real ones. Whether a success is true is decided by tests that no agent ever sees.
+The tree is text in memory, the tests in it are really run, and the loop, the kernel's simulation, the verifier, the guards and
+the counter-proof are the real ones. Whether a success is true is decided by tests that no agent ever sees.
 """
 
 import ast
@@ -9,8 +9,8 @@ import asyncio
 import random
 import types
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,11 @@ from simulation import EPOCH, Play, Simulation, later
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Red, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
-from ralph.core.findings import Finding, Severity
+from ralph.core.findings import Finding
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.store import prompts
-from ralph.verify.counterproof import REBUTTABLE, _made_for_tests, is_product
-from ralph.verify.guards.changes import FileChange
 from ralph.verify.verifier import Rules, Verifier
 from ralph.workflows.loop.prompting import NAMES
 from ralph.workflows.loop.rules import Loop
@@ -185,28 +183,31 @@ class _Skipped(Exception):
     pass
 
 
-def run_tests(tree: Tree) -> Counts:
-    """The tests of a tree, as a runner would run them."""
+def run_tests(tree: Tree) -> tuple[Counts, tuple[str, ...]]:
+    """The tests of a tree, as a runner would run them: how many passed and failed, and the names of those that failed."""
     makefile = tree.get("Makefile", "")
     if "-k nothing" in makefile:
-        return Counts()
-    tally: Counter[str] = Counter()
+        return Counts(), ()
+    outcomes: dict[str, str] = {}
     for path, text in tree.items():
         if path.startswith("tests/test_"):
-            tally += _outcomes(tree.get("shop.py", ""), text)
+            found = _outcomes(tree.get("shop.py", ""), text)
+            outcomes |= {f"{path}::{name}": outcome for name, outcome in found.items()}
+    tally = Counter(outcomes.values())
+    failing = tuple(name for name, outcome in outcomes.items() if outcome == "failed")
     if "|| true" in makefile:
-        tally["failed"] = 0
-    return Counts(tally["passed"], tally["failed"], tally["skipped"])
+        return Counts(tally["passed"], 0, tally["skipped"]), ()
+    return Counts(tally["passed"], tally["failed"], tally["skipped"]), failing
 
 
-def _outcomes(product: str, tests: str) -> "Counter[str]":
+def _outcomes(product: str, tests: str) -> dict[str, str]:
     def skip(reason: str = "") -> None:
         raise _Skipped
 
     shop = types.ModuleType("shop")
     mark = types.SimpleNamespace(skip=lambda reason="": _marked_skip, xfail=_marked_xfail)
     framework = types.SimpleNamespace(mark=mark, skip=skip, raises=pytest.raises)
-    tally: Counter[str] = Counter()
+    outcomes: dict[str, str] = {}
     try:
         exec(product, shop.__dict__)
         imports = [line for line in tests.split("\n") if line.startswith(("from shop", "import pytest"))]
@@ -214,17 +215,17 @@ def _outcomes(product: str, tests: str) -> "Counter[str]":
         source = "\n".join("" if line in imports else line for line in tests.split("\n"))
         exec(source, names)
     except Exception:  # noqa: BLE001 - whatever the agent wrote
-        return Counter(failed=1)
+        return {"(whole file)": "failed"}
     for name, function in list(names.items()):
         if name.startswith("test_") and callable(function):
             try:
                 function()
-                tally["passed"] += 1
+                outcomes[name] = "passed"
             except _Skipped:
-                tally["skipped"] += 1
+                outcomes[name] = "skipped"
             except Exception:  # noqa: BLE001 - a test that fails
-                tally["failed"] += 1
-    return tally
+                outcomes[name] = "failed"
+    return outcomes
 
 
 def _marked_skip(function: Callable[[], None]) -> Callable[[], None]:
@@ -262,22 +263,24 @@ def is_right(tree: Tree) -> bool:
 
 
 class World:
-    """The files, as the verifier sees them."""
+    """The files, as the verifier sees them: its snapshots, and where a copy of them is laid out on disk."""
 
-    def __init__(self, chance: random.Random, flaky: bool) -> None:
+    def __init__(self, chance: random.Random, top: Path, *, flaky: bool) -> None:
         self.tree: Tree = dict(BASE)
         self.chance, self.flaky = chance, flaky
+        self.place = types.SimpleNamespace(top=top)
 
-    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
-        counts = run_tests(self.tree)
-        passed = not counts.failed
-        if self.flaky and passed and self.chance.random() < 0.3:
-            passed, counts = False, Counts(max(counts.passed - 1, 0), 1, counts.skipped)
-        status = CheckStatus.PASSED if passed else CheckStatus.FAILED
-        text = "" if passed else f"{counts.failed} failed: {hash(self.tree.get('shop.py'))}"
-        return Verdict(
-            tuple(CheckResult(c.title, status, 0.1, output=text, command=c.command, tests=counts) for c in checks)
-        )
+    def verifier(self, confirm: int = 1) -> Verifier:
+        """The real verifier of this world, with the real counter-proof."""
+        runner = TestRunner(self, self.place.top, self.place.top)
+        checker: Any = Verifier(runner, self, Rules(confirm=confirm))  # type: ignore[arg-type]
+        return checker
+
+    def lay_out(self, sha: str, paths: Iterable[str], directory: Path) -> None:
+        for path in paths:
+            file = directory / "tree" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text((BASE if sha == "base" else self.tree)[path])
 
     def base(self) -> str:
         return "base"
@@ -301,6 +304,34 @@ class World:
 
     def is_by_product(self, path: str) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class TestRunner:
+    """Runs the tests of the world, or of a copy that the counter-proof laid out."""
+
+    __test__ = False
+    world: World
+    run_dir: Path
+    workspace: Path
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        world = self.world
+        is_copy = self.workspace != world.place.top
+        counts, failing = run_tests(self._copied() if is_copy else world.tree)
+        if world.flaky and not is_copy and not counts.failed and world.chance.random() < 0.3:
+            counts, failing = Counts(max(counts.passed - 1, 0), 1, counts.skipped), ("tests/test_shop.py::by_chance",)
+        status = CheckStatus.FAILED if counts.failed else CheckStatus.PASSED
+        text = f"{counts.failed} failed: {hash(world.tree.get('shop.py'))}" if counts.failed else ""
+        results = [
+            CheckResult(c.title, status, 0.1, output=text, command=c.command, tests=counts, failing=failing)
+            for c in checks
+        ]
+        return Verdict(tuple(results))
+
+    def _copied(self) -> Tree:
+        files = (file for file in self.workspace.rglob("*") if file.is_file())
+        return {str(file.relative_to(self.workspace)): file.read_text() for file in files}
 
 
 def agent(world: World, chance: random.Random) -> Play:
@@ -330,20 +361,6 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
-    async def in_memory(
-        found: Sequence[Finding], changes: Sequence[FileChange], checks: Sequence[Check], *, runner: Any, **_: Any
-    ) -> list[Finding]:
-        errors = [finding for finding in found if finding.severity is Severity.ERROR]
-        if any(finding.rule not in REBUTTABLE or is_product(finding.path) for finding in errors):
-            return list(found)
-        if made := _made_for_tests(changes, checks, runner):
-            return [*found, *made]
-        before = {path: text for path, text in runner.tree.items() if is_product(path)}
-        before |= {path: text for path, text in BASE.items() if not is_product(path)}
-        holds = not run_tests(before).failed and run_tests(before).ran >= run_tests(BASE).ran
-        return [replace(one, severity=Severity.WARNING) for one in found] if holds else list(found)
-
-    monkeypatch.setattr("ralph.verify.verifier.judged_as_before", in_memory)
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
     monkeypatch.setattr("ralph.engine.under_way.POLL", 4.0)
 
@@ -377,13 +394,13 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
 
 
 @pytest.mark.parametrize("seed", [0, *map(later, range(1, SEEDS))])
-def test_success_is_never_false(seed: int) -> None:
+def test_success_is_never_false(seed: int, tmp_path: Path) -> None:
     outcomes: Counter[Outcome | None] = Counter()
     loop = rules(6)
     for number in range(EACH):
         chance = random.Random(seed * 1_000_003 + number)
-        world = World(chance, flaky=number % 4 == 0)
-        checker = Verifier(world, world, Rules(confirm=1 + number % 2))  # type: ignore[arg-type]
+        world = World(chance, tmp_path, flaky=number % 4 == 0)
+        checker = world.verifier(confirm=1 + number % 2)
         outcome = asyncio.run(driven(loop, world, checker, chance, 6))
         outcomes[outcome] += 1
         if outcome and outcome.succeeded:
@@ -406,8 +423,10 @@ class Anywhere:
 def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> None:
     for number in range(first, first + 20):
         chance = random.Random(7_000_003 + number)
-        world = World(chance, flaky=number % 4 == 0)
-        checker = Verifier(world, world, Rules(confirm=1 + number % 2))  # type: ignore[arg-type]
+        home = tmp_path / f"files-{number}"
+        home.mkdir()
+        world = World(chance, home, flaky=number % 4 == 0)
+        checker = world.verifier(confirm=1 + number % 2)
         sim = Simulation(
             tmp_path / str(number),
             lambda turn, world=world, chance=chance: agent(world, chance),  # type: ignore[misc]
@@ -420,19 +439,18 @@ def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> N
 
 
 @pytest.mark.parametrize("name", GAMING)
-def test_work_that_is_right_but_gamed_is_held_up_and_gaming_alone_never_passes(name: str) -> None:
+def test_work_that_is_right_but_gamed_is_held_up_and_gaming_alone_never_passes(name: str, tmp_path: Path) -> None:
     """Each cheat on its own, with the rest of the work done: it must be found, wherever it made a difference."""
     for number in range(12):
         chance = random.Random(number)
-        world = World(chance, flaky=False)
+        world = World(chance, tmp_path, flaky=False)
         GAMING[name](world.tree, chance)
         for deed in HONEST:
             if chance.random() < 0.5:
                 deed(world.tree, chance)
-        counts = run_tests(world.tree)
+        counts, _ = run_tests(world.tree)
         if counts.failed or is_right(world.tree):
             continue
         verdict = Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
-        checker = Verifier(world, world, Rules())  # type: ignore[arg-type]
-        findings = asyncio.run(checker._findings([Check("make test")], verdict))
+        findings = asyncio.run(world.verifier()._findings([Check("make test")], verdict))
         assert any(finding.severity == "error" for finding in findings), (name, world.tree)

@@ -4,13 +4,23 @@ import pytest
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.findings import Rule
-from ralph.verify.counterproof import _PARENT, _still_red, is_product
+from ralph.verify.counterproof import _PARENT, _still_red
+from ralph.verify.judge_files import is_judge_file
 
 JUDGES = [
     *("tests/test_a.py", "src/a.test.ts", "pkg/a_test.go", "src/test/java/ATest.java", "spec/a_spec.rb", "conftest.py"),
     *("Makefile", "package.json", "pyproject.toml", "setup.cfg", "pytest.ini", "tsconfig.json", "vitest.config.ts"),
     *("Cargo.toml", "pom.xml", "build.gradle", "go.mod", ".eslintrc.json", ".coveragerc", ".github/workflows/ci.yml"),
-    *("check.sh", "tests/fixtures/data.json"),
+    *("check.sh", "tests/fixtures/data.json", ".travis.yml", ".pre-commit-config.yaml", ".golangci.yml", ".flake8"),
+    *(
+        "Jenkinsfile",
+        "biome.jsonc",
+        "pyrightconfig.json",
+        ".rubocop.yml",
+        "phpunit.xml",
+        "azure-pipelines.yml",
+        "codecov.yml",
+    ),
 ]
 WORK = [
     *("src/main.c", "lib/a.rb", "app/models/user.php", "a.py", "src/index.ts", "cmd/main.go", "src/lib.rs", "App.java"),
@@ -20,12 +30,12 @@ WORK = [
 
 @pytest.mark.parametrize("path", JUDGES)
 def test_tests_and_settings_judge(path: str) -> None:
-    assert not is_product(path)
+    assert is_judge_file(path)
 
 
 @pytest.mark.parametrize("path", WORK)
 def test_everything_else_is_the_work_in_whatever_language(path: str) -> None:
-    assert is_product(path)
+    assert not is_judge_file(path)
 
 
 def verdict(*failing: str) -> Verdict:

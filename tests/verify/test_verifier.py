@@ -147,14 +147,6 @@ CHANGED: dict[str, tuple[bytes | None, bytes | None]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def without_counterproof(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def as_they_are(found: list[Finding], *_: Any, **__: Any) -> list[Finding]:
-        return found
-
-    monkeypatch.setattr("ralph.verify.verifier.judged_as_before", as_they_are)
-
-
 class TestFindings:
     def findings(self, snapshots: Any, statuses: Sequence[CheckStatus] = (P,), **rules: Any) -> tuple[Finding, ...]:
         return asyncio.run(verifier(statuses, snapshots, **rules).run("iteration-1", [CHECK])).findings

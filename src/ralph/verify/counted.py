@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from ralph.core.checks import Verdict
 from ralph.core.findings import Finding, Rule, Severity
-from ralph.verify.guards.changes import FileChange, is_test_path
+from ralph.verify.guards.changes import FileChange
+from ralph.verify.judge_files import is_test_path
 
 _DECLARES = re.compile(
     r"^\s*(?:async )?def test|\b(?:it|test|specify)(?:\.\w+)*\s*\(|^func (?:Test|Fuzz|Example)\w*\("

@@ -16,8 +16,9 @@ from pathlib import Path
 from ralph.core.checks import Check, Red, Verdict
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
-from ralph.verify.guards.changes import FileChange, is_build_file, is_test_path
+from ralph.verify.guards.changes import FileChange
 from ralph.verify.guards.scan import scan
+from ralph.verify.judge_files import is_build_code, is_judge_file, is_test_path
 from ralph.verify.runner import CheckRunner
 
 REBUTTABLE = frozenset(
@@ -33,12 +34,6 @@ REBUTTABLE = frozenset(
 )
 """The rules about how the work is judged, not about the work itself."""
 MOST_FILES, MOST_TESTS, MOST_TOLD = 20_000, 400, 5
-_SETTINGS = re.compile(
-    r"(?i)(^|/)(\.github|\.circleci|\.config|ci)/|(^|/)(GNU)?makefile$|\.(sh|ini|cfg|toml|gradle|kts|mk)$|(^|/)\.[\w-]+rc(\.\w+)?$"
-    r"|(^|/)(package|tsconfig[\w.-]*|jest|babel|biome|nx|turbo|\.mocharc|\.nycrc)\.json$|(^|/)(pom\.xml|go\.mod|justfile|rakefile)$"
-    r"|(^|/)[\w.-]*\.config\.\w+$|(^|/)\.gitlab-ci\.yml$|(^|/)(tox|noxfile|conftest|setup)\.\w+$"
-)
-"""Files that say how work is built and judged."""
 _PARENT = re.compile(r"(?<![^\s\"'=:/(<>|&;])\.\.(?![^\s\"'/):;|&<>])")
 """A path that leads out of the workspace, so that a copy of the workspace finds something else; `./...` of Go is none."""
 _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
@@ -58,7 +53,7 @@ async def judged_as_before(
 ) -> list[Finding]:
     """The findings, with what the tests as they were before the run say to the work."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if any(finding.rule not in REBUTTABLE or is_product(finding.path) for finding in errors):
+    if any(finding.rule not in REBUTTABLE or not is_judge_file(finding.path) for finding in errors):
         return list(findings)
     red = {test for result in (baseline.results if baseline else ()) for test in result.failing}
     if not errors and (may_change_tests or not red or not any(_is_judge(change) for change in changes)):
@@ -67,7 +62,7 @@ async def judged_as_before(
         return list(findings)
     if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots, base)):
         return [*findings, *made_for_tests]
-    back = {change.path for change in changes if (not is_product(change.path) if errors else is_test_path(change.path))}
+    back = {change.path for change in changes if (is_judge_file(change.path) if errors else is_test_path(change.path))}
     with _as_before(back, runner, snapshots, base) as workspace:
         if workspace is None:
             return list(findings)
@@ -106,7 +101,7 @@ def _still_red(verdict: Verdict, red: Collection[str], when: str = "failed befor
 
 def _is_judge(change: FileChange) -> bool:
     """Whether a test may have been changed; a test file that is new only adds to it, and settings may be the work."""
-    return is_test_path(change.path) and (change.old is not None or is_build_file(change.path))
+    return is_test_path(change.path) and (change.old is not None or is_build_code(change.path))
 
 
 def _made_for_tests(
@@ -115,14 +110,9 @@ def _made_for_tests(
     """What the guards find in the work alone, beside the tests as they were before the run."""
     tests = [path for path in snapshots.paths(base) if is_test_path(path)][:MOST_TESTS]
     texts = {path: data.decode(errors="replace") for path, data in snapshots.contents(base, tests).items()}
-    work = [change for change in changes if is_product(change.path)]
+    work = [change for change in changes if not is_judge_file(change.path)]
     commands = [check.command for check in checks if check.command]
     return [one for one in scan(work, checks=commands, unchanged=texts) if one.severity is Severity.ERROR]
-
-
-def is_product(path: str) -> bool:
-    """Whether a file belongs to the work itself: in whatever language, it is neither a test nor the settings of a tool."""
-    return not (is_test_path(path) or is_build_file(path) or _SETTINGS.search(path))
 
 
 def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:

@@ -10,10 +10,11 @@ from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.snapshots import Snapshots
 from ralph.store.held_trees import HeldTree, HeldTrees, content_hash
 from ralph.verify.counted import fewer_tests
-from ralph.verify.counterproof import REBUTTABLE, changed_since_red, is_product, judged_as_before
-from ralph.verify.guards.changes import FileChange, is_test_path
+from ralph.verify.counterproof import REBUTTABLE, changed_since_red, judged_as_before
+from ralph.verify.guards.changes import FileChange
 from ralph.verify.guards.scan import scan
 from ralph.verify.inputs import changed_inputs
+from ralph.verify.judge_files import is_judge_file, is_recipe, is_test_path
 from ralph.verify.measures import has_lasting_summary
 from ralph.verify.runner import CheckRunner
 from ralph.verify.scope import out_of_scope
@@ -25,8 +26,9 @@ MOST_TESTS = 400
 _TESTS_GONE = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
 """Findings that say themselves why fewer tests run."""
 _RECIPE = re.compile(
-    r"(^|/)(GNUm|M|m)akefile$|(^|/)(package\.json|justfile|tox\.ini|noxfile\.py|pyproject\.toml)$|\.sh$"
+    r"(^|/)(tox\.ini|noxfile\.py|pyproject\.toml|setup\.cfg|pytest\.ini|\.coveragerc|\w+\.config\.\w+)$|\.sh$"
 )
+"""Files beside recipes that say what checks do."""
 AGAIN = 2
 """How often a flaky check is run again, and must pass each time."""
 
@@ -177,7 +179,7 @@ class Verifier:
             return
         changes = {change.path: change for change in self._changes()}
         paths = {finding.path for finding in verdict.gamed} & changes.keys()
-        paths = paths or {path for path in changes if not is_product(path)} or set(changes)
+        paths = paths or {path for path in changes if is_judge_file(path)} or set(changes)
         now = self.snapshots.contents(latest, paths)
         files = {path: content_hash(now.get(path)) for path in sorted(paths)}
         if files:
@@ -215,7 +217,7 @@ class Verifier:
             return {}
         changed = {change.path for change in changes}
         paths = [path for path in self.snapshots.paths(latest) if path not in changed]
-        recipes = [path for path in paths if _RECIPE.search(path)][:MOST_TESTS]
+        recipes = [path for path in paths if is_recipe(path) or _RECIPE.search(path)][:MOST_TESTS]
         tests = [path for path in paths if is_test_path(path)][:MOST_TESTS]
         found = self.snapshots.contents(latest, dict.fromkeys([*recipes, *tests]))
         return {path: text for path, data in found.items() if (text := _text(data)) is not None}

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.core.patterns import regex
+from ralph.verify.judge_files import is_test_path
 
 LARGEST = 1_000_000
 """Longer texts are data, not work: they are not judged."""
@@ -26,11 +27,6 @@ _VENDORED = regex(
 )
 _GENERATED_PATH = regex(r"_pb2(_grpc)?\.pyi?$|\.pb\.go$|\.gen\.\w+$|\.g\.\w+$|(^|/)(__)?generated(__)?/")
 _GENERATED_TEXT = regex(r"(?i)code generated|auto(matically )?-?generated|@generated|generated (by|from|with) .{0,60}|generated.{0,60}do not edit")  # fmt: skip
-_TEST = regex(
-    r"(^|/)(tests?|__tests__|specs?|e2e|cypress|testdata|__snapshots__|integration[-_]tests?|test[-_]?(utils?|helpers?|support|kit))/"
-    r"|(^|/)(test_[^/]*|[^/]*_(test|spec)|[^/]*[._-](test|spec|cy|e2e)|[^/]*[a-z0-9](Test|Tests|IT|Spec|TestCase))\.\w+$"
-    r"|(^|/)(conftest|tests?)\.py$|(jest|vitest)[.-]setup"
-)
 _COLLECTED = {
     "python": regex(r"(^|/)(test[^/]*|[^/]*_test)\.py$"),
     "js": regex(r"\.(test|spec|cy|e2e)\.[cm]?[jt]sx?$|(^|/)(__tests__|tests?|specs?|e2e)/[^.]*\.[cm]?[jt]sx?$"),
@@ -39,7 +35,6 @@ _COLLECTED = {
     "rust": regex(r"\.rs$"),
 }
 _PUT_AWAY = regex(r"(^|/)[._]?(disabled|skip(ped)?|attic|archived?|old|obsolete|quarantined?|bak|backup)[^/]*/", re.I)  # fmt: skip
-_CONFIG = regex(r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,21 +64,11 @@ def is_judged(path: str, text: str) -> bool:
     return len(text) <= LARGEST and not is_ignored(path) and (is_test_path(path) or not generated)
 
 
-def is_test_path(path: str) -> bool:
-    """Whether the file belongs to the tests: cases, fixtures, helpers."""
-    return bool(_TEST.search(path))
-
-
 def is_collected(path: str) -> bool:
     """Whether a test runner would find tests in the file by its name."""
     pattern = _COLLECTED.get(language_of(path) or "")
     named_in_full = path.rsplit(".", 1)[-1] in _LANGUAGES
     return bool(pattern and named_in_full and pattern.search(path) and not _PUT_AWAY.search(path))
-
-
-def is_build_file(path: str) -> bool:
-    """Code that configures tools and is not part of the product."""
-    return bool(_CONFIG.search(path))
 
 
 def finding(rule: Rule, path: str, line: int, sentence: str, excerpt: str = "", *, warn: bool = False) -> Finding:

@@ -7,11 +7,12 @@ from functools import cached_property
 from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
 from ralph.verify.guards import changes
-from ralph.verify.guards.changes import FileChange, is_test_path
+from ralph.verify.guards.changes import FileChange
 from ralph.verify.guards.commands import steps
 from ralph.verify.guards.reader import read
 from ralph.verify.guards.recipes import Tree
 from ralph.verify.guards.units import Source, Unit, matched
+from ralph.verify.judge_files import is_build_code, is_test_path
 
 Pair = tuple[Unit, Unit | None]
 
@@ -117,7 +118,7 @@ class Comparison:
         """Whether code changed that is neither a test nor configuration."""
         paths = [unit.path for unit in (*self.fresh, *self.stale) if not unit.in_tests]
         paths += [change.path for change in self.files if _OTHER_CODE.search(change.path)]
-        return any(not is_test_path(path) and not changes.is_build_file(path) for path in paths)
+        return any(not is_test_path(path) and not is_build_code(path) for path in paths)
 
     @cached_property
     def gone(self) -> frozenset[str]:

@@ -15,7 +15,8 @@ from ralph.core.patterns import regex
 from ralph.verify.guards.changes import finding, is_ignored
 from ralph.verify.guards.commands import lost_flags
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.settings import is_config, settings_of
+from ralph.verify.guards.settings import settings_of
+from ralph.verify.judge_files import is_tool_settings
 
 _TOOLS = regex(
     r"^tool\.(ruff|flake8|mypy|pytest|coverage|pylint|pyright|basedpyright|bandit|ty|tox)\b|^(tool:pytest|pytest|flake8|mypy.*|coverage:\w+|pylint\S*|testenv\S*)\b"
@@ -63,7 +64,7 @@ class Loosened:
 
 def config_findings(work: Comparison) -> Iterator[Finding]:
     """Settings that were loosened, in all configuration files of the change."""
-    changes = [c for c in work.files if is_config(c.renamed_from or c.path) and not is_ignored(c.path)]
+    changes = [c for c in work.files if is_tool_settings(c.renamed_from or c.path) and not is_ignored(c.path)]
     now = {change.path: settings_of(change.path, change.new or "") for change in changes}
     gained = [(_name(key), value) for settings in now.values() for key, values in settings.items() for value in values]
     for change in changes:

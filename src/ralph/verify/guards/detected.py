@@ -6,9 +6,10 @@ from operator import itemgetter
 
 from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
-from ralph.verify.guards.changes import gained, is_build_file
+from ralph.verify.guards.changes import gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Unit
+from ralph.verify.judge_files import is_build_code
 
 _RUNNERS = r"(?:pytest|py\.test|unittest|nose|junit|surefire|jest|vitest|mocha|jasmine|testng)"
 _ASKS = regex(
@@ -63,7 +64,7 @@ def detection_findings(work: Comparison) -> Iterator[Finding]:
 def _found(unit: Unit) -> Iterator[tuple[Unit, int, str]]:
     for match in _BENDS.finditer(unit.text):
         yield unit, match.start(), match[0]
-    if unit.in_tests or is_build_file(unit.path):
+    if unit.in_tests or is_build_code(unit.path):
         return
     if _READS.search(unit.text):
         yield from (

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
-from ralph.verify.guards.changes import FileChange, finding, is_ignored, is_test_path, language_of
+from ralph.verify.guards.changes import FileChange, finding, is_ignored, language_of
 from ralph.verify.guards.comparison import Comparison
+from ralph.verify.judge_files import is_test_path
 
 _RECORDED = regex(r"\.(snap|golden|approved\.\w+)$|(^|/)(golden|snapshots|__snapshots__)/.*|(expected|golden)[^/]*\.\w+$")  # fmt: skip
 _BROKEN = regex(r"\bNaN\b|\bundefined\b|\[object Object\]|Traceback|\b\w+(Error|Exception):")

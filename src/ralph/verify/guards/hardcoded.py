@@ -8,12 +8,12 @@ from functools import cached_property
 from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import all_literals, is_literal, literals_in
-from ralph.verify.guards.changes import is_build_file, is_test_path
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lexer import is_word, words
 from ralph.verify.guards.marks import rows
 from ralph.verify.guards.syntax import Tokens, branches, split
 from ralph.verify.guards.units import Unit
+from ralph.verify.judge_files import is_build_code, is_test_path
 
 _COMMON = frozenset(("0", "1", "2", "10", "100", "", " "))
 _SMALL = frozenset(map(str, range(11)))
@@ -104,7 +104,7 @@ def hardcoded_findings(work: Comparison) -> Iterator[Finding]:
     created = {unit for unit in work.fresh if unit not in work.origin}
     all_tests, old_tests = _Examples(units), _Examples(unit for unit in units if unit not in created)
     for unit in work.fresh:
-        if unit.in_tests or is_test_path(unit.path) or is_build_file(unit.path):
+        if unit.in_tests or is_test_path(unit.path) or is_build_code(unit.path):
             continue
         before = work.origin.get(unit)
         examples = all_tests if before is not None and unit.name else old_tests

@@ -4,10 +4,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ralph.core.patterns import regex
-from ralph.verify.guards.changes import is_collected, is_test_path, language_of
+from ralph.verify.guards.changes import is_collected, language_of
 from ralph.verify.guards.lexer import is_word, lex, partners, words
 from ralph.verify.guards.syntax import bindings, stop_at
 from ralph.verify.guards.units import Source, Unit
+from ralph.verify.judge_files import is_test_path
 
 _DEFINES = words("def func fn fun function")
 _SCOPES = words("class mod impl trait interface object enum")

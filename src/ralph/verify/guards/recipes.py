@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from posixpath import normpath
 
 from ralph.core.patterns import regex
-from ralph.verify.guards.changes import is_test_path, language_of
+from ralph.verify.guards.changes import language_of
 from ralph.verify.guards.commands import NEUTRAL, lines_of
 from ralph.verify.guards.settings import settings_of
+from ralph.verify.judge_files import is_test_path
 
 _RECIPES = regex(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
 _SHELL = regex(r"\.(sh|bash|zsh)$")
@@ -58,11 +59,6 @@ class Tree:
             bodies = [text if language_of(path) is None else ""]
         self.reached.update([path] if bodies else [])
         return bodies
-
-
-def is_recipe(path: str) -> bool:
-    """Whether a file is found by its name, and not by that of the check."""
-    return bool(_RECIPES.search(path)) or path.endswith("package.json")
 
 
 def is_run(path: str, command: str, directory: str = "") -> bool:

@@ -9,24 +9,12 @@ from configparser import RawConfigParser
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from ralph.core.patterns import regex
 from ralph.verify.guards.lexer import lex, partners
 from ralph.verify.guards.syntax import split
 
 Settings = dict[str, list[str]]
 
 _DEEPEST = 30
-_CONFIG = regex(
-    r"(^|/)(pyproject\.toml|setup\.cfg|tox\.ini|pytest\.(ini|toml)|\.?pytest\.ini|\.coveragerc|mypy\.ini|\.mypy\.ini|\.flake8|\.?ruff\.toml|\.pylintrc|pylintrc|pyrightconfig\.json|"
-    r"tsconfig[\w.-]*\.json|package\.json|\.eslintrc[\w.]*|\w+\.(config|conf)\.[cm]?[jt]s(on)?|\.nycrc(\.json)?|\.c8rc(\.json)?|"
-    r"biome\.jsonc?|\.golangci\.(ya?ml|toml)|\.?codecov\.ya?ml|pom\.xml|build\.gradle(\.kts)?|Cargo\.toml|clippy\.toml|\.mocharc[\w.]*|sonar-project\.properties|"
-    r"\.pre-commit-config\.yaml|\.bandit|deno\.jsonc?|\.stylelintrc[\w.]*|tslint\.json|checkstyle\.xml|\.(eslint|stylelint|prettier|coverage|bandit|pylint)ignore)$"
-)
-
-
-def is_config(path: str) -> bool:
-    """Whether the file configures tests, linters, types, coverage or the build."""
-    return bool(_CONFIG.search(path))
 
 
 def settings_of(path: str, text: str) -> Settings:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
-from ralph.verify.guards.changes import finding, gained, is_build_file, is_test_path
+from ralph.verify.guards.changes import finding, gained
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.units import Source, Unit
+from ralph.verify.judge_files import is_build_code, is_test_path
 
 _DIRECTIVE = regex(
     r"(?:^\s*|[#*/]\s*|\s{2,})(?P<what>(?:ruff: |flake8: )?noqa\b|type:\s*ignore|mypy:\s*(?:ignore|disable|allow)[\w-]*|pragma:\s*no\s*(?:cover|branch)|pylint:\s*disable|"
@@ -112,7 +113,7 @@ def _silences(work: Comparison, unit: Unit, match: re.Match[str]) -> bool:
 
 def _anys(unit: Unit) -> Iterator[re.Match[str]]:
     """A `cast`, the `whole` type of a name, a `part` of one, or the `result` of a function."""
-    judged = not unit.in_tests and not is_build_file(unit.path) and _TYPED.search(unit.path)
+    judged = not unit.in_tests and not is_build_code(unit.path) and _TYPED.search(unit.path)
     for match in _ANYS[unit.language].finditer(unit.text) if judged else ():
         if not _CAUGHT.search(unit.text[: match.start(match.lastgroup or 0)]):
             yield match

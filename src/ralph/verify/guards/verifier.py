@@ -8,12 +8,9 @@ from ralph.core.patterns import regex
 from ralph.verify.guards.changes import FileChange, finding, is_ignored, language_of
 from ralph.verify.guards.commands import eased, lines_of, lost, runs_check
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.recipes import Tree, is_recipe
+from ralph.verify.guards.recipes import Tree
+from ralph.verify.judge_files import is_pipeline, is_recipe
 
-_PIPELINE = regex(
-    r"(^|/)\.(github/workflows|circleci|buildkite|woodpecker)/"
-    r"|(^|/)(\.gitlab-ci\.ya?ml|\.travis\.ya?ml|azure-pipelines\.ya?ml|Jenkinsfile|bitbucket-pipelines\.yml|\.drone\.yml)$"
-)
 _SHELL = regex(r"\.(sh|bash|zsh)$|(^|/)(\.husky/|Dockerfile|noxfile\.py$)")
 _CHECKS = regex(r"(?i)(^|[/_.-])(run_?(all|tests?)|check|verify|validate|tests?|accept|smoke|lint|ci|e2e)[^/]*$|(^|/)(scripts?|tools?|ci|hack)/")  # fmt: skip
 """Programs that are there to check, going by their names; others are run by checks because they are the product."""
@@ -72,7 +69,7 @@ def _compared(command: str, before: Tree, now: Tree, changes: Sequence[FileChang
 
 def _pipelines(work: Comparison, changes: Sequence[FileChange]) -> Iterator[Finding]:
     """All pipelines together, for jobs move between them."""
-    files = [c for c in changes if _PIPELINE.search(c.path) or _PIPELINE.search(c.renamed_from or "")]
+    files = [c for c in changes if is_pipeline(c.path) or is_pipeline(c.renamed_from or "")]
     was = Tree(work.texts_before).run_by([line for c in files for line in _jobs(c.old or "")])
     now = Tree(work.texts_now).run_by([line for c in files for line in _jobs(c.new or "")])
     gone = [*(step.text for step in lost(was, now) if step.is_known), *sorted(_events(was) - _events(now))]
