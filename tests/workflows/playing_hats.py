@@ -24,10 +24,10 @@ from ralph.core.events import (
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.hats.definition import Hat, HatsSettings, Topic
-from ralph.workflows.hats.intake import EVENTS
-from ralph.workflows.hats.prompting import TASKS
+from ralph.workflows.hats.events import EVENTS
+from ralph.workflows.hats.prompt import TASKS
 from ralph.workflows.hats.rules import Hats
-from ralph.workflows.hats.state import HatsState, Phase, Published
+from ralph.workflows.hats.state import HatsState, Phase, QueuedEvent
 from ralph.workflows.merging import RESOLVER
 
 RUN = "261116-093000-k3x9"
@@ -188,7 +188,7 @@ class Stage:
             case _:
                 raise AssertionError(work)
 
-    def _given(self, work: TurnRequest) -> tuple[Published, ...]:
+    def _given(self, work: TurnRequest) -> tuple[QueuedEvent, ...]:
         """The events that a turn is about."""
         jobs = self.state.wave.jobs if self.state.wave and work.workspace else ()
         of_wave = tuple(job.event for job in jobs if work.key == f"wave-{job.event.number}-{job.attempt}")

@@ -18,10 +18,10 @@ from ralph.documents.hats.reading import merged, read_layer, refuse, split
 from ralph.documents.hats.reading import settings as run_settings
 from ralph.documents.hats.source import source_of
 from ralph.store.presets import shipped, text_of
-from ralph.workflows.hats.checking.check import check
-from ralph.workflows.hats.checking.exploring import Turn, by_defaults, shortest
-from ralph.workflows.hats.checking.finding import Finding, Severity
+from ralph.workflows.hats.checking import check_preset
+from ralph.workflows.hats.checking.findings import Finding, Severity
 from ralph.workflows.hats.checking.model import Model
+from ralph.workflows.hats.checking.search import Turn, by_defaults, shortest
 from ralph.workflows.hats.rules import Hats
 
 PRESETS = Path(__file__).with_name("presets")
@@ -43,7 +43,7 @@ def model_of(text: str, fetch=lambda path: "") -> tuple[Model, Config]:
 
 def found_in(text: str) -> list[Finding]:
     model, config = model_of(text)
-    return check(model.preset, model.settings, limits_of(model, config))
+    return check_preset(model.preset, model.settings, limits_of(model, config))
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
@@ -122,7 +122,9 @@ class TestAgainstTheRules:
     def test_no_error_means_that_there_is_a_way(self) -> None:
         for text in map(any_preset, range(80)):
             model, _ = model_of(text)
-            errors = [one for one in check(model.preset, model.settings, Limits()) if one.severity is Severity.ERROR]
+            errors = [
+                one for one in check_preset(model.preset, model.settings, Limits()) if one.severity is Severity.ERROR
+            ]
             found = shortest(model)
             assert found.way or found.open or errors, text
 

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from itertools import pairwise
-from xml.etree import ElementTree
 
 import pytest
 from playing_hats import hat
@@ -12,13 +11,11 @@ from test_hats_check import BROKEN, WHOLE, model_of
 from ralph.core.limits import Limits
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
-from ralph.workflows.hats.checking.check import check
+from ralph.workflows.hats.checking import check_preset
 from ralph.workflows.hats.checking.model import Model
-from ralph.workflows.hats.drawing.graph import DONE, START, Graph, graph_of
-from ralph.workflows.hats.drawing.layout import laid_out
-from ralph.workflows.hats.drawing.mermaid import mermaid
-from ralph.workflows.hats.drawing.plain import plain
-from ralph.workflows.hats.drawing.svg import svg
+from ralph.workflows.hats.drawing.graph import DONE, START, Graph, build_graph
+from ralph.workflows.hats.drawing.layout import lay_out
+from ralph.workflows.hats.drawing.render import render_mermaid, render_text
 
 TEXTS = {**WHOLE, **{path.stem: path.read_text() for path in BROKEN}}
 NODE = re.compile(r'    n\d+(?:\["[^"`]+"\]|\(\["[^"`]+"\]\))')
@@ -28,7 +25,7 @@ STYLE = re.compile(r"    (?:classDef \w+ [\w:#,-]+|class n\d+(?:,n\d+)* \w+)")
 
 def graph(text: str) -> Graph:
     model, _ = model_of(text)
-    return graph_of(model, check(model.preset, model.settings, Limits(iterations=100)))
+    return build_graph(model, check_preset(model.preset, model.settings, Limits(iterations=100)))
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -36,15 +33,11 @@ def test_every_preset_is_drawn_whole(text: str) -> None:
     drawn = graph(text)
     ids = {node.id for node in drawn.nodes}
     assert {edge.source for edge in drawn.edges} | {edge.target for edge in drawn.edges} <= ids | {"ralph"}
-    shown = plain(drawn)
+    shown = render_text(drawn)
     assert max(map(len, shown.splitlines())) <= 100
-    tree = ElementTree.fromstring(svg(drawn, "a & b <c>"))
-    words = {one.text for one in tree.iter("{http://www.w3.org/2000/svg}text")}
     for node in drawn.nodes:
-        assert set(node.lines) <= words
         assert all(f" {line[:20]}" in shown for line in node.lines)
-    assert {edge.label for edge in drawn.edges} <= words
-    head, *lines = mermaid(drawn).splitlines()
+    head, *lines = render_mermaid(drawn).splitlines()
     assert head == "flowchart TD"
     assert [one for one in lines if not (NODE.fullmatch(one) or EDGE.fullmatch(one) or STYLE.fullmatch(one))] == []
 
@@ -52,7 +45,7 @@ def test_every_preset_is_drawn_whole(text: str) -> None:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_nothing_covers_anything_else(text: str) -> None:
     """Boxes are below each other, and no two lines that are not for the same node share a place."""
-    layout = laid_out(graph(text))
+    layout = lay_out(graph(text))
     boxes = sorted(layout.boxes.values(), key=lambda box: box.top)
     assert all(one.top + one.height <= other.top for one, other in pairwise(boxes))
     ports = [(way.row, way.down) for way in layout.ways] + [(lane.arrives, lane.down) for lane in layout.lanes]
@@ -70,7 +63,7 @@ def test_as_it_looks_in_the_terminal() -> None:
         hat("critic", "review.ready", "review.rejected LOOP_COMPLETE", max_activations=3),
     )
     settings = HatsSettings(hats, starting_event="work.start", required=("review.ready",))
-    assert plain(graph_of(Model(Preset(), settings), [])) == PICTURE
+    assert render_text(build_graph(Model(Preset(), settings), [])) == PICTURE
 
 
 PICTURE = """\
@@ -99,8 +92,7 @@ def test_names_that_would_be_markup_are_escaped() -> None:
         tuple(replace(node, lines=(nasty,)) for node in drawn.nodes),
         tuple(replace(edge, label=nasty) for edge in drawn.edges),
     )
-    assert all(NODE.fullmatch(one) or EDGE.fullmatch(one) for one in mermaid(drawn).splitlines()[1:])
-    assert ElementTree.fromstring(svg(drawn, nasty)) is not None
+    assert all(NODE.fullmatch(one) or EDGE.fullmatch(one) for one in render_mermaid(drawn).splitlines()[1:])
 
 
 def test_gates_defaults_and_findings_are_where_they_belong() -> None:
@@ -122,6 +114,6 @@ def test_ten_hats_fit_into_the_terminal() -> None:
         f" publishes: [topic.number{n + 1}, again.from{max(0, n - 3)}, LOOP_COMPLETE]}}"
         for n in range(10)
     )
-    shown = plain(graph(f"event_loop: {{starting_event: topic.number0}}\nhats:\n{hats}\n"))
+    shown = render_text(graph(f"event_loop: {{starting_event: topic.number0}}\nhats:\n{hats}\n"))
     assert max(map(len, shown.splitlines())) <= 100
     assert all(f"hat{n}" in shown for n in range(10))

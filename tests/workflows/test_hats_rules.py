@@ -13,11 +13,11 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
+from ralph.workflows.hats.context import hat_for
+from ralph.workflows.hats.events import read_events
 from ralph.workflows.hats.gates import gate_reasons
-from ralph.workflows.hats.intake import take_in
-from ralph.workflows.hats.prompting import MEMORIES, TASKS, fit, sections
-from ralph.workflows.hats.routing import hat_for
-from ralph.workflows.hats.state import Published
+from ralph.workflows.hats.prompt import MEMORIES, TASKS, fit, sections
+from ralph.workflows.hats.state import QueuedEvent
 
 PASSING = {
     "planner": "tasks.ready",
@@ -58,11 +58,11 @@ class TestRouting:
             hat("pattern", "build.*", ""),
             hat("exact", "build.done", ""),
         )
-        assert hat_for(HatsSettings(hats), Published(1, topic)) == taker
+        assert hat_for(HatsSettings(hats), QueuedEvent(1, topic)) == taker
 
     def test_what_nobody_takes_goes_to_the_coordinator(self) -> None:
-        assert hat_for(CODE_ASSIST, Published(1, "build.blocked")) == COORDINATOR
-        assert hat_for(CODE_ASSIST, Published(1, "build.blocked", target="critic")) == "critic"
+        assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked")) == COORDINATOR
+        assert hat_for(CODE_ASSIST, QueuedEvent(1, "build.blocked", target="critic")) == "critic"
 
     def test_one_hat_a_turn_and_the_oldest_event_first(self) -> None:
         def agent(world: Stage, hat: str) -> Turned:
@@ -216,7 +216,7 @@ class TestCompletion:
         assert "acknowledged" not in world.page.partition("<notes>")[2]
 
     def test_it_is_refused_with_other_events_after_it(self) -> None:
-        taken = take_in(CODE_ASSIST, "finalizer", lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
+        taken = read_events(CODE_ASSIST, "finalizer", lines(("LOOP_COMPLETE", ""), ("queue.advance", "")), "")
         assert taken.completes is None and "was not the last event" in taken.refused[0]
 
     def test_a_cancellation_ends_the_run_for_good(self) -> None:
@@ -245,7 +245,7 @@ class TestIntake:
     )
     def test_a_payload_must_have_what_its_topic_requires(self, payload: object, whole: bool) -> None:
         settings = replace(CODE_ASSIST, topics={"tasks.ready": Topic(requires=("task_id", "task_key"))})
-        taken = take_in(settings, "planner", lines(("tasks.ready", payload)), "")
+        taken = read_events(settings, "planner", lines(("tasks.ready", payload)), "")
         assert (len(taken.events), len(taken.refused)) == ((1, 0) if whole else (0, 1))
 
     def test_what_was_refused_beside_what_was_taken_is_told_as_anothers(self) -> None:
@@ -258,35 +258,37 @@ class TestIntake:
     def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
         good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
         raw = 'not json\n{"payload": 1}\n' + good + '{"topic": "tasks.re'
-        taken = take_in(CODE_ASSIST, "planner", raw, "")
+        taken = read_events(CODE_ASSIST, "planner", raw, "")
         assert [said.payload for said in taken.events] == ["one", "two"]
         assert len(taken.refused) == 3
-        assert take_in(CODE_ASSIST, "planner", good.rstrip("\n"), "").events == taken.events, (
+        assert read_events(CODE_ASSIST, "planner", good.rstrip("\n"), "").events == taken.events, (
             "whole, though without an end"
         )
 
     def test_of_many_broken_lines_the_last_is_told_and_how_many_there_are(self) -> None:
-        taken = take_in(CODE_ASSIST, "planner", "".join(f"no {n}\n" for n in range(9)), "")
+        taken = read_events(CODE_ASSIST, "planner", "".join(f"no {n}\n" for n in range(9)), "")
         assert [told[-4:] for told in taken.refused[:-1]] == ["no 0", "no 1", "no 2", "no 3", "no 8"]
         assert taken.refused[-1] == "4 more lines of it are none either"
 
     @pytest.mark.parametrize("cut", range(0, 170, 7))
     def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
         raw = lines(("tasks.ready", "é one"), ("tasks.ready", "two"))
-        taken = take_in(CODE_ASSIST, "planner", raw[:cut], "")
+        taken = read_events(CODE_ASSIST, "planner", raw[:cut], "")
         whole = raw[:cut].count("\n") + (raw[:cut].endswith("}"))
         assert len(taken.events) == whole
 
     def test_tags_in_the_last_words_count_once(self) -> None:
         text = 'So: <event topic="tasks.ready" target="critic">go</event>\n```\n<event topic="x.y">no</event>\n```'
-        taken = take_in(CODE_ASSIST, "planner", "", text)
+        taken = read_events(CODE_ASSIST, "planner", "", text)
         assert [(said.topic, said.payload, said.target) for said in taken.events] == [("tasks.ready", "go", "critic")]
-        again = take_in(CODE_ASSIST, "planner", lines(("tasks.ready", "go")), '<event topic="tasks.ready">go</event>')
+        again = read_events(
+            CODE_ASSIST, "planner", lines(("tasks.ready", "go")), '<event topic="tasks.ready">go</event>'
+        )
         assert len(again.events) == 1
 
     @pytest.mark.parametrize("topic", ["human.guidance", "human.interact", "human.response"])
     def test_nobody_speaks_for_a_person(self, topic: str) -> None:
-        taken = take_in(CODE_ASSIST, "planner", lines((topic, "do it")), "")
+        taken = read_events(CODE_ASSIST, "planner", lines((topic, "do it")), "")
         assert not taken.events and len(taken.refused) == 1
 
     def test_what_a_person_publishes_in_vain_they_are_told(self) -> None:
@@ -298,7 +300,7 @@ class TestIntake:
         assert "`LOOP_COMPLETE`" in changes.notices[1]
 
     def test_a_flood_of_events_is_cut(self) -> None:
-        taken = take_in(CODE_ASSIST, "planner", lines(*(("tasks.ready", n) for n in range(80))), "")
+        taken = read_events(CODE_ASSIST, "planner", lines(*(("tasks.ready", n) for n in range(80))), "")
         assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
 
     def test_what_a_person_publishes_joins_the_queue_once(self) -> None:

@@ -14,8 +14,8 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, Topic
-from ralph.workflows.hats.intake import EVENTS
-from ralph.workflows.hats.prompting import DECISIONS
+from ralph.workflows.hats.events import EVENTS
+from ralph.workflows.hats.prompt import DECISIONS
 from ralph.workflows.hats.state import Phase
 
 CREW = (
@@ -137,7 +137,7 @@ def test_a_wave_has_only_the_time_that_its_gatherer_waits() -> None:
 
 def test_what_one_publishes_in_vain_it_is_told_and_tries_again() -> None:
     def rash(world: Stage, hat: str) -> Turned:
-        if hat == "builder" and "not taken from one of several" not in world.page:
+        if hat == "builder" and "`LOOP_COMPLETE` counts only from" not in world.page:
             return Turned((("LOOP_COMPLETE", ""),))
         return agent(world, hat)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ralph.core.turns import TurnRequest
 from ralph.documents.hats.definition import HatsSettings
-from ralph.workflows.hats.intake import take_in
+from ralph.workflows.hats.events import read_events
 from ralph.workspace import papers
 
 
@@ -16,7 +16,7 @@ def test_of_an_events_file_that_is_too_large_the_first_events_count_and_the_hat_
     (tmp_path / "large.md").write_text("z" * (1 << 21))
     found = papers.read(tmp_path, ("*.jsonl", "*.md"))
     assert list(found) == ["events.jsonl"]
-    taken = take_in(HatsSettings(), None, found["events.jsonl"], "")
+    taken = read_events(HatsSettings(), None, found["events.jsonl"], "")
     assert taken.events[0].topic == "work.done"
     assert any("the file is too large" in told for told in taken.refused)
 

@@ -1,17 +1,25 @@
 """`ralph hats`: what a preset comes to, before it costs anything."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
-from ralph.cli import hats_graph
 from ralph.cli.console import json_option, say_json
-from ralph.cli.hats_checked import GIVEN, Located, examined, shown
+from ralph.cli.hats_findings import GIVEN, Located, examine_preset, shorten_path
+from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
+from ralph.store.files import refuse_unwritable, write_text
 from ralph.store.presets import Loaded
-from ralph.workflows.hats.checking.exploring import Search, shortest
-from ralph.workflows.hats.checking.finding import Severity
+from ralph.workflows.hats.checking.findings import Severity
 from ralph.workflows.hats.checking.model import Model
+from ralph.workflows.hats.checking.search import Search, shortest
+from ralph.workflows.hats.drawing.graph import build_graph
+from ralph.workflows.hats.drawing.render import render_mermaid, render_text
+
+_FORMATS = {".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
+"""The format of a file, by its suffix."""
 
 
 @click.group("hats")
@@ -21,11 +29,8 @@ def command() -> None:
     \b
     ralph hats check                     the hats of ralph.yml: can they finish, and what is wrong?
     ralph hats check code-assist         a preset by its name, or the path of its file
-    ralph hats graph                     what each hat publishes and who takes it, as a picture
+    ralph hats graph                     what each hat publishes and who takes it, as a graph
     """
-
-
-command.add_command(hats_graph.command)
 
 
 @command.command("check")
@@ -39,7 +44,7 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     PRESET is a name or a file, over the settings of the project as with `ralph run -H`; without it, ralph.yml. Exits with 2
     where there are errors: `ralph run` refuses those too.
     """
-    loaded, model, found = examined(preset, given)
+    loaded, model, found = examine_preset(preset, given)
     ahead = shortest(model) if model.settings.hats else Search()
     bad = any(strict or one.finding.severity is Severity.ERROR for one in found)
     if as_json:
@@ -59,6 +64,48 @@ def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: boo
     return Outcome.USAGE.exit_code if bad else 0
 
 
+@command.command("graph")
+@click.argument("preset", required=False)
+@GIVEN
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mermaid"]),
+    help="Default: by the name of -o; else text, or mermaid in a pipe.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it to this file; its suffix is the format (.mmd, .txt).")
+def graph(preset: str | None, given: tuple[str, ...], form: str | None, output: str | None) -> int:
+    """Draw the hats of PRESET: what each publishes and who takes it, gates, and what `ralph hats check` found.
+
+    Dashed: default events, and what is published if checks fail.
+    """
+    loaded, model, found = examine_preset(preset, given)
+    name = shorten_path(loaded.files[-1]) if loaded.files else "these settings"
+    if not model.settings.hats:
+        raise UsageError("there are no hats to draw", where=name, todo="name a preset: `ralph hats graph code-assist`")
+    output = None if output == "-" else output
+    if not form and output:
+        form = _format_of(Path(output))
+    elif not form:
+        form = "text" if sys.stdout.isatty() else "mermaid"
+    drawn = build_graph(model, [one.finding for one in found])
+    text = render_mermaid(drawn) if form == "mermaid" else render_text(drawn) + "".join(f"{one}\n" for one in found)
+    if output:
+        write_text(Path(output), text)
+        click.echo(f"Wrote {output}")
+    else:
+        click.echo(text, nl=False)
+    return 0
+
+
+def _format_of(path: Path) -> str:
+    refuse_unwritable(path)
+    if path.suffix not in _FORMATS:
+        todo = f"use a suffix of {', '.join(_FORMATS)}, or add --format"
+        raise UsageError("its name does not say which format it has", where=str(path), todo=todo)
+    return _FORMATS[path.suffix]
+
+
 def _plain(one: Located) -> dict[str, object]:
     found = one.finding
     return {
@@ -69,7 +116,7 @@ def _plain(one: Located) -> dict[str, object]:
 
 def _summary(loaded: Loaded, model: Model, found: Sequence[Located], ahead: Search) -> str:
     """What it all comes to, in a line."""
-    name = shown(loaded.files[-1]) if loaded.files else "these settings"
+    name = shorten_path(loaded.files[-1]) if loaded.files else "these settings"
     if not model.settings.hats:
         return f"{name}: no hats. One agent works alone until `{model.settings.completion}`; there is nothing to check"
     errors = sum(one.finding.severity is Severity.ERROR for one in found)

@@ -5,7 +5,7 @@ import click
 from ralph.cli.console import here, json_option, say_json
 from ralph.core.errors import UsageError
 from ralph.store.files import read_limited, to_text
-from ralph.workflows.hats.prompting import sections, tokens
+from ralph.workflows.hats.prompt import sections, tokens
 
 
 @click.command("prompt")

@@ -16,8 +16,8 @@ from ralph.app.hats import hats_workflow
 from ralph.cli import loop
 from ralph.cli.console import here
 from ralph.cli.engine import begin, refuse_inside_a_turn
-from ralph.cli.hats_checked import checked
 from ralph.cli.hats_crew import hats_crew
+from ralph.cli.hats_findings import refuse_broken_preset
 from ralph.cli.limits import with_limits
 from ralph.cli.plan import show_plan
 from ralph.cli.starting import notices_of, record_for, refuse_to_land
@@ -39,7 +39,7 @@ from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.inputs import input_hashes
-from ralph.workflows.hats.prompting import SHARED as SHARED_FILES
+from ralph.workflows.hats.prompt import SHARED as SHARED_FILES
 
 SHARED = (
     *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),
@@ -101,7 +101,7 @@ def command(
     if not unchecked:
         # Whoever asks for a few turns by option means them, and goes on with `ralph resume`.
         allowed = replace(record.limits, iterations=None) if options["max_iterations"] else record.limits
-        notices += checked(loaded, preset, wearing, allowed, given)
+        notices += refuse_broken_preset(loaded, preset, wearing, allowed, given)
     scope = filled(preset, source, preset.event_loop.scope)
     record = _with_hats(record, wearing, checks, scope, project.root, _most_at_once(wearing, config))
     notices += notices_of(project, record)

@@ -8,7 +8,7 @@ from ralph.workflows.hats.state import HatsState
 from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
 
-def report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, tasks: Tasks) -> str:
+def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, tasks: Tasks) -> str:
     """The report in Markdown."""
     spent = ended.spent
     rows = [

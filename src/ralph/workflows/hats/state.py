@@ -10,8 +10,8 @@ from ralph.core.errors import StateError
 from ralph.core.events import TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.documents.hats.definition import COORDINATOR
+from ralph.workflows.hats.events import NewEvent
 from ralph.workflows.hats.gates import Gate
-from ralph.workflows.hats.intake import Said
 from ralph.workflows.merging import Queue
 
 SCHEMA = 1
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True)
-class Published:
+class QueuedEvent:
     """One event."""
 
     number: int
@@ -74,14 +74,14 @@ class Step(StrEnum):
 class Job:
     """One event of a wave, and what came of it."""
 
-    event: Published
+    event: QueuedEvent
     step: Step = Step.TURN
     attempt: int = 1
     turn: int = 0
     """The number of its last turn."""
     refusals: int = 0
     notes: tuple[str, ...] = ()
-    said: tuple[Said, ...] = ()
+    said: tuple[NewEvent, ...] = ()
     """What it published: others learn of it when the whole wave is over."""
     default: bool = False
     """Whether that was published for it."""
@@ -140,13 +140,13 @@ class HatsState:
     """The number of the last turn."""
     number: int = 0
     """Events so far."""
-    queue: tuple[Published, ...] = ()
+    queue: tuple[QueuedEvent, ...] = ()
     """What is to be taken, oldest first; the first is the one under way."""
     taken: int = 1
     """How many of the first events the turn under way takes; a hat that gathers takes several."""
     wave: Wave | None = None
     """What is done side by side; its events are not in the queue any more."""
-    claims: tuple[Published, ...] = ()
+    claims: tuple[QueuedEvent, ...] = ()
     """Events that wait for what the checks say."""
     red: Red | None = None
     """What was seen to fail, as a hat claimed, until it is seen to pass."""
@@ -183,7 +183,7 @@ class HatsState:
     verification: str = ""
     """What the checks said last."""
     not_before: float = 0.0
-    recent: tuple[Published, ...] = ()
+    recent: tuple[QueuedEvent, ...] = ()
     outcome: Outcome | None = None
     reason: str = ""
     ended: bool = False
@@ -192,12 +192,12 @@ class HatsState:
     """The files that agents share, by path; not part of the document."""
 
     @property
-    def event(self) -> Published:
+    def event(self) -> QueuedEvent:
         """The event under way."""
         return self.queue[0]
 
     @property
-    def events(self) -> tuple[Published, ...]:
+    def events(self) -> tuple[QueuedEvent, ...]:
         """All events under way: one, but for a hat that gathers."""
         return self.queue[: self.taken]
 
@@ -235,7 +235,7 @@ class HatsState:
         return replace(self, activations={**self.activations, hat: self.activations.get(hat, 0) + 1})
 
 
-def path_of(run: str) -> str:
+def state_file(run: str) -> str:
     """Where the state of a run is."""
     return f".ralph/runs/{run}/hats.json"
 
@@ -254,7 +254,7 @@ def read_state(text: str, where: str) -> HatsState:
     return from_plain(HatsState, data, where)
 
 
-def reopened(state: HatsState, *, verifies: bool) -> HatsState:
+def reopen(state: HatsState, *, verifies: bool) -> HatsState:
     """Where a run goes on: one that had given up begins a new turn; a document that says done is verified again."""
     if state.phase is Phase.DONE and state.outcome is Outcome.SUCCESS:
         again = verifies and bool(state.claims)

@@ -12,10 +12,10 @@ from functools import cached_property
 from ralph.documents.agent.events import fault_of_topic, matches
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.documents.hats.preset import Preset
+from ralph.workflows.hats.context import hat_for
+from ralph.workflows.hats.events import NewEvent, fault_of
 from ralph.workflows.hats.gates import Gate, record_word
-from ralph.workflows.hats.intake import Said, fault_of
-from ralph.workflows.hats.routing import hat_for
-from ralph.workflows.hats.state import RESUME, START, Published
+from ralph.workflows.hats.state import RESUME, START, QueuedEvent
 from ralph.workflows.hats.waves import FAILED
 
 
@@ -64,7 +64,7 @@ class Model:
         """The hat that takes a topic."""
         known = self._takers
         if (topic, exhausted) not in known:
-            known[topic, exhausted] = hat_for(self.settings, Published(0, topic), exhausted)
+            known[topic, exhausted] = hat_for(self.settings, QueuedEvent(0, topic), exhausted)
         return known[topic, exhausted]
 
     @cached_property
@@ -76,7 +76,7 @@ class Model:
         rule = self.settings.topics.get(topic)
         payload = json.dumps(dict.fromkeys(rule.requires, "x")) if rule and rule.requires else ""
         rules = self.settings.publishing(hat.id if hat else COORDINATOR)
-        return not fault_of(self.settings, rules, Said(topic, payload))
+        return not fault_of(self.settings, rules, NewEvent(topic, payload))
 
     def listed(self, hat: Hat) -> tuple[str, ...]:
         """The topics that a hat says it publishes, and that the engine takes from it; promises too."""

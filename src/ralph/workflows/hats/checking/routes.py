@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from ralph.documents.agent.events import fault_of_topic, matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.documents.hats.places import Path
-from ralph.workflows.hats.checking.exploring import by_defaults, starved
-from ralph.workflows.hats.checking.finding import Finding, meant, nearest, warning
+from ralph.workflows.hats.checking.findings import Finding, meant, nearest, warning
 from ralph.workflows.hats.checking.model import Model
+from ralph.workflows.hats.checking.search import by_defaults, starved
 from ralph.workflows.hats.state import RESUME, START
 from ralph.workflows.hats.waves import FAILED
 
 NO_COORDINATOR = "give it a hat, or describe it under `events:` if the coordinator is meant to see to it"
 
 
-def routes(model: Model) -> Iterator[Finding]:
+def check_routes(model: Model) -> Iterator[Finding]:
     """What is wrong on the way of an event from hat to hat."""
     yield from _start(model)
     yield from _topics(model)

@@ -1,1 +1,1 @@
-"""A preset as a picture: for Mermaid, for a browser, for the terminal."""
+"""The graph of a preset: its nodes and edges, a layout for any screen, and text for the terminal and for Mermaid."""

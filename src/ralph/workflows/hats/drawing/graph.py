@@ -1,11 +1,11 @@
-"""What a picture of a preset shows: who there is, what they send to whom, the gates, and what is wrong where."""
+"""The graph of a preset: hats, the topics between them, the gates, and what is wrong where."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ralph.documents.agent.events import matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.checking.finding import Finding, Severity
+from ralph.workflows.hats.checking.findings import Finding, Severity
 from ralph.workflows.hats.checking.model import Model
 
 START, DONE, CANCELLED = "<start>", "<done>", "<cancelled>"
@@ -45,7 +45,7 @@ class Graph:
     edges: tuple[Edge, ...]
 
 
-def graph_of(model: Model, findings: Sequence[Finding]) -> Graph:
+def build_graph(model: Model, findings: Sequence[Finding]) -> Graph:
     """The whole workflow."""
     edges = tuple(dict.fromkeys((Edge(START, model.taker(model.start), model.start), *_edges(model))))
     used = {one for edge in edges for one in (edge.source, edge.target)}

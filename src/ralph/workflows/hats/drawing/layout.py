@@ -1,4 +1,4 @@
-"""Where everything is, in rows and columns: nodes below each other, ways down on the right, ways back on the left.
+"""The layered layout of a graph as data: nodes below each other, ways down on the right, ways back on the left.
 
 Every node has one lane a side, on which all that comes to it from there arrives.
 """
@@ -62,17 +62,17 @@ class Layout:
     height: int
 
 
-def laid_out(graph: Graph, most: int | None = None) -> Layout:
-    """The places; labels are cut so that it is no wider than so many columns."""
+def lay_out(graph: Graph, most: int | None = None) -> Layout:
+    """Boxes, ways and lanes in rows and columns; labels are cut to fit into `most` columns."""
     longest = max((len(edge.label) for edge in graph.edges), default=0)
-    layout = _laid_out(graph, longest)
+    layout = _lay_out(graph, longest)
     while most and layout.width > most and longest > 6:
         longest -= 1
-        layout = _laid_out(graph, longest)
+        layout = _lay_out(graph, longest)
     return layout
 
 
-def _laid_out(graph: Graph, longest: int) -> Layout:
+def _lay_out(graph: Graph, longest: int) -> Layout:
     rank = {node.id: number for number, node in enumerate(graph.nodes)}
     down = {edge: rank[edge.target] > rank[edge.source] for edge in graph.edges}
     rows: dict[Edge, int] = {}

@@ -18,7 +18,7 @@ _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Said:
+class NewEvent:
     """One event, as a turn wrote it."""
 
     topic: str
@@ -27,12 +27,12 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Intake:
+class TurnEvents:
     """What a turn published."""
 
-    events: tuple[Said, ...] = ()
-    completes: Said | None = None
-    cancels: Said | None = None
+    events: tuple[NewEvent, ...] = ()
+    completes: NewEvent | None = None
+    cancels: NewEvent | None = None
     acknowledged: bool = False
     refused: tuple[str, ...] = ()
     """Sentences for the next turn."""
@@ -43,12 +43,12 @@ class Intake:
         return bool(self.events or self.completes or self.cancels)
 
 
-def take_in(settings: HatsSettings, who: str, file: str, text: str) -> Intake:
+def read_events(settings: HatsSettings, who: str, file: str, text: str) -> TurnEvents:
     """What counts of what a hat, the coordinator or the user published, in its order."""
     said, refused = _read(file, text, settings.completion)
     if len(said) > MOST:
         refused.append(f"{len(said) - MOST} of {len(said)} events were not taken: at most {MOST} a turn")
-    taken: list[Said] = []
+    taken: list[NewEvent] = []
     completes = cancels = None
     acknowledged = False
     rules = settings.publishing(who)
@@ -66,17 +66,17 @@ def take_in(settings: HatsSettings, who: str, file: str, text: str) -> Intake:
             if completes:
                 refused.append(f"`{completes.topic}` was not the last event of the turn, so it does not count")
                 completes = None
-    return Intake(tuple(taken), completes, cancels, acknowledged, tuple(refused))
+    return TurnEvents(tuple(taken), completes, cancels, acknowledged, tuple(refused))
 
 
-def fault_of(settings: HatsSettings, rules: Mapping[str, object], said: Said) -> str:
+def fault_of(settings: HatsSettings, rules: Mapping[str, object], said: NewEvent) -> str:
     """Why an event may not be published under these rules; empty if it may."""
     if said.target and said.target not in {one.id for one in settings.hats}:
         return f"`{said.topic}` is for the hat {said.target}, which does not exist"
     return publishing.fault_of(rules, said.topic, said.payload)
 
 
-def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:
+def _read(file: str, text: str, promise: str) -> tuple[list[NewEvent], list[str]]:
     """The events in a file and in a message, and the lines that are none."""
     data = file.encode(errors="replace")
     found, broken, length = events.parse(data)
@@ -88,21 +88,21 @@ def _read(file: str, text: str, promise: str) -> tuple[list[Said], list[str]]:
     refused = [f"a line of the events file is no event ({why}): {line[:120]}" for _, why, line in shown]
     if left := len(broken) - len(shown):
         refused.append(f"{left} more lines of it are none either")
-    said = [_cut(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
+    said = [_shorten(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
     spoken = _FENCED.sub("", text)
     for topic, target, payload in _TAG.findall(spoken):
         if fault := events.fault_of_topic(topic.strip()):
             refused.append(f"an <event> tag is not taken: {fault}")
         else:
-            said.append(_cut(topic.strip(), payload.strip(), target))
+            said.append(_shorten(topic.strip(), payload.strip(), target))
     if promise not in {one.topic for one in said} and next(_lines(spoken), "") == promise:
-        said.append(Said(promise))
+        said.append(NewEvent(promise))
     return said, refused
 
 
-def _cut(topic: str, payload: str, target: str) -> Said:
+def _shorten(topic: str, payload: str, target: str) -> NewEvent:
     more = f"… ({len(payload) - events.PAYLOAD_LIMIT} more characters)" if len(payload) > events.PAYLOAD_LIMIT else ""
-    return Said(topic, payload[: events.PAYLOAD_LIMIT] + more, target)
+    return NewEvent(topic, payload[: events.PAYLOAD_LIMIT] + more, target)
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from ralph.core.limits import Limits
 from ralph.documents.agent.events import fault_of_topic, matches
 from ralph.documents.hats.places import Path
-from ralph.workflows.hats.checking.exploring import Turn, shortest
-from ralph.workflows.hats.checking.finding import Finding, error, meant, warning
+from ralph.workflows.hats.checking.findings import Finding, error, meant, warning
 from ralph.workflows.hats.checking.model import Model
-from ralph.workflows.hats.prompting import tokens
+from ralph.workflows.hats.checking.search import Turn, shortest
+from ralph.workflows.hats.prompt import tokens
 
 _ENDS = {"completion": "completion_promise", "cancellation": "cancellation_promise"}
 
 
-def gates(model: Model, limits: Limits) -> Iterator[Finding]:
+def check_completion(model: Model, limits: Limits) -> Iterator[Finding]:
     """What keeps a run from being done; limits are only looked at where nothing else does."""
     found = [*_promises(model), *_required(model), *_evidence(model)]
     yield from found

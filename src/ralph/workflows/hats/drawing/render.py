@@ -1,14 +1,17 @@
-"""The picture for the terminal."""
+"""The graph of a preset as text: boxes and lines for the terminal, Mermaid for Markdown pages."""
 
-from ralph.workflows.hats.drawing.graph import Graph
-from ralph.workflows.hats.drawing.layout import Box, Lane, Layout, Way, laid_out
+from ralph.workflows.hats.checking.findings import Severity
+from ralph.workflows.hats.drawing.graph import Graph, Node
+from ralph.workflows.hats.drawing.layout import Box, Lane, Layout, Way, lay_out
 
 COLUMNS = 100
+_ESCAPES = {'"': "#quot;", "#": "#35;", "<": "#lt;", ">": "#gt;", "`": "#96;", "&": "#amp;"}
+_COLOURS = {Severity.ERROR: "stroke:#cf222e,stroke-width:3px", Severity.WARNING: "stroke:#bf8700,stroke-width:3px"}
 
 
-def plain(graph: Graph, columns: int = COLUMNS) -> str:
-    """Boxes and lines in so many columns; what comes without being said is dashed."""
-    layout = laid_out(graph, columns)
+def render_text(graph: Graph, columns: int = COLUMNS) -> str:
+    """Boxes and lines in at most `columns` columns; defaults and failed checks are dashed."""
+    layout = lay_out(graph, columns)
     page = [[" "] * (layout.width + 1) for _ in range(layout.height)]
     for lane in layout.lanes:
         for row in range(lane.first, lane.last + 1):
@@ -64,3 +67,26 @@ def _corner(lane: Lane, row: int) -> str:
         return "─"
     kind = 0 if row == lane.first else 2 if row == lane.last else 1
     return "╮┤╯"[kind] if lane.down else "╭├╰"[kind]
+
+
+def render_mermaid(graph: Graph) -> str:
+    """A Mermaid flowchart; ids are numbers, so that no name of a hat is a word of Mermaid."""
+    ids = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    lines = ["flowchart TD"]
+    lines += [f"    {ids[node.id]}{_shape(node)}" for node in graph.nodes]
+    for edge in graph.edges:
+        arrow = "-.->" if edge.dashed else "-->"
+        lines.append(f'    {ids[edge.source]} {arrow}|"{_safe(edge.label)}"| {ids[edge.target]}')
+    for severity, style in _COLOURS.items():
+        if some := [ids[node.id] for node in graph.nodes if node.severity is severity]:
+            lines += [f"    classDef {severity.value} {style}", f"    class {','.join(some)} {severity.value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(node: Node) -> str:
+    text = "<br/>".join(_safe(line) for line in node.lines)
+    return f'["{text}"]' if node.is_hat else f'(["{text}"])'
+
+
+def _safe(text: str) -> str:
+    return "".join(_ESCAPES.get(letter, letter) for letter in text)

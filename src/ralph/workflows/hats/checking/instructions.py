@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ralph.documents.agent.events import matches
 from ralph.documents.agent.publishing import ACKNOWLEDGED
 from ralph.documents.hats.definition import Hat
-from ralph.workflows.hats.checking.finding import Finding, error, meant, warning
+from ralph.workflows.hats.checking.findings import Finding, error, meant, warning
 from ralph.workflows.hats.checking.model import Model
 
 _EMIT = re.compile(r"""(?:(?:ralph|RALPH_BIN)["'`}]* emit|<event topic=)\s*["'`]?([A-Za-z][\w.:-]*\w)""")
@@ -16,7 +16,7 @@ _ADDS = re.compile(r"tools task (?:add|ensure)")
 _CLOSES = re.compile(r"task close|clos\w+ (?:\w+ ){0,3}tasks?|tasks? (?:\w+ ){0,3}clos", re.IGNORECASE)
 
 
-def words(model: Model) -> Iterator[Finding]:
+def check_instructions(model: Model) -> Iterator[Finding]:
     """Instructions that ask for what the engine refuses, and payloads that nobody knows how to fill."""
     for hat in model.settings.hats:
         yield from _emits(model, hat)

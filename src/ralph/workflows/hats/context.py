@@ -1,16 +1,17 @@
-"""What holds for a whole run of hats: who there is, what is asked of them, where it is written."""
+"""What holds for a whole run of hats: its hats, checks and prompts, where its files are, and who takes an event."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ralph.core.checks import Check
 from ralph.core.turns import TurnRequest
+from ralph.documents.agent.events import matches
 from ralph.documents.agent.tasks import FAILED, Tasks
-from ralph.documents.hats.definition import Hat, HatsSettings
+from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
+from ralph.workflows.hats.events import EVENTS
 from ralph.workflows.hats.gates import gate_reasons
-from ralph.workflows.hats.intake import EVENTS
-from ralph.workflows.hats.prompting import SHARED, TASKS, prompt_for, tasks_in
-from ralph.workflows.hats.routing import hat_for
-from ralph.workflows.hats.state import HatsState, Published, path_of
+from ralph.workflows.hats.prompt import SHARED, TASKS, build_prompt, parse_tasks
+from ralph.workflows.hats.state import RESUME, START, HatsState, QueuedEvent, state_file
 
 LADDER = 5
 """How often the engine tries a turn at most before its failure is final."""
@@ -19,7 +20,7 @@ PATIENCE = 2
 
 
 @dataclass(frozen=True)
-class Terms:
+class HatsContext:
     """What a run of hats is started with."""
 
     run: str
@@ -34,7 +35,7 @@ class Terms:
     @property
     def state_path(self) -> str:
         """Where the truth of this run is."""
-        return path_of(self.run)
+        return state_file(self.run)
 
     @property
     def events_path(self) -> str:
@@ -64,7 +65,7 @@ class Terms:
 
     def tasks(self, state: HatsState) -> Tasks:
         """The queue of tasks."""
-        return tasks_in(state.texts.get(TASKS, ""))
+        return parse_tasks(state.texts.get(TASKS, ""))
 
     def gates(self, state: HatsState) -> list[str]:
         """Why the run is not done yet, by all that can be told without the checks."""
@@ -78,7 +79,7 @@ class Terms:
             reasons.append(f"{len(left)} tasks are not closed: {named}")
         return reasons
 
-    def taker(self, state: HatsState, event: Published) -> str:
+    def taker(self, state: HatsState, event: QueuedEvent) -> str:
         """Who takes an event."""
         return hat_for(self.settings, event, state.exhausted)
 
@@ -100,7 +101,7 @@ class Terms:
         """A turn for a hat, about what is first in the queue."""
         hat = self.settings.hat(id)
         gates = () if hat else self.gates(state)
-        prompt = prompt_for(self.run, self.settings, self.checks, self.frame, state, hat, now, gates)
+        prompt = build_prompt(self.run, self.settings, self.checks, self.frame, state, hat, now, gates)
         tries = min(LADDER, max(1, self.settings.max_failures - state.failures))
         wall = wall or (hat.wall if hat else None)
         return TurnRequest(
@@ -111,3 +112,23 @@ class Terms:
         """What is published for a hat that published nothing; a promise is never kept by default."""
         topic = hat.default_publishes if hat else ""
         return "" if topic in (self.settings.completion, self.settings.cancellation) else topic
+
+
+def hat_for(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
+    """The id of the hat that takes an event: exact triggers before patterns, in the order of the preset."""
+    able = [hat for hat in settings.hats if hat.id not in exhausted]
+    if event.target:
+        return event.target if event.target in {hat.id for hat in able} else COORDINATOR
+    if event.topic in (START, RESUME):
+        return COORDINATOR
+    found = [
+        (_vagueness(pattern), number, hat.id)
+        for number, hat in enumerate(able)
+        for pattern in hat.triggers
+        if matches(pattern, event.topic)
+    ]
+    return min(found)[2] if found else COORDINATOR
+
+
+def _vagueness(pattern: str) -> int:
+    return 1000 if pattern == "*" else pattern.split(".").count("*")

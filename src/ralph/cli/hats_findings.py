@@ -17,8 +17,8 @@ from ralph.documents.hats.reading import settings as run_settings
 from ralph.documents.hats.source import source_of
 from ralph.store.files import read_limited
 from ralph.store.presets import BUILTIN, Loaded, load_preset, text_of
-from ralph.workflows.hats.checking.check import check
-from ralph.workflows.hats.checking.finding import Finding, Severity
+from ralph.workflows.hats.checking import check_preset
+from ralph.workflows.hats.checking.findings import Finding, Severity
 from ralph.workflows.hats.checking.model import Model
 
 GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As of `ralph run`.")
@@ -32,40 +32,40 @@ class Located:
     place: Place
 
     def __str__(self) -> str:
-        return f"{shown(str(self.place))}: {self.finding.severity}: {self.finding.what} [{self.finding.code}]"
+        return f"{shorten_path(str(self.place))}: {self.finding.severity}: {self.finding.what} [{self.finding.code}]"
 
 
-def examined(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, Model, list[Located]]:
+def examine_preset(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, Model, list[Located]]:
     """A preset, its model, and what is wrong with it."""
     loaded = load_preset(here().root, given, preset)
     source = source_of("", loaded.preset.core.specs_dir, lambda path: "")
     hats = run_settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
     limits = run_limits(with_limits(loaded.preset, loaded.config), None, None, None, None, None)
-    return loaded, Model(loaded.preset, hats), findings(loaded, loaded.preset, hats, limits, given)
+    return loaded, Model(loaded.preset, hats), locate_findings(loaded, loaded.preset, hats, limits, given)
 
 
-def findings(
+def locate_findings(
     loaded: Loaded, preset: Preset, settings: HatsSettings, limits: Limits, given: tuple[str, ...]
 ) -> list[Located]:
     """What is wrong with a preset, errors first, then in the order of the file; `given` are the keys set by options."""
     places = Places(((name, _text(name)) for name in loaded.files), given, _text)
-    found = [Located(one, places.of(one.path)) for one in check(preset, settings, limits)]
+    found = [Located(one, places.of(one.path)) for one in check_preset(preset, settings, limits)]
     return sorted(found, key=lambda one: (one.finding.severity, one.place.file, one.place.line))
 
 
-def checked(
+def refuse_broken_preset(
     loaded: Loaded, preset: Preset, settings: HatsSettings, limits: Limits, given: tuple[str, ...]
 ) -> list[str]:
-    """What a run is warned of; an error where it could not be done."""
-    found = findings(loaded, preset, settings, limits, given)
+    """The warnings for a run; an error if the run could not be done."""
+    found = locate_findings(loaded, preset, settings, limits, given)
     if errors := [one for one in found if one.finding.severity is Severity.ERROR]:
         told = "\n".join(f"{one}\n    {one.finding.todo}" for one in errors)
-        todo = "mend the preset (`ralph hats check` tells all of it), or begin all the same with --unchecked"
+        todo = "correct the preset (`ralph hats check` shows everything), or start it anyway with --unchecked"
         raise UsageError(f"the run could not be done:\n{told}", where=", ".join(loaded.files), todo=todo)
     return [f"{one}; {one.finding.todo}" for one in found]
 
 
-def shown(path: str) -> str:
+def shorten_path(path: str) -> str:
     """A path as people type it here."""
     return path.removeprefix(f"{Path.cwd()}/")
 

@@ -11,7 +11,7 @@ from ralph.documents.agent.events import matches
 from ralph.documents.agent.program import name_program
 from ralph.documents.agent.tasks import IN_PROGRESS, Task, Tasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
-from ralph.workflows.hats.state import HatsState, Published
+from ralph.workflows.hats.state import HatsState, QueuedEvent
 
 SHARED = ".ralph/agent/"
 TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{SHARED}decisions.md"
@@ -25,7 +25,7 @@ _SECTION = re.compile(r"^<([a-z-]+)(?: [^>]*)?>\n(.*?)^</\1>$", re.DOTALL | re.M
 _STEP = re.compile(r":(step-\d+):")
 
 
-def prompt_for(
+def build_prompt(
     run: str,
     settings: HatsSettings,
     checks: Sequence[Check],
@@ -57,7 +57,7 @@ def prompt_for(
     changing = [
         ("notes", name_program(_notes(state, gates)), NOTES, ""),
         ("changes-since-your-last-turn", name_program(_changes(run, settings, state, hat)), NOTES, ""),
-        ("ready-tasks", _ready(run, settings, state), QUEUE, TASKS),
+        ("ready-tasks", _ready_tasks(run, settings, state), QUEUE, TASKS),
         ("memories", _memories(settings, state, now), settings.memories.budget, MEMORIES),
         ("scratchpad", *_scratchpad(settings, state, hat)),
     ]
@@ -99,13 +99,13 @@ def fit(text: str, most: int, path: str = "", *, tail: bool = False) -> str:
 
 
 @lru_cache(maxsize=4)
-def tasks_in(text: str) -> Tasks:
+def parse_tasks(text: str) -> Tasks:
     """The tasks in a file."""
     return Tasks.parse(text.encode(errors="replace"))
 
 
 @lru_cache(maxsize=4)
-def _memories_in(text: str) -> list[memories.Memory]:
+def _parse_memories(text: str) -> list[memories.Memory]:
     return memories.parse(text)
 
 
@@ -217,7 +217,7 @@ def _event(settings: HatsSettings, state: HatsState) -> str:
     return head + "\n\n".join(told) + more
 
 
-def _one_event(settings: HatsSettings, state: HatsState, event: Published, most: int) -> str:
+def _one_event(settings: HatsSettings, state: HatsState, event: QueuedEvent, most: int) -> str:
     rule = settings.topics.get(event.topic)
     about = f"{rule.on_trigger}\n" if rule and rule.on_trigger else ""
     how = ", published for it because it published nothing" if event.default and event.source != COORDINATOR else ""
@@ -233,11 +233,11 @@ def _notes(state: HatsState, gates: Sequence[str]) -> str:
     return "\n".join([*(f"- {note}" for note in notes), *([said] if state.guidance else [])])
 
 
-def _ready(run: str, settings: HatsSettings, state: HatsState) -> str:
+def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
     """The queue of this run: what is under way, what can be started, what waits, and waves that overlap."""
     if not settings.tasks:
         return ""
-    tasks = tasks_in(state.texts.get(TASKS, ""))
+    tasks = parse_tasks(state.texts.get(TASKS, ""))
     own = [task for task in tasks.by_id.values() if task.run == run]
     if not own:
         return ""
@@ -269,7 +269,7 @@ def _memories(settings: HatsSettings, state: HatsState, now: float) -> str:
     since = datetime.fromtimestamp(now - use.recent * 86400, UTC).strftime("%Y-%m-%d") if use.recent else ""
     chosen = [
         one
-        for one in _memories_in(text)
+        for one in _parse_memories(text)
         if (not use.types or one.kind in use.types)
         and (not use.tags or set(use.tags) & set(one.tags))
         and one.created >= since
