@@ -212,14 +212,15 @@ class HatsState:
         change, changed = ended.result.change, self.changed
         if change and change.files:
             entry = TurnChange(ended.turn, ended.role, change.files, added=change.added, removed=change.removed)
-            changed = (*changed, entry)[-REMEMBERED:]
+            # Turns of a wave end in any order, and the state must not depend on it.
+            changed = tuple(sorted((*changed, entry), key=lambda one: one.turn))[-REMEMBERED:]
         return replace(
             self,
             iteration=self.iteration + 1,
             turn=ended.turn,
             guidance=left,
             changed=changed,
-            last_turns={**self.last_turns, ended.role: ended.turn},
+            last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
         )
 
     def with_default_of(self, hat: str) -> "HatsState":
