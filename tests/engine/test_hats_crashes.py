@@ -217,7 +217,7 @@ def of_waves(sim: Simulation) -> tuple[object, ...]:
     """What a crash must not change in a wave: what was asked for, what was published, merged and counted."""
     turns, events, state, spent = legacy(sim)
     assert isinstance(turns, list) and isinstance(events, list) and isinstance(state, dict)
-    for kept in ("turn", "recent", "claims", "queue", "not_before"):
+    for kept in ("turn", "recent", "claims", "queue", "not_before", "last_turns", "changed"):
         state.pop(kept, None)
     asked = sorted((key, role, attempt) for _, key, role, attempt in turns)
     return asked, [event[:3] for event in events], state, spent, sorted(sim.merger.merged)
