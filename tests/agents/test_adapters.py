@@ -512,3 +512,64 @@ class TestSignIn:
         assert "/login" in Claude().sign_in({}, tmp_path)[1]
         assert "codex login" in Codex().sign_in({}, tmp_path)[1]
         assert all(agent.install.startswith("npm install -g ") for agent in AGENTS.values())
+
+
+class TestCodexSignIn:
+    def test_the_key_of_openai_alone_signs_nobody_in(self, tmp_path: Path) -> None:
+        known, how = Codex().sign_in({"OPENAI_API_KEY": "k"}, tmp_path)
+        assert (known, "codex login --with-api-key" in how) == (False, True)
+        assert Codex().sign_in({"CODEX_API_KEY": "k"}, tmp_path) == (True, "CODEX_API_KEY")
+
+    def test_a_provider_of_the_users_own_names_its_key(self, tmp_path: Path) -> None:
+        config = tmp_path / ".codex" / "config.toml"
+        config.parent.mkdir()
+        config.write_text('model_provider = "mine"\n[model_providers.mine]\nenv_key = "MY_KEY"\n')
+        assert Codex().sign_in({"MY_KEY": "k"}, tmp_path) == (True, "MY_KEY")
+        known, how = Codex().sign_in({"CODEX_API_KEY": "k"}, tmp_path)
+        assert (known, "set MY_KEY" in how) == (False, True)
+        config.write_text('model_provider = "local"\n[model_providers.local]\nbase_url = "http://localhost"\n')
+        assert Codex().sign_in({}, tmp_path)[0] is None
+
+
+def told_by(agent: Adapter, *lines: dict[str, Any]) -> list[tuple[Kind, str, bool]]:
+    reader = agent.reader(Call(Path("/repo")), Usage())
+    events = [event for line in lines for event in reader.read(json.dumps(line).encode())]
+    return [(event.kind, event.text, event.is_sub_agent) for event in events if event.kind is not Kind.USAGE]
+
+
+class TestWhatPeopleWantToSee:
+    def test_claude(self) -> None:
+        todos = [{"content": "parse", "status": "completed"}, {"content": "test", "status": "pending"}]
+        blocks = [
+            {"type": "thinking", "thinking": "Where is it?"},
+            {"type": "tool_use", "id": "1", "name": "TodoWrite", "input": {"todos": todos}},
+        ]
+        image = [{"type": "image", "source": {}}, {"type": "text", "text": "a page"}]
+        inner = [{"type": "tool_use", "id": "2", "name": "Grep", "input": {"pattern": "x"}}]
+        result = [{"type": "tool_result", "tool_use_id": "1", "content": image, "is_error": True}]
+        assert told_by(
+            Claude(),
+            {"type": "assistant", "message": {"id": "m", "content": blocks}},
+            {"type": "assistant", "message": {"id": "n", "content": inner}, "parent_tool_use_id": "1"},
+            {"type": "user", "message": {"content": result}},
+        ) == [
+            (Kind.THINKING, "Where is it?", False),
+            (Kind.TOOL, "TodoWrite: 1 of 2 done: test", False),
+            (Kind.TOOL, "Grep: x", True),
+            (Kind.TOOL_RESULT, "[image] a page", False),
+        ]
+
+    def test_codex(self) -> None:
+        items = [{"text": "parse", "completed": True}, {"text": "test", "completed": False}]
+        assert told_by(
+            Codex(),
+            {"type": "item.completed", "item": {"id": "0", "type": "error", "message": "No metadata for this model"}},
+            {"type": "item.completed", "item": {"id": "1", "type": "reasoning", "text": "Where is it?"}},
+            {"type": "item.started", "item": {"id": "2", "type": "todo_list", "items": items}},
+            {"type": "item.started", "item": {"id": "3", "type": "collab_tool_call", "prompt": "review it"}},
+        ) == [
+            (Kind.WARNING, "No metadata for this model", False),
+            (Kind.THINKING, "Where is it?", False),
+            (Kind.TOOL, "todo: 1 of 2 done: test", False),
+            (Kind.TOOL, "collab_tool_call: review it", True),
+        ]

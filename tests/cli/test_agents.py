@@ -220,3 +220,36 @@ class TestPermissions:
         assert (done.code, (project.home / "calls").exists()) == (2, False)
         assert "codex has no mode for `permissions: plan`" in done.said
         assert "use one of full-auto, edits, read-only" in done.said
+
+
+GEMINI = "echo hello > done.txt\n" + says(
+    {"type": "init", "session_id": "g-1", "model": "gemini-2.5-pro"},
+    {"type": "tool_use", "tool_name": "read_file", "tool_id": "t1", "parameters": {"file_path": "a.txt"}},
+    {"type": "tool_result", "tool_id": "t1", "status": "error", "error": {"message": "File not found"}},
+    {"type": "error", "severity": "warning", "message": "Loop detected, stopping execution"},
+    {"type": "result", "status": "success", "stats": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}},
+)
+
+
+class TestStream:
+    def test_a_turn_that_stops_itself_says_so(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "gemini", GEMINI)
+        done = loop(project, "--agent", "gemini")
+        assert done.code == 0, done.said
+        assert "warning: Loop detected, stopping execution" in done.out
+        [ended] = project.journal("turn.ended")
+        assert ended["result"]["warnings"] == ["Loop detected, stopping execution"]
+
+    def test_the_next_iteration_learns_of_it(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "gemini", GEMINI.replace("done.txt", "other.txt"))
+        loop(project, "--agent", "gemini", "--max-iterations", "2")
+        prompt = sorted((project.root / ".ralph" / "runs").glob("*/turns/00002-*/prompt.md"))[0].read_text()
+        assert "Loop detected, stopping execution" in prompt
+
+    def test_logs_show_tools_that_failed(self, project: Project, bin_dir: Path) -> None:  # noqa: F811
+        program(bin_dir, "gemini", GEMINI)
+        loop(project, "--agent", "gemini")
+        shown = project.ralph("logs", "--tools").out
+        assert "tool: read_file: a.txt" in shown
+        assert "failed: File not found" in shown
+        assert "read_file" not in project.ralph("logs").out

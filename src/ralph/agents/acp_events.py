@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ralph.agents.reader import Meter, Speech
-from ralph.agents.stream_lines import Data, brief, tool_text
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, prose, todo_text, tool_text
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 
@@ -59,6 +59,8 @@ class UpdateReader:
     earlier: float = 0.0
     """US dollars that the conversation cost before this turn, where it told them."""
     tools: dict[str, Tool] = field(default_factory=dict)
+    thought: str = ""
+    """What it thinks, as far as it was not told yet."""
     message: str = ""
     """The message that it is in."""
     complaints: tuple[str, ...] = ()
@@ -78,13 +80,23 @@ class UpdateReader:
             return
         elif kind == "agent_message_chunk":
             self._chunk(update)
+        elif kind == "agent_thought_chunk":
+            self.thought = (self.thought + update.said("content"))[:TEXT_CHARS]
+            self.tell(None)
         elif kind in ("tool_call", "tool_call_update"):
             self._tool_call(update)
+        elif kind == "plan":
+            todo = todo_text(update.objects("entries"), "content", lambda one: one.word("status") == "completed")
+            self.flush()
+            self.tell(AgentEvent(Kind.TOOL, brief(f"todo: {todo}")))
         else:
             self.tell(None)
 
     def flush(self) -> None:
-        """Tell what it has said so far."""
+        """Tell what it has thought and said so far."""
+        thought, self.thought = prose(self.thought), ""
+        if thought:
+            self.tell(AgentEvent(Kind.THINKING, thought))
         for event in self.speech.end():
             self.tell(event)
 
@@ -124,7 +136,7 @@ class UpdateReader:
     def _chunk(self, update: Data) -> None:
         text, message = update.said("content"), update.word("messageId")
         complains = text.startswith(self.complaints)
-        if message != self.message or complains:
+        if message != self.message or complains or self.thought:
             self.flush()
         if text.strip():
             self.complaint = text if complains else ""

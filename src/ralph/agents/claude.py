@@ -22,6 +22,12 @@ _OWN_LIMITS = {
     "error_max_turns": "it reached its own limit of turns",
     "error_max_budget_usd": "it reached its own limit of money",
 }
+_STOPPED = {
+    "max_tokens": "its model reached the limit of tokens of one answer: the answer is cut off",
+    "refusal": "its model refused to go on",
+    "model_context_window_exceeded": "the conversation no longer fits into the context of its model",
+}
+"""Why a turn ended that is told as a success, by the reason for which its model stopped."""
 _ERRORS = {
     "authentication_failed": Failure.ACCESS,
     "billing_error": Failure.ACCESS,
@@ -145,11 +151,14 @@ class ClaudeReader(StreamReader):
             yield from self.complain(text, self._kind(data, text), info.number("resetsAt"))
             return
         for block in message.objects("content"):
-            kind = block.word("type")
-            if kind == "text" and not data.get("parent_tool_use_id"):
+            kind, is_sub_agent = block.word("type"), bool(data.get("parent_tool_use_id"))
+            if kind == "text" and not is_sub_agent:
                 yield from self.say(block.word("text"))
+            elif kind == "thinking" and not is_sub_agent:
+                yield from self.think(block.word("thinking"))
             elif kind in ("tool_use", "server_tool_use"):
-                yield from self.use(block.word("id"), block.word("name"), block.get("input"))
+                name, given = block.word("name"), block.get("input")
+                yield from self.use(block.word("id"), name, given, is_sub_agent=is_sub_agent)
         yield from self._message_usage(message.word("id"), message.inner("usage"))
 
     def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
@@ -179,6 +188,8 @@ class ClaudeReader(StreamReader):
             yield from self._denial(denial)
         way = data.word("subtype")
         if data.get("is_error") is False and not way.startswith("error"):
+            if why := _STOPPED.get(data.word("stop_reason")):
+                yield from self.warn(why)
             yield well_done(data.word("result"))
             return
         errors = data.said("errors") if isinstance(data.get("errors"), list) else ""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,10 @@ from ralph.agents.adapter import Adapter
 from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
 from ralph.agents.reader import Meter, StreamReader
-from ralph.agents.stream_lines import Data, parse
+from ralph.agents.stream_lines import Data, brief, parse, todo_text
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent
+from ralph.core.stream import AgentEvent, Kind
 
 _PATIENCE = 10.0
 _GREETING = (
@@ -118,7 +119,7 @@ class Codex(Adapter):
     install = "npm install -g @openai/codex"
     advice = "run `codex login`, or set CODEX_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, sandbox=True, tool_limits=True)
-    keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "OPENAI_API_KEY")
+    keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
     settings = ("CODEX_HOME", ".codex")
     credentials = ("auth.json",)
     permission_modes = _MODES
@@ -151,6 +152,31 @@ class Codex(Adapter):
             self.hook_words = tuple(part for one in (*hook_settings(), told) for part in ("-c", one))
         return "" if told else "it does not tell how a hook is trusted (hooks/list)"
 
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """As codex does it: a provider of the user's own by the variable that it names, else `codex login` or a key.
+
+        The built-in provider does not send OPENAI_API_KEY (`codex login status`: not logged in).
+        """
+        variable, usual = self.settings
+        config = Path(environment.get(variable) or home / usual) / "config.toml"
+        try:
+            settings = Data.of(tomllib.loads(config.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            settings = Data()
+        name = settings.word("model_provider")
+        provider = settings.inner("model_providers", name)
+        if provider and provider.get("requires_openai_auth") is not True:
+            key = provider.word("env_key")
+            if not key:
+                return None, f"the provider {name} in {config}: whether it needs a key is not looked at"
+            if environment.get(key):
+                return True, key
+            return False, f"set {key}, which the provider {name} in {config} needs"
+        known, how = super().sign_in(environment, home)
+        if known is False and environment.get("OPENAI_API_KEY"):
+            how = f"{how}; OPENAI_API_KEY alone is not used: `printenv OPENAI_API_KEY | codex login --with-api-key`"
+        return known, how
+
     def hears(self, call: Call) -> bool:
         """By hooks that it trusts, unless the user's arguments are in their place."""
         return super().hears(call) and not any(word.startswith("hooks.") for word in call.arguments)
@@ -173,6 +199,9 @@ class CodexReader(StreamReader):
         match data.get("type"):
             case "thread.started":
                 yield from self.begin(data.word("thread_id"))
+            case "item.started" | "item.updated" if item.word("type") == "todo_list":
+                todo = todo_text(item.objects("items"), "text", lambda one: one.get("completed") is True)
+                yield AgentEvent(Kind.TOOL, brief(f"todo: {todo}"))
             case "item.started":
                 yield from self._use(item)
             case "item.completed":
@@ -192,10 +221,14 @@ class CodexReader(StreamReader):
                     yield from self.complain(error)
 
     def _item(self, item: Data) -> Iterator[AgentEvent]:
-        """Something that is done; an item that is an error is a warning, and nothing to tell."""
+        """Something that is done; an item that is an error is only a warning."""
         if item.word("type") == "agent_message":
             self.speech.last_words = ""
             yield from self.say(item.word("text"))
+        elif item.word("type") == "reasoning":
+            yield from self.think(item.word("text"))
+        elif item.word("type") == "error":
+            yield from self.warn(item.word("message"))
         elif item.word("type") in _USES:
             yield from self._use(item)
             status = item.word("status")
@@ -206,7 +239,7 @@ class CodexReader(StreamReader):
     def _use(self, item: Data) -> Iterator[AgentEvent]:
         key = item.word("id")
         if item.word("type") in _USES and key not in self.tools:
-            yield from self.use(key, *_tool(item))
+            yield from self.use(key, *_tool(item), is_sub_agent=item.word("type") == "collab_tool_call")
 
 
 def _tool(item: Data) -> tuple[str, object]:

@@ -136,9 +136,13 @@ class CopilotReader(StreamReader):
             case "assistant.message":
                 self.failed_call = ""
                 if not data.get("parentToolCallId"):
+                    yield from self.think(data.word("reasoningText"))
                     yield from self.say(data.word("content"))
             case "tool.execution_start":
-                yield from self.use(key, data.word("toolName"), data.get("arguments"))
+                is_sub_agent = bool(data.get("parentToolCallId"))
+                yield from self.use(key, data.word("toolName"), data.get("arguments"), is_sub_agent=is_sub_agent)
+            case "session.warning":
+                yield from self.warn(data.word("message"))
             case "tool.execution_complete":
                 why = data.inner("error")
                 failed = data.get("success") is not True or bool(data.inner("shellExecution").number("exitCode"))

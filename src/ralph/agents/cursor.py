@@ -50,6 +50,8 @@ class CursorReader(ClaudeReader):
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
         """What a line tells."""
+        if data.get("type") == "thinking":
+            return self.think(data.word("text"))
         return self._tool(data) if data.get("type") == "tool_call" else super().events(data)
 
     def _tool(self, data: Data) -> Iterator[AgentEvent]:

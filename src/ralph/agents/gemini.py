@@ -160,7 +160,10 @@ class GeminiReader(StreamReader):
                 why, failed = data.inner("error"), data.word("status") == "error"
                 text = data.word("output") or why.word("message")
                 yield from self.used(key, text, failed=failed, denied=why.word("type") in _DENIALS)
-            case "error" if data.word("severity") != "warning":
+            case "error" if data.word("severity") == "warning":
+                # "Loop detected, stopping execution" comes so, and then a result that tells of success.
+                yield from self.warn(data.word("message"))
+            case "error":
                 yield from self.complain(*_trouble(data))
             case "result":
                 stats = data.inner("stats")

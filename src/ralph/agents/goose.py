@@ -106,6 +106,8 @@ class GooseReader(StreamReader):
             match part.word("type"):
                 case "text" if message.word("role") == "assistant":
                     yield from self._text(part.word("text"), is_own=self.marked and not mark)
+                case "thinking" | "reasoning":
+                    yield from self.think(part.word("thinking", "text"))
                 case "toolRequest":
                     yield from self.speech.end()
                     call = part.inner("toolCall", "value")
@@ -117,6 +119,8 @@ class GooseReader(StreamReader):
                     yield from self.used("", value.said("content") or result.word("error"), failed=failed)
                 case "error":
                     self.own_words = part.word("message")
+                case "systemNotification" if part.word("notificationType") == "inlineMessage":
+                    yield from self.warn(part.word("msg"))
                 case "systemNotification" if part.word("notificationType") == "creditsExhausted":
                     self.own_words = f"out of credits: {part.word('msg')}"
 

@@ -140,10 +140,14 @@ class OpenCodeReader(StreamReader):
                 self.speech.last_words = ""
             case "text":
                 yield from self.say(part.word("text"))
+            case "reasoning":
+                yield from self.think(part.word("text"))
             case "tool_use":
                 yield from self._used(part, part.inner("state"))
             case "step_finish":
                 yield from self._spent(part)
+                if part.get("reason") == "length":
+                    yield from self.warn("its model reached the limit of tokens of one answer: the answer is cut off")
                 yield from self.done() if part.get("reason") == "stop" else ()
             case "error":
                 why = data.inner("error", "data")

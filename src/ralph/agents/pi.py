@@ -90,6 +90,8 @@ class PiReader(StreamReader):
 
     def _message(self, message: Data) -> Iterator[AgentEvent]:
         self.last, self.model, usage = message, message.word("model"), message.inner("usage")
+        for block in message.objects("content"):
+            yield from self.think(block.word("thinking"))
         yield from self.say(message.said("content"))
         tokens = usage.count("input", "cacheRead", "cacheWrite"), usage.count("cacheRead"), usage.count("output")
         # It tells a cost of nothing where it knows no price.

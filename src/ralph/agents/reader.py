@@ -121,11 +121,22 @@ class StreamReader:
         self.speech.half += text
         return self.speech.end()
 
-    def use(self, key: str, name: str, given: object) -> Iterator[AgentEvent]:
+    def think(self, text: str) -> Iterator[AgentEvent]:
+        """What it thinks; empty or encrypted thoughts are not told."""
+        if text := prose(text):
+            yield AgentEvent(Kind.THINKING, text)
+
+    def warn(self, text: str) -> Iterator[AgentEvent]:
+        """Something that the user should know, and that is no error."""
+        if text := brief(text):
+            yield AgentEvent(Kind.WARNING, text)
+
+    def use(self, key: str, name: str, given: object, *, is_sub_agent: bool = False) -> Iterator[AgentEvent]:
         """It uses a tool; what it said before that are not its last words."""
-        self.speech.last_words = ""
+        if not is_sub_agent:
+            self.speech.last_words = ""
         self.tools[key] = tool_text(name, given)
-        yield AgentEvent(Kind.TOOL, self.tools[key])
+        yield AgentEvent(Kind.TOOL, self.tools[key], is_sub_agent=is_sub_agent)
 
     def used(self, key: str, text: str, *, failed: bool, denied: bool = False) -> Iterator[AgentEvent]:
         """What came of a tool."""

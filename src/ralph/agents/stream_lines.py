@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from datetime import datetime
 from time import time
 from typing import Any
@@ -88,15 +89,30 @@ _TELLING = (
 
 def tool_text(name: str, given: object) -> str:
     """The name of a tool and the part of its input that says most."""
-    what = Data.of(given).word(*_TELLING) or (json.dumps(given, ensure_ascii=False) if given else "")
+    data = Data.of(given)
+    if todos := data.objects("todos"):
+        what = todo_text(todos, "content", lambda item: item.word("status") == "completed")
+    else:
+        what = data.word(*_TELLING) or (json.dumps(given, ensure_ascii=False) if given else "")
     return brief(f"{name or 'a tool'}: {what}" if what else name or "a tool")
 
 
 def said(content: object) -> str:
-    """The text of a message or a tool's result: a string, or blocks of which some are text."""
+    """The text of a message or a tool's result: a string, or blocks of which some are text and some are images."""
     if isinstance(content, list):
         return "\n".join(said(block) for block in content[:100] if isinstance(block, dict | str))
-    return content if isinstance(content, str) else Data.of(content).word("text")
+    if isinstance(content, str):
+        return content
+    block = Data.of(content)
+    return "[image]" if block.word("type") in ("image", "input_image", "image_url") else block.word("text")
+
+
+def todo_text(items: "list[Data]", text: str, is_done: Callable[[Data], bool]) -> str:
+    """A list of things to do in one line: how many are done, and the first that is not. `text` is the key of an item."""
+    done = [item for item in items if is_done(item)]
+    left = [item.word(text) for item in items if not is_done(item)]
+    following = f": {left[0]}" if left else ""
+    return brief(f"{len(done)} of {len(items)} done{following}")
 
 
 def moment(data: Data) -> float:

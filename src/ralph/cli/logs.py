@@ -22,9 +22,10 @@ from ralph.store.runs import RunDir
 @click.command("logs")
 @click.argument("run", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--tools", is_flag=True, help="Also what the agents thought and which tools they used.")
 @click.option("--output", is_flag=True, help="Also what the agents and checks printed last.")
 @json_option
-def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
+def command(run: str | None, follow: bool, tools: bool, output: bool, as_json: bool) -> int:
     """Show the journal of RUN (the latest one) as people read it, or as JSON Lines."""
     project = here()
     chosen = latest_run(project, run)
@@ -34,6 +35,8 @@ def command(run: str | None, follow: bool, output: bool, as_json: bool) -> int:
         if as_json:
             click.echo(json.dumps(line, ensure_ascii=False))
         else:
+            if tools and line.get("type") == "turn.ended":
+                _print_tools(chosen, line.get("turn"))
             _print(line, teller)
     if output and not as_json:
         _print_outputs(chosen)
@@ -71,6 +74,22 @@ def _print(line: dict[str, Any], teller: Teller) -> None:
         click.echo(f"{clock_time(at)}  {text}" if text else "")
     if isinstance(record.entry, RunEnded):
         click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")
+
+
+_SHOWN = ("thinking", "tool", "tool-result", "denied", "retry", "warning")
+
+
+def _print_tools(run: RunDir, turn: object) -> None:
+    """Print what the agent of a turn did, one line each; of what came of its tools only failures."""
+    for path in sorted((run.path / "turns").glob(f"{turn:05d}-*/events.jsonl") if isinstance(turn, int) else ()):
+        for _, event in read_raw(path):
+            kind, text = event.get("kind"), one_line(str(event.get("text", "")))
+            if kind == "tool-result" and not event.get("is_error"):
+                continue
+            if kind in _SHOWN and text:
+                shown = "failed" if kind == "tool-result" else kind
+                who = "sub-agent " if event.get("is_sub_agent") else ""
+                click.echo(f"            {who}{shown}: {text}")
 
 
 def _print_outputs(run: RunDir) -> None:

@@ -10,8 +10,10 @@ class Kind(StrEnum):
     """The kinds of thing an agent tells."""
 
     TEXT = "text"
+    THINKING = "thinking"
+    """What it thinks before it answers, as far as it tells."""
     TOOL = "tool"
-    """It uses a tool."""
+    """It uses a tool; its list of things to do is one as well."""
     TOOL_RESULT = "tool-result"
     USAGE = "usage"
     """Tokens and money since the last time it told."""
@@ -25,6 +27,8 @@ class Kind(StrEnum):
     """It was not allowed to do something."""
     HEARD = "heard"
     """It has taken in words of a person while it worked: `text` names them, `tool` says by which means."""
+    WARNING = "warning"
+    """Something that the user should know: it stopped itself, or its program warns of its settings."""
     ERROR = "error"
     RESULT = "result"
     """It has ended its turn; `is_error` says how."""
@@ -57,6 +61,8 @@ class AgentEvent:
     failure: Failure | None = None
     tool: str = ""
     """By which means words were taken in: `hook`, `live` or `tool`."""
+    is_sub_agent: bool = False
+    """Whether an agent tells it that this one started."""
 
 
 _CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}

@@ -109,7 +109,7 @@ class LocalTurns:
             left=left,
             papers=handed,
             heard=tail.heard(),
-            warnings=(_NO_COMMAND,) if account.missed_command else (),
+            warnings=(*account.warnings, *((_NO_COMMAND,) if account.missed_command else ())),
         )
 
     def has_begun(self, turn: Turn) -> bool:

@@ -36,6 +36,7 @@ class Account:
     failure: Failure | None = None
     """Why it failed, as far as it told."""
     denied: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     missed_command: bool = False
     """Whether its shell did not find `ralph`."""
 
@@ -60,9 +61,11 @@ class Account:
                 self.session = event.session
             case Kind.DENIED:
                 self.denied = [*self.denied, event.text][-DENIALS_KEPT:]
+            case Kind.WARNING if event.text not in self.warnings:
+                self.warnings = [*self.warnings, event.text][-DENIALS_KEPT:]
             case Kind.TOOL_RESULT:
                 self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
-            case Kind.TOOL | Kind.RETRY | Kind.HEARD:
+            case Kind.TOOL | Kind.RETRY | Kind.HEARD | Kind.THINKING | Kind.WARNING:
                 pass
 
 

@@ -193,6 +193,8 @@ class Loop:
         """After a turn, however it ended: what the tree is worth is for the checks to say."""
         answer = result.answer or {}
         action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
+        if result.warnings:
+            action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = result.change
         pending = Iteration(
             state.iteration,
