@@ -171,8 +171,8 @@ class Project:
         """A loop with a shell script as the agent."""
         return self.ralph(*self.working(script, *args, until=until), **variables)
 
-    def working(self, script: str, *args: str, until: str = DONE) -> tuple[str, ...]:
-        return ("loop", "the task", "--until", until, "--agent-command", self.agent(script), "--yes", *args)
+    def working(self, script: str, *args: str, until: str = DONE, task: str = "the task") -> tuple[str, ...]:
+        return ("loop", task, "--until", until, "--agent-command", self.agent(script), "--yes", *args)
 
     @property
     def runs(self) -> list[Path]:

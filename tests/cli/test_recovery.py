@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -38,6 +40,15 @@ def begin(project: Project, *args: str, until: str = DONE) -> "subprocess.Popen[
     engine = project.start(*project.playing(PATIENT, *args, until=until))
     eventually(lambda: (project.root / "starts").exists())
     return engine
+
+
+def stopped(project: Project, *tasks: str) -> list[str]:
+    """Runs that ended at their limit, one after the other."""
+    names: list[str] = []
+    for task in tasks:
+        assert project.ralph(*project.working("true", "--max-iterations", "1", task=task)).code == 3
+        names += [run.name for run in project.runs if run.name not in names]
+    return names
 
 
 def kill(engine: "subprocess.Popen[str]") -> None:
@@ -479,20 +490,96 @@ class TestSignalFiles:
 
 
 class TestResume:
-    def test_several_candidates_are_listed(self, project: Project) -> None:
-        project.work("true", "--max-iterations", "1")
-        other = project.run.with_name("260101-000000-aaaa")
-        shutil.copytree(project.run, other)
-        record = json.loads((other / "run.json").read_text())
-        (other / "run.json").write_text(json.dumps({**record, "id": other.name}))
-        for command in ("resume", "abort"):
-            done = project.ralph(command)
-            assert done.code == 2
-            assert all(run.name in done.err for run in project.runs)
-            assert "the task" in done.err
+    def test_abort_lists_stopped_runs_with_state_age_and_task(self, project: Project) -> None:
+        names = stopped(project, "first", "second")
+        done = project.ralph("abort")
+        assert done.code == 2
+        for name, task in zip(names, ("first", "second"), strict=True):
+            assert re.search(rf"{name}  limit-iterations +just now +{task}", done.err), done.err
+
+    def test_bare_resume_takes_the_run_that_stopped_last_and_says_which(self, project: Project) -> None:
+        first, second = stopped(project, "first", "second")
+        done = project.ralph("resume")
+        assert re.match(rf"Resuming {second}  limit-iterations +just now +second\n", done.out), done.out
+        project.ralph("resume", first)
+        assert project.ralph("resume").out.startswith(f"Resuming {first} "), "it stopped last now"
+
+    def test_a_later_success_on_the_same_task_closes_runs_that_stopped(self, project: Project) -> None:
+        [older] = stopped(project, "same")
+        project.ralph(*project.working("touch done.txt", task="same"))
+        done = project.ralph("resume")
+        assert (done.code, "nothing to resume: every run is over" in done.err) == (2, True)
+        assert "there is no run to abort" in project.ralph("abort").err
+        [newer] = {run.name for run in project.runs} - {older}
+        assert f"run {newer} has done it since" in project.ralph("status").out
+        assert project.ralph("resume", older).code == 0, "by its name it still can"
+
+    def test_bare_commands_mean_the_run_that_is_alive(self, project: Project) -> None:
+        [older] = stopped(project, "older")
+        engine = begin(project)
+        [alive] = {run.name for run in project.runs} - {older}
+        said = project.ralph("steer", "hello")
+        assert (said.code, f"to run {alive}" in said.out) == (0, True)
+        assert project.ralph("signal", "info", "hello").code == 0
+        done = project.ralph("abort")
+        assert (done.code, done.out.startswith(f"Run {alive}: aborted")) == (0, True)
+        engine.communicate(timeout=120)
+        assert project.ralph("status", older, "--json").json["runs"][0]["state"] == "limit-iterations"
+
+    def test_a_deadline_that_has_passed_can_be_lifted_or_moved(self, project: Project) -> None:
+        soon = (datetime.now() + timedelta(seconds=1.5)).isoformat(timespec="milliseconds")
+        done = project.work("sleep 0.4", "--deadline", soon, "--max-iterations", "50", "--on-stuck", "continue")
+        assert done.code == 3
+        run = project.run.name
+        assert f"- ralph resume {run} --no-deadline   (as long as it takes)" in done.out
+        assert f"- ralph resume {run} --deadline 20" in done.out
+        refused = project.ralph("resume")
+        assert (refused.code, "--no-deadline" in refused.err) == (2, True)
+        past = project.ralph("resume", "--deadline", "2020-01-01")
+        assert (past.code, "has passed already" in past.err) == (2, True)
+        later = (datetime.now() + timedelta(hours=1)).isoformat(timespec="minutes")
+        assert project.ralph("resume", "--deadline", later, "--no-deadline").code == 2
+        (project.root / "done.txt").touch()
+        assert project.ralph("resume", "--deadline", later).code == 0
+        assert project.journal("limit.extended")[-1]["limits"]["deadline"] > time.time()
+
+    def test_a_run_goes_on_without_its_deadline(self, project: Project) -> None:
+        soon = (datetime.now() + timedelta(seconds=1.5)).isoformat(timespec="milliseconds")
+        project.work("sleep 0.4", "--deadline", soon, "--max-iterations", "50", "--on-stuck", "continue")
+        (project.root / "done.txt").touch()
+        assert project.ralph("resume", "--no-deadline").code == 0
+
+    @pytest.mark.parametrize(
+        ("option", "value", "offer"),
+        [
+            ("--max-iterations", "1", r"--max-iterations 2   \(1 more iteration\)"),
+            ("--timeout", "0.004", r"--timeout 0\.0\d+   \(0\.004 more minutes of active time\)"),
+            ("--max-cost", "0.01", r"--max-cost 0\.0\d   \(\$0\.01 more\)"),
+            ("--max-tokens", "100", r"--max-tokens \d+   \(100 more tokens\)"),
+        ],
+    )
+    def test_a_limit_offers_the_exact_command_and_what_it_grants(
+        self, project: Project, option: str, value: str, offer: str
+    ) -> None:
+        scenario = NEVER_DONE.replace("    steps:\n", "    steps:\n      - sleep: 0.3\n")
+        done = project.play(scenario, option, value)
+        assert done.code == 3, done.said
+        assert "Continuing" not in done.out
+        found = re.search(rf"^- ralph resume {project.run.name} {offer}$", done.out, re.MULTILINE)
+        assert found, done.out
+        again = project.ralph(*found[0].removeprefix("- ralph ").partition("   ")[0].split())
+        assert again.code == 3
+        assert len(project.journal("turn.started")) >= 2, "the command that was offered grants a turn"
+
+    def test_counters_after_a_resume_name_the_new_limit(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "2")
+        project.ralph("resume", "--max-iterations", "3")
+        assert re.search(r"limit-iterations +3/3 ", project.ralph("status").out)
+        said = project.ralph("logs").out
+        assert ("Iteration 2/2" in said, "Iteration 3/3" in said, "3/2" in said) == (True, True, False)
 
     def test_a_limit_is_granted_once_more(self, project: Project) -> None:
-        project.work("true", "--max-iterations", "2")
+        project.work("true", "--max-iterations", "2", "--no-stuck")
         done = project.ralph("resume", "--json").json
         assert (done["outcome"], done["spent"]["iterations"]) == ("limit-iterations", 4)
         assert project.journal("limit.extended")[0]["limits"]["iterations"] == 4

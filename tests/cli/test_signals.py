@@ -155,7 +155,7 @@ class TestSteering:
     def test_without_a_run_that_is_under_way_the_open_one_is_meant_and_several_are_listed(
         self, project: Project
     ) -> None:
-        assert "no run here" in project.ralph("steer", "hello").err
+        assert "there is no run to signal" in project.ralph("steer", "hello").err
         project.work("true", "--max-iterations", "1")
         assert "when the run goes on" in project.ralph("steer", "write done.txt").out
         first = project.run.name

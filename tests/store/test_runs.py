@@ -139,14 +139,6 @@ class TestFinding:
         with pytest.raises(UsageError):
             three.run(wanted)
 
-    def test_the_only_candidate_is_meant(self, three: Project) -> None:
-        assert three.only(iter([RunDir(three.runs_dir / IDS[1])]), "resume", None).id == IDS[1]
-        assert three.only(iter([]), "resume", IDS[0]).id == IDS[0]
-        with pytest.raises(UsageError, match="several"):
-            three.only(iter(three.runs()), "resume", None)
-        with pytest.raises(UsageError, match="no run here"):
-            three.only(iter([]), "resume", None)
-
     def test_a_run_with_an_unreadable_record_can_still_be_listed(self, three: Project) -> None:
         (three.runs_dir / IDS[0] / "run.json").write_text("{")
         with pytest.raises(UsageError, match="several") as caught:

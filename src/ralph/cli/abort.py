@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ralph.cli.choose_run import live_run
 from ralph.cli.console import here, json_option, latest_run, tell
 from ralph.cli.restore import at_rest, refuse_on_branch, written
 from ralph.core.errors import UsageError
@@ -30,14 +31,15 @@ Reverted = tuple[Restored, TakenOff]
 @click.option("--yes", is_flag=True, help="Revert without asking.")
 @json_option
 def command(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
-    """End RUN, or the only one that is not over. Its turn is ended with every process of it; files stay as they are.
+    """End RUN for good. Default: the run that is alive. If none is, the only one that can be resumed.
 
-    With --revert they go back to what they were before the run, and so does the branch where only the run committed to it;
-    where all runs are over, the latest is meant.
+    The turn under way is ended with all its processes; files stay as they are. With --revert they go back to what they were
+    before the run, and so does the branch if only the run committed to it. If all runs are over, --revert takes back the
+    latest.
     """
     project = here()
-    open_ones = [one for one in project.runs() if one.can_go_on]
-    chosen = latest_run(project, run) if revert and not open_ones else project.only(iter(open_ones), "abort", run)
+    over = revert and not run and not project.open_runs()
+    chosen = latest_run(project, None) if over else live_run(project, run, "abort")
     outcome = chosen.outcome()
     over = outcome is not None and not outcome.resumable
     if over and not revert:

@@ -8,6 +8,7 @@ from ralph.cli.session_words import SessionTeller
 from ralph.cli.words import DOUBLE, turn_ended_lines
 from ralph.core.entries import Record, RunStarted, TurnStarted
 from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.limits import ways_to_go_on
 from ralph.documents.agent.events import Event, parse
 from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
@@ -71,8 +72,12 @@ class HatsTeller(SessionTeller):
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
         lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {cost(spent)}"]
         lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]
-        then = f'ralph resume {run}   (--guidance "...")' if ended.outcome.resumable else f"ralph diff {run}"
-        return [*lines, f"Next:   {then}", DOUBLE]
+        return [*lines, f"Next:   {self.then(ended)}", DOUBLE]
+
+    def then(self, ended: RunEnded) -> str:
+        is_limit = bool(ways_to_go_on(ended.outcome, ended.limits, ended.spent))
+        more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
+        return super().then(ended) + more
 
 
 def _told(event: Event) -> str:

@@ -26,7 +26,7 @@ def run_limits(
     return Limits(
         positive("--max-iterations", iterations, config.limits.iterations),
         _seconds(positive("--timeout", minutes, config.limits.minutes)),
-        _moment(deadline),
+        parse_deadline(deadline),
         positive("--max-tokens", tokens, config.limits.tokens),
         positive("--max-cost", cost, config.limits.cost),
     )
@@ -62,7 +62,8 @@ def _seconds(minutes: float | None) -> float | None:
     return None if minutes is None else minutes * 60
 
 
-def _moment(text: str | None) -> float | None:
+def parse_deadline(text: str | None) -> float | None:
+    """The moment that `--deadline` names; one that has passed is refused."""
     if text is None:
         return None
     try:

@@ -1,10 +1,11 @@
 """How the command line tells what happens in a loop: a banner around an iteration and at the end."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ralph.cli.words import DOUBLE, RULE, Teller, checked_lines, turn_ended_lines, words_line
-from ralph.core.entries import ChecksStarted, Record, RunStarted, TurnStarted
+from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted, TurnStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.limits import Limits, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.report import cost, duration, totals
@@ -31,6 +32,8 @@ class LoopTeller(Teller):
 
     def lines(self, record: Record) -> list[str]:
         entry, before = record.entry, self.state
+        if isinstance(entry, LimitExtended):
+            self._extend(entry.limits)
         if isinstance(entry, RunStarted) and entry.resumed:
             self.state = reopened(before)
         elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
@@ -53,6 +56,10 @@ class LoopTeller(Teller):
             case _:
                 return super().lines(record)
 
+    def _extend(self, limits: Limits) -> None:
+        fixed = replace(self.loop.fixed, most=limits.iterations, timeout=limits.active_seconds)
+        self.loop = replace(self.loop, fixed=fixed)
+
     def _turn_started(self, entry: TurnStarted) -> list[str]:
         who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
@@ -62,7 +69,7 @@ class LoopTeller(Teller):
         self.begun = entry.key
         most, past = self.loop.fixed.most, self.state.iterations
         head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
-        lines = ["", RULE, head, RULE]
+        lines = [*self._continuing(), "", RULE, head, RULE]
         if past and past[-1].learnings:
             lines += ["", f"Previous learnings: {past[-1].learnings}"]
         return [*lines, "", line]
@@ -84,13 +91,17 @@ class LoopTeller(Teller):
         if last and not last.passed and last.learnings:
             lines += [f"Learning: {last.why or last.learnings}"]
             lines += [f"Next approach: {last.try_next}"] if last.try_next else []
-        goes_on = Phase.ACT in (state.phase, *state.ahead)
-        if goes_on and (self.loop.fixed.most is None or state.iteration <= self.loop.fixed.most):
-            if state.pivot:
-                stalled = state.progress.stalled
-                lines.append(f"Stuck: {stalled} iterations without progress. The agent is asked for another approach.")
-            lines += ["", f"Continuing to iteration {state.iteration}..."]
-        return [*lines, RULE]
+        return lines
+
+    def _continuing(self) -> list[str]:
+        """That the loop goes on; said only when it does, since a limit may end it before the next turn."""
+        if not self.state.iterations:
+            return []
+        lines = [""]
+        if self.state.pivot:
+            stalled = self.state.progress.stalled
+            lines.append(f"Stuck: {stalled} iterations without progress. The agent is asked for another approach.")
+        return [*lines, f"Continuing to iteration {self.state.iteration}..."]
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         if ended.outcome.succeeded:
@@ -117,15 +128,13 @@ class LoopTeller(Teller):
 
     def _options(self, ended: RunEnded) -> list[str]:
         run, best = self.run, self.state.best
-        most = 2 * (ended.limits.iterations or 10)
         last = self.state.iterations[-1].snapshot if self.state.iterations else ""
-        options = {
-            Outcome.LIMIT_ITERATIONS: f"- ralph resume {run} --max-iterations {most}",
-            Outcome.AWAITING_GUIDANCE: f'- ralph resume {run} --guidance "what to do differently"',
-            Outcome.STUCK: f'- ralph resume {run} --guidance "what to do differently"',
-        }
-        lines = [options[ended.outcome]] if ended.outcome in options else []
-        lines += [f"- ralph resume {run}   (continue from here)"]
+        ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
+        lines = [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
+        if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
+            lines.append(f'- ralph resume {run} --guidance "what to do differently"')
+        if not ways:
+            lines.append(f"- ralph resume {run}   (continue from here)")
         if best and best.snapshot != last:
             lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
         return [*lines, f"- ralph abort {run}   (--revert takes its changes back)", f"- ralph diff {run}"]

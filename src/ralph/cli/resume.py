@@ -1,6 +1,8 @@
 """`ralph resume`: go on with a run."""
 
-from dataclasses import asdict, replace
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -8,17 +10,25 @@ import click
 
 from ralph.app.adopt import adopt, programs_of
 from ralph.app.workflows import SESSIONS
+from ralph.cli.choose_run import nothing_to_resume, stopped_run
 from ralph.cli.console import agree, here, json_option, one_line, positive, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
+from ralph.cli.limits import parse_deadline
 from ralph.cli.trust import ask_consent_again
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
 from ralph.engine.ledger import Ledger
 from ralph.store.journal import read_records
-from ralph.store.runs import Project, RunDir
+from ralph.store.runs import Project, RunDir, describe_run
 
-NONE = Limits(None, None)
+_LIMITS = (
+    ("max_iterations", "iterations", 1),
+    ("timeout", "active_seconds", 60),
+    ("max_tokens", "tokens", 1),
+    ("max_cost", "cost", 1),
+)
+"""Options that set a limit, the field of `Limits`, and how many of its units one of theirs is."""
 
 
 @click.command("resume")
@@ -26,6 +36,8 @@ NONE = Limits(None, None)
 @click.option("--guidance", metavar="TEXT", help="What the agent should know or do differently from here on.")
 @click.option("--max-iterations", type=int, help="Iterations at most, those already made included.")
 @click.option("--timeout", type=float, help="Active minutes at most, those already used included.")
+@click.option("--deadline", help="A new moment after which no work is done, e.g. 2026-11-16T07:00 (local time).")
+@click.option("--no-deadline", is_flag=True, help="Go on without the deadline.")
 @click.option("--max-cost", type=float, help="US dollars at most, those already spent included.")
 @click.option("--max-tokens", type=int, help="Tokens at most, those already used included.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
@@ -35,22 +47,23 @@ NONE = Limits(None, None)
 def command(
     run: str | None, guidance: str | None, detached: bool, adopts: bool, yes: bool, as_json: bool, **given: Any
 ) -> int:
-    """Go on with RUN, or with the only one that can go on.
+    """Go on with RUN. Default: the run that stopped last.
 
     A run that this machine did not start, or whose journal was changed, goes on only with --adopt: what it would start is
     shown first, and what it claims of earlier turns and checks does not count.
 
-    A run that ended on a limit gets that allowance once more, or the limits that are given here. One whose engine was killed
-    takes over the agent that is still at work.
+    A run that ended on a limit gets that allowance once more, or the limits that are given here; one whose deadline has
+    passed needs --deadline or --no-deadline. If the engine was killed, the agent that is still at work is taken over.
     """
     refuse_inside_a_turn()
     project = here()
-    chosen = project.only((r for r in project.runs() if r.can_go_on and not r.alive), "resume", run)
-    more = {name: positive(f"--{name.replace('_', '-')}", value, None) for name, value in given.items()}
-    seconds = None if more["timeout"] is None else 60 * more["timeout"]
-    asked = Limits(more["max_iterations"], seconds, None, more["max_tokens"], more["max_cost"])
+    chosen = stopped_run(project, run)
+    if chosen is None:
+        raise nothing_to_resume(project)
+    if not run and not as_json:
+        click.echo(f"Resuming {describe_run(chosen)}")
     if chosen.alive:
-        if asked != NONE:
+        if _asked(given):
             raise UsageError(
                 f"run {chosen.id} is under way: its limits hold until it ends", todo="leave the limits out"
             )
@@ -64,13 +77,12 @@ def command(
         todo = f"`ralph session feedback {chosen.id}` begins another iteration" if of_session else "start a new one"
         raise UsageError(f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo=todo)
     chosen.refuse_claimed()
-    granted = _granted(chosen, asked)
+    granted = _limits(chosen, given)
     ask_consent_again(project, yes=yes)
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
     if detached:
-        options = tuple(f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value is not None)
-        return detach(project, chosen, as_json=as_json, options=options)
+        return detach(project, chosen, as_json=as_json, options=_as_options(given))
     return work_on(project, chosen, notices, as_json=as_json, granted=granted, resumes=True)
 
 
@@ -85,17 +97,43 @@ def _adopt(project: Project, run: RunDir, *, yes: bool) -> str:
     return adopt(project, run, doubt, datetime.now())
 
 
-def _granted(run: RunDir, asked: Limits) -> Limits | None:
-    """The limits of a run with those that were set anew; one that is used up already is refused."""
-    if asked == NONE:
-        return None
+def _limits(run: RunDir, given: Mapping[str, Any]) -> Limits:
+    """The limits of a run from here on, with those that were set anew; one that leaves nothing is refused."""
     record = run.record()
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
     ledger = Ledger.of(record.limits, records)
-    given = {name: value for name, value in asdict(asked).items() if value is not None}
-    spent = {name: getattr(ledger.spent, name) for name in given}
-    for name, value in given.items():
-        if value <= spent[name]:
+    asked = _asked(given)
+    for name, value in asked.items():
+        spent = 0.0 if name == "deadline" else getattr(ledger.spent, name)
+        if value is not None and value <= spent:
             what = name.replace("active_seconds", "seconds of active time")
-            raise UsageError(f"{spent[name]:g} {what} are used already; {value:g} leaves nothing", todo="give more")
-    return replace(ledger.extended_limits(record.limits), **given)
+            raise UsageError(f"{spent:g} {what} are used already; {value:g} leaves nothing", todo="give more")
+    limits = replace(ledger.extended_limits(record.limits), **asked)
+    if limits.deadline is not None and limits.deadline <= time.time():
+        when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
+        todo = f"`ralph resume {run.id} --no-deadline`, or give a later one: --deadline 2026-11-16T07:00"
+        raise UsageError(f"the deadline of run {run.id} has passed: {when}", where=str(run.path), todo=todo)
+    return limits
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits that the options set, by their names in `Limits`."""
+    if given["deadline"] and given["no_deadline"]:
+        raise UsageError("--deadline and --no-deadline exclude each other", todo="give one of them")
+    asked: dict[str, Any] = {}
+    for option, name, unit in _LIMITS:
+        value = positive(f"--{option.replace('_', '-')}", given[option], None)
+        if value is not None:
+            asked[name] = value * unit
+    if given["deadline"]:
+        asked["deadline"] = parse_deadline(given["deadline"])
+    if given["no_deadline"]:
+        asked["deadline"] = None
+    return asked
+
+
+def _as_options(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The same options again, for an engine in the background."""
+    flags = ("--no-deadline",) if given["no_deadline"] else ()
+    named = {name: value for name, value in given.items() if value is not None and name != "no_deadline"}
+    return (*flags, *(f"--{name.replace('_', '-')}={value}" for name, value in named.items()))

@@ -5,6 +5,7 @@ from typing import Any
 
 from ralph.cli.words import Teller
 from ralph.core.events import RunEnded
+from ralph.core.limits import ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.documents.session import reports
 from ralph.documents.session.metadata import State, Status
@@ -23,6 +24,8 @@ class SessionTeller(Teller):
 
     def then(self, ended: RunEnded) -> str:
         run = self.run
+        if ways_to_go_on(ended.outcome, ended.limits, ended.spent):
+            return super().then(ended)
         todo = {
             Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}, then ralph session resume {run}",
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",

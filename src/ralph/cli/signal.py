@@ -5,6 +5,7 @@ import os
 import click
 
 from ralph.app.workflows import roles_of
+from ralph.cli.choose_run import live_run
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import UsageError
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, addressee, is_known
@@ -12,7 +13,7 @@ from ralph.store.runs import Project, RunDir
 
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
-run_option = click.option("--run", metavar="ID", help="The run that is meant; else the one that is under way, or open.")
+run_option = click.option("--run", metavar="ID", help="The run. Default: the one that is alive.")
 to_option = click.option("--to", "role", default="", metavar="ROLE", help="The role that is meant; else all.")
 now_option = click.option("--now", is_flag=True, help="Interrupt the turn, and go on with the same conversation.")
 
@@ -82,8 +83,7 @@ def meant(project: Project, wanted: str | None) -> RunDir:
         if outcome and not outcome.resumable:
             raise UsageError(f"run {chosen.id} is over: {outcome}", todo="`ralph status` lists the others")
         return chosen
-    alive = [run for run in project.runs() if run.alive]
-    return project.only(iter(alive or [run for run in project.runs() if run.can_go_on]), "signal", None, "--run ID")
+    return live_run(project, None, "signal", "--run ID")
 
 
 def _addressed(signal: Signal, role: str, run: RunDir) -> Signal:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 import click
 
+from ralph.cli.choose_run import live_run
 from ralph.cli.console import clock_time, here, json_option, latest_run, say_json
 from ralph.cli.signal import run_option
 from ralph.core.signals import ASKED_FOR, Signal
@@ -47,8 +48,8 @@ class Row:
 def command(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run (the one that is under way, or the latest): each with who took it in, and what came of it."""
     project = here()
-    alive = [] if run else [one for one in project.runs() if one.alive]
-    chosen = project.only(iter(alive), "show the signals of", None, "--run ID") if alive else latest_run(project, run)
+    is_alive = not run and any(one.alive for one in project.runs())
+    chosen = live_run(project, None, "show the signals of", "--run ID") if is_alive else latest_run(project, run)
     shown: dict[str, str] = {}
     while True:
         goes_on = watch and chosen.alive

@@ -11,7 +11,7 @@ from ralph.core.codec import to_plain
 from ralph.core.entries import ChecksStarted, TurnStarted
 from ralph.core.errors import RalphError
 from ralph.store.journal import adopt_advice, last_lines
-from ralph.store.runs import RunDir, TailSummary
+from ralph.store.runs import RunDir, TailSummary, time_ago
 
 
 @click.command("status")
@@ -24,6 +24,7 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     runs = [project.run(run)] if run else project.runs()
     shown = runs if everything or run else runs[-10:]
     rows = [describe(one) for one in shown]
+    _mark_closed(rows)
     lines = [*map(_line, rows)]
     if not rows:
         todo = "Next:   ralph loop \"TASK\" --until '`COMMAND` passes' --agent-command PROGRAM"
@@ -43,14 +44,14 @@ def describe(run: RunDir) -> dict[str, Any]:
     return {
         "run": run.id,
         "workflow": record.workflow,
-        "state": _state(summary, alive=alive),
+        "state": summary.state(alive=alive),
         "alive": alive,
         "task": record.task,
         "criterion": record.criterion,
         "agent": ", ".join(spec.label for spec in record.crew.chain),
         "workspace": record.workspace,
         "branch": record.branch,
-        "max_iterations": record.limits.iterations,
+        "max_iterations": (summary.limits or record.limits).iterations,
         "spent": to_plain(summary.spent),
         "reason": summary.ended.reason if summary.ended else "",
         "doubt": summary.doubt,
@@ -60,14 +61,15 @@ def describe(run: RunDir) -> dict[str, Any]:
     }
 
 
-def _state(summary: TailSummary, *, alive: bool) -> str:
-    """How far a run is. What its journal tells is only claimed if Ralph did not write it."""
-    if alive:
-        return "running"
-    state = "interrupted" if summary.at else "new"
-    if summary.ended:
-        state = str(summary.ended.outcome)
-    return f"claimed: {state}" if summary.doubt else state
+def _mark_closed(rows: list[dict[str, Any]]) -> None:
+    """Say of runs that stopped which later run did their task."""
+    done: dict[tuple[str, str], str] = {}
+    for row in reversed(rows):
+        key = (row.get("workflow", ""), row.get("task", ""))
+        if row["state"] in ("success", "nothing-to-do"):
+            done.setdefault(key, row["run"])
+        elif key in done and not row.get("alive") and row["state"] != "aborted":
+            row["done_by"] = done[key]
 
 
 def _doing(run: RunDir, summary: TailSummary) -> str:
@@ -92,7 +94,10 @@ def _line(row: dict[str, Any]) -> str:
     tail = row["doing"] or row["reason"]
     asked = [f'QUESTION {q["id"]}: {one_line(q["question"])}  (ralph answer {q["id"]} "...")' for q in row["questions"]]
     doubt = f"NOT VERIFIED: {row['doubt']}  ({adopt_advice(row['run'])})" if row["doubt"] else ""
-    tail = f"\n{'':20}".join(filter(None, [doubt, tail, *asked]))
-    return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {row['task'][:50]}" + (
+    later = f"run {row['done_by']} has done it since" if row.get("done_by") else ""
+    tail = f"\n{'':20}".join(filter(None, [doubt, tail, later, *asked]))
+    age = time_ago(row["at"])
+    task = " ".join(row["task"].split())[:50]
+    return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {age:<14}  {task}" + (
         f"\n{'':20}{tail}" if tail else ""
     )

@@ -31,6 +31,7 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.limits import ways_to_go_on
 from ralph.core.turns import TurnEnd
 from ralph.workflows.loop.report import changes_text, cost, duration
 from ralph.workflows.loop.verdicts import how
@@ -95,6 +96,8 @@ class Teller:
 
     def then(self, ended: RunEnded) -> str:
         """What to type next."""
+        if ways := ways_to_go_on(ended.outcome, ended.limits, ended.spent):
+            return f"ralph resume {self.run} {ways[0].option}   ({ways[0].grants})"
         return f"ralph {'resume' if ended.outcome.resumable else 'diff'} {self.run}"
 
 

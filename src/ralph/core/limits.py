@@ -1,6 +1,8 @@
 """What a run may spend, what it has spent, and which limit that reaches."""
 
+import math
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ralph.core.outcomes import Outcome
 
@@ -101,6 +103,44 @@ class Limits:
         return replace(self, **{name: getattr(spent, name) + (getattr(granted, name) or 0)}) if name else self
 
 
+@dataclass(frozen=True)
+class Raise:
+    """How a run that ended on a limit can go on."""
+
+    option: str
+    """What to give to `ralph resume`."""
+    grants: str
+    """What that grants."""
+
+
+def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise, ...]:
+    """The options of `ralph resume` that raise the limit that was reached, the first being the usual one."""
+    match reached:
+        case Outcome.LIMIT_ITERATIONS:
+            more = limits.iterations or 0
+            return (Raise(f"--max-iterations {spent.iterations + more}", f"{more} more iteration{'s'[: more != 1]}"),)
+        case Outcome.LIMIT_TIME:
+            minutes = (limits.active_seconds or 0.0) / 60
+            total = _round_up(spent.active_seconds / 60 + minutes)
+            return (Raise(f"--timeout {total:g}", f"{minutes:.3g} more minutes of active time"),)
+        case Outcome.LIMIT_COST:
+            total = _round_up(spent.cost + (limits.cost or 0.0))
+            return (Raise(f"--max-cost {total:g}", f"${total - spent.cost:.2f} more"),)
+        case Outcome.LIMIT_TOKENS:
+            more = limits.tokens or 0
+            return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)
+        case Outcome.LIMIT_DEADLINE:
+            later = datetime.fromtimestamp((limits.deadline or 0.0) + DAY).strftime("%Y-%m-%dT%H:%M")
+            return (Raise("--no-deadline", "as long as it takes"), Raise(f"--deadline {later}", "one more day"))
+        case _:
+            return ()
+
+
+def _round_up(number: float) -> float:
+    return math.ceil(round(number * 100, 6)) / 100
+
+
+DAY = 86400.0
 _ALLOWANCES = {
     Outcome.LIMIT_ITERATIONS: "iterations",
     Outcome.LIMIT_TIME: "active_seconds",

@@ -6,6 +6,7 @@ policies beside it.
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Generic
 
 from ralph.core.entries import (
@@ -362,12 +363,17 @@ def limit_reason(reached: Outcome, limits: Limits) -> str:
     """The limit that was reached, in words."""
     match reached:
         case Outcome.LIMIT_ITERATIONS:
-            return f"all {limits.iterations} iterations were used"
+            return (
+                "the only iteration was used"
+                if limits.iterations == 1
+                else f"all {limits.iterations} iterations were used"
+            )
         case Outcome.LIMIT_TIME:
-            return f"the {(limits.active_seconds or 0) / 60:g} minutes of active time were used"
+            return f"the {(limits.active_seconds or 0) / 60:.3g} minutes of active time were used"
         case Outcome.LIMIT_COST:
             return f"the budget of ${limits.cost:g} was used"
         case Outcome.LIMIT_TOKENS:
             return f"the allowance of {limits.tokens} tokens was used"
         case _:
-            return "the deadline has passed"
+            when = datetime.fromtimestamp(limits.deadline or 0).strftime("%Y-%m-%d %H:%M")
+            return f"the deadline has passed ({when})"

@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,14 +12,14 @@ from ralph.core.entries import ChecksStarted, TurnStarted
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import is_run_id, run_id, valid_run_id
-from ralph.core.limits import Spent
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.documents import run_record
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
-from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, read_tail, untrusted_line
+from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, moment, read_tail, untrusted_line
 from ralph.store.mailbox import Mailbox
 from ralph.store.questions import Questions
 from ralph.store.user_state import Key, ensure_key, find_key
@@ -41,12 +40,23 @@ class TailSummary:
     at: str
     """The time of the last line; empty if there is none."""
     spent: Spent
+    limits: Limits | None
+    """The limits that hold, if the end of the journal tells."""
     ended: RunEnded | None
     """How the run ended; None if it has not, or goes on."""
     started: TurnStarted | ChecksStarted | None
     """The turn or the checks under way."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
+
+    def state(self, *, alive: bool) -> str:
+        """How far the run is: `running`, why it ended, `interrupted` if its engine died, or `new`."""
+        if alive:
+            return "running"
+        state = "interrupted" if self.at else "new"
+        if self.ended:
+            state = str(self.ended.outcome)
+        return f"claimed: {state}" if self.doubt else state
 
 
 @dataclass(frozen=True)
@@ -108,10 +118,12 @@ class RunDir:
         """The state of the run as the end of its journal tells it, at a cost that does not grow."""
         tail = read_tail(self.path / "journal.jsonl")
         spent: object = {}
+        limits: object = None
         ended: dict[str, Any] | None = None
         last: dict[str, Any] | None = None
         for line in tail.lines:
             spent = line.get("spent") or spent
+            limits = line.get("limits") or limits
             match line.get("type"):
                 case "run.started":
                     ended = None
@@ -122,6 +134,7 @@ class RunDir:
         return TailSummary(
             at=str(tail.lines[-1].get("at")) if tail.lines else "",
             spent=_read_or(Spent, spent) or Spent(),
+            limits=_read_or(Limits, limits),
             ended=_read_or(RunEnded, ended),
             started=_read_started(last),
             doubt=tail.doubt or self._doubt(),
@@ -269,24 +282,26 @@ class Project:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            raise _several(f"several runs begin with {wanted}", matching)
+            raise several_runs(f"several runs begin with {wanted}", matching)
         valid_run_id(wanted)
         raise UsageError(
             f"there is no run {wanted}", where=str(self.runs_dir), todo="list them with `ralph status --all`"
         )
 
-    def only(self, candidates: Iterator[RunDir], what: str, wanted: str | None, by: str = "") -> RunDir:
-        """The run that is meant: the named one, or the only candidate; `by` is the option that names one."""
-        if wanted:
-            return self.run(wanted)
-        found = list(candidates)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise _several(f"several runs could be meant: {what}", found, by)
-        raise UsageError(
-            f"there is no run here to {what}", where=str(self.root), todo="`ralph status --all` lists them"
-        )
+    def open_runs(self) -> list[RunDir]:
+        """The runs that are alive or can be resumed, oldest first.
+
+        A run that succeeded closes those that stopped on the same task before.
+        """
+        found: list[RunDir] = []
+        done: dict[tuple[str, str], str] = {}
+        for run in self.runs():
+            outcome = run.outcome()
+            if outcome and outcome.succeeded:
+                done[_task_of(run)] = max(done.get(_task_of(run), ""), run.tail_summary().at)
+            elif run.alive or run.can_go_on:
+                found.append(run)
+        return [run for run in found if run.alive or run.tail_summary().at >= done.get(_task_of(run), "")]
 
     def remove(self, run: RunDir) -> None:
         """Delete a run's directory; it is moved out of sight first, so that half a run is never seen."""
@@ -304,9 +319,31 @@ class Project:
             shutil.rmtree(hidden)
 
 
-def _several(what: str, runs: list[RunDir], by: str = "") -> UsageError:
-    listing = "\n".join(f"    {run.id}  {_task_of(run)}" for run in runs)
-    return UsageError(what, where=f"candidates:\n{listing}", todo=f"name one of them{by and f' with {by}'}")
+def several_runs(what: str, runs: list[RunDir], by: str = "") -> UsageError:
+    """An error that lists the runs among which the user has to choose; `by` is the option that names one."""
+    listing = "".join(f"\n    {describe_run(run)}" for run in runs)
+    return UsageError(what, where=f"one of these:{listing}", todo=f"name one of them{by and f' with {by}'}")
+
+
+def describe_run(run: RunDir) -> str:
+    """A run on one line: id, state, age and task."""
+    summary = run.tail_summary()
+    state, age = summary.state(alive=run.alive), time_ago(summary.at)
+    task = " ".join(_task_of(run)[1].split())
+    return f"{run.id}  {state:<18} {age:<14} {task[:60]}".rstrip()
+
+
+def time_ago(at: str) -> str:
+    """How long ago a moment is, given as the journal writes it; empty if there is none."""
+    try:
+        seconds = time.time() - moment(at)
+    except ValueError:
+        return ""
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number} {unit}{'s'[: number != 1]} ago"
+    return "just now"
 
 
 def _second(run: RunDir) -> str:
@@ -320,11 +357,13 @@ def _began(run: RunDir) -> float:
         return 0.0
 
 
-def _task_of(run: RunDir) -> str:
+def _task_of(run: RunDir) -> tuple[str, str]:
+    """The workflow and the task of a run."""
     try:
-        return run.record().task[:60]
+        record = run.record()
     except StateError:
-        return "(unreadable run.json)"
+        return "", "(unreadable run.json)"
+    return record.workflow, record.task
 
 
 def _read_started(line: dict[str, Any] | None) -> TurnStarted | ChecksStarted | None:

@@ -227,7 +227,7 @@ class Loop:
             best=_best(state.best, judged),
             unverified=state.unverified + 1 if verdict.unrunnable else 0,
         )
-        then = self._next(state, verdict)
+        then = self._next(state, verdict, follows_turn=judged is not None)
         if judged is None:
             return then
         commits = self.fixed.commit and judged.snapshot and judged.files
@@ -235,7 +235,7 @@ class Loop:
         between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
         return _forward(replace(then, ahead=(*between, then.phase)))
 
-    def _next(self, state: LoopState, verdict: Verdict) -> LoopState:
+    def _next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         if state.rescope:
             return _done(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed:
@@ -245,7 +245,9 @@ class Loop:
         if state.unverified >= GIVE_UP_UNVERIFIED:
             return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
-        return state if verdict.unrunnable else self._watch_progress(state, verdict)
+        if verdict.unrunnable or not follows_turn:
+            return state
+        return self._watch_progress(state, verdict)
 
     def _watch_progress(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
