@@ -553,7 +553,7 @@ class TestResume:
         ("option", "value", "offer"),
         [
             ("--max-iterations", "1", r"--max-iterations 2   \(1 more iteration\)"),
-            ("--timeout", "0.004", r"--timeout 0\.0\d+   \(0\.004 more minutes of active time\)"),
+            ("--timeout", "0.03", r"--timeout 0\.\d+   \(0\.03 more minutes of active time\)"),
             ("--max-cost", "0.01", r"--max-cost 0\.0\d   \(\$0\.01 more\)"),
             ("--max-tokens", "100", r"--max-tokens \d+   \(100 more tokens\)"),
         ],
@@ -561,7 +561,8 @@ class TestResume:
     def test_a_limit_offers_the_exact_command_and_what_it_grants(
         self, project: Project, option: str, value: str, offer: str
     ) -> None:
-        scenario = NEVER_DONE.replace("    steps:\n", "    steps:\n      - sleep: 0.3\n")
+        slow = "      - sleep: 3\n" if option == "--timeout" else ""
+        scenario = NEVER_DONE.replace("  - steps:\n", f"  - steps:\n{slow}")
         done = project.play(scenario, option, value)
         assert done.code == 3, done.said
         assert "Continuing" not in done.out
