@@ -19,6 +19,7 @@ from ralph.core.errors import RalphError, StateError
 from ralph.core.events import ChecksEnded
 from ralph.core.limits import Limits
 from ralph.core.redaction import secrets_in
+from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.documents import run_record
 from ralph.documents.run_record import Crew, RunRecord
 from ralph.engine.kernel import Kernel, Start
@@ -36,7 +37,7 @@ from ralph.store.held_trees import held_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import Keeper
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.verify.verifier import BASELINE, Rules, Verifier
+from ralph.verify.verifier import Rules, Verifier
 from ralph.workspace.lander import Lander
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import MergeQueue
@@ -174,7 +175,7 @@ def _agent_chain(crew: Crew) -> AgentChain:
 def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
     """The verdict before the first turn, the last one, and the checks that were seen to be flaky."""
     ended = [record.entry for record in records if isinstance(record.entry, ChecksEnded)]
-    baseline = next((entry.verdict for entry in ended if entry.key == BASELINE), None)
+    baseline = next((entry.verdict for entry in ended if WorkKey.parse(entry.key) == BASELINE), None)
     flaky = {result.title for entry in ended for result in entry.verdict.results if result.flaky}
     return baseline, ended[-1].verdict if ended else None, flaky
 

@@ -7,6 +7,7 @@ from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted,
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.limits import Limits, ways_to_go_on
 from ralph.core.outcomes import Outcome
+from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.report import cost, duration, totals
 from ralph.workflows.loop.rules import Loop, reopened
@@ -43,7 +44,7 @@ class LoopTeller(Teller):
                 return self._turn_started(entry)
             case TurnEnded():
                 return [*turn_ended_lines(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
-            case ChecksStarted(key="baseline"):
+            case ChecksStarted(key=key) if WorkKey.parse(key) == BASELINE:
                 return ["baseline: checking before any turn"]
             case ChecksStarted(checks=checks):
                 return ["", f"Verifying: {' AND '.join(checks)}"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.findings import Finding, Rule, Severity
+from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.git.snapshots import Snapshots
 from ralph.store.held_trees import HeldTree, HeldTrees, content_hash
 from ralph.verify.counted import fewer_tests
@@ -19,8 +20,6 @@ from ralph.verify.measures import has_lasting_summary
 from ralph.verify.runner import CheckRunner
 from ralph.verify.scope import out_of_scope
 
-BASELINE = "baseline"
-"""The checks before the first turn: there is no work yet to be guarded."""
 MOST_TESTS = 400
 """Unchanged test files that are read, to see whether results were copied out of them."""
 _TESTS_GONE = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
@@ -73,11 +72,13 @@ class Verifier:
         ]
         verdict = Verdict(tuple(map(self._with_its_summary, results)), tree=tree)
         held = self._held_before()
-        if key == BASELINE:
+        # Before the first turn there is no work yet to be guarded.
+        is_baseline = WorkKey.parse(key) == BASELINE
+        if is_baseline:
             self.baseline = verdict
-        if verdict.passed and (held or key != BASELINE):
+        if verdict.passed and (held or not is_baseline):
             verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
-            if held and key == BASELINE and verdict.gamed:
+            if held and is_baseline and verdict.gamed:
                 verdict = replace(verdict, findings=(*verdict.findings, _name_run(held, verdict.gamed)))
             self._remember(verdict)
             if red and self.snapshots and verdict.passed and not self._may_change_tests:

@@ -6,12 +6,12 @@ each task whether its work is in, or on which branch it was left.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ralph.core.checks import Check
 from ralph.core.codec import from_json, to_json
 from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
 from ralph.core.turns import TurnRequest
+from ralph.core.work_keys import WorkKey, WorkKind
 from ralph.documents.templates import fill
 
 RESOLVER = "resolver"
@@ -84,27 +84,28 @@ class Queue:
             if one.resolving:
                 works.append(_resolver(one, checks(one.task), template))
             elif not held:
-                works.append(Merge(_merge_key(one), one.workspace, one.title, checks(one.task)))
+                works.append(Merge(str(_merge_key(one)), one.workspace, one.title, checks(one.task)))
             held = held or one.overtaken >= _MOST_OVERTAKEN
         return tuple(works)
 
     def accept(self, event: Event) -> tuple["Queue", Settled | None]:
         """What follows from an event: the next queue, and what is settled by it."""
         match event:
-            case Merged() if one := self._of(event.key, _merge_key):
+            case Merged(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
                 if event.is_in or failures >= self.most_resolves:
                     return self._but(one), Settled(one.task, one.workspace, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.moved)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
                 return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
-            case TurnEnded() if one := self._of(event.key, _resolver_key):
+            case TurnEnded(key=key) if one := self._find(key, _resolver_key):
                 return self._with(one, replace(one, resolving=False)), None
             case _:
                 return self, None
 
-    def _of(self, key: str, name: Any) -> Waiting | None:
-        return next((one for one in self.waiting if name(one) == key), None)
+    def _find(self, text: str, key_of: Callable[[Waiting], WorkKey]) -> Waiting | None:
+        key = WorkKey.parse(text)
+        return next((one for one in self.waiting if key_of(one) == key), None)
 
     def _but(self, gone: Waiting) -> "Queue":
         return replace(self, waiting=tuple(one for one in self.waiting if one is not gone))
@@ -128,12 +129,12 @@ def read_queue(text: str, where: str) -> Queue:
     return from_json(Queue, text, where)
 
 
-def _merge_key(one: Waiting) -> str:
-    return f"merge-{one.workspace.replace('/', '-')}-{one.resolves + 1}"
+def _merge_key(one: Waiting) -> WorkKey:
+    return WorkKey(WorkKind.MERGE, workspace=one.workspace, attempt=one.resolves + 1)
 
 
-def _resolver_key(one: Waiting) -> str:
-    return f"resolve-{one.workspace.replace('/', '-')}-{one.resolves}"
+def _resolver_key(one: Waiting) -> WorkKey:
+    return WorkKey(WorkKind.RESOLVE, workspace=one.workspace, attempt=one.resolves)
 
 
 def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnRequest:
@@ -150,7 +151,9 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
         "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
     }
     prompt = fill("resolver", template, values)
-    return TurnRequest(_resolver_key(one), RESOLVER, prompt, task=one.task, workspace=one.workspace, brings_in=True)
+    return TurnRequest(
+        str(_resolver_key(one)), RESOLVER, prompt, task=one.task, workspace=one.workspace, brings_in=True
+    )
 
 
 def _brief(merged: Merged) -> Merged:

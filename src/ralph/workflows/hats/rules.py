@@ -30,6 +30,7 @@ from ralph.core.events import (
 )
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
+from ralph.core.work_keys import WorkKey, WorkKind
 from ralph.documents.agent import decisions
 from ralph.documents.agent.events import line
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic
@@ -94,17 +95,19 @@ class Hats(HatsContext):
             case Phase.ACT if now < state.not_before:
                 return Do(())
             case Phase.ACT:
-                key = f"iteration-{state.iteration}"
+                key = str(WorkKey(WorkKind.ITERATION, number=state.iteration))
                 return Do((self.request(state, self.taker(state, state.event), key, now),))
             case Phase.WAVE:
                 return Do(wave_work(self, state, now))
             case Phase.COMMIT:
                 number = state.iteration - 1
                 message = f"ralph: checkpoint after turn {number}\n\n{' '.join(state.objective.split())[:200]}\n"
-                return Do((Commit(f"checkpoint-{number}", number, state.snapshot, message),))
+                key = str(WorkKey(WorkKind.CHECKPOINT, number=number))
+                return Do((Commit(key, number, state.snapshot, message),))
             case Phase.VERIFY:
                 red = None if any(self.is_red(claim.topic) for claim in state.claims) else state.red
-                return Do((RunChecks(f"claim-{state.iteration - 1}", self.checks, red=red),))
+                key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
+                return Do((RunChecks(key, self.checks, red=red),))
             case Phase.REST:
                 return Do(())
             case Phase.DONE:

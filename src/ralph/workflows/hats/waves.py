@@ -9,6 +9,7 @@ from dataclasses import replace
 from ralph.core.events import Event, Merged, TurnEnded, Work
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest
+from ralph.core.work_keys import WorkKey, WorkKind
 from ralph.documents.agent.events import matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.workflows.hats.context import PATIENCE, HatsContext
@@ -77,14 +78,15 @@ def _wave_turn(context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job
     )
     page = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, beside))
     left = max(_LEAST, wave.deadline - now) if wave.deadline else wave.left
-    request = context.request(page, hat.id, _key(job), now, min(filter(None, (left, hat.wall)), default=None))
+    request = context.request(page, hat.id, str(_key(job)), now, min(filter(None, (left, hat.wall)), default=None))
     return replace(request, task=_task(wave, job), workspace=_workspace(wave, job))
 
 
 def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
     """After the turn of one of them: what it published is kept, and its work goes to be merged."""
     wave, hat = _wave_and_hat(context, state)
-    job = next((one for one in wave.jobs if one.step is Step.TURN and _key(one) == ended.key), None)
+    key = WorkKey.parse(ended.key)
+    job = next((one for one in wave.jobs if one.step is Step.TURN and _key(one) == key), None)
     if job is None:
         return state
     late = _jobs_to_run(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
@@ -204,8 +206,8 @@ def _with_job(state: HatsState, job: Job) -> HatsState:
     return replace(state, wave=replace(state.wave, jobs=jobs))
 
 
-def _key(job: Job) -> str:
-    return f"wave-{job.event.number}-{job.attempt}"
+def _key(job: Job) -> WorkKey:
+    return WorkKey(WorkKind.WAVE, number=job.event.number, attempt=job.attempt)
 
 
 def _task(wave: Wave, job: Job) -> str:

@@ -27,6 +27,7 @@ from ralph.core.events import (
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
+from ralph.core.work_keys import BASELINE, WorkKey, WorkKind
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.kinds import KINDS
 from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
@@ -85,18 +86,20 @@ class Loop:
     def _decided(self, state: LoopState) -> Decision:
         match state.phase:
             case Phase.BASELINE:
-                return Do((RunChecks("baseline", self.checks),))
+                return Do((RunChecks(str(BASELINE), self.checks),))
             case Phase.ACT:
                 return Do((self._turn(state),))
             case Phase.VERIFY:
-                return Do((RunChecks(f"iteration-{state.iteration}", self.checks),))
+                return Do((RunChecks(_iteration_key(state), self.checks),))
             case Phase.COMMIT:
                 last = state.iterations[-1]
                 message = commit_message(state.task, last)
-                return Do((Commit(f"commit-{last.number}", last.number, last.snapshot, message),))
+                return Do(
+                    (Commit(str(WorkKey(WorkKind.COMMIT, number=last.number)), last.number, last.snapshot, message),)
+                )
             case Phase.REFLECT:
                 prompt, closing = reflector_prompt(self.prompts, state)
-                key = f"reflection-{state.iterations[-1].number}"
+                key = str(WorkKey(WorkKind.REFLECTION, number=state.iterations[-1].number))
                 return Do((TurnRequest(key, "reflector", prompt, closing=closing, contract="loop.reflector"),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
@@ -151,7 +154,7 @@ class Loop:
         lessons = remembered(state, KINDS[self.fixed.type].window)
         prompt, closing = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
         role = role_for(state, self.fixed)
-        key = f"iteration-{state.iteration}"
+        key = _iteration_key(state)
         return TurnRequest(
             key, role, prompt, closing=closing, counts=True, contract="loop.actor", failures=_since_best(state)
         )
@@ -364,3 +367,8 @@ def _done(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
 def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
+
+
+def _iteration_key(state: LoopState) -> str:
+    """The key of the turn of this iteration, and of its checks."""
+    return str(WorkKey(WorkKind.ITERATION, number=state.iteration))
