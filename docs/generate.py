@@ -162,6 +162,7 @@ def outcomes() -> str:
 ABLE = {
     "resume": "goes on with a conversation",
     "tokens": "tells tokens",
+    "names_model": "names its model",
     "cost": "tells its cost",
     "budget": "stops at a budget",
     "step_limit": "stops after steps",

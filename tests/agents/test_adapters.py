@@ -199,7 +199,7 @@ class TestRealStreams:
         assert played("codex", raw("codex-resumed"), "gpt-5", Usage(3000, 150))[1].usage.cost is None
 
     def test_no_price_is_no_cost(self) -> None:
-        assert played("codex", raw("codex"), "mock-model")[1].usage == Usage(1500, 57)
+        assert played("codex", raw("codex"), "mock-model")[1].usage == Usage(1500, 57, unpriced="mock-model")
         assert played("codex", raw("codex"))[1].usage.cost is None
 
     def test_the_users_price(self) -> None:

@@ -103,14 +103,14 @@ def test_a_conversation_gone_on_with_counts_only_what_is_new(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     usage = played(Copilot(), "copilot-resumed", before=Usage(1000, 50, 0.00175))[1].usage
     assert usage == Usage(2000, 100, pytest.approx(0.0035))
-    assert played(Copilot(), "copilot-resumed", before=Usage(1000, 50))[1].usage == Usage(2000, 100)
+    assert played(Copilot(), "copilot-resumed", before=Usage(1000, 50))[1].usage == Usage(2000, 100, unpriced="")
 
 
 def test_models_add_up_and_one_without_a_price_is_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     one = {"usage": {"inputTokens": 1000, "outputTokens": 50, "cacheReadTokens": 400}}
     Path("copilot-usage.json").write_text(json.dumps({"modelMetrics": {"gpt-5": one, "nobody-knows": one}}))
-    assert played(Copilot(), "copilot")[1].usage == Usage(2000, 100)
+    assert played(Copilot(), "copilot")[1].usage == Usage(2000, 100, unpriced="nobody-knows")
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_thoughts_and_what_was_cached_are_tokens() -> None:
 
 def test_a_cost_of_nothing_is_one_that_is_not_known() -> None:
     told = [step(input=600, output=50, cache={"read": 400})]
-    assert played(OpenCode(), told)[1].usage == Usage(1000, 50, None)
+    assert played(OpenCode(), told)[1].usage == Usage(1000, 50, None, unpriced="")
     assert played(OpenCode(), told, "openai/gpt-5")[1].usage == Usage(1000, 50, pytest.approx(0.0013))
     own = OpenCode(prices={"mock-model": (1000.0, 0.0, 0.0)})
     assert played(own, told, "mock/mock-model")[1].usage.cost == pytest.approx(0.6)

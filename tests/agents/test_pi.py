@@ -114,7 +114,7 @@ def test_no_cost_is_no_price() -> None:
     assert played(Pi(), [answer("stop", **usage)])[1].usage == Usage(1000, 50, 0.0013)
     assert played(Pi(prices={"gpt-5": (0.0, 0.0, 20_000.0)}), [answer("stop", **usage)])[1].usage.cost == 1.0
     nobodys = {"type": "message_end", "message": {"role": "assistant", "model": "mock-model", "usage": usage}}
-    assert played(Pi(), [nobodys])[1].usage == Usage(1000, 50)
+    assert played(Pi(), [nobodys])[1].usage == Usage(1000, 50, unpriced="mock-model")
 
 
 def test_no_success_without_the_last_line() -> None:

@@ -359,7 +359,7 @@ def test_a_preset_over_the_settings_drops_neither_required_events_nor_limits(pro
     )
     (project.root / "ralph.yml").write_text("event_loop: {max_runtime_seconds: 60}\n")
     for how in ("-H", "-c"):
-        args = ["run", "-p", "x", how, "own.yml", "--agent-command", "true", "--dry-run", "--json"]
+        args = ["run", "-p", "x", how, "own.yml", "--agent-command", "true", "--allow-unpriced", "--dry-run", "--json"]
         plan = project.ralph(*args).json
         hats, limits = plan["settings"]["hats"], plan["settings"]["limits"]
         assert hats["required"] == ["work.reviewed"] and hats["guardrails"] == ["Be kind."]

@@ -576,9 +576,9 @@ class TestBeforeTheRun:
 class TestDetached:
     def test_a_detached_run_goes_on_and_can_be_followed_to_its_end(self, project: Project) -> None:
         script = "echo working; while [ ! -e go ]; do sleep 0.02; done; touch done.txt"
-        begun = project.real(*project.working(script, "--detach", "--max-cost", "1", "--model", "large"))
+        begun = project.real(*project.working(script, "--detach", "--max-tokens", "9", "--model", "large"))
         assert "cannot be told which model to use" in begun.out
-        assert "reports neither cost nor tokens: the limits on them cannot hold" in begun.out
+        assert "does not report tokens: --max-tokens cannot hold" in begun.out
         assert begun.code == 0
         run = project.run.name
         assert f"ralph logs -f {run}" in begun.out

@@ -54,7 +54,9 @@ def project(tmp_path: Path) -> Iterator[Project]:
     ids=["80 of 4", "1,000 of 8"],
 )
 def test_every_signal_is_handled_exactly_once(project: Project, writers: int, each: int, kills: int) -> None:
-    engine = project.start(*project.working(AGENT, "--no-stuck", "--max-iterations", "100000", "--timeout", "600"))
+    engine = project.start(
+        *project.working(AGENT, "--on-stuck", "continue", "--max-iterations", "100000", "--timeout", "600")
+    )
     eventually(lambda: project.journal("turn.started"))
     home, chance = project.run / "signals", random.Random(1)
     pens = [

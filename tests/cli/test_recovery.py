@@ -580,7 +580,7 @@ class TestResume:
         assert ("Iteration 2/2" in said, "Iteration 3/3" in said, "3/2" in said) == (True, True, False)
 
     def test_a_limit_is_granted_once_more(self, project: Project) -> None:
-        project.work("true", "--max-iterations", "2", "--no-stuck")
+        project.work("true", "--max-iterations", "2", "--on-stuck", "continue")
         done = project.ralph("resume", "--json").json
         assert (done["outcome"], done["spent"]["iterations"]) == ("limit-iterations", 4)
         assert project.journal("limit.extended")[0]["limits"]["iterations"] == 4

@@ -9,7 +9,7 @@ DESIGNED = {
     0: {"success", "nothing-to-do"},
     1: {"internal-error"},
     2: {"usage"},
-    3: {"limit-iterations", "limit-time", "limit-deadline", "limit-cost", "limit-tokens"},
+    3: {"limit-iterations", "limit-time", "limit-deadline", "limit-cost", "limit-tokens", "cost-unknown"},
     4: {"stuck"},
     5: {"unverifiable"},
     6: {"agent-unavailable"},

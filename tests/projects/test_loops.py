@@ -56,7 +56,7 @@ class TestStuck:
 
     def test_it_goes_on_to_the_limit_where_nobody_minds(self, project: Playground) -> None:
         slugs(project)
-        done = project.loop(TASK, "tests pass", SAME, "--no-stuck", "--max-iterations", "7")
+        done = project.loop(TASK, "tests pass", SAME, "--on-stuck", "continue", "--max-iterations", "7")
         assert done.code == 3, done.said
         assert "Status: MAX_ITERATIONS (all 7 iterations were used)" in done.out
         assert "# Another approach" in project.prompt(7), "it is asked for until something moves"

@@ -87,15 +87,21 @@ class AcpReader(EventLines):
         self.prices = prices
         self.earlier = earlier
         """US dollars that the conversation cost before."""
+        self.tells = False
+        """Whether it has told what it uses."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """The event in a line."""
-        return [self._priced(event, line) for event in super().read(line)]
+        events = [self._priced(event, line) for event in super().read(line)]
+        if not self.tells and any(event.kind is Kind.RESULT for event in events):
+            return [AgentEvent(Kind.USAGE, usage=Usage(unpriced="")), *events]
+        return events
 
     def _priced(self, event: AgentEvent, line: bytes) -> AgentEvent:
         used = event.usage
         if event.kind is not Kind.USAGE:
             return event
+        self.tells = True
         data, cost = parse(line), used.cost
         if cost is None:
             cached = data.count("cached_tokens")

@@ -3,8 +3,10 @@
 An adapter of a third party is a class like these, named by an entry point of the group `ralph.agents`.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +16,16 @@ from ralph.agents.prices import Prices
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import Failure
+
+
+def model_in(arguments: Sequence[str]) -> str:
+    """The model that the user's own arguments for an agent's program name: `--model NAME`, `-m NAME`, `--model=NAME`."""
+    for word, following in pairwise((*arguments, "")):
+        if word in ("-m", "--model"):
+            return following
+        if word.startswith("--model="):
+            return word.removeprefix("--model=")
+    return ""
 
 
 class Adapter(ABC):
@@ -50,6 +62,21 @@ class Adapter(ABC):
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         self.program = program or self.name
         self.prices: Prices = prices or {}
+        self.variables: Mapping[str, str] = {}
+        """What the user's settings add to its environment."""
+
+    def model_of(self, call: Call) -> str:
+        """The model that a turn will use: as asked for, or as its own settings say; empty if neither tells."""
+        return call.model or model_in(call.arguments) or self.configured_model(call, {**os.environ, **self.variables})
+
+    def settings_home(self, environment: Mapping[str, str]) -> Path:
+        """The directory with its own settings."""
+        variable, usual = self.settings
+        return Path(environment.get(variable) or Path(environment.get("HOME") or Path.home()) / usual)
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """The model that its own settings on this machine name; empty if none does."""
+        return ""
 
     @abstractmethod
     def command(self, call: Call) -> tuple[str, ...]:

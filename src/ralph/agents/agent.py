@@ -48,12 +48,17 @@ class Abilities:
     commands: bool = False
     """Run commands that its prompt asks for: without hooks, it has to ask by itself what a person said."""
     tokens: bool = False
+    """Tell how many tokens it used."""
     cost: bool = False
+    """Tell what they cost."""
+    names_model: bool = False
+    """Tell which model they are of, so that a cost can be reckoned."""
     budget: bool = False
     """Stop by itself when the money is used."""
     step_limit: bool = False
     sandbox: bool = False
     model: bool = True
+    """Use the model that it is asked for."""
     tool_limits: bool = False
     """Keep from using some of its tools."""
 

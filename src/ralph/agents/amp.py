@@ -36,6 +36,10 @@ class Amp(Adapter):
             *call.arguments,
         )
 
+    def model_of(self, call: Call) -> str:
+        """It does not tell: what it is asked for is a mode."""
+        return ""
+
     def reader(self, call: Call, before: Usage) -> "AmpReader":
         """Who reads a turn; each message tells what it used."""
         return AmpReader()

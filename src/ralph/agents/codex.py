@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ralph.agents.adapter import Adapter
@@ -186,7 +187,50 @@ class Codex(Adapter):
 
         `before` is what the conversation had used before this turn, as its readers told.
         """
-        return CodexReader(self.prices, call.model, meter=Meter(before))
+        return CodexReader(self.prices, self.model_of(call), meter=Meter(before))
+
+    def model_of(self, call: Call) -> str:
+        """As in any agent; its arguments can also set it as `-c model=NAME`."""
+        return call.model or setting_in(call.arguments, "model") or super().model_of(call)
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """What `config.toml` says, in the profile that is chosen or for all; empty if a project's own file differs.
+
+        Codex reads `.codex/config.toml` of a project only if the user trusts it, which is not looked at here.
+        """
+        asked = setting_in(call.arguments, "profile") or profile_in(call.arguments)
+        models = {
+            model
+            for place in (self.settings_home(environment), call.workspace / ".codex")
+            if (model := model_in_config(place, asked))
+        }
+        return models.pop() if len(models) == 1 else ""
+
+
+def setting_in(arguments: Sequence[str], key: str) -> str:
+    """What `-c KEY=VALUE` in the user's own arguments sets a key to."""
+    for word, following in pairwise((*arguments, "")):
+        text = following if word in ("-c", "--config") else word.removeprefix("--config=")
+        name, equals, value = text.partition("=")
+        if equals and name.strip() == key:
+            return value.strip().strip("\"'")
+    return ""
+
+
+def profile_in(arguments: Sequence[str]) -> str:
+    """The profile that the user's own arguments choose."""
+    pairs = pairwise((*arguments, ""))
+    return next((following for word, following in pairs if word in ("-p", "--profile")), "")
+
+
+def model_in_config(place: Path, profile: str) -> str:
+    """The model in the `config.toml` of a directory; empty if it names none, or cannot be read."""
+    try:
+        settings = Data.of(tomllib.loads((place / "config.toml").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return ""
+    chosen = profile or settings.word("profile")
+    return settings.inner("profiles", chosen).word("model") or settings.word("model")
 
 
 @dataclass

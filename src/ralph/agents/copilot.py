@@ -11,7 +11,7 @@ from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
 from ralph.agents.failures import end_of_limit, failure_of
 from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
 from ralph.agents.reader import Meter, StreamReader, gone_wrong
-from ralph.agents.stream_lines import TEXT_CHARS, Data, parse, unwrapped
+from ralph.agents.stream_lines import TEXT_CHARS, Data, named_model, parse, unwrapped
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -39,7 +39,7 @@ class Copilot(Adapter):
     name = "copilot"
     install = "npm install -g @github/copilot"
     advice = "run `copilot` and type /login, or set COPILOT_GITHUB_TOKEN; for a provider of yours, check its key"
-    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, tool_limits=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, names_model=True, tool_limits=True)
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")
 
@@ -59,6 +59,13 @@ class Copilot(Adapter):
             f"--resume={call.session}" if call.session else f"--session-id={_session(call)}",
             *call.arguments,
         )
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """`COPILOT_MODEL`, or the model that `/model` wrote down."""
+        if named := environment.get("COPILOT_MODEL", ""):
+            return named
+        home = self.settings_home(environment)
+        return named_model(home / "settings.json", home / "config.json")
 
     def lay_hooks(self, environment: Mapping[str, str]) -> str:
         """Lay them as a plugin, which is loaded beside those of the user."""

@@ -42,7 +42,7 @@ class Cursor(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "CursorReader":
         """Who reads a turn; the usage at its end is that of the turn."""
-        return CursorReader()
+        return CursorReader(self.prices, call.model)
 
 
 class CursorReader(ClaudeReader):
@@ -79,4 +79,5 @@ class CursorReader(ClaudeReader):
     def _total(self, data: Data) -> Iterator[AgentEvent]:
         usage = data.inner("usage")
         spoken = usage.count("inputTokens", "cacheReadTokens", "cacheWriteTokens")
-        yield from self.meter.rise(spoken, usage.count("outputTokens"))
+        tokens = spoken, usage.count("cacheReadTokens"), usage.count("outputTokens")
+        yield from self.total({self.model: tokens})

@@ -11,7 +11,7 @@ from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Cal
 from ralph.agents.failures import failure_in, failure_of
 from ralph.agents.hook_config import hooks, lay, own_place, point, short_hash
 from ralph.agents.reader import StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, brief
+from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, named_model
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -84,7 +84,7 @@ class Gemini(Adapter):
     name = "gemini"
     install = "npm install -g @google/gemini-cli"
     advice = "run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
-    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True)
+    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, names_model=True)
     keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
     services = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     settings = ("GEMINI_CLI_HOME", ".")
@@ -102,6 +102,13 @@ class Gemini(Adapter):
             *(("-m", call.model) if call.model else ()),
             *(("--resume", call.session) if call.session else ()),
             *call.arguments,
+        )
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """`GEMINI_MODEL`, or `model.name` in its settings, those of the project first."""
+        home = self.settings_home(environment)
+        return environment.get("GEMINI_MODEL", "") or named_model(
+            call.workspace / ".gemini" / "settings.json", home / ".gemini" / "settings.json"
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:

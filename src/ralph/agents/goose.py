@@ -28,7 +28,9 @@ class Goose(Adapter):
     name = "goose"
     install = "brew install block-goose-cli"
     advice = "run `goose configure`, or set GOOSE_PROVIDER, GOOSE_MODEL and the provider's key"
-    abilities = Abilities(commands=True, resume=True, session=True, tokens=True, cost=True, step_limit=True)
+    abilities = Abilities(
+        commands=True, resume=True, session=True, tokens=True, names_model=True, cost=True, step_limit=True
+    )
     services = ("GOOSE_PROVIDER",)
     settings = ("XDG_CONFIG_HOME", ".config")
     may_hold = ("goose/config.yaml",)

@@ -26,7 +26,7 @@ class Mini(Adapter):
     name = "mini"
     install = "python -m pip install mini-swe-agent mcp"
     advice = "run `mini-extra config setup`, or name a model and set the key of its provider, as OPENAI_API_KEY"
-    abilities = Abilities(hooks=True, tokens=True, cost=True, budget=True, step_limit=True)
+    abilities = Abilities(hooks=True, tokens=True, names_model=True, cost=True, budget=True, step_limit=True)
     keys = litellm.KEYS
     settings = ("MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent")
     credentials = (".env",)

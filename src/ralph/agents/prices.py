@@ -13,6 +13,11 @@ _EDITION = re.compile(r"(?:[-@:](?:latest|preview|exp|\d{3}|\d{4}|\d{8}|\d{4}-\d
 _MILLION = 1_000_000
 
 
+def has_price(model: str, overrides: Prices) -> bool:
+    """Whether the price of a model is known."""
+    return cost_of(model, 0, 0, 0, overrides) is not None
+
+
 def cost_of(model: str, input_tokens: int, cached_tokens: int, output_tokens: int, overrides: Prices) -> float | None:
     """US dollars for tokens of a model, the cached ones being part of those put in; None where its price is not known.
 
@@ -28,10 +33,15 @@ def cost_of(model: str, input_tokens: int, cached_tokens: int, output_tokens: in
 
 def _price(model: str, table: Prices) -> tuple[float, float, float] | None:
     """The price of the longest name that the model's begins with, where what follows is only its edition."""
-    name = model.strip().lower().rpartition("/")[2]
-    fitting = [key for key in table if name.startswith(key.lower()) and _EDITION.fullmatch(name[len(key) :])]
+    name = _plain(model.rpartition("/")[2])
+    fitting = [key for key in table if name.startswith(_plain(key)) and _EDITION.fullmatch(name[len(key) :])]
     price = table[max(fitting, key=len)] if fitting else ()
     return (price[0], price[1], price[2]) if len(price) == 3 else None
+
+
+def _plain(name: str) -> str:
+    """A name as it is compared: some agents write `claude-sonnet-4.5` where others write `claude-sonnet-4-5`."""
+    return name.strip().lower().replace(".", "-")
 
 
 @cache

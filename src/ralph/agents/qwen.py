@@ -12,7 +12,7 @@ from ralph.agents.claude import ClaudeReader
 from ralph.agents.hook_config import hooks, lay, own_place, short_hash, with_hooks
 from ralph.agents.prices import cost_of
 from ralph.agents.reader import Meter
-from ralph.agents.stream_lines import TEXT_CHARS, Data
+from ralph.agents.stream_lines import TEXT_CHARS, Data, named_model
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure
 
@@ -37,7 +37,9 @@ class Qwen(Adapter):
     name = "qwen"
     install = "npm install -g @qwen-code/qwen-code"
     advice = "run `qwen auth`, or set OPENAI_API_KEY, OPENAI_BASE_URL and OPENAI_MODEL"
-    abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, step_limit=True, tool_limits=True)
+    abilities = Abilities(
+        resume=True, session=True, hooks=True, tokens=True, names_model=True, step_limit=True, tool_limits=True
+    )
     keys = (
         *("OPENAI_API_KEY", "DASHSCOPE_API_KEY", "BAILIAN_CODING_PLAN_API_KEY", "BAILIAN_TOKEN_PLAN_API_KEY"),
         *("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -61,6 +63,12 @@ class Qwen(Adapter):
             *(("--resume", call.session) if call.session else ()),
             *call.arguments,
         )
+
+    def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
+        """`model.name` in its settings, those of the project first; else `OPENAI_MODEL`."""
+        home = self.settings_home(environment)
+        named = named_model(call.workspace / ".qwen" / "settings.json", home / "settings.json")
+        return named or environment.get("OPENAI_MODEL", "") or environment.get("QWEN_MODEL", "")
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """One process instead of two; our hooks beside those of the user."""

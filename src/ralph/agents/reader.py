@@ -17,13 +17,16 @@ class Meter:
 
     told: Usage = field(default_factory=Usage)
 
-    def rise(self, spoken: int, heard: int, cost: float | None = None) -> Iterator[AgentEvent]:
-        """What was used more than was told of, where it is anything."""
+    def rise(
+        self, spoken: int, heard: int, cost: float | None = None, unpriced: str | None = None
+    ) -> Iterator[AgentEvent]:
+        """What was used more than was told of, if anything; `unpriced` is the model that has no known price."""
         before = self.told
         more = Usage(
             max(0, spoken - before.input_tokens),
             max(0, heard - before.output_tokens),
             None if cost is None else max(0.0, cost - (before.cost or 0.0)),
+            unpriced,
         )
         if more.tokens or more.cost is not None:
             self.told = before + more
@@ -149,7 +152,8 @@ class StreamReader:
         """What one answer used; what it cost is reckoned where no cost is told, or nothing."""
         cost = cost or cost_of(self.model, spoken, cached, heard, self.prices)
         if spoken or heard or cost:
-            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+            unpriced = self.model if cost is None else None
+            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost, unpriced))
 
     def total(self, by_model: dict[str, tuple[int, int, int]], cost: float | None = None) -> Iterator[AgentEvent]:
         """What all of it used so far, by model, as tokens in, cached ones among them, and out."""
@@ -158,7 +162,9 @@ class StreamReader:
         known = [one for one in costs if one is not None]
         earlier = self.meter.told
         told = len(known) == len(costs) and (earlier.cost is not None or not earlier.tokens)
-        yield from self.meter.rise(spoken, heard, sum(known) if told and cost is None else cost)
+        reckoned = sum(known) if told and cost is None else cost
+        unpriced = next((model for model, one in zip(by_model, costs, strict=True) if one is None), None)
+        yield from self.meter.rise(spoken, heard, reckoned, unpriced if reckoned is None else None)
 
     def retry(self, text: str) -> Iterator[AgentEvent]:
         """It tries something again by itself."""

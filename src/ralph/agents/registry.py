@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ralph.agents import plugins
 from ralph.agents.acp import Acp
 from ralph.agents.adapter import Adapter
-from ralph.agents.prices import Prices
+from ralph.agents.agent import Call
+from ralph.agents.prices import Prices, has_price
 from ralph.agents.programs import Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents.config import AgentSettings, Config
@@ -88,10 +89,40 @@ def make(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
     if spec.kind == "acp":
         return Acp(spec.label, spec.command, prices)
     try:
-        return known(spec.kind, spec.command[0] if spec.command else "", prices)
+        agent = known(spec.kind, spec.command[0] if spec.command else "", prices)
+        agent.variables = spec.environment
+        return agent
     except AgentUnavailableError as error:
         why = f"{error.what} ({error.where})" if error.where else error.what
         return plugins.Absent(spec.kind, error.todo, why)
+
+
+@dataclass(frozen=True)
+class UnknownCost:
+    """Why the cost of an agent's turns cannot be known, and what the user can do about it."""
+
+    why: str
+    cure: str
+
+
+def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path) -> UnknownCost | None:
+    """Why the cost of an agent's turns cannot be known before they start; None if it can, or the agent will tell."""
+    agent = make(spec, prices)
+    can = agent.abilities
+    if can.cost or spec.kind == "acp":
+        return None
+    if not can.tokens:
+        return UnknownCost(f"{spec.label} reports neither cost nor tokens", "remove the limit")
+    model = agent.model_of(Call(workspace, spec.model, spec.arguments))
+    if model and has_price(model, prices):
+        return None
+    if can.names_model and (not model or model.startswith("auto")):
+        return None
+    if model:
+        cure = f"write its price into ralph.yml (`prices: {{{model}: [IN, CACHED, OUT]}}`, US dollars for a million tokens)"
+        return UnknownCost(f"the price of {model}, the model of {spec.kind}, is not known", cure)
+    why = f"{spec.label} reports tokens and does not say of which model; its own settings name none"
+    return UnknownCost(why, "name the model with --model" if can.model else "remove the limit")
 
 
 def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from ralph.core.stream import clean_text
 
 TOOL_CHARS, TEXT_CHARS = 300, 20_000
 _MOST_TOKENS, _MOST_MONEY = 10**12, 10**6
+_LARGEST_SETTINGS = 1024 * 1024
 LONGEST_LIMIT = 45 * 86400.0
 """No limit ends later than in a month and a half: another date was misread."""
 
@@ -68,6 +70,19 @@ class Data(dict[str, Any]):
 def parse(line: bytes) -> Data:
     """The JSON object in a line; an empty one where there is none."""
     return Data(json_object(line) if line.lstrip()[:1] == b"{" else {})
+
+
+def named_model(*files: Path) -> str:
+    """The model (`model.name`, or `model`) in the first of some settings files that names one; comments are passed over."""
+    for path in files:
+        try:
+            lines = path.read_bytes()[:_LARGEST_SETTINGS].splitlines()
+        except OSError:
+            continue
+        settings = parse(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
+        if name := settings.inner("model").word("name") or settings.word("model"):
+            return name
+    return ""
 
 
 def prose(text: str) -> str:

@@ -47,7 +47,7 @@ def kind_of(workflow: str) -> Kind:
     return kind
 
 
-_ROLES = {
+ROLES = {
     "loop": ("implementer", "test-engineer", "debugger", "reflector"),
     "session": ("planner", "questioner", "executor", "reviewer", "librarian", "resolver"),
     "classic": ("planner", "questioner", "executor", "reviewer"),
@@ -57,4 +57,4 @@ _ROLES = {
 def roles_of(record: RunRecord) -> tuple[str, ...]:
     """The roles that the turns of a run have."""
     hats = record.hats
-    return (*(hat.id for hat in hats.hats), "resolver") if hats else _ROLES.get(record.workflow, ())
+    return (*(hat.id for hat in hats.hats), "resolver") if hats else ROLES.get(record.workflow, ())

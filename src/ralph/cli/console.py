@@ -1,13 +1,12 @@
 """What all commands share: the project around us, and how JSON is printed."""
 
 import json
-import math
 import os
 import sys
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -16,18 +15,6 @@ from ralph.core.stream import clean_text
 from ralph.store.runs import Project, RunDir
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-
-
-N = TypeVar("N", int, float)
-
-
-def positive(name: str, given: N | None, default: N | None) -> N | None:
-    """An option's value, or the configured one; zero and less are refused by name."""
-    if given is None:
-        return default
-    if not 0 < given < math.inf:
-        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
-    return given
 
 
 def here() -> Project:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
+from ralph.app.preset_options import with_limits
+from ralph.app.run_options import RunOptions, build_limits
 from ralph.cli.console import here
-from ralph.cli.limits import run_limits, with_limits
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.documents.config import SIZE_LIMIT
@@ -40,7 +41,7 @@ def examine_preset(preset: str | None, given: tuple[str, ...]) -> tuple[Loaded, 
     loaded = load_preset(here().root, given, preset)
     source = source_of("", loaded.preset.core.specs_dir, lambda path: "")
     hats = run_settings(loaded.preset, source, checks=bool(loaded.preset.event_loop.checks))
-    limits = run_limits(with_limits(loaded.preset, loaded.config), None, None, None, None, None)
+    limits = build_limits("hats", with_limits(loaded.preset, loaded.config), RunOptions())
     return loaded, Model(loaded.preset, hats), locate_findings(loaded, loaded.preset, hats, limits, given)
 
 

@@ -22,7 +22,7 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
     now = time.time()
     workflow = kind_of(record.workflow).workflow(record, project.root, None)
     state = workflow.load({})
-    if not record.hats:
+    if record.workflow == "loop":
         state = replace(state, phase=Phase.ACT, iteration=1)
     first = workflow.decide(state, now)
     works = first.work if isinstance(first, Do) else ()
@@ -39,7 +39,7 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
         click.echo(f"  {check.title}" + (f"   (at most {check.timeout:g} s)" if check.command else ""))
     for note in notes:
         click.echo(f"  note: {note}")
-    if not record.hats:
+    if record.workflow == "loop":
         click.echo(f"Type:       {record.loop.type}")
     for label, spec in record.crew.everyone.items():
         agent = registry.make(spec, record.prices)
@@ -57,6 +57,7 @@ def show_plan(project: Project, record: RunRecord, notes: tuple[str, ...], *, as
     click.echo(f"Root:       {project.root}")
     click.echo(f"Worst case: {worst}")
     for name, value in (*asdict(limits).items(), *asdict(record.turn_limits).items()):
-        click.echo(f"  {name.replace('_', ' '):<16} {'no limit' if value is None else f'{value:g}'}")
+        if not isinstance(value, bool):
+            click.echo(f"  {name.replace('_', ' '):<16} {'no limit' if value is None else f'{value:g}'}")
     click.echo(f"\nFirst prompt:\n\n{prompt}")
     return 0

@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from ralph.app.adopt import adopt, programs_of
+from ralph.app.run_options import parse_deadline, positive
+from ralph.app.start_checks import cost_notices
 from ralph.app.workflows import SESSIONS
 from ralph.cli.choose_run import nothing_to_resume, stopped_run
-from ralph.cli.console import agree, here, json_option, one_line, positive, tell
+from ralph.cli.console import agree, here, json_option, one_line, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.cli.limits import parse_deadline
 from ralph.cli.trust import ask_consent_again
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
@@ -29,6 +30,7 @@ _LIMITS = (
     ("max_cost", "cost", 1),
 )
 """Options that set a limit, the field of `Limits`, and how many of its units one of theirs is."""
+_FLAGS = ("no_deadline", "allow_unpriced")
 
 
 @click.command("resume")
@@ -39,6 +41,7 @@ _LIMITS = (
 @click.option("--deadline", help="A new moment after which no work is done, e.g. 2026-11-16T07:00 (local time).")
 @click.option("--no-deadline", is_flag=True, help="Go on without the deadline.")
 @click.option("--max-cost", type=float, help="US dollars at most, those already spent included.")
+@click.option("--allow-unpriced", is_flag=True, help="Go on although --max-cost cannot hold: a cost is unknown.")
 @click.option("--max-tokens", type=int, help="Tokens at most, those already used included.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @click.option("--adopt", "adopts", is_flag=True, help="Take over a run that this machine did not start or verify.")
@@ -70,7 +73,7 @@ def command(
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance or ""))
         lines = [f"Run {chosen.id} is under way; a pause that was asked for is taken back."]
         return tell(as_json, lines, command="resume", run=chosen.id, signalled=True)
-    notices = (_adopt(project, chosen, yes=yes),) if adopts else ()
+    notices: tuple[str, ...] = (_adopt(project, chosen, yes=yes),) if adopts else ()
     outcome = chosen.outcome()
     if outcome and not outcome.resumable:
         of_session = chosen.record().workflow in SESSIONS
@@ -78,6 +81,7 @@ def command(
         raise UsageError(f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo=todo)
     chosen.refuse_claimed()
     granted = _limits(chosen, given)
+    notices += tuple(cost_notices(project, chosen.record(), granted))
     ask_consent_again(project, yes=yes)
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
@@ -103,8 +107,11 @@ def _limits(run: RunDir, given: Mapping[str, Any]) -> Limits:
     records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
     ledger = Ledger.of(record.limits, records)
     asked = _asked(given)
+    if "iterations" in asked and record.workflow in SESSIONS:
+        what = f"run {run.id} is a session: each feedback of yours begins one iteration"
+        raise UsageError(what, todo="leave --max-iterations out")
     for name, value in asked.items():
-        spent = 0.0 if name == "deadline" else getattr(ledger.spent, name)
+        spent = getattr(ledger.spent, name, 0.0)
         if value is not None and value <= spent:
             what = name.replace("active_seconds", "seconds of active time")
             raise UsageError(f"{spent:g} {what} are used already; {value:g} leaves nothing", todo="give more")
@@ -129,11 +136,13 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
         asked["deadline"] = parse_deadline(given["deadline"])
     if given["no_deadline"]:
         asked["deadline"] = None
+    if given["allow_unpriced"]:
+        asked["allow_unpriced"] = True
     return asked
 
 
 def _as_options(given: Mapping[str, Any]) -> tuple[str, ...]:
     """The same options again, for an engine in the background."""
-    flags = ("--no-deadline",) if given["no_deadline"] else ()
-    named = {name: value for name, value in given.items() if value is not None and name != "no_deadline"}
+    flags = tuple(f"--{name.replace('_', '-')}" for name in _FLAGS if given[name])
+    named = {name: value for name, value in given.items() if value is not None and name not in _FLAGS}
     return (*flags, *(f"--{name.replace('_', '-')}={value}" for name, value in named.items()))

@@ -13,14 +13,14 @@ import click
 
 from ralph.app.create_run import Ground, create_run
 from ralph.app.hats import hats_workflow
-from ralph.cli import loop
+from ralph.app.preset_options import hats_crew, with_limits
+from ralph.app.run_options import RunOptions, build_record, refuse_landing
+from ralph.app.start_checks import start_notices
 from ralph.cli.console import here
 from ralph.cli.engine import begin, refuse_inside_a_turn
-from ralph.cli.hats_crew import hats_crew
 from ralph.cli.hats_findings import refuse_broken_preset
-from ralph.cli.limits import with_limits
+from ralph.cli.options import options_from, run_options
 from ralph.cli.plan import show_plan
-from ralph.cli.starting import notices_of, record_for, refuse_to_land
 from ralph.cli.trust import ask_consent
 from ralph.core.checks import Check
 from ralph.core.errors import NoCommandError, StateError, UsageError
@@ -41,13 +41,6 @@ from ralph.verify.criterion import Criterion, compile_criterion
 from ralph.verify.inputs import input_hashes
 from ralph.workflows.hats.prompt import SHARED as SHARED_FILES
 
-SHARED = (
-    *("agents", "model", "agent_args", "no_sub_agents", "agent_acp", "agent_command", "scenario", "max_iterations"),
-    *("timeout", "deadline", "max_cost", "max_tokens", "turn_timeout", "idle_timeout", "check_timeout", "allow"),
-    *("because", "worktree", "land", "no_snapshots", "detached", "dry_run", "yes", "as_json"),
-)
-"""The options that it has in common with `ralph loop`."""
-
 
 @click.command("run")
 @click.option(
@@ -62,6 +55,7 @@ SHARED = (
 @click.option("--completion-promise", help="The event, or last line, that says that all is done (LOOP_COMPLETE).")
 @click.option("--check", "criteria", multiple=True, help="What the engine checks beside the preset's own, as --until.")
 @click.option("--unchecked", is_flag=True, help="Begin whatever `ralph hats check` says of the preset.")
+@run_options
 def command(
     given: tuple[str, ...],
     hats: str | None,
@@ -71,7 +65,7 @@ def command(
     completion_promise: str | None,
     criteria: tuple[str, ...],
     unchecked: bool,
-    **options: Any,
+    **more: Any,
 ) -> int:
     """Have the hats of ralph.yml work on an objective, one turn an event, until it is done and verified.
 
@@ -84,14 +78,15 @@ def command(
     preset, config = _with_promise(loaded.preset, completion_promise), with_limits(loaded.preset, loaded.config)
     objective = _objective(project, preset, prompt, prompt_file)
     source = source_of(objective, preset.core.specs_dir, lambda path: _look(project.root / path))
-    crew = hats_crew(project, preset, config, (*options["agents"], *([backend] if backend else [])), options)
-    record = record_for("hats", objective, crew, config, options)
+    options = options_from(more)
+    options = replace(options, agents=(*options.agents, *([backend] if backend else [])))
+    record = build_record("hats", objective, config, options, hats_crew(project, preset, config, options))
     own = filled(preset, source, preset.event_loop.checks)
     asked, left_out = _asked(own, criteria, lambda text: compile_criterion(text, record.check_seconds, project.root))
     checks = tuple(dict.fromkeys(check for one in asked for check in one.checks))
     wearing = settings(preset, source, checks=bool(checks))
-    apart = options["worktree"] or (wearing.has_waves and possible(project.root))
-    refuse_to_land(options, apart=apart)
+    apart = options.worktree or (wearing.has_waves and possible(project.root))
+    refuse_landing(options, on_own_branch=apart)
     notices = [*loaded.notices, *dict.fromkeys(note for one in asked for note in one.notes), *left_out]
     notices += [*_told(source, checks=bool(checks)), *_side_by_side(wearing, apart=apart)]
     why_not = _no_checkpoints(project, snapshots=record.snapshots, in_worktree=apart)
@@ -100,20 +95,17 @@ def command(
         notices.append(f"checkpoints are not committed: {why_not}; every turn is recorded as a snapshot all the same")
     if not unchecked:
         # Whoever asks for a few turns by option means them, and goes on with `ralph resume`.
-        allowed = replace(record.limits, iterations=None) if options["max_iterations"] else record.limits
+        allowed = replace(record.limits, iterations=None) if options.max_iterations else record.limits
         notices += refuse_broken_preset(loaded, preset, wearing, allowed, given)
     scope = filled(preset, source, preset.event_loop.scope)
-    record = _with_hats(record, wearing, checks, scope, project.root, _most_at_once(wearing, config))
-    notices += notices_of(project, record)
-    if options["dry_run"]:
-        return show_plan(project, record, tuple(notices), as_json=options["as_json"])
-    ask_consent(project, record, typed=criteria, files=loaded.files, yes=options["yes"])
-    run, more = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
-    back, told = _take_the_floor(project, run, record), (*more, *notices)
-    return begin(project, run, told, back.close, detached=options["detached"], as_json=options["as_json"])
-
-
-command.params += [param for param in loop.command.params if param.name in SHARED]
+    record = _with_hats(record, wearing, checks, scope, project.root, _most_at_once(wearing, config, options))
+    notices += start_notices(project, config, record)
+    if more["dry_run"]:
+        return show_plan(project, record, tuple(notices), as_json=more["as_json"])
+    ask_consent(project, record, typed=criteria, files=loaded.files, yes=more["yes"])
+    run, said = create_run(project, record, Ground.WORKTREE if apart else Ground.HERE)
+    back, told = _take_the_floor(project, run, record), (*said, *notices)
+    return begin(project, run, told, back.close, detached=more["detached"], as_json=more["as_json"])
 
 
 def _with_promise(preset: Preset, promise: str | None) -> Preset:
@@ -135,7 +127,7 @@ def _with_hats(
 ) -> RunRecord:
     """The record with the hats, what is checked, and how many turns there may be at once."""
     if scope and not record.snapshots:
-        raise UsageError("`event_loop.scope` needs snapshots", todo="leave --no-snapshots out")
+        raise UsageError("`event_loop.scope` needs snapshots", todo="leave --no-snapshots out (`snapshots: true`)")
     return replace(
         record,
         criterion=" AND ".join(check.title for check in checks),
@@ -212,10 +204,10 @@ def _side_by_side(hats: HatsSettings, *, apart: bool) -> Iterator[str]:
         yield f"{', '.join(unseen)} stays in a worktree: prompts show scratchpads only from {SHARED_FILES} there"
 
 
-def _most_at_once(hats: HatsSettings, config: Config) -> int | None:
-    """How many turns a run may have at once: what its hats say, unless the settings do."""
+def _most_at_once(hats: HatsSettings, config: Config, options: RunOptions) -> int | None:
+    """How many turns a run may have at once: what its hats say, unless an option or the settings do."""
     most = max((hat.concurrency for hat in hats.hats), default=1)
-    return None if "run" in config.slots.model_fields_set else max(most, 1)
+    return None if options.parallel or "run" in config.slots.model_fields_set else max(most, 1)
 
 
 def _no_checkpoints(project: Project, *, snapshots: bool, in_worktree: bool) -> str:

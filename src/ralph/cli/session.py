@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,24 @@ from typing import Any
 import click
 
 from ralph.app.create_run import Ground, create_run
+from ralph.app.run_options import build_crew, build_record, check_seconds, refuse_landing
 from ralph.app.sessions import session_workflow
+from ralph.app.start_checks import start_notices
 from ralph.app.workflows import kind_of
 from ralph.cli import classic_words
-from ralph.cli.console import here, json_option, positive, tell
-from ralph.cli.crew import crew_for
+from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
-from ralph.cli.parallel import slot_limits, tree_settings
+from ralph.cli.options import options_from, run_options
+from ralph.cli.plan import show_plan
 from ralph.cli.session_words import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
-from ralph.cli.starting import notices_of
 from ralph.cli.trust import ask_consent, ask_consent_again
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.graphs import natural
-from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.config import Config
-from ralph.documents.run_record import LoopSettings, RunRecord, SessionSettings, TurnLimits
+from ralph.documents.run_record import LoopSettings, RunRecord, SessionSettings
 from ralph.documents.session import feedback
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout
 from ralph.documents.session.metadata import State
@@ -48,38 +48,28 @@ def command() -> None:
     """Plan a request, do its tasks side by side, review them, take feedback, plan again."""
 
 
-_SETTINGS = (
-    click.option("--agent", "agents", multiple=True, help="The agent; again for one that takes over."),
-    click.option("--agent-acp", help="Any agent that speaks the Agent Client Protocol, by its command."),
-    click.option("--agent-command", help="Any program as the agent."),
-    click.option("--scenario", help="The scenario file of the scripted agent."),
-    click.option("--check", "criteria", multiple=True, help="What must pass before it is complete, as in --until."),
-    click.option("--parallel", type=int, help="Tasks at once (3)."),
-    click.option("--waves", is_flag=True, help="Finish a wave before the next begins."),
-    click.option("--worktree", is_flag=True, help="A classic session: in a git worktree of its own."),
-    click.option("--land", type=click.Choice(["ff", "branch", "push"]), help="Where the work goes on success (ff)."),
-    click.option("--timeout", type=float, help="Active minutes at most."),
-    click.option("--max-cost", type=float, help="US dollars at most."),
-    click.option("--max-tokens", type=int, help="Tokens at most."),
-    click.option("--yes", is_flag=True, help="Agree that the agents act here without asking."),
+_SESSION_OPTIONS = (
+    click.option(
+        "--check", "criteria", multiple=True, help="What must pass before the session is complete, as in --until."
+    ),
+    click.option("--waves", is_flag=True, help="Finish a wave of tasks before the next begins."),
 )
 
 
-def _with_settings(function: Callable[..., int]) -> Callable[..., int]:
-    """The options with which a session begins, or that of others is taken up."""
-    for option in reversed(_SETTINGS):
-        function = option(function)
-    return function
+def _session_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options with which a session is started, or one of somebody else is continued."""
+    command = run_options(command)
+    for option in reversed(_SESSION_OPTIONS):
+        command = option(command)
+    return command
 
 
 @command.command("new")
 @click.argument("request")
 @click.option("--classic", is_flag=True, help="ClassicLayout files, one task at a time in your own tree.")
 @click.option("--new", "anew", is_flag=True, help="Begin another, though one for the same request is open.")
-@click.option("--detach", "detached", is_flag=True, help="Work in the background.")
-@_with_settings
-@json_option
-def new(request: str, classic: bool, anew: bool, detached: bool, as_json: bool, **given: Any) -> int:
+@_session_options
+def new(request: str, classic: bool, anew: bool, **given: Any) -> int:
     """Begin a session for REQUEST."""
     refuse_inside_a_turn()
     project = here()
@@ -90,61 +80,49 @@ def new(request: str, classic: bool, anew: bool, detached: bool, as_json: bool, 
             f"session {known.id} for the same request is open",
             todo=f"`ralph session resume {known.id}`, or --new for another one",
         )
-    return _begin(project, "", "classic" if classic else "session", request, given, detached=detached, as_json=as_json)
+    return _begin(project, "", "classic" if classic else "session", request, given)
 
 
-def _begin(
-    project: Project, id: str, kind: str, request: str, given: Mapping[str, Any], *, detached: bool, as_json: bool
-) -> int:
+def _begin(project: Project, id: str, kind: str, request: str, given: Mapping[str, Any]) -> int:
     """Make the run of a session, new or of others, and work on it."""
     config = load_config(project.root)
     record = _record(project, config, id, kind, request, given)
+    notices = tuple(start_notices(project, config, record))
+    if given["dry_run"]:
+        return show_plan(project, replace(record, id=id or "000000-000000"), notices, as_json=given["as_json"])
     ask_consent(project, record, typed=given["criteria"], yes=given["yes"])
-    ground = Ground.BRANCH if kind == "session" else Ground.WORKTREE if given["worktree"] else Ground.HERE
-    run, notices = create_run(project, record, ground, plain_id=True)
-    return begin(project, run, (*notices, *notices_of(project, record)), detached=detached, as_json=as_json)
+    ground = Ground.WORKTREE if given["worktree"] else Ground.HERE
+    if kind == "session":
+        ground = Ground.BRANCH
+    run, more = create_run(project, record, ground, plain_id=True)
+    return begin(project, run, (*more, *notices), detached=given["detached"], as_json=given["as_json"])
 
 
 def _record(project: Project, config: Config, id: str, kind: str, request: str, given: Mapping[str, Any]) -> RunRecord:
     """What a session is started with, by options and settings."""
-    is_classic = kind == "classic"
-    if is_classic and (given["parallel"] or given["waves"]):
-        raise UsageError("a classic session does one task at a time", todo="leave --parallel and --waves out")
-    if not is_classic and given["worktree"]:
+    options = options_from(given)
+    if kind == "classic":
+        if options.parallel or given["waves"]:
+            raise UsageError("a classic session does one task at a time", todo="leave --parallel and --waves out")
+        refuse_landing(options, on_own_branch=options.worktree)
+    elif options.worktree:
         raise UsageError("the tasks of a session have worktrees of their own", todo="leave --worktree out")
-    if is_classic and given["land"] and not given["worktree"]:
-        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
-    seconds = config.check_timeout
-    compiled = [compile_criterion(text, seconds, project.root).checks for text in given["criteria"]]
-    minutes = positive("--timeout", given["timeout"], None)
+    seconds = check_seconds(config, options)
+    compiled = [compile_criterion(text, seconds, project.root) for text in given["criteria"]]
+    checks = tuple(check for one in compiled for check in one.checks)
     places = [project.root / os.path.expanduser(name) for name in config.session.skills]
     skills = tuple(str(place) for place in places if place.is_dir())
-    checks = tuple(check for one in compiled for check in one)
-    return RunRecord(
+    return build_record(
+        kind,
+        request,
+        config,
+        options,
+        build_crew(project, config, options),
         id=id,
-        workflow=kind,
-        task=request,
         criterion=" AND ".join(given["criteria"]),
         checks=checks,
-        crew=crew_for(project, config, given["agents"], given["agent_command"], given["scenario"], given["agent_acp"]),
-        created_at=time.time(),
-        limits=Limits(
-            None,
-            None if minutes is None else minutes * 60,
-            None,
-            positive("--max-tokens", given["max_tokens"], config.limits.tokens),
-            positive("--max-cost", given["max_cost"], config.limits.cost),
-        ),
-        turn_limits=TurnLimits(config.turn.minutes * 60, config.turn.idle_minutes * 60, config.turn.grace_seconds),
-        check_seconds=seconds,
-        push=config.push,
-        most_steps=config.max_steps,
-        prices=config.prices,
-        land=given["land"] or config.land or "ff",
-        slots=slot_limits(config.slots, positive("--parallel", given["parallel"], None)),
-        trees=tree_settings(config.workspace),
         loop=LoopSettings(inputs=input_hashes(checks, project.root)),
-        session=SessionSettings(given["waves"] or config.session.waves, skills),
+        session=SessionSettings(by_waves=given["waves"] or config.session.waves, skills=skills),
     )
 
 
@@ -205,17 +183,16 @@ def show(session: str | None, as_json: bool) -> int:
 
 
 def _money(spent: dict[str, Any]) -> str:
-    cost = spent.get("cost")
+    turns, unpriced = spent.get("turns", 0), spent.get("unpriced_turns", 0)
     facts = [f"{spent.get('turns', 0)} turns", f"{duration(float(spent.get('active_seconds') or 0))} active"]
-    return ", ".join([*facts, f"${cost:.4f}"] if cost else facts) if spent.get("turns") else ""
+    cost = "cost unknown" if unpriced == turns else f"${float(spent.get('cost') or 0):.4f}"
+    return ", ".join([*facts, f"at least {cost}" if 0 < unpriced < turns else cost]) if turns else ""
 
 
 @command.command("resume")
 @click.argument("session", required=False)
-@click.option("--detach", "detached", is_flag=True, help="Work in the background.")
-@_with_settings
-@json_option
-def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> int:
+@_session_options
+def resume(session: str | None, **given: Any) -> int:
     """Go on with SESSION (the latest open one); feedback that was given begins the next iteration.
 
     The session of others, or one whose run is lost, is taken up from its files; the options say with which agents.
@@ -226,17 +203,17 @@ def resume(session: str | None, detached: bool, as_json: bool, **given: Any) -> 
     if found.run is None:
         record = found.record
         _told(found)
-        return _begin(project, found.id, record.workflow, record.task, given, detached=detached, as_json=as_json)
+        return _begin(project, found.id, record.workflow, record.task, given)
     if found.is_aborted:
         todo = f'`ralph session update {found.id} "..."`, or `feedback`, says how it goes on; or begin another'
         raise UsageError(f"session {found.id} was aborted", todo=todo)
-    if named := [name for name, value in given.items() if value and name != "yes"]:
+    if named := [name for name, value in given.items() if value and name not in ("yes", "detached", "as_json")]:
         told = ", ".join(sorted(named))
         raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
     ask_consent_again(project, yes=given["yes"])
-    if detached:
-        return detach(project, found.run, as_json=as_json, command=("session", "resume"))
-    return work_on(project, found.run, (), as_json=as_json, resumes=True)
+    if given["detached"]:
+        return detach(project, found.run, as_json=given["as_json"], command=("session", "resume"))
+    return work_on(project, found.run, (), as_json=given["as_json"], resumes=True)
 
 
 @command.command("feedback")

@@ -91,6 +91,8 @@ def _line(row: dict[str, Any]) -> str:
     iterations = counted if row["workflow"] == "loop" else row["workflow"]
     money = spent.get("cost")
     cost = f"${money:.4f}" if isinstance(money, float) and money else "-"
+    if spent.get("turns") and spent.get("unpriced_turns") == spent["turns"]:
+        cost = "unknown"
     tail = row["doing"] or row["reason"]
     asked = [f'QUESTION {q["id"]}: {one_line(q["question"])}  (ralph answer {q["id"]} "...")' for q in row["questions"]]
     doubt = f"NOT VERIFIED: {row['doubt']}  ({adopt_advice(row['run'])})" if row["doubt"] else ""

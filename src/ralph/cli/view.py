@@ -121,9 +121,17 @@ class LiveView(PlainView):
             f"iterations {self._spent.iterations}" + (f"/{most}" if most else ""),
             f"{self._doing} ({self._clock()})",
             f"{duration(self._spent.active_seconds)} active",
-            f"${self._spent.cost:.4f}" + (f"/${self._limits.cost:g}" if self._limits.cost else ""),
+            cost_so_far(self._spent, self._limits),
         ]
         return Spinner("dots", " · ".join(facts))
+
+
+def cost_so_far(spent: Spent, limits: Limits) -> str:
+    """The money spent and its limit; what is not known is said."""
+    if spent.turns and spent.unpriced_turns == spent.turns:
+        return "cost unknown"
+    known = f"${spent.cost:.4f}" + (f"/${limits.cost:g}" if limits.cost else "")
+    return f"at least {known}" if spent.unpriced_turns else known
 
 
 def view_for(teller: Teller, limits: Limits, *, as_json: bool) -> PlainView:

@@ -90,7 +90,7 @@ class Teller:
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
         facts = [f"{ended.spent.turns} turns", f"{duration(ended.spent.active_seconds)} active"]
-        facts += [cost(ended.spent)] if ended.spent.turns > ended.spent.unpriced_turns else []
+        facts.append(f"cost {cost(ended.spent)}")
         lines = [DOUBLE, f"{self.noun.title()} {self.run}: {ended.outcome.replace('-', ' ')}", DOUBLE, "", ended.reason]
         return [*lines, f"Spent:  {', '.join(facts)}", f"Next:   {self.then(ended)}", DOUBLE]
 

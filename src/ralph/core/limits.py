@@ -15,6 +15,8 @@ class Usage:
     output_tokens: int = 0
     cost: float | None = None
     """US dollars; None when the agent did not tell."""
+    unpriced: str | None = None
+    """The model whose tokens have no known price, empty if the agent did not name it; None if all have a price."""
 
     @property
     def tokens(self) -> int:
@@ -23,7 +25,8 @@ class Usage:
 
     def __add__(self, other: "Usage") -> "Usage":
         cost = None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0)
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, cost)
+        unpriced = other.unpriced if self.unpriced is None else self.unpriced
+        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, cost, unpriced)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Spent:
     cost: float = 0.0
     unpriced_turns: int = 0
     """Turns whose agent told no cost: the money spent is then a lower bound."""
+    unpriced: str | None = None
+    """The first model whose tokens had no known price, as in `Usage`."""
 
     def with_turn(self, usage: Usage, *, counts: bool) -> "Spent":
         """The counters after one more turn."""
@@ -50,6 +55,7 @@ class Spent:
             output_tokens=self.output_tokens + usage.output_tokens,
             cost=self.cost + (usage.cost or 0.0),
             unpriced_turns=self.unpriced_turns + (usage.cost is None),
+            unpriced=usage.unpriced if self.unpriced is None else self.unpriced,
         )
 
     @property
@@ -68,6 +74,8 @@ class Limits:
     """A moment (seconds since the epoch), not a duration."""
     tokens: int | None = None
     cost: float | None = None
+    allow_unpriced: bool = False
+    """Whether to go on although the limit on cost cannot hold, because a price is not known."""
 
     def reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
         """The limit that forbids to go on working, if any; iterations are asked for apart.
@@ -81,6 +89,8 @@ class Limits:
             return Outcome.LIMIT_TIME
         if self.cost is not None and spent.cost + (used.cost or 0.0) >= self.cost:
             return Outcome.LIMIT_COST
+        if self.cost is not None and not self.allow_unpriced and (spent.unpriced, used.unpriced) != (None, None):
+            return Outcome.COST_UNKNOWN
         if self.tokens is not None and spent.tokens + used.tokens >= self.tokens:
             return Outcome.LIMIT_TOKENS
         return None
@@ -126,6 +136,8 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
         case Outcome.LIMIT_COST:
             total = _round_up(spent.cost + (limits.cost or 0.0))
             return (Raise(f"--max-cost {total:g}", f"${total - spent.cost:.2f} more"),)
+        case Outcome.COST_UNKNOWN:
+            return (Raise("--allow-unpriced", "the limit on cost does not hold then; or start again with `prices:`"),)
         case Outcome.LIMIT_TOKENS:
             more = limits.tokens or 0
             return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)

@@ -17,6 +17,8 @@ class Outcome(StrEnum):
     LIMIT_DEADLINE = "limit-deadline"
     LIMIT_COST = "limit-cost"
     LIMIT_TOKENS = "limit-tokens"
+    COST_UNKNOWN = "cost-unknown"
+    """A limit on cost was set, and an agent used tokens whose price is not known (`--allow-unpriced`)."""
     STUCK = "stuck"
     """The same failure again and again, also after another approach was asked for."""
     AWAITING_GUIDANCE = "awaiting-guidance"
@@ -64,6 +66,7 @@ EXIT_CODES = {
     Outcome.LIMIT_DEADLINE: 3,
     Outcome.LIMIT_COST: 3,
     Outcome.LIMIT_TOKENS: 3,
+    Outcome.COST_UNKNOWN: 3,
     Outcome.STUCK: 4,
     Outcome.UNVERIFIABLE: 5,
     Outcome.AGENT_UNAVAILABLE: 6,

@@ -59,9 +59,18 @@ class EscalationSettings(AgentSettings):
 class LimitSettings(Section):
     """What a run may spend."""
 
-    iterations: int | None = Field(default=10, ge=1, description="iterations a run may take")
-    minutes: float | None = Field(default=60, gt=0, description="active minutes a run may take")
+    iterations: int | None = Field(
+        default=10,
+        ge=1,
+        description="iterations a loop or a run of hats may take; a session begins one for each feedback",
+    )
+    minutes: float | None = Field(
+        default=60, gt=0, description="active minutes a run may take; a session has no limit unless you set one"
+    )
     cost: float | None = Field(default=None, gt=0, description="US dollars a run may spend")
+    allow_unpriced: bool = Field(
+        default=False, description="whether a run with a limit on cost may start although an agent's cost is unknown"
+    )
     tokens: int | None = Field(default=None, ge=1, description="tokens a run may use")
 
 
@@ -158,7 +167,9 @@ class Config(Section):
     )
     roles: dict[str, AgentSettings] = Field(
         default={},
-        description="another agent or model for a role: `implementer`, `test-engineer`, `debugger`, `reflector`",
+        description="another agent or model for a role, `{executor: codex}` or `{reviewer: {agent: claude, model: opus}}`."
+        " Roles of a loop: `implementer`, `test-engineer`, `debugger`, `reflector`; of a session: `planner`, `questioner`,"
+        " `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats and `resolver`",
     )
     escalate: EscalationSettings | None = Field(
         default=None, description="who takes over where the usual agent gets nowhere"
@@ -205,6 +216,14 @@ class Config(Section):
     def _name(cls, value: Any) -> Any:
         """A name alone stands for the agent of that name."""
         return {"agent": value} if isinstance(value, str) else value
+
+    @field_validator("roles", mode="before", json_schema_input_type=dict[str, AgentSettings | str])
+    @classmethod
+    def _role_names(cls, value: Any) -> Any:
+        """A name alone stands for the agent of that name."""
+        if not isinstance(value, dict):
+            return value
+        return {role: {"agent": one} if isinstance(one, str) else one for role, one in value.items()}
 
     @field_validator("agents", mode="before", json_schema_input_type=list[AgentSettings | str] | str)
     @classmethod

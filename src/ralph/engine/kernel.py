@@ -34,7 +34,7 @@ from ralph.core.events import (
     Work,
     WorkCommitted,
 )
-from ralph.core.limits import Limits
+from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnRequest
@@ -247,7 +247,7 @@ class Kernel(Generic[S]):
             and not limits.may_reserve(ledger.spent, ledger.reserved, estimate)
         ):
             reached = Outcome.LIMIT_COST
-        return Stop(reached, limit_reason(reached, limits)) if reached else None
+        return Stop(reached, limit_reason(reached, limits, ledger.spent)) if reached else None
 
     def _reason_not_to_wait(self) -> Stop | None:
         """Why the run ends although a turn is to be tried again later."""
@@ -256,7 +256,7 @@ class Kernel(Generic[S]):
         spent = self.ledger.with_activity(self._under_way.activity.peek())
         reached = self.ledger.limits.reached(spent, self.world.clock.now())
         holds = self._under_way or reached is Outcome.LIMIT_DEADLINE
-        return Stop(reached, limit_reason(reached, self.ledger.limits)) if reached and holds else None
+        return Stop(reached, limit_reason(reached, self.ledger.limits, spent)) if reached and holds else None
 
     def _accept(self, happenings: list[Happening]) -> Stop | None:
         """Account for what happened, and say why the run ends with it, if it does."""
@@ -359,7 +359,7 @@ def _aborted(signal: Signal) -> Stop:
     return Stop(Outcome.ABORTED, signal.message or f"aborted by {signal.name}")
 
 
-def limit_reason(reached: Outcome, limits: Limits) -> str:
+def limit_reason(reached: Outcome, limits: Limits, spent: Spent) -> str:
     """The limit that was reached, in words."""
     match reached:
         case Outcome.LIMIT_ITERATIONS:
@@ -372,6 +372,9 @@ def limit_reason(reached: Outcome, limits: Limits) -> str:
             return f"the {(limits.active_seconds or 0) / 60:.3g} minutes of active time were used"
         case Outcome.LIMIT_COST:
             return f"the budget of ${limits.cost:g} was used"
+        case Outcome.COST_UNKNOWN:
+            whose = f"the price of {spent.unpriced} is" if spent.unpriced else "an agent used tokens whose price is"
+            return f"{whose} not known, so the limit of ${limits.cost:g} cannot hold"
         case Outcome.LIMIT_TOKENS:
             return f"the allowance of {limits.tokens} tokens was used"
         case _:

@@ -227,10 +227,10 @@ class Verifier:
 def _name_run(held: HeldTree, findings: Sequence[Finding]) -> Finding:
     """Which run was held up for these findings, and what the user can do about it."""
     first = findings[0]
-    lifted = " ".join(f"--allow {rule}" for rule in sorted({finding.rule for finding in findings}))
+    lifted = " ".join(f"--allow '{rule}=why it is right'" for rule in sorted({finding.rule for finding in findings}))
     sentence = (
         f"Run {held.run} was held up for this, and the tree still has it. See it with `ralph diff {held.run}`; then undo it, "
-        f'or start again with {lifted} --because "why it is right".'
+        f"or start again with {lifted}."
     )
     return Finding(first.rule, first.path, first.line, sentence, Severity.WARNING)
 

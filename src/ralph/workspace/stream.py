@@ -54,6 +54,8 @@ class Account:
                 self.error, self.failure = event.text, event.failure or self.failure
             case Kind.RESULT:
                 self.finished = not event.is_error
+                if self.usage.tokens and self.usage.cost is None and self.usage.unpriced is None:
+                    self.usage = replace(self.usage, unpriced="")
                 self.text = event.text or self.text
                 self.error = event.text if event.is_error and not self.error else self.error
                 self.failure = event.failure or self.failure

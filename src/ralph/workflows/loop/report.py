@@ -132,6 +132,6 @@ def duration(seconds: float) -> str:
 def cost(spent: Spent) -> str:
     """The money spent, honest about turns whose agent told none."""
     if spent.turns and spent.unpriced_turns == spent.turns:
-        return "unknown (the agent reports no cost)"
+        return "unknown (no price is known for what the agent used)"
     known = f"${spent.cost:.4f}"
     return f"at least {known} ({spent.unpriced_turns} turns without a price)" if spent.unpriced_turns else known

@@ -1,10 +1,10 @@
-"""Who wears the hats: the agent that a preset names for all of them, and those that have one of their own."""
+"""What a preset says of a run: its limits, and the agents of its hats."""
 
 import shlex
 from dataclasses import replace
 from typing import Any
 
-from ralph.cli.crew import crew_for, with_options
+from ralph.app.run_options import RunOptions, build_crew
 from ralph.documents.config import AgentSettings, Config
 from ralph.documents.hats.preset import HatKeys, Preset
 from ralph.documents.run_record import AgentSpec, Crew
@@ -14,17 +14,30 @@ _PROMPT_AS_ARGUMENT = ("sh", "-c", 'exec "$0" "$@" "$(cat)"')
 """Hands what comes on standard input to a program as its last argument, unread by the shell."""
 
 
-def hats_crew(
-    project: Project, preset: Preset, config: Config, agents: tuple[str, ...], options: dict[str, Any]
-) -> Crew:
+def with_limits(preset: Preset, config: Config) -> Config:
+    """The settings with the limits of the preset, where it sets any, or nobody does."""
+    loop_keys, own = preset.event_loop, config.limits.model_fields_set
+    iterations, seconds, cost = preset.max_iterations, preset.max_runtime, preset.max_cost
+    given: dict[str, Any] = {}
+    if iterations or "max_iterations" in loop_keys.model_fields_set or "iterations" not in own:
+        given["iterations"] = iterations or loop_keys.max_iterations
+    if seconds or "max_runtime_seconds" in loop_keys.model_fields_set or "minutes" not in own:
+        given["minutes"] = (seconds or loop_keys.max_runtime_seconds) / 60
+    if cost or loop_keys.max_cost_usd:
+        given["cost"] = cost or loop_keys.max_cost_usd
+    turn = config.turn
+    if found := preset.adapters.get(preset.cli.backend or "claude"):
+        turn = turn.model_copy(update={"idle_minutes": found.timeout / 60})
+    return config.model_copy(update={"limits": config.limits.model_copy(update=given), "turn": turn})
+
+
+def hats_crew(project: Project, preset: Preset, config: Config, options: RunOptions) -> Crew:
     """Who does the turns: of all hats, and of those that have an agent, a model or arguments of their own."""
-    named = agents or options["agent_acp"] or options["agent_command"] is not None or options["scenario"] is not None
-    config = config if named else _with_cli(config, preset)
+    config = config if options.name_an_agent else _with_cli(config, preset)
     hats = {id: hat for id, hat in preset.hats.items() if hat.backend and hat.backend.type}
     roles = {id: _own_agent(hat) for id, hat in hats.items()}
     config = config.model_copy(update={"roles": {**config.roles, **roles}})
-    crew = crew_for(project, config, agents, options["agent_command"], options["scenario"], options["agent_acp"])
-    crew = with_options(crew, options["model"], options["agent_args"], no_sub_agents=options["no_sub_agents"])
+    crew = build_crew(project, config, options)
     others = {id: _own_spec(hat, crew.chain[0], preset) for id, hat in preset.hats.items() if id not in hats}
     return replace(crew, roles={**crew.roles, **{id: (spec, *crew.chain[1:]) for id, spec in others.items() if spec}})
 

@@ -1,0 +1,230 @@
+"""Build the record of a new run from options, which win, and settings. Every workflow is built here, by the same rules."""
+
+import difflib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from ralph.agents import registry
+from ralph.app.workflows import SESSIONS
+from ralph.core.checks import Check
+from ralph.core.errors import UsageError
+from ralph.core.findings import Rule
+from ralph.core.limits import Limits
+from ralph.documents.config import Config, SlotSettings, WorkspaceSettings
+from ralph.documents.hats.definition import HatsSettings
+from ralph.documents.run_record import (
+    AgentSpec,
+    Crew,
+    LoopSettings,
+    RunRecord,
+    SessionSettings,
+    SlotLimits,
+    TreeSettings,
+    TurnLimits,
+)
+from ralph.store.runs import Project
+
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options that every workflow has. What is None, empty or False was not given: the settings decide."""
+
+    agents: tuple[str, ...] = ()
+    model: str = ""
+    agent_args: tuple[str, ...] = ()
+    no_sub_agents: bool = False
+    agent_acp: str | None = None
+    agent_command: str | None = None
+    scenario: str | None = None
+    max_iterations: int | None = None
+    timeout: float | None = None
+    deadline: str | None = None
+    max_cost: float | None = None
+    allow_unpriced: bool = False
+    max_tokens: int | None = None
+    turn_timeout: float | None = None
+    idle_timeout: float | None = None
+    check_timeout: float | None = None
+    parallel: int | None = None
+    allow: tuple[str, ...] = ()
+    worktree: bool = False
+    land: str | None = None
+    no_snapshots: bool = False
+
+    @property
+    def name_an_agent(self) -> bool:
+        """Whether they say which agent works, so that the settings do not."""
+        given = (self.agent_acp, self.agent_command, self.scenario)
+        return bool(self.agents) or any(value is not None for value in given)
+
+
+def build_record(
+    workflow: str,
+    task: str,
+    config: Config,
+    options: RunOptions,
+    crew: Crew,
+    *,
+    id: str = "",
+    criterion: str = "",
+    checks: tuple[Check, ...] = (),
+    loop: LoopSettings | None = None,
+    session: SessionSettings | None = None,
+    hats: HatsSettings | None = None,
+) -> RunRecord:
+    """Build the record of a run: the common settings from options and settings, and what its workflow adds."""
+    usual_land = "ff" if workflow in SESSIONS else "branch"
+    return RunRecord(
+        id=id,
+        workflow=workflow,
+        task=task,
+        criterion=criterion,
+        checks=checks,
+        crew=crew,
+        created_at=time.time(),
+        limits=build_limits(workflow, config, options),
+        turn_limits=TurnLimits(
+            wall=60 * (positive("--turn-timeout", options.turn_timeout, config.turn.minutes) or 0),
+            idle=60 * (positive("--idle-timeout", options.idle_timeout, config.turn.idle_minutes) or 0),
+            grace=config.turn.grace_seconds,
+        ),
+        check_seconds=check_seconds(config, options),
+        snapshots=config.snapshots and not options.no_snapshots,
+        allowed=_allowed_rules(options.allow),
+        push=config.push,
+        most_steps=config.max_steps,
+        prices=config.prices,
+        land=options.land or config.land or usual_land,
+        slots=_slot_limits(config.slots, positive("--parallel", options.parallel, None)),
+        trees=_tree_settings(config.workspace),
+        loop=loop or LoopSettings(),
+        session=session or SessionSettings(),
+        hats=hats,
+    )
+
+
+def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
+    """What a run may spend.
+
+    A session has as many iterations as the user gives it feedback, and takes as long as its plan: only limits that
+    somebody set hold for it.
+    """
+    settings = config.limits
+    minutes = settings.minutes
+    if workflow in SESSIONS:
+        if options.max_iterations is not None:
+            raise UsageError(
+                "--max-iterations is not for sessions: each feedback of yours begins one iteration",
+                todo="limit it with --timeout, --deadline, --max-cost or --max-tokens",
+            )
+        minutes = minutes if "minutes" in settings.model_fields_set else None
+    minutes = positive("--timeout", options.timeout, minutes)
+    iterations = positive("--max-iterations", options.max_iterations, settings.iterations)
+    return Limits(
+        iterations=None if workflow in SESSIONS else iterations,
+        active_seconds=None if minutes is None else minutes * 60,
+        deadline=parse_deadline(options.deadline),
+        tokens=positive("--max-tokens", options.max_tokens, settings.tokens),
+        cost=positive("--max-cost", options.max_cost, settings.cost),
+        allow_unpriced=options.allow_unpriced or settings.allow_unpriced,
+    )
+
+
+def check_seconds(config: Config, options: RunOptions) -> float:
+    """The seconds after which a check is ended."""
+    return positive("--check-timeout", options.check_timeout, config.check_timeout) or 0
+
+
+def positive(name: str, given: N | None, default: N | None) -> N | None:
+    """An option's value, or the default; zero and less are refused by name."""
+    if given is None:
+        return default
+    if not 0 < given < math.inf:
+        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
+    return given
+
+
+def build_crew(project: Project, config: Config, options: RunOptions) -> Crew:
+    """Choose the agents. A scenario of the settings is looked for at the root, one of an option in this directory."""
+    cwd = Path.cwd() if options.name_an_agent else project.root
+    crew = registry.crew(config, options.agents, options.agent_command, options.scenario, cwd, options.agent_acp)
+    without = ("sub-agents",) if options.no_sub_agents else ()
+
+    def limited(spec: AgentSpec) -> AgentSpec:
+        return replace(spec, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
+
+    first, *rest = crew.chain
+    first = replace(first, model=options.model or first.model, arguments=(*first.arguments, *options.agent_args))
+    return replace(
+        crew,
+        chain=tuple(limited(spec) for spec in (first, *rest)),
+        roles={role: tuple(limited(spec) for spec in order) for role, order in crew.roles.items()},
+        escalation=limited(crew.escalation) if crew.escalation else None,
+    )
+
+
+def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
+    """Refuse --land for a run that has no branch of its own to land."""
+    if options.land and not on_own_branch:
+        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
+
+
+def settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
+    """Say which settings that the user wrote have no effect in this workflow."""
+    if workflow in SESSIONS and "iterations" in config.limits.model_fields_set:
+        yield "`limits.iterations` has no effect in a session: each feedback of yours begins one iteration"
+    for role in config.roles:
+        if role not in roles:
+            near = difflib.get_close_matches(role, roles, 1)
+            guess = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(roles))}"
+            yield f"`roles.{role}` has no effect: no turn has this role; {guess}"
+
+
+def _slot_limits(settings: SlotSettings, run: int | None) -> SlotLimits:
+    return SlotLimits(run=run or settings.run, machine=settings.machine, agents=settings.agents)
+
+
+def _tree_settings(settings: WorkspaceSettings) -> TreeSettings:
+    most = None if settings.disk_gib is None else int(settings.disk_gib * (1 << 30))
+    return TreeSettings(
+        setup=settings.setup,
+        copy=settings.copy_files,
+        share=settings.share,
+        most_bytes=most,
+        setup_seconds=settings.setup_minutes * 60,
+    )
+
+
+def _allowed_rules(given: tuple[str, ...]) -> dict[str, str]:
+    """The rules of the guards that the user lifts, each with the reason: `RULE=REASON`."""
+    known = [rule.value for rule in Rule]
+    allowed: dict[str, str] = {}
+    for text in given:
+        rule, _, reason = (part.strip() for part in text.partition("="))
+        if rule not in known:
+            near = difflib.get_close_matches(rule, known, 1)
+            raise UsageError(f"there is no rule {rule!r}", todo=f"known are {', '.join(near or known)}")
+        if not reason:
+            raise UsageError(f"--allow {rule} gives no reason", todo=f"write --allow '{rule}=the reason'")
+        allowed[rule] = reason
+    return allowed
+
+
+def parse_deadline(text: str | None) -> float | None:
+    """The moment that `--deadline` names; one that has passed is refused."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise UsageError(f"--deadline {text!r} is no moment", todo="write it like 2026-11-16T07:00") from None
+    if moment.timestamp() <= time.time():
+        raise UsageError(f"--deadline {text} has passed already", todo="give a moment that is still to come")
+    return moment.timestamp()

@@ -1,0 +1,229 @@
+"""Every setting and every shared option reaches the record of a run, whatever its workflow; or it is refused by name."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from test_loop import Done, Project, make_project
+
+from ralph.cli.main import cli
+from ralph.documents.config import Config, Section
+
+AGENT = ("--agent-command", "true")
+STARTS = {
+    "loop": ("loop", "the task", "--until", "`true` passes"),
+    "session": ("session", "new", "Build it"),
+    "classic": ("session", "new", "Build it", "--classic"),
+    "hats": ("run", "-H", "hats.yml", "-p", "Look at it", "--check", "`true` passes", "--unchecked"),
+}
+SESSIONS = ("session", "classic")
+PRESET = """
+event_loop: {starting_event: work.start}
+hats:
+  builder: {name: Builder, description: Builds., triggers: [work.start], publishes: [LOOP_COMPLETE], instructions: Build.}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    for project in make_project(tmp_path):
+        (project.root / "hats.yml").write_text(PRESET)
+        yield project
+
+
+def plan(project: Project, workflow: str, *options: str, agent: tuple[str, ...] = AGENT) -> Done:
+    return project.ralph(*STARTS[workflow], *agent, "--dry-run", "--json", *options)
+
+
+def settings(project: Project, workflow: str, *options: str, agent: tuple[str, ...] = AGENT) -> dict[str, Any]:
+    done = plan(project, workflow, *options, agent=agent)
+    assert done.code == 0, done.said
+    found = done.json["settings"]
+    assert found["workflow"] == workflow
+    return dict(found)
+
+
+def at(found: Any, path: str) -> Any:
+    """What is under a path like `crew.chain.0.model`."""
+    for part in path.split("."):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+    return found
+
+
+SETTINGS: dict[str, tuple[str, str, Any]] = {
+    "agents": ("agents: [claude, codex]", "crew.chain.1.kind", "codex"),
+    "escalate": ("escalate: {agent: codex, after: 4}", "crew.escalate_after", 4),
+    "prices": ("prices: {m: [1, 2, 3]}", "prices.m", [1.0, 2.0, 3.0]),
+    "max_steps": ("max_steps: 7", "most_steps", 7),
+    "limits.iterations": ("limits: {iterations: 4}", "limits.iterations", 4),
+    "limits.minutes": ("limits: {minutes: 5}", "limits.active_seconds", 300.0),
+    "limits.cost": ("limits: {cost: 3, allow_unpriced: true}", "limits.cost", 3.0),
+    "limits.allow_unpriced": ("limits: {cost: 3, allow_unpriced: true}", "limits.allow_unpriced", True),
+    "limits.tokens": ("limits: {tokens: 99}", "limits.tokens", 99),
+    "turn.minutes": ("turn: {minutes: 2}", "turn_limits.wall", 120.0),
+    "turn.idle_minutes": ("turn: {idle_minutes: 1}", "turn_limits.idle", 60.0),
+    "turn.grace_seconds": ("turn: {grace_seconds: 9}", "turn_limits.grace", 9.0),
+    "check_timeout": ("check_timeout: 33", "check_seconds", 33.0),
+    "snapshots": ("snapshots: false", "snapshots", False),
+    "push": ("push: true", "push", True),
+    "workspace.setup": ("workspace: {setup: [make]}", "trees.setup", ["make"]),
+    "workspace.copy": ("workspace: {copy: [.env]}", "trees.copy", [".env"]),
+    "workspace.share": ("workspace: {share: [cache]}", "trees.share", ["cache"]),
+    "workspace.disk_gib": ("workspace: {disk_gib: 2}", "trees.most_bytes", 2 << 30),
+    "workspace.setup_minutes": ("workspace: {setup_minutes: 3}", "trees.setup_seconds", 180.0),
+    "slots.run": ("slots: {run: 5}", "slots.run", 5),
+    "slots.machine": ("slots: {machine: 6}", "slots.machine", 6),
+    "slots.agents": ("slots: {agents: {claude: 2}}", "slots.agents.claude", 2),
+    "land": ("land: push", "land", "push"),
+    "agent": ("agent: {agent: claude, model: opus}", "crew.chain.0.model", "opus"),
+    "agent_command": ("agent_command: cat", "crew.chain.0.command", ["cat"]),
+    "roles": ("roles: {executor: codex}", "crew.roles.executor.0.kind", "codex"),
+}
+"""By its key: the setting in ralph.yml, where the record has it, and as what."""
+OF_ONE_WORKFLOW = ("loop.", "session.")
+"""Sections that say by their name which workflow they are for; tests of that workflow try them."""
+NOT_OF_A_RUN = ("permissions", "retention.", "notify", "scenario")
+"""Settings that are read when they are needed, or (the scenario) are the agent of most other tests."""
+
+
+def leaves(model: type[Section], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            yield from leaves(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{field.alias or name}"
+
+
+def test_every_setting_is_in_the_table() -> None:
+    untold = [key for key in leaves(Config) if not key.startswith((*OF_ONE_WORKFLOW, *NOT_OF_A_RUN))]
+    assert sorted(untold) == sorted(SETTINGS)
+
+
+@pytest.fixture
+def agents(project: Project) -> Path:
+    """Programs by the names of agents, which are never started."""
+    place = project.home / "bin"
+    place.mkdir()
+    for name in ("claude", "codex"):
+        (place / name).write_text("#!/bin/sh\nexit 1\n")
+        (place / name).chmod(0o755)
+    project.extra = {"PATH": f"{place}:{os.environ['PATH']}"}
+    return place
+
+
+@pytest.mark.parametrize("workflow", STARTS)
+@pytest.mark.parametrize("key", SETTINGS)
+@pytest.mark.usefixtures("agents")
+def test_setting_is_in_the_record(project: Project, workflow: str, key: str) -> None:
+    text, path, value = SETTINGS[key]
+    (project.root / "ralph.yml").write_text(f"{text}\n")
+    agent = () if key in ("agent", "agents", "agent_command") else AGENT
+    if workflow in SESSIONS and key == "limits.iterations":
+        notes = plan(project, workflow).json["notes"]
+        assert any("`limits.iterations` has no effect in a session" in note for note in notes), notes
+        return
+    assert at(settings(project, workflow, agent=agent), path) == value
+
+
+OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
+    "--agent": (("--agent", "claude", "--agent", "codex"), "crew.chain.1.kind", "codex"),
+    "--agent-command": (("--agent-command", "cat -u"), "crew.chain.0.command", ["cat", "-u"]),
+    "--agent-acp": (("--agent-acp", "claude acp"), "crew.chain.0.command", ["claude", "acp"]),
+    "--scenario": (("--scenario", "play.yaml"), "crew.chain.0.kind", "scripted"),
+    "--model": (("--agent", "claude", "--model", "opus"), "crew.chain.0.model", "opus"),
+    "--agent-arg": (("--agent", "claude", "--agent-arg", "--debug"), "crew.chain.0.arguments", ["--debug"]),
+    "--no-sub-agents": (
+        ("--agent", "claude", "--no-sub-agents"),
+        "crew.chain.0.without_tools",
+        ["sub-agents"],
+    ),
+    "--max-iterations": (("--max-iterations", "4"), "limits.iterations", 4),
+    "--timeout": (("--timeout", "2"), "limits.active_seconds", 120.0),
+    "--deadline": (("--deadline", "2100-01-01T00:00+00:00"), "limits.deadline", 4102444800.0),
+    "--max-cost": (("--agent", "claude", "--max-cost", "2"), "limits.cost", 2.0),
+    "--allow-unpriced": (("--max-cost", "2", "--allow-unpriced"), "limits.allow_unpriced", True),
+    "--max-tokens": (("--max-tokens", "77"), "limits.tokens", 77),
+    "--turn-timeout": (("--turn-timeout", "3"), "turn_limits.wall", 180.0),
+    "--idle-timeout": (("--idle-timeout", "4"), "turn_limits.idle", 240.0),
+    "--check-timeout": (("--check-timeout", "5"), "check_seconds", 5.0),
+    "--parallel": (("--parallel", "6"), "slots.run", 6),
+    "--allow": (("--allow", "test-skipped=a database"), "allowed", {"test-skipped": "a database"}),
+    "--no-snapshots": (("--no-snapshots",), "snapshots", False),
+    "--land": (("--worktree", "--land", "push"), "land", "push"),
+    "--worktree": (("--worktree",), "snapshots", True),
+}
+"""By its name: how the option is given, where the record has it, and as what."""
+NOT_IN_THE_RECORD = ("--detach", "--dry-run", "--yes", "--json")
+REFUSED = {
+    ("loop", "--parallel"): "a loop has one turn at a time",
+    ("classic", "--parallel"): "a classic session does one task at a time",
+    ("session", "--max-iterations"): "not for sessions",
+    ("classic", "--max-iterations"): "not for sessions",
+    ("session", "--worktree"): "worktrees of their own",
+    ("session", "--land"): "worktrees of their own",
+}
+
+
+def options_of(*names: str) -> set[str]:
+    found: Any = cli
+    for name in names:
+        found = found.get_command(click.Context(found), name)
+    return {param.opts[-1] for param in found.params if isinstance(param, click.Option)}
+
+
+def test_every_shared_option_is_in_the_table() -> None:
+    shared = options_of("loop") & options_of("session", "new") & options_of("run")
+    assert shared == {*OPTIONS, *NOT_IN_THE_RECORD}
+
+
+def test_a_session_of_others_takes_the_same_options() -> None:
+    assert options_of("session", "resume") >= {*OPTIONS, *NOT_IN_THE_RECORD}
+
+
+@pytest.mark.parametrize("workflow", STARTS)
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.usefixtures("agents")
+def test_option_is_in_the_record_or_is_refused(project: Project, workflow: str, name: str) -> None:
+    (project.root / "play.yaml").write_text("turns: [{steps: [{say: hello}]}]\n")
+    given, path, value = OPTIONS[name]
+    agent = () if {"--agent", "--agent-command", "--agent-acp", "--scenario"} & {*given} else AGENT
+    if says := REFUSED.get((workflow, name)):
+        done = plan(project, workflow, *given, agent=agent)
+        assert done.code == 2
+        assert says in done.out
+        return
+    assert at(settings(project, workflow, *given, agent=agent), path) == value
+
+
+@pytest.mark.parametrize("workflow", SESSIONS)
+def test_session_has_no_limits_of_its_own(project: Project, workflow: str) -> None:
+    limits = settings(project, workflow)["limits"]
+    assert (limits["iterations"], limits["active_seconds"]) == (None, None)
+
+
+@pytest.mark.parametrize("workflow", STARTS)
+def test_role_that_no_turn_has_is_named_with_a_guess(project: Project, workflow: str) -> None:
+    (project.root / "ralph.yml").write_text("roles: {exekutor: {model: large}}\n")
+    [note] = [note for note in plan(project, workflow).json["notes"] if "exekutor" in note]
+    assert "did you mean `executor`?" in note
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--allow", "test-skiped=x"), "test-skipped"),
+        (("--allow", "test-skipped"), "--allow 'test-skipped=the reason'"),
+        (("--allow", "test-skipped= "), "--allow 'test-skipped=the reason'"),
+    ],
+)
+@pytest.mark.parametrize("workflow", STARTS)
+def test_rule_is_not_lifted_without_a_name_and_a_reason(
+    project: Project, workflow: str, given: tuple[str, ...], says: str
+) -> None:
+    done = plan(project, workflow, *given)
+    assert done.code == 2
+    assert says in done.out
