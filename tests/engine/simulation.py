@@ -20,6 +20,7 @@ from virtual_clock import EPOCH, Endless, VirtualClock, VirtualLoop
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
+from ralph.core.findings import HistoryChange
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.stream import AgentEvent, Kind
@@ -335,6 +336,9 @@ class SimSnapshots:
     def take(self, label: str) -> Change:
         self.labels.append(label)
         return Change(f"snapshot-{len(self.labels)}", files=1, added=2, removed=1)
+
+    def look_at_history(self) -> HistoryChange:
+        return HistoryChange()
 
     def changed_files(self) -> Sequence[FileStat]:
         return [FileStat("works.py", 2, 1)]

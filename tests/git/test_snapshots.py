@@ -83,7 +83,7 @@ def test_the_users_index_head_branches_stash_and_reflogs_are_untouched(repo: Pat
     snapshots.undo()
     after = {p: p.read_bytes() for p in (repo / ".git").rglob("*") if p.is_file() and "objects" not in p.parts}
     changed = {str(p.relative_to(repo / ".git")) for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
-    assert changed == {"info/exclude", REF}
+    assert changed == {"info/exclude", REF, REF.replace("ralph", "ralph-pins", 1) + "/commits"}
     assert (repo / "a.txt").read_text() == "unstaged\n"
     assert git(repo, "status", "--porcelain") == "MM a.txt"
     assert git(repo, "log", "-1", "--format=%an <%ae> %cn", REF) == "Ralph <ralph@localhost> Ralph"

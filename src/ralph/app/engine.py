@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ralph.app.create_run import refuse_links
@@ -23,7 +24,8 @@ from ralph.core.turns import Turn
 from ralph.documents.run_record import RunRecord
 from ralph.engine.kernel import Kernel
 from ralph.engine.ports import Observer
-from ralph.git import worktree
+from ralph.git import history, worktree
+from ralph.git.repository import repository
 from ralph.notify import Notifier, Service, services_for
 from ralph.store import watch_directories
 from ralph.store.runs import Project, RunDir
@@ -78,12 +80,20 @@ async def drive(
                     stop = await _with_signals(kernel)
             finally:
                 await asyncio.to_thread(notifier.close)
+            _let_go_of_refs(workspace, run)
             Desk(workspace, secrets_in(os.environ)).take_away(run.path)
         finally:
             await keeper.close()
             # Work that was cancelled may go on in a thread: nobody else may come into the tree before it has ended.
             await asyncio.get_running_loop().shutdown_default_executor()
         return stop
+
+
+def _let_go_of_refs(workspace: Path, run: RunDir) -> None:
+    """Let git collect what was pinned for a run that is over, unless something of the user's is missing."""
+    ended = run.tail_summary().ended
+    if ended and not ended.outcome.resumable and not ended.missing and (place := repository(workspace)):
+        history.unpin(place.git, run.id)
 
 
 def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:

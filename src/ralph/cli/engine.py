@@ -54,6 +54,7 @@ def work_on(
     if landed := view.landed:
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")
+    lines += [f"MISSING: {sentence}" for sentence in (view.ended.missing if view.ended else ())]
     lines += _trees_left(project, record) if not stop.outcome.resumable else ()
     spent = to_plain(view.ended.spent) if view.ended else {}
     facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}

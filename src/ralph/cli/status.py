@@ -54,6 +54,7 @@ def describe(run: RunDir) -> dict[str, Any]:
         "max_iterations": (summary.limits or record.limits).iterations,
         "spent": to_plain(summary.spent),
         "reason": summary.ended.reason if summary.ended else "",
+        "missing": list(summary.missing),
         "doubt": summary.doubt,
         "questions": [asdict(question) for question in run.questions.open(time.time())] if alive else [],
         "doing": _doing(run, summary) if alive else "",
@@ -95,9 +96,10 @@ def _line(row: dict[str, Any]) -> str:
         cost = "unknown"
     tail = row["doing"] or row["reason"]
     asked = [f'QUESTION {q["id"]}: {one_line(q["question"])}  (ralph answer {q["id"]} "...")' for q in row["questions"]]
+    missing = [f"MISSING: {sentence}" for sentence in row["missing"]]
     doubt = f"NOT VERIFIED: {row['doubt']}  ({adopt_advice(row['run'])})" if row["doubt"] else ""
     later = f"run {row['done_by']} has done it since" if row.get("done_by") else ""
-    tail = f"\n{'':20}".join(filter(None, [doubt, tail, later, *asked]))
+    tail = f"\n{'':20}".join(filter(None, [doubt, tail, later, *asked, *missing]))
     age = time_ago(row["at"])
     task = " ".join(row["task"].split())[:50]
     return f"{row['run']}  {row['state']:<18} {iterations:>7}  {cost:>9}  {age:<14}  {task}" + (

@@ -7,6 +7,7 @@ from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
     ChecksStarted,
+    HistoryChanged,
     LimitExtended,
     MergeStarted,
     Notice,
@@ -55,6 +56,11 @@ class Teller:
                 return [f"{self.noun} {self.run} {'goes on' if resumed else 'starts'}"]
             case RunAdopted(reason=reason, claimed=claimed):
                 return [f"run {self.run} was adopted ({reason}); what was claimed before is in {claimed}"]
+            case HistoryChanged(turn=turn, change=change):
+                lines = [f"turn {turn}: {sentence}" for sentence in change.commits]
+                return [*lines, *(f"MISSING: {sentence}" for sentence in change.missing)] or [
+                    "nothing is missing any more"
+                ]
             case LimitExtended(reason=reason):
                 return [f"the limit was extended: {reason}"]
             case TurnStarted() as entry:

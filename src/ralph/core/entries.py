@@ -13,6 +13,7 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.findings import HistoryChange
 from ralph.core.limits import Limits
 from ralph.core.questions import Question
 
@@ -40,6 +41,15 @@ class RunAdopted:
     """Where what it claims is now: the directory beside the journal."""
     goes_on: bool
     """Whether it goes on from its journal; else it starts over on the files as they are."""
+
+
+@dataclass(frozen=True)
+class HistoryChanged:
+    """A turn did something to the user's branches, tags or stash; or what was missing is back."""
+
+    turn: int
+    """The turn after which it was seen; 0 if the engine saw it before any."""
+    change: HistoryChange
 
 
 @dataclass(frozen=True)
@@ -140,6 +150,7 @@ class Notice:
 Entry = (
     RunStarted
     | RunAdopted
+    | HistoryChanged
     | LimitExtended
     | TurnStarted
     | ChecksStarted
@@ -163,6 +174,7 @@ Entry = (
 NAMES: dict[str, type[Entry]] = {
     "run.started": RunStarted,
     "run.adopted": RunAdopted,
+    "history.changed": HistoryChanged,
     "limit.extended": LimitExtended,
     "turn.started": TurnStarted,
     "checks.started": ChecksStarted,

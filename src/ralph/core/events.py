@@ -212,6 +212,8 @@ class RunEnded:
     """The files that differ from before the run, as far as they are worth listing."""
     more_files: int = 0
     """How many others there are."""
+    missing: tuple[str, ...] = ()
+    """What of the user's branches, tags and stash is not as it was, with the commands that bring it back."""
 
 
 Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded

@@ -30,6 +30,16 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True)
+class HistoryChange:
+    """What became of the user's branches, tags and stash during a run."""
+
+    missing: tuple[str, ...] = ()
+    """What is not as it was before the run, a sentence each, with the command that brings it back."""
+    commits: tuple[str, ...] = ()
+    """The commits that were made since the last look, a sentence for each branch."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One place where the work gamed the checks."""
 

@@ -92,6 +92,8 @@ class Kernel(Generic[S]):
             while (stop := await self.step()) is None:
                 pass
             await self._end_all(stop)
+            # Before the work lands: that moves the user's branch, too.
+            missing = self._under_way.look_at_history(self.ledger.turns, elsewhere=True)
             await self._land(stop)
             self._intake.close(stop.outcome)
         except RalphError:
@@ -100,7 +102,17 @@ class Kernel(Generic[S]):
         files = self.world.snapshots.changed_files() if self.world.snapshots else ()
         listed, more = tuple(files[:MOST_FILES]), max(0, len(files) - MOST_FILES)
         spent = self.ledger.with_activity(self._under_way.activity.take())
-        self._commit(RunEnded(stop.outcome, stop.reason, spent, self.ledger.limits, listed, more))
+        self._commit(
+            RunEnded(
+                outcome=stop.outcome,
+                reason=stop.reason,
+                spent=spent,
+                limits=self.ledger.limits,
+                files=listed,
+                more_files=more,
+                missing=missing,
+            )
+        )
         return stop
 
     async def step(self) -> Stop | None:
@@ -158,6 +170,7 @@ class Kernel(Generic[S]):
         self.state = self._load()
         if not self.ledger.snapshots and (base := self._under_way.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
+        self._under_way.look_at_history(self.ledger.turns, elsewhere=True)
         for key, pending in self.ledger.work.items():
             if pending.open:
                 self._under_way.start_turn(self._request(key, pending.open), pending)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import (
+    HistoryChanged,
     LimitExtended,
     QuestionAnswered,
     QuestionAsked,
@@ -40,6 +41,8 @@ class Ledger:
     """Questions to the person."""
     answered: set[str] = field(default_factory=set)
     snapshots: int = 0
+    missing: tuple[str, ...] = ()
+    """What of the user's branches, tags and stash was missing at the last look."""
     unavailable: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
@@ -72,6 +75,8 @@ class Ledger:
                 self._end_turn(entry, record.at)
             case SnapshotTaken():
                 self.snapshots += 1
+            case HistoryChanged(change=change):
+                self.missing = change.missing
             case ChecksEnded(spent=spent) | Merged(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 from ralph.core.checks import Check, Red, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, WorkCommitted
+from ralph.core.findings import HistoryChange
 from ralph.core.questions import Question
 from ralph.core.signals import Refused, Signal
 from ralph.core.stream import AgentEvent
@@ -72,6 +73,9 @@ class Snapshots(Protocol):
 
     def changed_files(self) -> Sequence[FileStat]:
         """What differs from before the run."""
+
+    def look_at_history(self) -> HistoryChange:
+        """What became of the user's branches, tags and stash since before the run; new commits since the last look."""
 
 
 class Committer(Protocol):

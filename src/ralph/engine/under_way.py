@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from ralph.core.entries import ChecksStarted, Entry, MergeStarted, Notice, SignalHeard, TurnStarted
+from ralph.core.entries import ChecksStarted, Entry, HistoryChanged, MergeStarted, Notice, SignalHeard, TurnStarted
 from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
@@ -170,6 +170,20 @@ class UnderWay:
             self._snapshot_notices += 1
         return change
 
+    def look_at_history(self, turn: int, *, elsewhere: bool = False) -> tuple[str, ...]:
+        """Journal what was done to the user's branches, tags and stash; what of them is missing now.
+
+        If the turn worked `elsewhere` than in the user's tree, new commits on the user's branches are not the agent's.
+        """
+        if self.world.snapshots is None:
+            return ()
+        change = self.world.snapshots.look_at_history()
+        if elsewhere:
+            change = replace(change, commits=())
+        if change.commits or change.missing != self.ledger.missing:
+            self._journal(HistoryChanged(turn, change))
+        return change.missing
+
     def _slot(self, request: TurnRequest, pending: PendingWork) -> bool:
         """Whether there is a slot for the turn; one that is already under way has its own."""
         if self.world.slots is None:
@@ -286,6 +300,7 @@ class UnderWay:
             self.activity.credit(min(adopted_at, result.ended_at) - pending.opened_at)
         if not request.workspace:
             result = replace(result, change=self.snapshot(f"turn {turn.number} ({request.role})"))
+        self.look_at_history(turn.number, elsewhere=bool(request.workspace))
         heard = (*pending.words, *result.heard)
         return ReturnedTurn(
             turn=turn,

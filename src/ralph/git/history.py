@@ -13,13 +13,15 @@ from pathlib import Path
 
 from ralph.core.findings import Finding, Rule, Severity
 from ralph.git.command import Git
-from ralph.git.repository import Repository
+from ralph.git.repository import RALPH, Repository
 
 MOST = 5000
 """How many refs are recorded at most."""
 HEADS, TAGS, REMOTES = "refs/heads/", "refs/tags/", "refs/remotes/"
 OURS = f"{HEADS}ralph/"
 """The branches of runs."""
+PINS = "refs/ralph-pins/"
+"""What keeps the objects that a run's record names."""
 _STASH = "refs/stash"
 _WATCHED = (HEADS, TAGS, REMOTES)
 _LINE = re.compile(r"^Ralph-Ref: (\S+) (\S+)$", re.M | re.ASCII)
@@ -31,7 +33,7 @@ def record(place: Repository) -> dict[str, str]:
     """Where HEAD, the branches, the tags and the stash stand: a commit by each name, for HEAD the branch it is on."""
     if place.private:
         return {}
-    now = _Refs.of(place)
+    now = Refs.of(place)
     names = [name for name in now.tips if not name.startswith(OURS) or name == now.head]
     names.sort(key=lambda name: (name != now.head, [name.startswith(kind) for kind in _WATCHED].index(True)))
     stash = {f"stash@{{{number}}}": entry.sha for number, entry in enumerate(now.stash)}
@@ -61,9 +63,13 @@ def contains(git: Git, tip: str, commit: str) -> bool:
 
 def findings(place: Repository, before: Mapping[str, str]) -> list[Finding]:
     """What was done to the history since a record was made."""
-    if place.private or not before:
+    return [] if place.private else compare(Refs.of(place), before)
+
+
+def compare(now: "Refs", before: Mapping[str, str]) -> list[Finding]:
+    """What of a record is not so any more."""
+    if not before:
         return []
-    now = _Refs.of(place)
     return [
         *_head(now, before),
         *_branches(now, before),
@@ -71,6 +77,50 @@ def findings(place: Repository, before: Mapping[str, str]) -> list[Finding]:
         *_stash(now, before),
         *_pushes(now, before),
     ]
+
+
+def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
+    """How many commits were made on which branches since these tips; those of Ralph itself do not count.
+
+    A branch that is checked out in another worktree is left out: people work there.
+    """
+    found = []
+    for name, tip in now.tips.items():
+        was = before.get(name) or before.get(now.head, "")
+        if not name.startswith(HEADS) or name.startswith(OURS) or name in now.elsewhere:
+            continue
+        if tip == was or (before and not was):
+            continue
+        others = ("--invert-grep", "--grep=^Ralph-Run: ")
+        count = int(now.git.run("rev-list", "--count", *others, tip, *(["--not", was] if was else [])).text)
+        if count:
+            found.append(f"the agent made {count} commit{'s' if count > 1 else ''} on {_short(name)}")
+    return tuple(found)
+
+
+def pin(place: Repository, run: str, refs: Mapping[str, str]) -> None:
+    """Keep what a record names from being collected as garbage, for as long as the advice to bring it back may be needed.
+
+    One commit has all commits as its parents, so that thousands of branches need one ref. Tag objects cannot be parents.
+    """
+    if place.private or not refs:
+        return
+    git = place.git.adding("core.logAllRefUpdates=false", **RALPH)
+    shas = dict.fromkeys(sha for name, sha in refs.items() if name != "HEAD")
+    listed = git.run("cat-file", "--batch-check", stdin="".join(f"{sha}\n" for sha in shas).encode()).text.split("\n")
+    kinds = [line.split()[:2] for line in listed if line]
+    parents = [word for sha, kind in kinds if kind == "commit" for word in ("-p", sha)]
+    tree = git.run("mktree").text
+    wanted = [(f"{PINS}{run}/commits", git.run("commit-tree", tree, *parents, stdin=b"Pinned by Ralph\n").text)]
+    wanted += [(f"{PINS}{run}/{kind}-{sha}", sha) for sha, kind in kinds if kind not in ("commit", "missing")]
+    git.run("update-ref", "--stdin", stdin="".join(f"update {ref} {sha}\n" for ref, sha in wanted).encode())
+
+
+def unpin(git: Git, run: str) -> None:
+    """Let go of what was pinned for a run."""
+    pins = git.run("for-each-ref", "--format=delete %(refname)", f"{PINS}{run}").out if run else b""
+    if pins:
+        git.run("update-ref", "--stdin", stdin=pins)
 
 
 @dataclass(frozen=True)
@@ -88,7 +138,7 @@ class _Stashed:
 
 
 @dataclass(frozen=True)
-class _Refs:
+class Refs:
     """The refs as they are now."""
 
     git: Git
@@ -99,17 +149,21 @@ class _Refs:
     """The other worktrees in which people may be at work, by the branch that is checked out there."""
 
     @classmethod
-    def of(cls, place: Repository) -> "_Refs":
+    def of(cls, place: Repository) -> "Refs":
         # Nobody gets around this by putting another commit in the place of one (`git replace`).
         git = place.git.adding("log.showSignature=false", GIT_NO_REPLACE_OBJECTS="1")
-        form = "--format=%(objectname) %(refname)%00%(symref)%00%(worktreepath)%00"
+        form = "--format=%(objectname) %(refname)%00%(symref)%00%(worktreepath)%00%(HEAD)%00"
         fields = git.run("for-each-ref", form, *(kind[:-1] for kind in _WATCHED), _STASH).text.split("\0")
-        rows = zip(fields[::3], fields[1::3], fields[2::3], strict=False)
-        named = [(*row.lstrip("\n").split(" ", 1), path) for row, symbolic, path in rows if not symbolic]
-        refs = {name: (sha, path) for sha, name, path in named}
+        rows = zip(fields[::4], fields[1::4], fields[2::4], fields[3::4], strict=False)
+        refs, head = {}, ""
+        for row, symbolic, path, mark in rows:
+            sha, name = row.lstrip("\n").split(" ", 1)
+            head = name if mark == "*" else head
+            if not symbolic:
+                refs[name] = (sha, path)
         stash = _stash_entries(git) if refs.pop(_STASH, None) else ()
         elsewhere = {name: path for name, (_, path) in refs.items() if path and Path(path) != place.top}
-        return cls(git, head_of(git), {name: sha for name, (sha, _) in refs.items()}, tuple(stash), elsewhere)
+        return cls(git, head or head_of(git), {name: sha for name, (sha, _) in refs.items()}, tuple(stash), elsewhere)
 
 
 def _stash_entries(git: Git) -> Iterator[_Stashed]:
@@ -118,7 +172,7 @@ def _stash_entries(git: Git) -> Iterator[_Stashed]:
         yield _Stashed(sha, subject)
 
 
-def _head(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _head(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     was, on_branch = before.get("HEAD", now.head), now.head.startswith("refs/")
     if was == now.head:
         return
@@ -133,7 +187,7 @@ def _head(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
         yield _finding("HEAD", f"HEAD was reset or rewritten: {was[:12]} is no longer in it; {back}")
 
 
-def _branches(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _branches(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     for name, was in _recorded(before, HEADS):
         short, tip, elsewhere = _short(name), now.tips.get(name), now.elsewhere.get(name)
         if tip is None:
@@ -149,7 +203,7 @@ def _branches(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
             yield _finding(short, f"{what}; {back}", warn=elsewhere is not None)
 
 
-def _tags(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _tags(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     for name, was in _recorded(before, TAGS):
         if now.tips.get(name) != was:
             what = "moved" if name in now.tips else "deleted"
@@ -157,7 +211,7 @@ def _tags(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
             yield _finding(_short(name), f"the tag {_short(name)} was {what}; {back}")
 
 
-def _stash(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     known = dict(_recorded(before, "stash@{"))
     for number, entry in enumerate(now.stash):
         if entry.sha in known.values():
@@ -176,7 +230,7 @@ def _stash(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
             yield _finding(name, f"the stash entry {sha[:12]} from before the run was dropped; {back}")
 
 
-def _pushes(now: _Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _pushes(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     complete = len(before) < MOST
     moved = [name for name, tip in now.tips.items() if name.startswith(REMOTES) and tip != before.get(name)]
     moved = [name for name in moved if complete or name in before][:_MOST_PUSHED]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ralph.core.errors import UsageError
-from ralph.core.findings import Finding
+from ralph.core.findings import Finding, HistoryChange
 from ralph.core.turns import CHECKED, Change, FileStat
 from ralph.git import history
 from ralph.git.command import Git, disk
@@ -66,8 +66,12 @@ def diff_of(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str:
 class Snapshots:
     """The snapshots of one run; who takes or restores one holds the run's lock, anyone may read."""
 
-    def __init__(self, git: Git, place: Repository, index: PrivateIndex, workspace: Path, ref: str) -> None:
+    def __init__(
+        self, git: Git, place: Repository, index: PrivateIndex, workspace: Path, ref: str, pins: str = ""
+    ) -> None:
         self.place = place
+        self._pins = pins
+        """The run for which the user's refs are pinned; the snapshots of a task pin none."""
         self._git, self._index, self._ref = git, index, ref
         self._restorer = Restorer(git, place, index, workspace)
         known = git.run("for-each-ref", "--format=%(objectname) %(tree)", ref).text.split()
@@ -75,6 +79,8 @@ class Snapshots:
         self._tree: str | None = known[1] if known else None
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
+        self._tips: Mapping[str, str] | None = None
+        """Where the branches stood at the last look."""
         self._by_products: frozenset[str] | None = None
 
     @classmethod
@@ -85,6 +91,7 @@ class Snapshots:
 
         They are under a ref of their own, and hold everything but some paths of the work tree.
         """
+        is_of_task = bool(ref)
         root, workspace, ref = root.resolve(), workspace.resolve(), ref or f"refs/ralph/{run}"
         place = _place(root, workspace, ref)
         own = own_paths(place.top, root, workspace)
@@ -98,7 +105,7 @@ class Snapshots:
             # Bytes as they are; files with a `text` attribute get the line ends that they would have got.
             git = git.adding("core.autocrlf=false", f"core.eol={end}")
         index = PrivateIndex(git, place, (*own, *but), home.resolve() / "snapshot.index", raw=end is not None)
-        return cls(git, place, index, workspace, ref)
+        return cls(git, place, index, workspace, ref, "" if is_of_task else run)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -208,6 +215,16 @@ class Snapshots:
         """What was done to branches, tags, the stash and HEAD since before the run."""
         return history.findings(self.place, self.refs())
 
+    def look_at_history(self) -> HistoryChange:
+        """What is not as it was before the run, and the commits that others made since the last look."""
+        if self.place.private:
+            return HistoryChange()
+        now = history.Refs.of(self.place)
+        missing = tuple(finding.sentence for finding in history.compare(now, self.refs()))
+        commits = history.new_commits(now, self._tips) if self._tips is not None else ()
+        self._tips = now.tips
+        return HistoryChange(missing, commits)
+
     def undo(self, *, force: bool = False) -> Undone:
         """Take back the latest turn or restore not yet taken back, and nothing that a person did since."""
         entries = self.log()
@@ -238,6 +255,7 @@ class Snapshots:
     def drop(self) -> None:
         """Forget the run's snapshots; git frees the space when it next cleans up."""
         self._git.run("update-ref", "-d", self._ref)
+        history.unpin(self.place.git, self._pins)
         self._index.drop()
         self._latest = self._tree = self._base = self._refs = None
         if self.place.private:
@@ -253,7 +271,10 @@ class Snapshots:
         subject = "".join(char if char.isprintable() else " " for char in label).strip() or "snapshot"
         notes = "".join(f"Ralph-{key.title()}: {value}\n" for key, value in trailers.items() if value)
         if not self._latest:
-            notes += history.write(history.record(self.place))
+            refs = history.record(self.place)
+            notes += history.write(refs)
+            if self._pins:
+                history.pin(self.place, self._pins, refs)
         parent = ("-p", self._latest) if self._latest else ()
         sha = self._git.run("commit-tree", tree, *parent, stdin=os.fsencode(f"{subject}\n\n{notes}")).text
         with disk(self.place.common):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ralph.core.errors import UsageError
 from ralph.git.command import Git, GitError, disk
-from ralph.git.history import HEADS
+from ralph.git.history import HEADS, PINS
 from ralph.git.index import CACHES
 from ralph.git.repository import Repository, hide, own_paths, repository
 from ralph.git.submodules import changed_submodules, fill_submodules, hand_submodules_on
@@ -190,7 +190,13 @@ def forget(root: Path, run: str) -> list[str]:
     if not possible(root):
         return []
     git, kept = Git(root), []
-    own = (f"refs/ralph/{run}", f"refs/ralph-work/{run}", f"refs/ralph-left/{run}", f"{HEADS}ralph/{run}")
+    own = (
+        f"refs/ralph/{run}",
+        f"{PINS}{run}",
+        f"refs/ralph-work/{run}",
+        f"refs/ralph-left/{run}",
+        f"{HEADS}ralph/{run}",
+    )
     for line in git.run("for-each-ref", "--format=%(objectname) %(refname) %(worktreepath)", *own).text.splitlines():
         sha, ref, place = line.split(" ", 2)
         if ref.startswith(HEADS) and git.run("rev-list", "--max-count=1", sha, "--not", "HEAD").out:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralph.core.codec import from_plain
-from ralph.core.entries import ChecksStarted, TurnStarted
+from ralph.core.entries import ChecksStarted, HistoryChanged, TurnStarted
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import is_run_id, run_id, valid_run_id
@@ -19,7 +19,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
-from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, moment, read_tail, untrusted_line
+from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, last_of_type, moment, read_tail, untrusted_line
 from ralph.store.mailbox import Mailbox
 from ralph.store.questions import Questions
 from ralph.store.user_state import Key, ensure_key, find_key
@@ -46,6 +46,8 @@ class TailSummary:
     """How the run ended; None if it has not, or goes on."""
     started: TurnStarted | ChecksStarted | None
     """The turn or the checks under way."""
+    missing: tuple[str, ...]
+    """What of the user's branches, tags and stash is not as it was before the run."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
 
@@ -131,12 +133,14 @@ class RunDir:
                     ended = line
                 case "turn.started" | "turn.ended" | "checks.started" | "checks.ended":
                     last = line
+        changed = _read_or(HistoryChanged, last_of_type(self.path / "journal.jsonl", "history.changed"))
         return TailSummary(
             at=str(tail.lines[-1].get("at")) if tail.lines else "",
             spent=_read_or(Spent, spent) or Spent(),
             limits=_read_or(Limits, limits),
             ended=_read_or(RunEnded, ended),
             started=_read_started(last),
+            missing=changed.change.missing if changed else (),
             doubt=tail.doubt or self._doubt(),
         )
 

@@ -25,6 +25,7 @@ def completion_report(state: LoopState, fixed: Fixed, ended: RunEnded, checks: t
         _facts(state, fixed, ended),
         "## Verification\n\n" + (_fenced(state.verification) if state.verification else _never_ran(checks)),
         _files(ended),
+        _missing(ended),
         "## Iterations\n\n" + _history(state),
         _lessons(state),
         "## Next\n\n" + _next(state, fixed, ended),
@@ -57,6 +58,12 @@ def _files(ended: RunEnded) -> str:
     rows = [row(stat.path, stat.added, stat.removed) for stat in ended.files]
     rows += [row(f"and {ended.more_files} more", "", "")] if ended.more_files else []
     return "## Files\n\n| file | added | removed |\n| --- | --- | --- |\n" + "\n".join(rows)
+
+
+def _missing(ended: RunEnded) -> str:
+    if not ended.missing:
+        return ""
+    return "## Missing from the repository\n\n" + "\n".join(f"- {sentence}" for sentence in ended.missing)
 
 
 def _history(state: LoopState) -> str:
