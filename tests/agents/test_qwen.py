@@ -7,6 +7,7 @@ import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
+from ralph.agents.acp import Acp
 from ralph.agents.agent import Call
 from ralph.agents.qwen import Qwen
 from ralph.core.limits import Usage
@@ -127,3 +128,8 @@ def test_no_success_without_the_last_line() -> None:
 )
 def test_sign_in(environment: dict[str, str], file: str, told: bool | None, tmp_path: Path) -> None:
     assert signed_in(Qwen(), environment, file, tmp_path) is told
+
+
+def test_its_prompts_do_not_begin_a_command_with_a_variable() -> None:
+    assert Qwen().ralph_command == Acp("qwen --acp", ("qwen", "--acp")).ralph_command == "ralph"
+    assert Acp("other", ("other",)).ralph_command == '"$RALPH_BIN"'

@@ -34,6 +34,8 @@ class Acp(Adapter):
         names = [Path(part).name for part in words]
         self.behind = _hooked(names)
         """The adapter of the same program by its own stream, where its hooks work here too."""
+        if self.behind:
+            self.ralph_command = self.behind.ralph_command
         steers = any(name in PROGRAMS for name in names)
         self.abilities = replace(Acp.abilities, live_input=steers, hooks=self.behind is not None)
 

@@ -16,6 +16,7 @@ from ralph.agents.prices import Prices
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.stream import Failure
+from ralph.documents.agent.program import PROGRAM
 
 
 def model_in(arguments: Sequence[str]) -> str:
@@ -50,6 +51,8 @@ class Adapter(ABC):
     """The files in it that are there once a person has signed in."""
     may_hold: tuple[str, ...] = ()
     """Files in it that may hold a key, and are not read."""
+    ralph_command: str = PROGRAM
+    """How its prompts name the `ralph` command, so that its shell finds it."""
     permission_modes: Mapping[str, tuple[str, ...]] = MappingProxyType({FULL_AUTO: ()})
     """Its own arguments for each level of permissions that it knows."""
     permission_options: tuple[str, ...] = ()

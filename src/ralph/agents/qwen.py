@@ -48,6 +48,8 @@ class Qwen(Adapter):
     credentials = ("oauth_creds.json",)
     may_hold = ("settings.json",)
 
+    # It refuses a command that starts with a variable: "Could not identify command root to obtain permission".
+    ralph_command = "ralph"
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
 

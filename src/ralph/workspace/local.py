@@ -19,7 +19,7 @@ from ralph.core.stream import AgentEvent
 from ralph.core.turns import OUTBOX, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent import publishing
-from ralph.documents.agent.program import name_program
+from ralph.documents.agent.program import PROGRAM, name_program
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
 from ralph.documents.templates import fill_parts
@@ -212,7 +212,8 @@ class LocalTurns:
         listens = agent.abilities.commands and not agent.hears(self._call(turn))
         body, closing = self._asked(turn)
         parts = [body, turn.guidance, _LISTEN if listens else "", closing]
-        return "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+        prompt = "\n\n".join(part.rstrip() for part in parts if part) + "\n"
+        return prompt.replace(PROGRAM, agent.ralph_command)
 
     def _asked(self, turn: Turn) -> tuple[str, str]:
         """What the turn is asked for, before and after the messages of the user."""

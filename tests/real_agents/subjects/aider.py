@@ -27,6 +27,7 @@ SUBJECT = Subject(
     idle_minutes=1,
     in_words=True,
     cannot={
+        "test_an_event_is_published_from_inside_a_hat": "it runs no commands",
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
         "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and one holds it in this test",
         **deaf("it has no hooks, and asks its model once a turn"),
