@@ -43,6 +43,15 @@ class TestReached:
         assert limits.reached(spent, NOW, running=Usage(0, 0, 0.5)) is Outcome.LIMIT_COST
         assert limits.reached(spent, NOW, running=Usage(25, 25, None)) is Outcome.LIMIT_TOKENS
 
+    def test_if_several_are_reached_the_first_of_a_fixed_order_is_named(self) -> None:
+        spent = Spent(active_seconds=60.0, cost=5.0, input_tokens=100)
+        every = Limits(deadline=10.0, active_seconds=60.0, cost=5.0, tokens=100)
+        assert every.reached(spent, 10.0) is Outcome.LIMIT_DEADLINE
+        assert replace(every, deadline=None).reached(spent, 10.0) is Outcome.LIMIT_TIME
+        assert replace(every, deadline=None, active_seconds=None).reached(spent, 10.0) is Outcome.LIMIT_COST
+        only_tokens = Limits(deadline=None, active_seconds=None, cost=None, tokens=100)
+        assert only_tokens.reached(spent, 10.0) is Outcome.LIMIT_TOKENS
+
     def test_without_limits_nothing_is_ever_reached(self) -> None:
         everything = Spent(10**9, 10**9, 1e12, 10**12, 10**12, 1e12)
         assert NONE.reached(everything, 1e12) is None

@@ -196,6 +196,8 @@ class Process:
     words: dict[str, str] = field(default_factory=dict)
     """What was left for it, by name."""
     heard: list[str] = field(default_factory=list)
+    offered: list[str] = field(default_factory=list)
+    """What engines left for it, by name, each time."""
     wake: asyncio.Event | None = None
 
     def hear(self, name: str) -> None:
@@ -250,6 +252,8 @@ class SimTurns:
 
     async def tell(self, turn: Turn, name: str, text: str) -> bool:
         process = self._sim.processes.get(turn.number)
+        if process:
+            process.offered.append(name)
         if not process or not process.play.hears or process.result:
             return False
         if name not in process.words:

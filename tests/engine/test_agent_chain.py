@@ -71,6 +71,31 @@ class TestTheChain:
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.starts[1] - sim.starts[0] >= 100
 
+    def test_an_agent_at_its_limit_is_passed_over_by_later_engines_until_it_ends(self, tmp_path: Path) -> None:
+        limited = Play(seconds=1.0, end=TurnEnd.LIMITED, resets_in=500.0)
+        plays = {"first": iter([limited, Play(works, seconds=1.0)]), "second": repeat(Play(seconds=100.0))}
+        sim = Simulation(tmp_path, lambda turn: next(plays[turn.agent]), roster=BOTH)
+        sim.after(150.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        sim.after(100.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.run().outcome is Outcome.SUCCESS
+        used = agents(sim)
+        assert (used[0], used[-1], set(used[1:-1])) == ("first", "first", {"second"})
+        assert sim.starts[-1] - sim.starts[0] >= 500
+
+    def test_an_agent_that_only_the_user_can_repair_is_passed_over_until_the_next_start(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, by_agent(first=AWAY, second=Play(seconds=100.0)), roster=BOTH)
+        sim.after(250.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert agents(sim) == ["first", "second", "second", "second"]
+        sim.script = by_agent(first=Play(works, seconds=1.0), second=Play(seconds=100.0))
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert agents(sim)[-1] == "first"
+
     def test_a_limit_whose_end_is_not_told_is_tried_again_after_a_while(self, tmp_path: Path) -> None:
         turns = iter([Play(seconds=1.0, end=TurnEnd.LIMITED), Play(works, seconds=1.0)])
         sim = Simulation(tmp_path, lambda turn: next(turns))

@@ -225,6 +225,20 @@ class TestLimits:
 
     @pytest.mark.parametrize(
         ("limits", "outcome"),
+        [
+            (Limits(iterations=1, cost=0.25), Outcome.LIMIT_COST),
+            (Limits(iterations=1, tokens=100), Outcome.LIMIT_TOKENS),
+            (Limits(cost=0.25, tokens=100), Outcome.LIMIT_COST),
+        ],
+    )
+    def test_of_two_limits_reached_by_the_same_turn_one_is_always_named(
+        self, tmp_path: Path, limits: Limits, outcome: Outcome
+    ) -> None:
+        sim = Simulation(tmp_path, [Play(cost=0.25, tokens=100, tells=1)], limits=limits)
+        assert sim.run().outcome is outcome
+
+    @pytest.mark.parametrize(
+        ("limits", "outcome"),
         [(Limits(cost=1.0), Outcome.LIMIT_COST), (Limits(tokens=1000), Outcome.LIMIT_TOKENS)],
     )
     def test_money_and_tokens_cut_the_turn_that_crosses_them(

@@ -106,6 +106,28 @@ class TestWhileATurnRuns:
         assert sim.run().outcome is Outcome.SUCCESS
         assert len(sim.entries(SignalHeard)) == 1
         assert sim.processes[1].heard == ["signal.001.yaml"]
+        assert sim.processes[1].offered == ["signal.001.yaml"], "the second engine knows from the journal"
+
+    def test_a_pause_that_was_heard_is_not_told_again_by_the_next_engine(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
+        sim.after(20.0, lambda: sim.mailbox.post(SignalType.PAUSE, "lunch"))
+        sim.after(60.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        sim.resumes = False
+        assert sim.run().outcome is Outcome.PAUSED
+        assert sim.processes[1].offered == ["signal.001.yaml"]
+
+    def test_what_was_left_and_not_heard_is_left_again_by_the_next_engine(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
+        steer_at(sim, 50.0)
+        sim.after(51.0, sim.kill_engine)
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert sim.processes[1].heard == []
+        assert sim.run().outcome is Outcome.SUCCESS
+        assert sim.processes[1].offered == ["signal.001.yaml"] * 2
+        assert len(sim.entries(SignalHeard)) == 1
 
 
 class TestTheNextTurn:

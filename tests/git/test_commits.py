@@ -181,7 +181,7 @@ class TestCommitting:
         assert git(repo, "ls-files", "-v", "src/b.py", ".gitignore") == "h .gitignore\nS src/b.py"
 
     def test_a_branch_of_a_worktree(self, repo: Path) -> None:
-        made = worktree.create(repo, RUN)
+        made = worktree.ensure_worktree(repo, RUN)
         snapshots = begun(repo, made.path)
         write(made.path, {"a.txt": "x\n"})
         done = iteration(snapshots)

@@ -296,7 +296,7 @@ class TestWorktrees:
     def test_a_run_in_a_worktree_of_its_own(self, repo: Path) -> None:
         commit(repo, "second")
         git(repo, "branch", "feature")
-        made = worktree.create(repo, RUN)
+        made = worktree.ensure_worktree(repo, RUN)
         snapshots = opened(repo, made.path)
         snapshots.take("before the run")
         assert snapshots.refs()["HEAD"] == f"refs/heads/ralph/{RUN}/run"
@@ -309,7 +309,7 @@ class TestWorktrees:
 
     def test_what_the_user_does_in_another_worktree_is_only_a_warning(self, repo: Path) -> None:
         commit(repo, "second")
-        made = worktree.create(repo, RUN)
+        made = worktree.ensure_worktree(repo, RUN)
         snapshots = opened(repo, made.path)
         snapshots.take("before the run")
         git(repo, "commit", "-q", "--amend", "-m", "reworded")

@@ -24,7 +24,7 @@ def work(repo: Path) -> Worktree:
     """Work that is done, on the branch of the run."""
     git(repo, "config", "user.name", "Ada")
     git(repo, "config", "user.email", "ada@example.org")
-    made = worktree.create(repo, RUN)
+    made = worktree.ensure_worktree(repo, RUN)
     write(made.path, {"a.txt": "one\ntwo\nthree\n", "new/file.txt": "new\n"})
     saving.save(made, "the work")
     return made
@@ -249,7 +249,7 @@ class TestSigning:
         return key
 
     def test_commits_are_signed_where_nobody_has_to_answer(self, key: Path, repo: Path) -> None:
-        made = worktree.create(repo, RUN)
+        made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "n\n"})
         commit = saving.save(made, "signed")
         assert "gpgsig -----BEGIN SSH SIGNATURE-----" in git(repo, "cat-file", "commit", commit)
@@ -260,7 +260,7 @@ class TestSigning:
         assert git(repo, "log", "-1", "--format=%G?") == "G"
 
     def test_what_could_not_be_signed_stays_on_its_branch(self, key: Path, repo: Path) -> None:
-        made = worktree.create(repo, RUN)
+        made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "gpgsig in a file\n"})
         key.unlink()
         commit = saving.save(made, "not signed\n\ngpgsig is only a word here")

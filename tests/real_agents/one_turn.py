@@ -14,7 +14,7 @@ from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord
 from ralph.supervisor.client import Keeper
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
 
 
 def tell(**about: object) -> None:
@@ -35,7 +35,7 @@ async def main() -> None:
     [(label, agent)] = agents.items()
     tell(notice=agent.ready(os.environ))
     record = RunRecord(run_dir.name, "loop", given.task, "", (), crew, 0.0)
-    turns = LocalTurns(run_dir, record, root, root, Desk(root, ()), keeper, agents, {}, dict(os.environ))
+    turns = LocalTurns(run_dir, record, root, root, TurnFiles(root, ()), keeper, agents, {}, dict(os.environ))
     turn = Turn(1, 1, TurnRequest("work", "worker", given.task), agent=label)
     hearing = asyncio.create_task(hear(turns, turn))
     try:

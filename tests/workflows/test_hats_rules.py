@@ -195,6 +195,18 @@ class TestCompletion:
         world.play(dutiful, 7)
         assert world.turns[-1] == (COORDINATOR, "task.resume")
 
+    def test_a_claim_that_the_checks_bear_out_resets_the_count_of_refusals(self) -> None:
+        world = stage(checks=CHECK, works=True, topics=EVIDENT)
+        world.play(dutiful, 1)
+        world.state = replace(world.state, refusals=2)
+
+        def builds(world: Stage, hat: str) -> Turned:
+            return Turned((("build.done", "it works"),))
+
+        world.play(builds, 2)
+        assert world.checked == 1 and world.turns[-1][0] == "builder"
+        assert world.state.refusals == 0
+
     def test_the_coordinator_is_told_what_is_in_the_way_now(self) -> None:
         world = stage()
         world.play(dutiful, 3)

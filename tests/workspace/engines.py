@@ -22,7 +22,7 @@ from ralph.verify.verifier import Rules, Verifier
 from ralph.workspace.lander import Lander
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import MergeQueue
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspaces import Site, Workspaces
 
 AGENT = AgentSpec("command", ("/bin/sh", "-s"))
@@ -64,7 +64,7 @@ class Engine:
         record, keeper = replace(run.record(), **changes), keeper or Keeper(run.path)
         environment = dict(os.environ)
         agents = {AGENT.label: registry.make(AGENT, {})}
-        desk = Desk(root, ())
+        desk = TurnFiles(root, ())
         turns = LocalTurns(
             run.path, record, root, root, desk, keeper, agents, {"repair": "", "continue": ""}, environment
         )

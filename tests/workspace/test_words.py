@@ -18,7 +18,7 @@ from ralph.core.turns import Turn, TurnEnd, TurnRequest
 from ralph.documents.run_record import AgentSpec, Crew, RunRecord
 from ralph.supervisor.client import Keeper
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(0.3)")
 TURN = Turn(1, 0, TurnRequest("k", "actor", "Do it."), agent="scripted")
@@ -38,7 +38,7 @@ async def pool(root: Path, *steps: str) -> AsyncIterator[LocalTurns]:
     agents = {spec.label: registry.make(spec) for spec in specs}
     try:
         yield LocalTurns(
-            run_dir, record, workspace, workspace, Desk(workspace, ()), keeper, agents, {}, dict(os.environ)
+            run_dir, record, workspace, workspace, TurnFiles(workspace, ()), keeper, agents, {}, dict(os.environ)
         )
     finally:
         await keeper.close()

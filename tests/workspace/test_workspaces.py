@@ -22,7 +22,7 @@ from ralph.git import saving
 from ralph.git.command import Git
 from ralph.store.runs import RunDir
 from ralph.workflows.merging import Queue
-from ralph.workspace.notes import Notes, room_for
+from ralph.workspace.workspace_records import WorkspaceRecords, room_for
 from ralph.workspace.workspaces import MERGED_DIFF, TASK_DIFF
 from ralph.workspace.worktree_setup import SetupError
 
@@ -496,7 +496,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
     do(before())
     story = Story(repo, run, Queue().add("mine", "mine/1", "task mine"))
     moments: list[tuple[Path, Queue, list[str]]] = []
-    command, note = Git.run, Notes.write
+    command, note = Git.run, WorkspaceRecords.write
 
     def moment() -> None:
         place = tmp_path / f"moment-{len(moments)}"
@@ -514,7 +514,7 @@ def test_the_end_is_the_same_wherever_an_engine_is_killed(
 
     with monkeypatch.context() as patch:
         patch.setattr(Git, "run", running)
-        patch.setattr(Notes, "write", noting)
+        patch.setattr(WorkspaceRecords, "write", noting)
         do(story.go_on())
     expected = story.end()
     assert expected[1] == ["mine/1", "other/1"]
@@ -581,7 +581,9 @@ class TestBesideTheRunsOwnWorktree:
         assert (own / "t1.txt").read_text() == "one\n"
         assert git(repo, "show", f"ralph/{run.id}/run:t1.txt") == "one"
 
-    @pytest.mark.parametrize("step", ["ralph.workspace.notes.Notes.write", "ralph.git.command.Git.run"])
+    @pytest.mark.parametrize(
+        "step", ["ralph.workspace.workspace_records.WorkspaceRecords.write", "ralph.git.command.Git.run"]
+    )
     def test_a_kill_while_it_hands_over_takes_nothing_back(
         self, repo: Path, monkeypatch: pytest.MonkeyPatch, step: str
     ) -> None:

@@ -44,7 +44,7 @@ def create_run(
             _refuse_tracked(project.root, record.trees)
             record = replace(record, onto=branch_now(project.root))
         if ground is Ground.WORKTREE:
-            tree = worktree.create(project.root, run.id)
+            tree = worktree.ensure_worktree(project.root, run.id)
             notices = tree.notices
             base = Git(tree.path).commit()
             workspace = str(tree.workspace.relative_to(project.root))

@@ -31,7 +31,7 @@ from ralph.store import watch_directories
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.supervisor.client import Keeper
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
 
 UNHURRIED = 1.0
 """Seconds between two looks around of an engine that is rung for when signals, questions or answers come."""
@@ -57,7 +57,7 @@ async def drive(
     with contextlib.ExitStack() as held:
         held.callback(run.lock().release)
         if record.workspace != ".":
-            worktree.create(project.root, run.id)
+            worktree.ensure_worktree(project.root, run.id)
         workspace = project.workspace(record)
         place = run.path if record.on_branch else workspace / ".ralph"
         tree = TreeLock(project, run.id, place / "tree.lock")
@@ -81,7 +81,7 @@ async def drive(
             finally:
                 await asyncio.to_thread(notifier.close)
             _let_go_of_refs(workspace, run)
-            Desk(workspace, secrets_in(os.environ)).take_away(run.path)
+            TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
         finally:
             await keeper.close()
             # Work that was cancelled may go on in a thread: nobody else may come into the tree before it has ended.

@@ -41,9 +41,9 @@ from ralph.verify.verifier import Rules, Verifier
 from ralph.workspace.lander import Lander
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import MergeQueue
-from ralph.workspace.notes import room_for
 from ralph.workspace.slots import Slots, usual_place
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
+from ralph.workspace.workspace_records import room_for
 from ralph.workspace.workspaces import Workspaces
 from ralph.workspace.worktree_setup import Furniture, fenced
 
@@ -81,7 +81,7 @@ def build_kernel(
     ledger.signals.quorum, ledger.signals.roles = kind.quorum, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
-    own = worktree.create(root, run.id) if record.workspace != "." else None
+    own = worktree.ensure_worktree(root, run.id) if record.workspace != "." else None
     environment = fenced(os.environ, own) if own else dict(os.environ)
     agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}
     notices += tuple(agent.ready(environment) for agent in agents.values())
@@ -129,8 +129,8 @@ def _workspaces(
     """Who runs turns and checks, in the run's own workspace and in others."""
     root, workspace, secrets = project.root, project.workspace(record), secrets_in(environment)
     texts = {name: prompts.load(name, root) for name in ("repair", "continue")}
-    desk = Desk(workspace, secrets)
-    turns = LocalTurns(run.path, record, root, workspace, desk, keeper, agents, texts, environment, secrets)
+    files = TurnFiles(workspace, secrets)
+    turns = LocalTurns(run.path, record, root, workspace, files, keeper, agents, texts, environment, secrets)
     runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
     asked = record.loop
     rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)

@@ -40,7 +40,7 @@ from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
 from ralph.verify.inputs import input_hashes
 from ralph.workflows.loop.report import duration
-from ralph.workspace.papers import LENT_LIMIT
+from ralph.workspace.turn_files import LENT_LIMIT
 
 
 @click.group("session")

@@ -220,7 +220,7 @@ Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken 
 
 
 @dataclass(frozen=True)
-class Aside:
+class SideFiles:
     """What is written with documents and not tracked: nothing rests on it."""
 
     copies: Mapping[str, str] = field(default_factory=dict)
@@ -236,7 +236,7 @@ class Changes(Generic[S]):
     state: S
     documents: Mapping[str, str] = field(default_factory=dict)
     """New content by path, relative to the root; written together or not at all."""
-    aside: Aside = field(default_factory=Aside)
+    aside: SideFiles = field(default_factory=SideFiles)
     """What goes along with them for others to read."""
     notices: tuple[str, ...] = ()
     """What a person should know of."""

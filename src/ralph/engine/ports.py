@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from ralph.core.checks import Check, Red, Verdict
 from ralph.core.entries import Entry, Record
-from ralph.core.events import Aside, Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, WorkCommitted
+from ralph.core.events import Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, SideFiles, WorkCommitted
 from ralph.core.findings import HistoryChange
 from ralph.core.questions import Question
 from ralph.core.signals import Refused, Signal
@@ -31,7 +31,7 @@ class Workflow(Protocol[S]):
 class Store(Protocol):
     """Journal and documents, changed together, and what shows them to others."""
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: Aside | None = None) -> Record:
+    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
 
     def read(self) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -12,7 +12,6 @@ from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Kind
 from ralph.core.turns import CHECKED, Change, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
-from ralph.engine.activity import Activity
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import (
     Checker,
@@ -54,6 +53,49 @@ class World:
     questions: Questions | None = None
 
 
+class ActiveTime:
+    """The active time of a run: while at least one turn or check is under way."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._workers = 0
+        self._since = 0.0
+        self._collected = 0.0
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Time spent in here is active time, counted once however many work at once."""
+        if self._workers == 0:
+            self._since = self._now()
+        self._workers += 1
+        try:
+            yield
+        finally:
+            self._collect()
+            self._workers -= 1
+
+    def credit(self, seconds: float) -> None:
+        """Count work that went on while no engine was there."""
+        self._collected += max(0.0, seconds)
+
+    def take(self) -> float:
+        """The active seconds since they were last taken."""
+        self._collect()
+        taken, self._collected = self._collected, 0.0
+        return taken
+
+    def peek(self) -> float:
+        """The active seconds that were not taken yet."""
+        self._collect()
+        return self._collected
+
+    def _collect(self) -> None:
+        if self._workers:
+            now = self._now()
+            self._collected += max(0.0, now - self._since)
+            self._since = now
+
+
 class UnderWay:
     """Starts work, and hands over what came of it."""
 
@@ -68,7 +110,7 @@ class UnderWay:
     ) -> None:
         self.world, self.ledger, self.agents, self.steering = world, ledger, agents, steering
         self._iteration = iteration
-        self.activity = Activity(world.clock.now)
+        self.activity = ActiveTime(world.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
         """Seconds between two looks around while something is under way, where they are others than usual."""

@@ -66,7 +66,7 @@ def stand_ref(branch: str) -> str:
     return f"refs/ralph-work/{branch.removeprefix('ralph/')}"
 
 
-def create(root: Path, run: str) -> Worktree:
+def ensure_worktree(root: Path, run: str) -> Worktree:
     """The worktree of a run at `.ralph/worktrees/<run>`: a new one from HEAD, or the one it already has."""
     place = _place(root)
     git, path = Git(place.top), root.resolve() / PLACE / run

@@ -15,7 +15,7 @@ from typing import Any
 
 from ralph.core.entries import Entry, Record
 from ralph.core.errors import StateError
-from ralph.core.events import Aside, DocumentEdited
+from ralph.core.events import DocumentEdited, SideFiles
 from ralph.store.files import (
     open_regular,
     read_limited,
@@ -63,9 +63,9 @@ class Documents:
             documents.hashes.update({**record.documents, **record.seen})
         return documents, records
 
-    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: Aside | None = None) -> Record:
+    def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
         """Journal an entry and write what follows from it, all or nothing; what is aside only goes along with documents."""
-        aside = aside or Aside()
+        aside = aside or SideFiles()
         if not changes:
             return self.journal.append(at, entry, seen=self._left_alone(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
@@ -147,7 +147,7 @@ class Documents:
         self._remember(entry.path)
         return {entry.path: self.hashes[entry.path]}
 
-    def _put(self, aside: Aside, *, again: bool = False) -> None:
+    def _put(self, aside: SideFiles, *, again: bool = False) -> None:
         """Write what is not tracked; `again` after a crash, where some of it may be there already."""
         for path, text in aside.copies.items():
             target = self._place(path)
@@ -205,7 +205,7 @@ class Documents:
         for path, data in contents.items():
             if self._on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
                 self._write(path, data)
-        self._put(Aside(**ahead["aside"]), again=True)
+        self._put(SideFiles(**ahead["aside"]), again=True)
         remove(self.record_path)
 
     def _refuse_forged(self, *, is_ours: bool) -> None:

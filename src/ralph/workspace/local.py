@@ -28,11 +28,15 @@ from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import Exit, Job, Keeper, Lost
 from ralph.supervisor.processes import TURN_MARK, end_marked
-from ralph.workspace import papers
-from ralph.workspace.launcher import launcher
-from ralph.workspace.push_guard import push_guard
+from ralph.workspace.agent_environment import forbid_push, write_launcher
 from ralph.workspace.stream import WORDS, Account, Tail
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import (
+    TurnFiles,
+    copy_lent_files,
+    read_documents,
+    read_handed_over,
+    write_drafts,
+)
 
 SHARED = ".ralph/agent"
 """Where the files are that all agents of a project share."""
@@ -55,7 +59,7 @@ class LocalTurns:
     record: RunRecord
     root: Path
     workspace: Path
-    desk: Desk
+    files: TurnFiles
     keeper: Keeper
     agents: Mapping[str, Adapter]
     """Who may do a turn, by label."""
@@ -87,8 +91,8 @@ class LocalTurns:
             started_at, seen_at = _life_of(directory)
             ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
         account = tail.finish() if ended.printed("stdout") else tail.account
-        self.desk.file(directory)
-        handed, left = papers.handed_over(directory / "outbox", turn.request)
+        self.files.collect_outbox(directory)
+        handed, left = read_handed_over(directory / "outbox", turn.request)
         answer, errors = self._answer(turn, directory, account.text, handed)
         end = _end(agent, ended, account, _end_of(directory / "stderr"))
         return TurnResult(
@@ -155,15 +159,15 @@ class LocalTurns:
         )
 
     def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:
-        """Lay out the turn's directory and desk; `turn.json` comes last, so that half a layout is done again."""
+        """Lay out the turn's directory and files; `turn.json` comes last, so that half a layout is done again."""
         request = turn.request
         with storage(directory):
             directory.mkdir(parents=True, exist_ok=True)
             form = {"result.schema.json": contracts.schema(request.contract)} if request.contract else {}
-            self.desk.lay({**request.inbox, **form}, directory)
+            self.files.fill_inbox({**request.inbox, **form}, directory)
             self._share()
-            papers.lend(self.root, self.desk.inbox, request.lends)
-            papers.lay(self.desk.outbox, {**request.drafts, **self._to_mend(turn)})
+            copy_lent_files(self.root, self.files.inbox, request.lends)
+            write_drafts(self.files.outbox, {**request.drafts, **self._to_mend(turn)})
             (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
             about = {
                 "schema": 1,
@@ -205,7 +209,7 @@ class LocalTurns:
         if not turn.mends or not (turn.repair or self.agents[turn.agent].abilities.resume):
             return {}
         before = self._directory(replace(turn, number=turn.mends)) / "outbox"
-        return papers.read(before, (*turn.request.hands_over, *turn.request.drafts))
+        return read_documents(before, (*turn.request.hands_over, *turn.request.drafts))
 
     def _prompt(self, turn: Turn) -> str:
         agent = self.agents[turn.agent]
@@ -244,7 +248,7 @@ class LocalTurns:
         )
 
     def _environment(self, turn: Turn) -> dict[str, str]:
-        program = launcher(self.run_dir)
+        program = write_launcher(self.run_dir)
         path = self.environment.get("PATH", os.defpath)
         return {
             **self.environment,
@@ -256,13 +260,13 @@ class LocalTurns:
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": turn.request.role if self.record.hats else "",
             "RALPH_ATTEMPT": str(turn.attempt),
-            "RALPH_INBOX": str(self.desk.inbox),
-            "RALPH_OUTBOX": str(self.desk.outbox),
+            "RALPH_INBOX": str(self.files.inbox),
+            "RALPH_OUTBOX": str(self.files.outbox),
             "RALPH_WORDS": str(self._directory(turn) / WORDS),
-            "RALPH_EVENTS_FILE": str(self.desk.outbox / "events.jsonl"),
+            "RALPH_EVENTS_FILE": str(self.files.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
             **self._of_hat(turn.request.role),
-            **({} if self.record.push else push_guard(self.environment)),
+            **({} if self.record.push else forbid_push(self.environment)),
         }
 
     def _error(self, ended: Exit, account: Account, directory: Path) -> str:

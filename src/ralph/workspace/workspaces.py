@@ -27,8 +27,8 @@ from ralph.git.worktree import Removal, Worktree
 from ralph.verify.runner import CheckRunner
 from ralph.verify.verifier import Verifier
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.notes import OWN, Noted, Notes
-from ralph.workspace.turn_files import Desk
+from ralph.workspace.turn_files import TurnFiles
+from ralph.workspace.workspace_records import OWN, WorkspaceRecord, WorkspaceRecords
 from ralph.workspace.worktree_setup import Furniture, SetupError, fenced
 
 MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
@@ -45,7 +45,7 @@ class Site:
     tree: Worktree
     turns: LocalTurns
     verifier: Verifier
-    noted: Noted
+    noted: WorkspaceRecord
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Workspaces:
     verifier: Verifier
     runner: CheckRunner
     record: RunRecord
-    notes: Notes = field(init=False)
+    notes: WorkspaceRecords = field(init=False)
     furniture: Furniture = field(init=False)
     _sites: dict[str, Site] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Workspaces:
     """Held while the run's own worktree and the branch of the run are brought to the same."""
 
     def __post_init__(self) -> None:
-        self.notes = Notes(self.turns.run_dir / "workspaces")
+        self.notes = WorkspaceRecords(self.turns.run_dir / "workspaces")
         self.furniture = Furniture(self.turns.root, self.record.trees)
 
     @property
@@ -259,22 +259,22 @@ class Workspaces:
                 return
             known = [one for one in (self.record.base, stand) if one]
             tip = saving.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
-            # Noted first: of a stand that is ahead of what is noted, a merge is what it has and the tree has not.
+            # WorkspaceRecord first: of a stand that is ahead of what is noted, a merge is what it has and the tree has not.
             self.notes.write(OWN, replace(noted, taken_in=tip))
             if tip != stand:
                 git.run("update-ref", ref, tip, stand)
 
-    def _own(self) -> tuple[Worktree, Noted]:
+    def _own(self) -> tuple[Worktree, WorkspaceRecord]:
         """The run's own worktree, and what is written down of it."""
-        tree = worktree.create(self.root, self.record.id)
-        return tree, self.notes.read(OWN) or Noted(tree.branch, self.record.base)
+        tree = worktree.ensure_worktree(self.root, self.record.id)
+        return tree, self.notes.read(OWN) or WorkspaceRecord(tree.branch, self.record.base)
 
     def _made(self, name: str) -> Site:
         noted = self.notes.read(name)
         if noted is None:
             self.hand_over(f"ralph: before work side by side\n\n{self.record.task}")
             start = merging.stand(Git(self.root), self.record.branch)
-            noted = Noted(f"ralph/{self.record.id}/{name}", start)
+            noted = WorkspaceRecord(f"ralph/{self.record.id}/{name}", start)
             self.notes.write(name, noted)
         tree = worktree.create_for_task(self.root, self.record.id, name, noted.base)
         self.furniture.lay(tree)
@@ -283,8 +283,8 @@ class Workspaces:
         if snapshots.latest() is None:
             snapshots.begin(noted.base)
         verifier = replace(self.verifier, runner=self._runner(tree), snapshots=snapshots, last=None, flaky=set())
-        desk, environment = Desk(tree.workspace, self.turns.hidden), fenced(self.turns.environment, tree)
-        turns = replace(self.turns, workspace=tree.workspace, desk=desk, environment=environment)
+        files, environment = TurnFiles(tree.workspace, self.turns.hidden), fenced(self.turns.environment, tree)
+        turns = replace(self.turns, workspace=tree.workspace, files=files, environment=environment)
         return Site(tree, turns, verifier, noted)
 
     async def _furnish(self, site: Site) -> None:
@@ -362,7 +362,7 @@ class Workspaces:
         if site.verifier.snapshots:
             site.verifier.snapshots.take("the branch of the run")
 
-    def _note(self, site: Site, noted: Noted) -> None:
+    def _note(self, site: Site, noted: WorkspaceRecord) -> None:
         self.notes.write(site.tree.name, noted)
         site.noted = noted
 

@@ -11,7 +11,6 @@ from typing import assert_never
 
 from ralph.core.checks import Verdict, red_in
 from ralph.core.events import (
-    Aside,
     Changes,
     ChecksEnded,
     Commit,
@@ -23,6 +22,7 @@ from ralph.core.events import (
     Merged,
     RunChecks,
     RunEnded,
+    SideFiles,
     SignalTaken,
     Stop,
     TurnEnded,
@@ -185,7 +185,7 @@ class Hats(HatsContext):
             ).decode()
             for one in (*first, *new)
         )
-        aside = Aside(self._merging(before, after), {self.events_path: rows} if rows else {})
+        aside = SideFiles(self._merging(before, after), {self.events_path: rows} if rows else {})
         if after.rests and not before.rests:
             notices = (*notices, _AT_REST)
         after = replace(after, recent=after.recent[-REMEMBERED:])

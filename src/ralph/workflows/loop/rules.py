@@ -7,7 +7,6 @@ from typing import assert_never
 from ralph.core.checks import Check, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
-    Aside,
     Changes,
     ChecksEnded,
     Commit,
@@ -19,6 +18,7 @@ from ralph.core.events import (
     Merged,
     RunChecks,
     RunEnded,
+    SideFiles,
     SignalTaken,
     Stop,
     TurnEnded,
@@ -162,7 +162,7 @@ class Loop:
     def _changes(self, state: LoopState) -> Changes[LoopState]:
         documents = {self.state_path: state_json(state, self.fixed)}
         copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.fixed)}
-        return Changes(state, documents, Aside(copies))
+        return Changes(state, documents, SideFiles(copies))
 
     def _taught(self, state: LoopState, now: float) -> Changes[LoopState]:
         """The same with the reflection on the last iteration, where there is something to learn from it."""
@@ -172,7 +172,7 @@ class Loop:
             return changes
         path = f"{HOME}/reflections/loops/{self.fixed.loop}/iteration-{last.number}.yaml"
         copies = {**changes.aside.copies, path: reflection_of(state, self.fixed, now)}
-        return replace(changes, aside=Aside(copies))
+        return replace(changes, aside=SideFiles(copies))
 
     def _edited(self, state: LoopState, path: str, content: str) -> LoopState:
         """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's.

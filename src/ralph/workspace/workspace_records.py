@@ -13,7 +13,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Noted:
+class WorkspaceRecord:
     """What is written down of a workspace."""
 
     branch: str
@@ -32,16 +32,16 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Notes:
+class WorkspaceRecords:
     """The notes of one run, a file for each workspace, with a directory beside it."""
 
     directory: Path
 
-    def read(self, name: str) -> Noted | None:
+    def read(self, name: str) -> WorkspaceRecord | None:
         """What is noted of a workspace; None where it was not made yet."""
         return _read(self._file(name))
 
-    def write(self, name: str, noted: Noted) -> None:
+    def write(self, name: str, noted: WorkspaceRecord) -> None:
         """Note it."""
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomic(self._file(name), to_bytes(to_json(noted)))
@@ -64,9 +64,9 @@ class Notes:
         return self.directory / f"{name.replace('/', '.')}.json"
 
 
-def _read(file: Path) -> Noted | None:
+def _read(file: Path) -> WorkspaceRecord | None:
     try:
-        return from_json(Noted, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
+        return from_json(WorkspaceRecord, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
     except FileNotFoundError:
         return None
 

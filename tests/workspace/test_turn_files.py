@@ -6,7 +6,7 @@ from pathlib import Path
 from ralph.core.turns import TurnRequest
 from ralph.documents.hats.definition import HatsSettings
 from ralph.workflows.hats.events import read_events
-from ralph.workspace import papers
+from ralph.workspace.turn_files import read_documents, read_handed_over
 
 
 def test_of_an_events_file_that_is_too_large_the_first_events_count_and_the_hat_is_told(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_of_an_events_file_that_is_too_large_the_first_events_count_and_the_hat_
     more = json.dumps({"topic": "noise", "payload": "y" * 1000, "ts": "t"})
     (tmp_path / "events.jsonl").write_text("\n".join([first, *[more] * 1200]) + "\n")
     (tmp_path / "large.md").write_text("z" * (1 << 21))
-    found = papers.read(tmp_path, ("*.jsonl", "*.md"))
+    found = read_documents(tmp_path, ("*.jsonl", "*.md"))
     assert list(found) == ["events.jsonl"]
     taken = read_events(HatsSettings(), None, found["events.jsonl"], "")
     assert taken.events[0].topic == "work.done"
@@ -31,6 +31,6 @@ def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
     (outbox / "tasks" / "link.md").symlink_to(tmp_path / "secret.md")
     (outbox / "plan").mkdir()
     request = TurnRequest("plan:1", "planner", "", hands_over=("tasks/*.md", "pla*"))
-    taken, left = papers.handed_over(outbox, request)
+    taken, left = read_handed_over(outbox, request)
     assert (len(taken), taken["tasks/task-699.md"]) == (700, "# 699\n")
     assert left == ("tasks/large.md", "tasks/link.md")
