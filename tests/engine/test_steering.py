@@ -306,7 +306,21 @@ class TestIterations:
         [refused] = sim.entries(SignalRefused)
         assert refused.name == "signal.002.yaml" and refused.reason.startswith("expired")
         assert sim.mailbox.waiting == []
+        assert sim.mailbox.actions["signal.002.yaml"].startswith("expired")
         assert not any("too late" in text for text in words(sim))
+
+    def test_an_expired_signal_is_not_filed_as_taken_in_after_a_crash(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(seconds=50.0), Play(seconds=50.0), Play(works, seconds=50.0)])
+        sim.after(70.0, lambda: sim.mailbox.post(INFO, "too late", iteration=1))
+        sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
+            sim.kill_engine() if isinstance(record.entry, SignalRefused) else None
+        )
+        with pytest.raises(PowerCut):
+            sim.run()
+        assert [signal.message for signal in sim.mailbox.waiting] == ["too late"]
+        sim.onlooker.recorded = lambda record: None  # type: ignore[method-assign]
+        sim.run()
+        assert sim.mailbox.actions["signal.001.yaml"].startswith("expired")
 
 
 class Gate:

@@ -13,7 +13,7 @@ import pytest
 from test_files import failing, names_in
 
 from ralph.core.entries import Notice
-from ralph.core.errors import RalphError, StateError, StorageError
+from ralph.core.errors import StateError, StorageError
 from ralph.core.events import DocumentEdited
 from ralph.store import files, journal
 from ralph.store.documents import Documents, digest
@@ -296,14 +296,15 @@ class TestHostileTrees:
             (place.root / "notes").write_text("a file")
         else:
             (place.root / "notes" / "a.md").mkdir()
-        with pytest.raises(RalphError):
+        with pytest.raises(StateError, match="not a regular file") as caught:
             place.opened().read()
+        assert caught.value.where.endswith("notes/a.md")
 
     def test_a_commit_whose_way_somebody_blocked_is_finished_when_it_is_free(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         shutil.rmtree(place.root / "notes")
         (place.root / "notes").write_text("a file")
-        with suppress(RalphError):
+        with suppress(StateError):
             place.documents.commit(AT, Notice("new"), NEW)
         if (place.root / "notes").is_file():
             (place.root / "notes").unlink()

@@ -16,7 +16,7 @@ from test_files import failing, tiny_disk
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.entries import NAMES, Notice, RunStarted, TurnStarted
-from ralph.core.errors import RalphError, StateError, StorageError
+from ralph.core.errors import StateError, StorageError
 from ralph.core.events import ChecksEnded, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
@@ -272,8 +272,9 @@ class TestFullDisks:
         book = filled(tmp_path / "run" / "journal.jsonl")
         book.path.unlink()
         book.path.parent.rmdir()
-        with pytest.raises(RalphError):
+        with pytest.raises(StateError, match="No such file") as caught:
             book.append(AT, Notice("next"))
+        assert caught.value.where == str(book.path)
 
 
 class TestLooking:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ralph.core.errors import RalphError
+from ralph.core.errors import StateError
 from ralph.supervisor import client, processes
 from ralph.supervisor.capped_output import TAIL
 from ralph.supervisor.client import Exit, Job, Keeper, Lost, read_exit
@@ -785,14 +785,14 @@ class TestHostileVisitors:
         job = stage.shell("job", "true")
         job.dir.mkdir()
         (job.dir / "exit").write_bytes(content)
-        with pytest.raises(RalphError) as caught:
+        with pytest.raises(StateError) as caught:
             stage.keep(job)
         assert str(job.dir / "exit") in caught.value.where
 
     def test_a_directory_in_place_of_the_exit_record_is_named(self, stage: Stage) -> None:
         job = stage.shell("job", "true")
         (job.dir / "exit").mkdir(parents=True)
-        with pytest.raises(RalphError) as caught:
+        with pytest.raises(StateError) as caught:
             stage.keep(job)
         assert str(job.dir / "exit") in caught.value.where
 

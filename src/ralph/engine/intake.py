@@ -123,7 +123,13 @@ class Intake:
     def _file(self, signal: Signal) -> None:
         """Move a signal that was taken out of the way; one to all stays until everybody has it."""
         log, mailbox = self._ledger.signals, self._world.mailbox
-        taken = log.taken.get(log.ids[signal.name, signal.stamp])
+        id = log.ids[signal.name, signal.stamp]
+        if not id:
+            # An earlier engine refused it, and was gone before it could file it.
+            reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
+            mailbox.settle(signal, reasons[-1])
+            return
+        taken = log.taken.get(id)
         if taken is None or signal.type not in _FOR_AGENTS:
             mailbox.settle(signal, _ACTIONS.get(signal.type, "taken in"))
         elif signal.target:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.core.errors import RalphError, StateError
+from ralph.core.errors import StateError, UsageError
 from ralph.documents.session import timestamps
 from ralph.documents.session.layout import Layout
 from ralph.documents.session.tasks import Task, iteration_of, parse, problems, render, valid_task_id
@@ -292,7 +292,7 @@ class TestLayout:
         for path in (lambda: layout.questions(1, name), lambda: layout.feedback(2, name), lambda: layout.task(1, name)):
             with pytest.raises(StateError):
                 path()
-        with pytest.raises(RalphError):
+        with pytest.raises(UsageError, match="is not a run id"):
             Layout.of(name)
 
 
