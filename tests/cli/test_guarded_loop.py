@@ -219,7 +219,9 @@ def test_a_tree_that_was_held_up_can_be_allowed_with_a_reason(calculator: Projec
     assert calculator.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
 
-@pytest.mark.parametrize("check", ["`test -f done.txt` passes", "`test -f done.txt && python3 -m compileall -q .` passes"])
+@pytest.mark.parametrize(
+    "check", ["`test -f done.txt` passes", "`test -f done.txt && python3 -m compileall -q .` passes"]
+)
 def test_deleted_tests_are_not_excused_by_a_check_that_runs_none(calculator: Project, check: str) -> None:
     scenario = 'turns: [{steps: [{run: "rm test_app.py"}, {write: {path: done.txt, content: x}}]}]'
     done = calculator.play(scenario, "--max-iterations", "1", until=check)

@@ -1,6 +1,7 @@
 """Guards find work that gamed the checks, and leave honest work alone."""
 
 import difflib
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,3 +182,17 @@ def test_a_finding_says_what_where_and_why() -> None:
     assert (found.path, found.line, found.severity) == ("tests/test_pay.py", 4, Severity.ERROR)
     assert found.sentence == "test_refund in tests/test_pay.py was deleted and nothing took its place."
     assert "refund" in found.excerpt
+
+
+def test_a_small_change_to_a_pipeline_is_judged_quickly_in_a_large_tree() -> None:
+    scripts = ", ".join(f'"s{number}": "jest x{number}"' for number in range(20))
+    targets = "".join(f"t{number}: t{number + 1}\n\tpytest -q t{number}\n" for number in range(10))
+    unchanged = {f"p{number}/package.json": f'{{"scripts": {{{scripts}}}}}' for number in range(60)}
+    unchanged |= {f"scripts/s{number}.sh": "set -e\npytest -q\nruff check .\n" * 10 for number in range(150)}
+    unchanged |= {f"d{number}/Makefile": targets for number in range(60)}
+    jobs = "".join(f"      - run: npm run s{number % 20} && make t{number % 10}\n" for number in range(40))
+    old = f"jobs:\n  a:\n    steps:\n{jobs}"
+    change = FileChange(".github/workflows/ci.yml", old, f"{old}      - run: make t1\n")
+    started = time.process_time()
+    assert scan([change], checks=["make test"], unchanged=unchanged) == []
+    assert time.process_time() - started < 5

@@ -135,9 +135,11 @@ def runs_check(line: str) -> bool:
 
 def lost(was: Sequence[str], now: Sequence[str]) -> Iterator[Step]:
     """Checks that are no longer run, or on less."""
-    current = list(steps(now))
-    for step in steps(was):
-        others = [other for other in current if other.kind == step.kind]
+    current: dict[str, list[Step]] = {}
+    for other in dict.fromkeys(steps(now)):
+        current.setdefault(other.kind, []).append(other)
+    for step in dict.fromkeys(steps(was)):
+        others = current.get(step.kind, [])
         parts = [other for other in others if any(_within(path, own) for path in other.paths for own in step.paths)]
         if len(parts) < _SEVERAL and not any(other.covers(step) for other in others):
             yield step

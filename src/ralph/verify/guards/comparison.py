@@ -8,7 +8,7 @@ from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
 from ralph.verify.guards import changes
 from ralph.verify.guards.changes import FileChange
-from ralph.verify.guards.commands import steps
+from ralph.verify.guards.commands import Step, steps
 from ralph.verify.guards.reader import read
 from ralph.verify.guards.recipes import Tree
 from ralph.verify.guards.units import Source, Unit, matched
@@ -17,6 +17,13 @@ from ralph.verify.judge_files import is_build_code, is_test_path
 Pair = tuple[Unit, Unit | None]
 
 _TYPES = regex(r"\b(?:class|struct|enum|interface|type) (\w+)")
+_COVERS = regex(r"(^|/)(pyproject\.toml|setup\.cfg|tox\.ini|pytest\.ini|\.coveragerc|package\.json|\w+\.config\.\w+)$")
+_COVERAGE = regex(
+    r"--cov|fail_under|--coverage|coverageThreshold|thresholds|-cover\b|tarpaulin|llvm-cov|jacoco|\bcoverage\b.*\brun\b"
+)
+"""How commands and settings say that coverage counts."""
+_RUNS_MORE = regex(r"\b(tox|nox|mvnw?|gradlew?|pre-commit)\b")
+"""Programs that run tests, and often other checkers too."""
 _OTHER_CODE = regex(r"\.(c|cc|cpp|h|rb|php|cs|swift|scala|sql|vue|svelte|html|css)$")
 
 
@@ -44,6 +51,14 @@ class Comparison:
         """All that is known of the tree now, vendored code left out."""
         return self._texts((change.path, change.new) for change in self.files)
 
+    @cached_property
+    def tree_before(self) -> Tree:
+        return Tree(self.texts_before)
+
+    @cached_property
+    def tree_now(self) -> Tree:
+        return Tree(self.texts_now)
+
     def _texts(self, texts: Iterable[tuple[str, str | None]]) -> dict[str, str]:
         kept = {path: text for path, text in texts if text is not None and not changes.is_ignored(path)}
         return {**self.unchanged, **kept}
@@ -63,7 +78,27 @@ class Comparison:
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of checks that the work is judged by."""
-        return frozenset(step.kind for step in steps(Tree(self.texts_now).run_by(self.checks)))
+        found = {step.kind for step in self._steps}
+        texts = [
+            *(step.text for step in self._steps),
+            *(self.texts_now[p] for p in self.texts_now if _COVERS.search(p)),
+        ]
+        if any(_COVERAGE.search(text) for text in texts):
+            found.add("coverage")
+        return frozenset(found)
+
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return list(steps(self.tree_now.run_by(self.checks)))
+
+    def may_use(self, kind: str) -> bool:
+        """Whether the checks use a checker of that kind: they run one, or something of which it is not known what it runs."""
+        return not self.checks or kind in self.kinds or any(map(self._is_opaque, self.checks))
+
+    def _is_opaque(self, command: str) -> bool:
+        """Whether it is not known what a command runs."""
+        run = list(steps(self.tree_now.run_by([command])))
+        return not run or any(not step.is_known or _RUNS_MORE.search(step.text) for step in run)
 
     def found(self, rule: Rule, path: str, line: int, sentence: str, *, warn: bool = False) -> Finding:
         """A finding that quotes its line."""

@@ -33,6 +33,11 @@ _USUAL = regex(
     r"skipLibCheck|(overrides|mypy-).*ignore_missing_imports|line-?length"
 )
 """What is left out in many projects, for good reasons."""
+_CHECKERS = {
+    "coverage": regex(r"(?i)coverage|codecov|\.nycrc|\.c8rc|\b(nyc|c8)\.|jacoco|fail_under"),
+    "types": regex(r"mypy|pyright|tsconfig"),
+    "lint": regex(r"ruff|flake8|pylint|eslint|biome|golangci|bandit|stylelint|tslint|clippy|checkstyle|\blints\b"),
+}
 _LEVELS = {**dict.fromkeys(("false", "off", "allow", "none", "ignore"), 0.0), **dict.fromkeys(("true", "warn", "warning"), 1.0),
            **dict.fromkeys(("error", "deny", "forbid"), 2.0)}  # fmt: skip
 
@@ -93,8 +98,16 @@ def _reported(work: Comparison, path: str, key: str, loosened: Loosened) -> Find
     line, text = next(((number, text) for want in wanted for number, text in lines if want in text), (1, ""))
     is_code = re.fullmatch(r"[A-Z]+\d+|[\w/-]+", loosened.value)
     reasoned = bool(is_code and re.search(r"(#|//)\s*\w+\W+\w+", text))
-    sentence = f"{path}: {key} {loosened.sentence}"
-    return finding(Rule.CHECK_DISABLED, path, line, sentence, text, warn=loosened.warn or reasoned)
+    kind = _checker_of(path, key)
+    is_unused = kind is not None and not work.may_use(kind)
+    sentence = f"{path}: {key} {loosened.sentence}" + (" The criterion does not use that checker." if is_unused else "")
+    return finding(Rule.CHECK_DISABLED, path, line, sentence, text, warn=loosened.warn or reasoned or is_unused)
+
+
+def _checker_of(path: str, key: str) -> str | None:
+    """The kind of checker that a setting is for; None if that is not plain."""
+    place = f"{path.rsplit('/', 1)[-1]} {key}"
+    return next((kind for kind, names in _CHECKERS.items() if names.search(place)), None)
 
 
 def _flags(setting: Setting) -> Iterator[Loosened]:

@@ -1,17 +1,16 @@
 """What commands run: recipes, scripts of package.json and programs, followed to the commands within."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from posixpath import normpath
 
 from ralph.core.patterns import regex
 from ralph.verify.guards.changes import language_of
 from ralph.verify.guards.commands import NEUTRAL, lines_of
 from ralph.verify.guards.settings import settings_of
-from ralph.verify.judge_files import is_test_path
+from ralph.verify.judge_files import is_recipe, is_test_path
 
-_RECIPES = regex(r"(^|/)(GNU)?([Mm]akefile|[Jj]ustfile)$|\.mk$")
 _SHELL = regex(r"\.(sh|bash|zsh)$")
 _LAUNCHES = regex(
     r"-.*|\w+=.*|\w+:|\d+\w?|!|if|then|do|while|until|exec|time|timeout|nice|sudo|env|xvfb-run|command|source|\.|run|RUN|npx|bunx|uv|uvx|poetry|pipenv|hatch|"
@@ -23,42 +22,89 @@ _LOOKS = regex(r"test|\[+|grep|egrep|rg|ls|wc|diff|cmp|jq|yq|cat|head|tail|stat|
 """Programs that look at files, or move them, and run none."""
 _FROM_FILE = ("-f", "--file")
 _REDIRECTS = regex(r"[\d&]*[<>]+&?")
+_PACKAGE_RUNNER = regex(r"\b(npm|yarn|pnpm|bun)\b")
+_WORDS = regex(r"[\s|;&<>]+")
+_DEEPEST = 4
 _CHANGES_TO = regex(r"(?:^|[\s(\"'])cd (?:-- )?([\w./-]+)$")
 
 
 @dataclass(frozen=True)
+class _Expansion:
+    """What a command runs, and the files that say so."""
+
+    lines: tuple[str, ...]
+    reached: frozenset[str]
+
+
 class Tree:
-    """The files of one tree that commands may run."""
+    """The files of one tree that commands may run, read once for all commands."""
 
-    texts: Mapping[str, str]
-    reached: set[str] = field(default_factory=set)
-    """The files that were found to say what is run."""
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+        self._recipes: list[str] = []
+        self._scripts: list[tuple[str, str, str]] = []
+        """Path, key and text of every script in a package.json."""
+        self._programs: dict[str, list[str]] = {}
+        """Other files, by the last part of their paths."""
+        self._expanded: dict[tuple[str, str, int], _Expansion] = {}
+        for path, text in texts.items():
+            if path.endswith("package.json"):
+                settings = settings_of(path, text)
+                self._scripts += [
+                    (path, key, "\n".join(settings[key])) for key in settings if key.startswith("scripts.")
+                ]
+            elif is_recipe(path):
+                if not self._is_shadowed(path):
+                    self._recipes.append(path)
+            elif not is_test_path(path):
+                self._programs.setdefault(path.rsplit("/", 1)[-1], []).append(path)
 
-    def run_by(self, commands: Sequence[str], directory: str = "", depth: int = 4) -> list[str]:
-        """The commands, with recipes and scripts replaced by what they run."""
+    def run_by(self, commands: Sequence[str], reached: set[str] | None = None) -> list[str]:
+        """The commands, with recipes and scripts replaced by what they run; `reached` is given the files that say so."""
+        expansion = self._expand_all(commands, "", _DEEPEST)
+        if reached is not None:
+            reached |= expansion.reached
+        return list(expansion.lines)
+
+    def _expand_all(self, lines: Sequence[str], directory: str, depth: int) -> _Expansion:
         found: list[str] = []
-        for line in commands:
+        reached: frozenset[str] = frozenset()
+        for line in lines:
             here = directory
             for command in (part.strip() for part in line.split("&&")):
-                paths = self.texts if depth else ()
-                bodies = [body for path in paths for body in self._bodies(path, command, here)]
-                inner = self.run_by(lines_of("\n".join(bodies)), here, depth - 1) if bodies else []
-                found += [command, *inner] if not inner or NEUTRAL.search(command) else inner
+                expansion = self._expand(command, here, depth)
+                found += expansion.lines
+                reached |= expansion.reached
                 here = _moved(command, here)
-        return found
+        return _Expansion(tuple(found), reached)
 
-    def _bodies(self, path: str, command: str, directory: str) -> list[str]:
-        """What a command runs of a file; `make` takes a GNUmakefile before any other."""
-        text, bodies, first = self.texts[path], list[str](), re.sub(r"(?<!GNU)[Mm]akefile$", "GNUmakefile", path)
-        if _RECIPES.search(path):
-            is_shadowed = first != path and first in self.texts
-            bodies = [body for target in _targets(command) if not is_shadowed and (body := _recipe(text, target))]
-        elif path.endswith("package.json"):
-            bodies = ["\n".join(value) for key, value in settings_of(path, text).items() if _runs_script(key, command)]
-        elif not is_test_path(path) and is_run(path, command, directory):
-            bodies = [text if language_of(path) is None else ""]
-        self.reached.update([path] if bodies else [])
-        return bodies
+    def _expand(self, command: str, directory: str, depth: int) -> _Expansion:
+        key = (command, directory, depth)
+        if key not in self._expanded:
+            bodies = list(self._bodies(command, directory)) if depth else []
+            text = "\n".join(body for _, body in bodies)
+            inner = self._expand_all(lines_of(text), directory, depth - 1) if bodies else _Expansion((), frozenset())
+            kept = (command,) if not inner.lines or NEUTRAL.search(command) else ()
+            reached = inner.reached.union(path for path, _ in bodies)
+            self._expanded[key] = _Expansion((*kept, *inner.lines), reached)
+        return self._expanded[key]
+
+    def _bodies(self, command: str, directory: str) -> Iterator[tuple[str, str]]:
+        """What a command runs, with the file that says so."""
+        targets = _targets(command)
+        for path in self._recipes if targets else ():
+            yield from ((path, body) for target in targets if (body := _recipe(self._texts[path], target)))
+        scripts = self._scripts if _PACKAGE_RUNNER.search(command) else ()
+        yield from ((path, body) for path, key, body in scripts if _runs_script(key, command))
+        names = {word.strip("'\"()`@;|&").rsplit("/", 1)[-1] for word in _WORDS.split(command)}
+        for path in (path for name in sorted(names) for path in self._programs.get(name, ())):
+            if is_run(path, command, directory):
+                yield path, self._texts[path] if language_of(path) is None else ""
+
+    def _is_shadowed(self, path: str) -> bool:
+        """Whether `make` takes a GNUmakefile before this file."""
+        first = re.sub(r"(?<!GNU)[Mm]akefile$", "GNUmakefile", path)
+        return first != path and first in self._texts
 
 
 def is_run(path: str, command: str, directory: str = "") -> bool:
@@ -92,7 +138,7 @@ def _runs_script(key: str, command: str) -> bool:
     name = re.escape(re.sub(r"^(pre|post)(?=\w)", "", key.removeprefix("scripts.")))
     short = r"|\bnpm (t|tst)\b" if name == "test" else ""
     runs = rf"\b(npm|yarn|pnpm|bun)( run| run-script|)( -\S+)* ({name})(?![\w:-])"
-    return key.startswith("scripts.") and bool(re.search(runs + short, command))
+    return bool(re.search(runs + short, command))
 
 
 def _targets(command: str) -> list[str]:

@@ -20,6 +20,8 @@ _DIRECTIVE = regex(
     r"tslint:disable[\w:-]*|biome-ignore\b|deno-lint-ignore[\w-]*|nolint\b|lint:ignore\b|NOSONAR\b|NOLINT\w*|(?:istanbul|c8|v8) ignore|"
     r"CHECKSTYLE:OFF|noinspection\b|coverage:ignore\w*|shellcheck disable)(?P<rest>[^\n]*)"
 )
+_ABOUT_TYPES = regex(r"type:|mypy:|pyright:|pyre-|@ts-")
+_ABOUT_COVERAGE = regex(r"pragma:\s*no|(istanbul|c8|v8) ignore|coverage:ignore")
 _UNNAMED = regex(r"pragma|@ts-|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage")  # fmt: skip
 _WHOLE = regex(r"(ruff|flake8|mypy): ?|pyright: basic|eslint-disable$|ts-nocheck|tslint:disable$|ignore-file")
 _CODE = regex(r"\s*[:=\[(]?\s*([@\w][\w@./:-]*(?:\s*,\s*[@\w][\w@./:-]*)*)[\])]?")
@@ -48,10 +50,24 @@ def suppression_findings(work: Comparison) -> Iterator[Finding]:
     now = [place for source in work.new for place in _suppressions(source, source.path)]
     gone, fresh = (gained(*pair, lambda place: place.text) for pair in ((now, was), (was, now)))
     for place in gained(gone, fresh, lambda place: (place.path, place.what)):
-        how = "with a reason" if place.reasoned else "without naming both a rule and a reason"
-        sentence = f"`{place.what}` turns a check off in {place.path} {how}."
-        warn = place.is_narrow and (place.reasoned or is_test_path(place.path))
+        if not place.is_narrow:
+            how = " without naming a rule, or for a whole file"
+        elif not place.reasoned:
+            how = " without a reason"
+        else:
+            how = ", with a reason"
+        is_used = work.may_use(_checker(place.what))
+        unused = "" if is_used else " The criterion does not use that checker."
+        sentence = f"`{place.what}` turns a check off in {place.path}{how}.{unused}"
+        warn = not is_used or (place.is_narrow and (place.reasoned or is_test_path(place.path)))
         yield finding(Rule.CHECK_DISABLED, place.path, place.line, sentence, place.text, warn=warn)
+
+
+def _checker(directive: str) -> str:
+    """The kind of checker that a directive speaks to."""
+    if _ABOUT_TYPES.match(directive):
+        return "types"
+    return "coverage" if _ABOUT_COVERAGE.match(directive) else "lint"
 
 
 def _suppressions(source: Source, path: str) -> Iterator[Suppression]:

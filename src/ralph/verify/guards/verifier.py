@@ -36,10 +36,10 @@ def verifier_findings(work: Comparison) -> Iterator[Finding]:
     created = (c for c in files if c.old is None and c.renamed_from is None and not is_recipe(c.path))
     texts = {**{c.path: c.new or "" for c in created}, **work.texts_before}
     reached: set[str] = set()
+    before, now = Tree(texts if work.checks and files else {}), work.tree_now
     for command in work.checks if files else ():
-        before, now = Tree(texts), Tree(work.texts_now)
         yield from _compared(command, before, now, files)
-        reached |= before.reached
+        before.run_by([command], reached)
     yield from _pipelines(work, files)
     for change in files:
         path, old = change.renamed_from or change.path, change.old
@@ -55,13 +55,15 @@ def verifier_findings(work: Comparison) -> Iterator[Finding]:
 
 def _compared(command: str, before: Tree, now: Tree, changes: Sequence[FileChange]) -> Iterator[Finding]:
     """A command of the checks before and now."""
-    asked, asks = before.run_by([command]), now.run_by([command])
+    reached_before: set[str] = set()
+    reached: set[str] = set()
+    asked, asks = before.run_by([command], reached_before), now.run_by([command], reached)
     is_idle = asks == [command] or all(map(_IDLE.match, asks))
     gone = asked if is_idle else [step.text for step in lost(asked, asks)]
-    files = [c for c in changes if {c.path, c.renamed_from} & (before.reached | now.reached)]
+    files = [c for c in changes if {c.path, c.renamed_from} & (reached_before | reached)]
     if asked == asks:
         return
-    if before.reached or is_idle or any(_FIRST.search(file.path) for file in files):
+    if reached_before or is_idle or any(_FIRST.search(file.path) for file in files):
         yield from _edited([*eased(asked, asks), *gone], f"the check `{command[:60]}`", files)
     else:
         yield from map(_written, files)
@@ -70,8 +72,10 @@ def _compared(command: str, before: Tree, now: Tree, changes: Sequence[FileChang
 def _pipelines(work: Comparison, changes: Sequence[FileChange]) -> Iterator[Finding]:
     """All pipelines together, for jobs move between them."""
     files = [c for c in changes if is_pipeline(c.path) or is_pipeline(c.renamed_from or "")]
-    was = Tree(work.texts_before).run_by([line for c in files for line in _jobs(c.old or "")])
-    now = Tree(work.texts_now).run_by([line for c in files for line in _jobs(c.new or "")])
+    if not files:
+        return
+    was = work.tree_before.run_by([line for c in files for line in _jobs(c.old or "")])
+    now = work.tree_now.run_by([line for c in files for line in _jobs(c.new or "")])
     gone = [*(step.text for step in lost(was, now) if step.is_known), *sorted(_events(was) - _events(now))]
     yield from _edited([*eased(was, now), *gone], "which runs checks", files)
 
