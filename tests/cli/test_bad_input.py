@@ -589,3 +589,19 @@ class TestFullDisk:
         assert project.ralph("doctor").code in (0, 2)
         turns = [entry["turn"] for entry in project.journal("turn.started")]
         assert turns == sorted(set(turns))
+
+
+class TestWithoutUntil:
+    def test_the_criterion_is_taken_out_of_the_task_and_shown(self, project: Project) -> None:
+        done = project.ralph(
+            "loop", "Make the file until test -f done.txt passes.", "--agent-command", "touch done.txt", "--yes"
+        )
+        assert done.code == 0, done.said
+        assert "the criterion is taken from the task: `test -f done.txt` passes" in done.out
+        assert "- Changes: 1 file, +0, -0 (done.txt)" in done.out
+
+    def test_without_one_the_commands_of_this_repository_are_proposed(self, project: Project) -> None:
+        (project.root / "Makefile").write_text("test:\nlint:\n")
+        done = project.ralph("loop", "Make it nice", "--agent-command", "true", "--yes")
+        assert done.code == 2
+        assert "add --until '`make test` passes AND `make lint` passes'" in done.err

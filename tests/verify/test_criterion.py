@@ -549,3 +549,40 @@ def test_long_texts_are_refused_in_no_time() -> None:
         "make " + "b" * 300,
     ):
         refusal(unit * (60_000 // len(unit)))
+
+
+class TestWithoutBackticks:
+    """A command needs no backticks if it is one beyond doubt; otherwise the refusal is what to write."""
+
+    @pytest.mark.parametrize(
+        ("text", "title"),
+        [
+            ("coverage from pytest --cov=calc >= 80%", "coverage from `pytest --cov=calc` >= 80%"),
+            ("coverage >= 80% from pytest --cov=calc", "coverage from `pytest --cov=calc` >= 80%"),
+            ("coverage from pytest --cov=calc is at least 80 percent", "coverage from `pytest --cov=calc` >= 80%"),
+            ("errors from ruff check . == 0", "errors from `ruff check .` == 0"),
+            ("failures from pytest -q = 0", "failures from `pytest -q` == 0"),
+            ("git status --porcelain prints nothing", "`git status --porcelain` prints nothing"),
+            ("ruff check . has no output", "`ruff check .` prints nothing"),
+        ],
+    )
+    def test_it_means_the_same_as_with_them(self, repo: Path, text: str, title: str) -> None:
+        assert compiled(text, repo).text == title
+        assert compiled(title, repo).text == title
+
+    @pytest.mark.parametrize(
+        ("text", "rewrite"),
+        [
+            ("pytest --cov=calc >= 80%", "'coverage from `pytest --cov=calc` >= 80%'"),
+            ("git rev-list --count HEAD > 3", "from `git rev-list --count HEAD` > 3'"),
+            ("errors from mypy . == 0", "'errors from `mypy .` == 0'"),
+            ("mypy . has 0 errors", "'`mypy .` passes'"),
+            ("`mypy .` has 0 errors", "'`mypy .` passes'"),
+            ("`x.py` prints hello", "'`python3 x.py | grep -q hello` passes'"),
+            ("python3 x.py prints hello", "'`python3 x.py | grep -q hello` passes'"),
+            ("80% coverage", ">= 80%'"),
+            ("no errors", "--until '`"),
+        ],
+    )
+    def test_what_is_unclear_is_refused_with_the_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
+        assert rewrite in refusal(text, repo).todo

@@ -256,3 +256,37 @@ def test_a_directory_with_the_name_of_a_file_is_no_sign(tmp_path: Path) -> None:
 @given(st.text(max_size=60))
 def test_no_text_makes_it_fail(text: str) -> None:
     resolve(text, Path("/nonexistent"))
+
+
+class TestWhatTheProjectRuns:
+    @pytest.mark.parametrize(
+        ("files", "phrase", "command"),
+        [
+            ({"Cargo.toml": '[workspace]\nmembers = ["a"]\n'}, "tests pass", "cargo test --workspace"),
+            ({"Cargo.toml": "[workspace]\n"}, "well formatted", "cargo fmt --all --check"),
+            ({"Cargo.toml": "[package]\n"}, "tests pass", "cargo test"),
+            (
+                package(**{"lint": "biome check --write", "lint:check": "biome check"}),
+                "lint passes",
+                "npm run lint:check",
+            ),
+            (package(**{"test-cov": "jest --coverage"}), "", "npm run test-cov"),
+            ({"package.json": '{"devDependencies": {"xo": "1"}}'}, "no lint errors", "npx --no-install xo"),
+            ({"pom.xml": ""}, "tests pass", "mvn -B test"),
+            (
+                {"pom.xml": "", ".github/workflows/ci.yml": "run: mvn -B verify --file pom.xml"},
+                "tests pass",
+                "mvn -B verify",
+            ),
+        ],
+    )
+    def test_a_phrase_means_what_runs_on_every_change(
+        self, tmp_path: Path, files: Files, phrase: str, command: str
+    ) -> None:
+        root = repository(tmp_path, files)
+        found = commands(phrase, root) if phrase else [one.command for one in commands_for(Kind.COVERAGE, root)]
+        assert found == [command]
+
+    @pytest.mark.parametrize("body", ["eslint . --fix", "prettier --write ."])
+    def test_a_script_that_changes_files_is_no_check(self, tmp_path: Path, body: str) -> None:
+        assert commands("lint passes", repository(tmp_path, package(lint=body))) == []

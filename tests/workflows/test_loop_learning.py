@@ -127,6 +127,7 @@ class TestKinds:
         [
             ("Fix all failing tests", TaskType.TEST_FIX),
             ("Fix TypeScript type errors", TaskType.TYPES),
+            ("Fix TypeScript errors", TaskType.TYPES),
             ("Fix all lint errors", TaskType.LINT),
             ("Convert to ESM", TaskType.MIGRATION),
             ("Rename User to Account across the codebase", TaskType.REFACTOR),
@@ -138,6 +139,7 @@ class TestKinds:
     )
     def test_the_words_of_a_task_say_its_type(self, task: str, kind: TaskType) -> None:
         assert guess(task, "`make` passes") is kind
+        assert guess(task, "`make test` passes") is kind, "nearly every criterion runs tests"
 
     def test_the_windows_are_those_of_the_method(self) -> None:
         assert all(KINDS[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))

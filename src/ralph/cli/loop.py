@@ -1,5 +1,6 @@
 """`ralph loop`: work on one task until its criterion is verified."""
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,6 +29,7 @@ from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
 from ralph.verify.inputs import input_hashes
+from ralph.verify.toolchains import Kind, commands_for
 from ralph.workflows.loop.kinds import TaskType, guess
 from ralph.workflows.loop.state import OnStuck
 
@@ -37,7 +39,6 @@ from ralph.workflows.loop.state import OnStuck
 @click.option(
     "--until",
     "criterion",
-    required=True,
     help="What must hold: commands in backticks, metrics, files, phrases like 'tests pass', joined by AND; or @FILE.",
 )
 @click.option(
@@ -57,7 +58,7 @@ from ralph.workflows.loop.state import OnStuck
 @click.option("--no-recall", is_flag=True, help="Do not tell the agent what loops before this one learned.")
 @click.option("--commit/--no-commit", "commits", default=None, help="Commit every iteration on the current branch.")
 @run_options
-def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
+def command(task: str, criterion: str | None, as_json: bool, **given: Any) -> int:
     """Work on TASK (- reads it from standard input) until the commands in --until pass; the engine runs them itself.
 
     \b
@@ -73,7 +74,8 @@ def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
     options = options_from(given)
     if options.parallel:
         raise UsageError("a loop has one turn at a time", todo="leave --parallel out, or plan a `ralph session`")
-    asked = _criterion(criterion, check_seconds(config, options), project.root)
+    sentence = _criterion_in(task, project.root) if criterion is None else criterion
+    asked = _criterion(sentence, check_seconds(config, options), project.root)
     record = build_record(
         "loop",
         task,
@@ -86,10 +88,11 @@ def command(task: str, criterion: str, as_json: bool, **given: Any) -> int:
     )
     refuse_landing(options, on_own_branch=options.worktree)
     _refuse_unworkable(project, record.loop, snapshots=record.snapshots, in_worktree=options.worktree)
-    notices = (*asked.notes, *start_notices(project, config, record))
+    taken = (f"the criterion is taken from the task: {asked.text}",) if criterion is None else ()
+    notices = (*taken, *asked.notes, *start_notices(project, config, record))
     if given["dry_run"]:
         return show_plan(project, replace(record, id="000000-000000"), notices, as_json=as_json)
-    ask_consent(project, record, typed=(criterion,), yes=given["yes"])
+    ask_consent(project, record, typed=(sentence,), yes=given["yes"])
     run, more = create_run(project, record, Ground.WORKTREE if options.worktree else Ground.HERE)
     return begin(project, run, (*more, *notices), detached=given["detached"], as_json=as_json)
 
@@ -108,6 +111,18 @@ def _settings(project: Project, config: Config, task: str, asked: Criterion, giv
         recalled=recall(project.root, f"{task} {asked.text}", exclude="", task_type=kind) if recalls else (),
         inputs=input_hashes(asked.checks, project.root),
     )
+
+
+def _criterion_in(task: str, root: Path) -> str:
+    """The criterion that a task names after the word `until`; without one, the user is told what this repository has."""
+    if match := re.search(r"\buntil\s+(\S.*?)[.!]?\s*$", task, re.DOTALL):
+        return match[1]
+    found = [
+        f"`{one.command}` passes" for kind in (Kind.TESTS, Kind.LINT, Kind.TYPES) for one in commands_for(kind, root)
+    ]
+    example = " AND ".join(dict.fromkeys(found)) or "`COMMAND` passes"
+    what = "the task does not say when it is done"
+    raise UsageError(what, todo=f"add --until '{example}', or end the task with: until COMMAND passes")
 
 
 def _criterion(text: str, timeout: float, root: Path) -> Criterion:

@@ -131,7 +131,11 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     last_words = one_line(result.text.strip().rpartition("\n")[2])[:200]
     said = str((result.answer or {}).get("summary", "")) or last_words or "(it did not say)"
     lines += ["", "This iteration:", f"- Approach: {said}"]
-    return [*lines, f"- Changes: {changes_text(change)}"] if change else lines
+    if not change:
+        return lines
+    more = f" and {change.files - len(change.names)} more" if change.files > len(change.names) else ""
+    names = f" ({', '.join(change.names)}{more})" if change.names else ""
+    return [*lines, f"- Changes: {changes_text(change)}{names}"]
 
 
 def words_line(entry: TurnStarted) -> str:

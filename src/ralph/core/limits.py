@@ -53,7 +53,7 @@ class Spent:
             iterations=self.iterations + counts,
             input_tokens=self.input_tokens + usage.input_tokens,
             output_tokens=self.output_tokens + usage.output_tokens,
-            cost=self.cost + (usage.cost or 0.0),
+            cost=round(self.cost + (usage.cost or 0.0), 9),
             unpriced_turns=self.unpriced_turns + (usage.cost is None),
             unpriced=usage.unpriced if self.unpriced is None else self.unpriced,
         )

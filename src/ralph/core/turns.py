@@ -99,6 +99,8 @@ class Change:
     files: int = 0
     added: int = 0
     removed: int = 0
+    names: tuple[str, ...] = ()
+    """The first of the files."""
 
 
 @dataclass(frozen=True)

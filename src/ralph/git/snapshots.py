@@ -17,9 +17,11 @@ from ralph.core.turns import CHECKED, Change, FileStat
 from ralph.git import history
 from ralph.git.command import Git, disk
 from ralph.git.index import PrivateIndex, joined
-from ralph.git.repository import RALPH, Repository, hide, own_paths, repository
+from ralph.git.repository import RALPH, Repository, hide, own_paths, repository, shown
 from ralph.git.restoring import ABSENT, Delta, Restorer, deltas
 
+NAMED = 5
+"""How many of the files that a turn changed are named."""
 _TRAILER = re.compile(r"^Ralph-(Restores|Position): ([0-9a-f]+)$", re.M)
 _CONFIG = ("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false")
 _LINE_END = {"true": "crlf", "yes": "crlf", "on": "crlf", "1": "crlf", "input": "lf"}
@@ -307,9 +309,10 @@ class Snapshots:
 
     def _counted(self, sha: str) -> Change:
         counted = self._git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", f"{sha}^", sha).names
-        counts = [line.split("\t", 2)[:2] for line in counted]
-        added, removed = (sum(int(pair[side]) for pair in counts if pair[side] != "-") for side in (0, 1))
-        return Change(sha, len(counts), added, removed)
+        counts = [line.split("\t", 2) for line in counted]
+        added, removed = (sum(int(one[side]) for one in counts if one[side] != "-") for side in (0, 1))
+        names = tuple(shown(one[2]) for one in counts[:NAMED])
+        return Change(sha, files=len(counts), added=added, removed=removed, names=names)
 
 
 def _place(root: Path, workspace: Path, ref: str) -> Repository:

@@ -2,6 +2,7 @@
 
 import os.path
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -25,19 +26,34 @@ def advice(part: str, root: Path) -> str:
         return "put what may hold instead into one command: --until '`first || second` passes'"
     if match := re.search(r"`([^`]+)`(.*)", part):
         return _for_command(match[1].strip(), match[2])
+    if match := re.fullmatch(
+        r"(.+?) (?:has|reports|shows|finds|prints) ((?:no|0|zero) (?:errors|warnings|issues))", part
+    ):
+        return _for_command(match[1], match[2])
+    if match := re.fullmatch(r"(.+?) (prints|outputs|shows|says) (?!nothing)(.+)", part):
+        return _for_command(match[1], f"{match[2]} {match[3]}")
     if match := re.match(r"(?:file )?(\S+) (?:does not|doesn't) contain (.+)", part):
         return f"write --until '`! grep -q {match[2]} {match[1]}` passes'"
+    if (match := re.fullmatch(r"(.*--cov\S*.*?)\s*([<>]=?|==)\s*(\d+(?:\.\d+)?)\s*%?", part)) and "`" not in part:
+        return f"write --until 'coverage from `{match[1]}` {match[2]} {match[3]}%'"
     if re.search(r"\bcoverage\b", part, re.IGNORECASE):
         found = commands_for(Kind.COVERAGE, root)
         number = re.search(r"\d+(?:\.\d+)?", part)
         source = found[0].command if found else "pytest --cov"
         return f"say what it must be at least: --until 'coverage from `{source}` >= {number[0] if number else 80}%'"
+    if match := re.fullmatch(r"(.+?)\s*((?:[<>]=?|==)\s*-?\d+(?:\.\d+)?)\s*(%?)", part):
+        metric = r"/(\d+)/"
+        return f"say which number: --until '{metric} from `{match[1]}` {match[2]}', or 'errors from `{match[1]}` {match[2]}'"
     if command := _perhaps_command(part, root):
         return f"if that is a command, write --until '`{command}` passes'"
     return f"say how it can be seen, e.g. --until '{_example(part, root)}'"
 
 
 def _for_command(command: str, after: str) -> str:
+    if match := re.match(r"\s*(?:prints|outputs|shows|says|reports)\s+(.+)", after):
+        text = shlex.quote(match[1].strip("\"'‘’“” "))
+        program = f"python3 {command}" if re.match(r"[\w-]+\.py\b", command) else command
+        return f"write --until '`{program} | grep -q {text}` passes'".replace("''", "'")
     if re.search(r"\b(?:fails?|exits|returns)\b", after):
         return f"for a command that must fail, write --until '`! {command}` passes'"
     if re.search(r"\b(?:clean|no|errors?|warnings?)\b", after):

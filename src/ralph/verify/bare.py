@@ -15,7 +15,7 @@ QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _PROSE = re.compile(
     r"the|an?|all|any|every|no|not|is|are|was|be|been|has|have|had|should|must|can|will|and|or|of|to|in|on|for|with|without|when"
     r"|that|this|these|it|its|we|our|my|us|good|bad|done|ready|clean|green|works?|working|better|faster|short|errors?|failures?"
-    r"|bugs?|issues?|warnings?|problems?|quickly|correctly|properly|passes|succeeds",
+    r"|bugs?|issues?|warnings?|problems?|quickly|correctly|properly|passes|succeeds|prints|outputs|shows|says|reports|returns",
     re.IGNORECASE,
 )
 _WORDY = re.compile(
@@ -25,6 +25,8 @@ _WORDY = re.compile(
 """Programs whose names are also words, so that only an option or a file that is there tells a command."""
 _INTERPRETER = re.compile(r"python[\d.]*|node|ruby|perl|php|java|sh|bash|zsh|deno|lua|Rscript|julia")
 _VERB = re.compile(r"tests?|run|check|build|lint|ci|verify|format|fmt|vet|clippy|compile|type-?check|coverage|validate")
+_COMPARED = re.compile(r"(?:^|\s)(?:[<>]=?|==|≥|≤)\s*-?\d+(?:\.\d+)?\s*%?\s*$")
+"""A number at the end that something is compared with: a shell would write to a file of that name."""
 _SHAPED = re.compile(r"[\w.]/|/\w|\w\.\w|\w:\w|[=*$<>|&;'\[{]")
 """What words of a sentence do not look like."""
 
@@ -32,7 +34,7 @@ _SHAPED = re.compile(r"[\w.]/|/\w|\w\.\w|\w:\w|[=*$<>|&;'\[{]")
 def bare_command(part: str, root: Path) -> str:
     """The command in a text without backticks, where it is one beyond doubt."""
     command = re.sub(rf"\s+{EXITS}$", "", part, flags=re.IGNORECASE)
-    if "\n" in command or "`" in command:
+    if "\n" in command or "`" in command or _COMPARED.search(command):
         return ""
     words = QUOTED.sub("''", command).split()
     while words and (words[0] == "!" or re.fullmatch(r"[A-Za-z_]\w*=\S*", words[0])):

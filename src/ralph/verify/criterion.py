@@ -11,7 +11,7 @@ from ralph.core.checks import Check, Measure
 from ralph.core.errors import NoCommandError, UsageError
 from ralph.verify import criteria_file, measures, phrases
 from ralph.verify.advice import FORM, advice
-from ralph.verify.bare import EXITS, QUOTED, bare_command
+from ralph.verify.bare import EXITS, QUOTED, bare_command, reads_as_prose
 from ralph.verify.toolchains import Found, Kind, commands_for, sought
 
 _SILENT = r"(?:prints nothing|has no output|is silent)".replace(" ", r"\s+")
@@ -44,6 +44,16 @@ _MEASURE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _MEASURE_AFTER = re.compile(rf"{_BOUND}\s*(?:{_NAME}){_FROM.format(1)}", re.IGNORECASE)
+_FROM_BARE = re.compile(
+    rf"(?P<metric>{_REGEX}|{_NAME})\s+(?P<from>from|of|in|by|with|using)\s+(?P<command>[^`]+?)\s+(?:(?:is|are)\s+)?{_BOUND}",
+    re.IGNORECASE | re.DOTALL,
+)
+_BOUND_FIRST = re.compile(
+    rf"(?P<metric>{_REGEX}|{_NAME})\s*(?:(?:is|are)\s+)?{_BOUND}\s+(?P<from>from|in|by|with|using)\s+(?P<command>[^`]+)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Measures whose command has no backticks."""
+_SILENT_END = re.compile(rf"(?P<command>[^`]+?)\s+{_SILENT}", re.IGNORECASE)
 _EXISTS = re.compile(r"(?P<file>file\s+)?(?P<path>\S+)\s+exists", re.IGNORECASE)
 _CONTAINS = re.compile(
     rf"(?:file\s+)?(?P<path>\S+)\s+contains\s+(?:(?P<regex>{_REGEX})|\"(?P<text>[^\"]+)\")", re.IGNORECASE | re.DOTALL
@@ -129,6 +139,7 @@ def _split(text: str, joiner: str) -> list[str]:
 
 def _part(part: str, scope: _Scope) -> Criterion:
     """One part; where it is several joined by a small `and` or a comma, all of those."""
+    part = _add_backticks(part, scope)
     if found := _command(part, scope) or _measure(part, scope) or _file(part, scope) or _phrase(part, scope):
         return found
     command = bare_command(part, scope.root)
@@ -142,6 +153,23 @@ def _part(part: str, scope: _Scope) -> Criterion:
     if command:
         return _of(Check(command, scope.timeout))
     raise _refused(f"{_short(part)!r} cannot be verified by running it", advice(part, scope.root))
+
+
+def _add_backticks(part: str, scope: _Scope) -> str:
+    """The part with backticks around a command that stands before `prints nothing`, or in a measure, without any."""
+    if match := _SILENT_END.fullmatch(part):
+        rewritten = f"`{match['command']}` prints nothing"
+    elif match := _FROM_BARE.fullmatch(part) or _BOUND_FIRST.fullmatch(part):
+        bound = f"{match['comparator']} {match['target']}{match['unit'] or ''}"
+        rewritten = f"{match['metric']} from `{match['command']}` {bound}"
+    else:
+        return part
+    if bare_command(match["command"], scope.root):
+        return rewritten
+    words = match["command"].split()
+    if len(words) < 2 or reads_as_prose(words) or _phrase(part, scope):
+        return part
+    raise _refused(f"{_short(match['command'])!r} is not a command that Ralph finds", f"write --until '{rewritten}'")
 
 
 def _command(part: str, scope: _Scope) -> Criterion | None:

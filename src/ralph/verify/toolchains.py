@@ -47,15 +47,15 @@ _TARGETS = {
     Kind.TYPES: ("typecheck", "type-check", "types", "mypy"),
     Kind.BUILD: ("build",),
     Kind.FORMAT: ("format-check", "fmt-check", "check-format"),
-    Kind.COVERAGE: ("coverage", "cov", "test-coverage"),
+    Kind.COVERAGE: ("coverage", "cov", "test-coverage", "test-cov"),
 }
 _SCRIPTS = {
     Kind.TESTS: ("test", "test:unit"),
-    Kind.LINT: ("lint",),
+    Kind.LINT: ("lint:check", "lint:ci", "check:lint", "lint"),
     Kind.TYPES: ("typecheck", "type-check", "check-types", "check:types", "types", "tsc"),
     Kind.BUILD: ("build", "compile"),
     Kind.FORMAT: ("format:check", "check:format", "format-check", "fmt:check", "prettier:check"),
-    Kind.COVERAGE: ("coverage", "test:coverage", "test:cov", "cov"),
+    Kind.COVERAGE: ("coverage", "test:coverage", "test:cov", "test-coverage", "test-cov", "cov"),
 }
 _PYTHON_TOOLS: dict[Kind, tuple[tuple[str, str, tuple[str, ...], str], ...]] = {
     Kind.LINT: (
@@ -97,6 +97,16 @@ _RUST = {
     Kind.BUILD: "cargo build",
     Kind.FORMAT: "cargo fmt --check",
 }
+_RUST_WORKSPACE = {
+    Kind.TESTS: "cargo test --workspace",
+    Kind.LINT: "cargo clippy --workspace -- -D warnings",
+    Kind.TYPES: "cargo check --workspace",
+    Kind.BUILD: "cargo build --workspace",
+    Kind.FORMAT: "cargo fmt --all --check",
+}
+"""Without these options cargo looks at one package of a workspace."""
+_CHANGES_FILES = re.compile(r"--(?:write|fix)(?![\w=-])")
+"""What a script must not have to count as a check."""
 _MAVEN = {Kind.TESTS: "-B test", Kind.TYPES: "-B compile", Kind.BUILD: "-B package -DskipTests"}
 _GRADLE = {Kind.TESTS: "test", Kind.TYPES: "classes", Kind.BUILD: "assemble"}
 
@@ -137,6 +147,11 @@ class _Repo:
     @property
     def source(self) -> str:
         return "src" if (self.root / "src").is_dir() else "."
+
+    def ci_files(self) -> list[str]:
+        """The files that say what runs on every change."""
+        workflows = sorted((self.root / ".github" / "workflows").glob("*.y*ml"))
+        return [*(str(path.relative_to(self.root)) for path in workflows), ".gitlab-ci.yml"]
 
     def test_files(self) -> list[Path]:
         """Some of the Python tests."""
@@ -243,7 +258,10 @@ def _javascript(repo: _Repo, kind: Kind) -> Found | None:
     scripts = repo.package.get("scripts", {})
     for name in _SCRIPTS[kind]:
         body = str(scripts.get(name, ""))
-        if body and "no test specified" not in body and not re.search(r"--watch(?!\w*=false)", body):
+        never_checks = (
+            "no test specified" in body or re.search(r"--watch(?!\w*=false)", body) or _CHANGES_FILES.search(body)
+        )
+        if body and not never_checks:
             run = f"{manager} test" if name == "test" and manager != "bun" else f"{manager} run {name}"
             return Found(run, f"package.json has the script `{name}`: {body[:40]}")
     execute = "npx --no-install" if manager == "npm" else "pnpm exec" if manager == "pnpm" else f"{manager} run"
@@ -262,7 +280,7 @@ def _node_tools(repo: _Repo, kind: Kind) -> list[tuple[str, str]]:
     tools = {
         Kind.TESTS: (("vitest run", "vitest" in needs), ("jest", "jest" in needs), ("mocha", "mocha" in needs)),
         Kind.COVERAGE: (("vitest run --coverage", vitest_coverage), ("jest --coverage", "jest" in needs)),
-        Kind.LINT: (("eslint .", eslint), ("biome lint", biome)),
+        Kind.LINT: (("xo", "xo" in needs), ("eslint .", eslint), ("biome lint", biome)),
         Kind.FORMAT: (("prettier --check .", prettier), ("biome format", biome)),
         Kind.TYPES: (("tsc --noEmit", tsconfig),),
         Kind.BUILD: (("tsc --noEmit", tsconfig),),
@@ -293,12 +311,17 @@ def _rust(repo: _Repo, kind: Kind) -> Found | None:
     if kind is Kind.COVERAGE:
         tool = next((tool for tool in ("llvm-cov", "tarpaulin") if which(f"cargo-{tool}")), "")
         return Found(f"cargo {tool}", f"Cargo.toml is there, and cargo-{tool} installed") if tool else None
+    if repo.mentioned(r"^\[workspace\]", "Cargo.toml"):
+        return Found(_RUST_WORKSPACE[kind], "Cargo.toml has a [workspace]")
     return Found(_RUST[kind], "Cargo.toml is there")
 
 
 def _java(repo: _Repo, kind: Kind) -> Found | None:
     if (place := repo.has("pom.xml")) and kind in _MAVEN:
-        return Found(f"{'./mvnw' if repo.has('mvnw') else 'mvn'} {_MAVEN[kind]}", f"{place} is there")
+        maven = "./mvnw" if repo.has("mvnw") else "mvn"
+        if kind is Kind.TESTS and (ci := repo.mentioned(r"\bmvnw?\b.*\bverify\b", *repo.ci_files())):
+            return Found(f"{maven} -B verify", f"{ci} runs it")
+        return Found(f"{maven} {_MAVEN[kind]}", f"{place} is there")
     if (place := repo.has("build.gradle", "build.gradle.kts")) and kind in _GRADLE:
         return Found(f"{'./gradlew' if repo.has('gradlew') else 'gradle'} {_GRADLE[kind]}", f"{place} is there")
     return None

@@ -35,7 +35,9 @@ KINDS = {
     TaskType.LINT: Kind(
         2, (2, 4), r"\blint\w*\b|\bruff\b|\beslint\b|\bclippy\b|\bflake8\b|\bpylint\b|\bformat(ting)?\b"
     ),
-    TaskType.TYPES: Kind(2, (3, 8), r"\btype (error|check)|\btypes?\b|\bmypy\b|\btsc\b|\bpyright\b"),
+    TaskType.TYPES: Kind(
+        2, (3, 8), r"\btype (error|check)|\b(typescript|ts) errors?\b|\btypes?\b|\bmypy\b|\btsc\b|\bpyright\b"
+    ),
     TaskType.MIGRATION: Kind(3, (5, 15), r"\bmigrat\w*|\bconvert\w*|\bport\b|\bupgrad\w*|\bmove \w+ to\b|\besm\b"),
     TaskType.REFACTOR: Kind(3, (3, 10), r"\brefactor\w*|\brenam\w*|\bextract\w*|\brestructur\w*|\bclean ?up\b"),
     TaskType.GREENFIELD: Kind(
@@ -48,11 +50,16 @@ KINDS = {
 
 
 def guess(task: str, criterion: str) -> TaskType:
-    """The type that the words of a task speak of; the criterion only where the task says nothing."""
-    for text in (task, criterion):
-        for name, kind in KINDS.items():
-            if kind.words and re.search(kind.words, text, re.IGNORECASE):
-                return name
+    """The type that the words of a task speak of; if they say nothing, the criterion does.
+
+    Nearly every criterion runs tests, so the word says nothing there.
+    """
+    for name, kind in KINDS.items():
+        if kind.words and re.search(kind.words, task, re.IGNORECASE):
+            return name
+    for name, kind in KINDS.items():
+        if kind.words and name is not TaskType.TEST_FIX and re.search(kind.words, criterion, re.IGNORECASE):
+            return name
     return TaskType.GENERAL
 
 

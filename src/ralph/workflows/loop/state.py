@@ -163,6 +163,10 @@ def state_json(state: LoopState, fixed: Fixed) -> str:
 
 def current_loop_json(state: LoopState, fixed: Fixed) -> str:
     """The text of `current-loop.json`: exactly the fields that tools of others know."""
+    if state.pending:
+        # The turn has ended and its checks have not: a pause can come between the two.
+        waiting = replace(state.pending, result="not verified yet")
+        state = replace(state, iterations=(*state.iterations, waiting))
     fields = _seed_fields(state, fixed)
     fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
     return _dump(fields)
@@ -183,7 +187,7 @@ def read_state(text: str, where: str, fixed: Fixed) -> LoopState:
 
 def _seed_fields(state: LoopState, fixed: Fixed) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
-    minutes = None if fixed.timeout is None else fixed.timeout / 60
+    minutes = None if fixed.timeout is None else round(fixed.timeout / 60, 2)
     return {
         "active": state.phase is not Phase.DONE and not state.ended,
         "task": state.task,
