@@ -18,7 +18,7 @@ from ralph.agents.proofs import proofs
 from ralph.cli.main import COMMANDS, cli
 from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
-from ralph.documents.hats.preset import Preset
+from ralph.documents.hats.preset import NO_EFFECT, Preset
 from ralph.documents.hats.schema import schema
 from ralph.store.presets import load_preset, shipped, text_of
 from ralph.tools import emit, wave
@@ -95,6 +95,8 @@ def presets() -> str:
     """Every key of a preset."""
     rows = ["## Keys of presets, in ralph.yml too", "", "| key | default | meaning |", "| --- | --- | --- |"]
     rows += [f"| `{key}` | {default} | {meaning} |" for key, default, meaning in keys(Preset, "")]
+    rows += ["", "Read, and without effect:", "", "| key | instead |", "| --- | --- |"]
+    rows += [f"| `{key}` | {about.instead or 'nothing'} |" for key, about in NO_EFFECT.items()]
     return "\n".join(rows)
 
 

@@ -126,3 +126,29 @@ def test_every_finding_is_explained_and_has_a_preset_that_shows_it() -> None:
     assert sorted(told) == sorted((code, kind) for kind, code in found)
     marks = re.findall(r"# <- (.*)", "\n".join(path.read_text() for path in BROKEN.glob("*.yml")))
     assert {code for mark in marks for code in mark.split(", ")} == {code for _, code in found}
+
+
+def test_all_structural_errors_come_at_once_with_their_lines(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_hat: nobody}\n"
+        "hooks: {enabled: true}\n"
+        "hats:\n"
+        "  one:\n"
+        "    triggers: [task.start]\n"
+        "  two:\n"
+        "    concurrency: 2\n"
+        "    aggregate: {}\n"
+    )
+    refused = project.ralph("hats", "check")
+    assert refused.code == 2
+    for line in ("ralph.yml:1: `event_loop.starting_hat`", "ralph.yml:2: `hooks.enabled`"):
+        assert line in refused.err, refused.said
+    assert "ralph.yml:5: `hats.one.triggers.task.start`" in refused.err
+    assert "ralph.yml:8: `hats.two.aggregate`" in refused.err
+
+
+def test_one_hat_is_counted_in_the_singular(project: Project) -> None:  # noqa: F811
+    (project.root / "ralph.yml").write_text(
+        "event_loop: {starting_event: go.on}\nhats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE], instructions: Go.}}\n"
+    )
+    assert "ralph.yml: 1 hat, nothing is wrong; the shortest way to the end is 1 turn: one" in project.ralph("hats", "check").out

@@ -72,7 +72,10 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
 
 def test_what_people_do_with_other_runs_they_do_with_these(project: Project) -> None:  # noqa: F811
     assert begin(project).code == 0
-    assert "| By hat | planner 3, builder 3, critic 3, finalizer 3 |" in project.ralph("report").out
+    report = project.ralph("report").out
+    assert "| By hat | planner 3, builder 3, critic 3, finalizer 3 |" in report
+    assert "## Decisions\n\n- DEC-001: The output stays as it is (confidence 70); nobody asked" in report
+    assert "| Required events | review.passed passed |" in report
     logs = project.ralph("logs").out
     assert "-> tasks.ready {" in logs and "-> LOOP_COMPLETE all steps are done" in logs
     assert project.ralph("restore", "2").code == 0
@@ -197,6 +200,8 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
         (["-p", "x", "-H", ""], "the name of the preset is empty"),
         (["-p", "x", "-H", "."], "give the path of a file"),
         (["-p", " "], "the objective is empty"),
+        (["-p", "Build tasks/missing.code-task.md"], "where: tasks/missing.code-task.md"),
+        (["-p", "x", "-c", "hats.planner.triggers=[task.start]"], "set `event_loop.starting_event` to a topic"),
         (["-p", "x", "--completion-promise", " "], "--completion-promise is empty"),
         (["-p", "x", "-b", "claud"], "did you mean claude?"),
         (["-p", "x", "--check", "`true`", "--land", "ff"], "--land needs a branch"),

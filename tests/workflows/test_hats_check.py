@@ -14,7 +14,7 @@ from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.config import Config
 from ralph.documents.hats.places import Places
-from ralph.documents.hats.reading import merged, read_layer, refuse, split
+from ralph.documents.hats.reading import find_faults, merged, read_layer, split
 from ralph.documents.hats.reading import settings as run_settings
 from ralph.documents.hats.source import source_of
 from ralph.store.presets import shipped, text_of
@@ -36,7 +36,8 @@ def limits_of(model: Model, config: Config) -> Limits:
 
 def model_of(text: str, fetch=lambda path: "") -> tuple[Model, Config]:
     preset, config = split(merged([read_layer(text, "preset.yml", [], fetch)]))
-    refuse(preset, "preset.yml")
+    if faults := list(find_faults(preset)):
+        raise UsageError(str(faults))
     source = source_of("", preset.core.specs_dir, lambda path: "")
     return Model(preset, run_settings(preset, source, checks=bool(preset.event_loop.checks))), config
 

@@ -120,7 +120,11 @@ def _summary(loaded: Loaded, model: Model, found: Sequence[Located], ahead: Sear
     if not model.settings.hats:
         return f"{name}: no hats. One agent works alone until `{model.settings.completion}`; there is nothing to check"
     errors = sum(one.finding.severity is Severity.ERROR for one in found)
-    counts = f"{errors} errors, {len(found) - errors} warnings" if found else "nothing is wrong"
+    counts = f"{_count(errors, 'error')}, {_count(len(found) - errors, 'warning')}" if found else "nothing is wrong"
     hats, which = " -> ".join(turn.who for turn in ahead.way), "a" if ahead.open else "the shortest"
-    turns = f"; {which} way to the end is {len(ahead.way)} turns: {hats}" if ahead.way else ""
-    return f"{name}: {len(model.settings.hats)} hats, {counts}{turns}"
+    turns = f"; {which} way to the end is {_count(len(ahead.way), 'turn')}: {hats}" if ahead.way else ""
+    return f"{name}: {_count(len(model.settings.hats), 'hat')}, {counts}{turns}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

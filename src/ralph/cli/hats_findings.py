@@ -10,14 +10,12 @@ from ralph.app.run_options import RunOptions, build_limits
 from ralph.cli.console import here
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
-from ralph.documents.config import SIZE_LIMIT
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.places import Place, Places
 from ralph.documents.hats.preset import Preset
 from ralph.documents.hats.reading import settings as run_settings
 from ralph.documents.hats.source import source_of
-from ralph.store.files import read_limited
-from ralph.store.presets import BUILTIN, Loaded, load_preset, text_of
+from ralph.store.presets import Loaded, load_preset, text_at
 from ralph.workflows.hats.checking import check_preset
 from ralph.workflows.hats.checking.findings import Finding, Severity
 from ralph.workflows.hats.checking.model import Model
@@ -49,7 +47,7 @@ def locate_findings(
     loaded: Loaded, preset: Preset, settings: HatsSettings, limits: Limits, given: tuple[str, ...]
 ) -> list[Located]:
     """What is wrong with a preset, errors first, then in the order of the file; `given` are the keys set by options."""
-    places = Places(((name, _text(name)) for name in loaded.files), given, _text)
+    places = Places(((name, text_at(name)) for name in loaded.files), given, text_at)
     found = [Located(one, places.of(one.path)) for one in check_preset(preset, settings, limits)]
     return sorted(found, key=lambda one: (one.finding.severity, one.place.file, one.place.line))
 
@@ -69,10 +67,3 @@ def refuse_broken_preset(
 def shorten_path(path: str) -> str:
     """A path as people type it here."""
     return path.removeprefix(f"{Path.cwd()}/")
-
-
-def _text(name: str) -> str:
-    path = Path(name)
-    return (
-        read_limited(path, SIZE_LIMIT, follow=True).decode() if path.is_file() else text_of(name.removeprefix(BUILTIN))
-    )

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ralph.core.errors import UsageError
 from ralph.documents.config import SIZE_LIMIT, Config
+from ralph.documents.hats.places import Places
 from ralph.documents.hats.preset import Preset
-from ralph.documents.hats.reading import Layer, merged, notices, read_layer, read_override, refuse, split
+from ralph.documents.hats.reading import Layer, find_faults, merged, notices, read_layer, read_override, split
 from ralph.store.files import read_text
 
 _OVERRIDE = re.compile(r"[A-Za-z_][\w.]*=")
@@ -45,12 +46,28 @@ def load_preset(root: Path, given: Sequence[str], hats: str | None) -> Loaded:
         if source == hats and not layer.get("hats"):
             warnings.append(f"{source} has no hats of its own: those of the other files are meant, if any")
         read[name] = layer
-    settled = [read_override(one, "-c") for one in overrides]
-    settled += [read_override(one, "RALPH_SET") for one in os.environ.get("RALPH_SET", "").split(";") if one.strip()]
+    settled = [read_override(one, "-c", warnings) for one in overrides]
+    given_by_environment = [one for one in os.environ.get("RALPH_SET", "").split(";") if one.strip()]
+    settled += [read_override(one, "RALPH_SET", warnings) for one in given_by_environment]
     _refuse_unknown_hats(merged([*read.values()]).get("hats", {}), settled)
     preset, config = split(merged([*read.values()], settled))
-    refuse(preset, ", ".join(read) or "-c")
+    _refuse_faults(preset, tuple(read), overrides)
     return Loaded(preset, config, tuple(dict.fromkeys((*warnings, *notices(preset)))), tuple(read))
+
+
+def text_at(name: str) -> str:
+    """The text of a file of a preset, by the name that it was loaded with."""
+    path = Path(name)
+    return _text(path) if path.is_file() else text_of(name.removeprefix(BUILTIN))
+
+
+def _refuse_faults(preset: Preset, files: Sequence[str], overrides: Sequence[str]) -> None:
+    """One error for all that cannot be done, each with its line."""
+    if not (faults := list(find_faults(preset))):
+        return
+    places = Places(((name, text_at(name)) for name in files), overrides, text_at)
+    told = "\n".join(f"{places.of(path)}: `{'.'.join(path)}`: {what}" for path, what in faults)
+    raise UsageError(told, todo="correct these keys; docs/hats.md says what each does")
 
 
 def _refuse_unknown_hats(known: Layer, overrides: Sequence[Layer]) -> None:

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from ralph.core.errors import UsageError
 from ralph.documents import run_record
 from ralph.documents.config import HATS, Config, parse
-from ralph.documents.hats.preset import Preset
-from ralph.documents.hats.reading import merged, notices, read_layer, read_override, refuse, settings, split
+from ralph.documents.hats.preset import NO_EFFECT, Preset
+from ralph.documents.hats.reading import find_faults, merged, notices, read_layer, read_override, settings, split
 from ralph.documents.hats.schema import schema
 from ralph.documents.hats.source import Source, source_of
 from ralph.store.presets import load_preset, shipped, text_of
@@ -76,10 +76,8 @@ def preset_of(text: str) -> Preset:
     return split(merged([layer(text)]))[0]
 
 
-def refusal(text: str) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        refuse(preset_of(text), "ralph.yml")
-    return caught.value
+def faults_of(text: str) -> list[str]:
+    return [f"`{'.'.join(path)}`: {what}" for path, what in find_faults(preset_of(text))]
 
 
 class TestKeys:
@@ -87,7 +85,7 @@ class TestKeys:
         warnings: list[str] = []
         preset, config = split(merged([layer(WHOLE, warnings)]))
         assert warnings == [] and list(notices(preset)) == []
-        refuse(preset, "ralph.yml")
+        assert not list(find_faults(preset))
         hats = settings(preset, ROUGH, checks=True)
         planner, builder = hats.hats
         assert planner.instructions == (
@@ -124,6 +122,7 @@ class TestKeys:
 
     def test_every_key_of_the_file_is_either_a_setting_or_a_preset(self) -> None:
         names = {field.alias or name for name, field in Preset.model_fields.items()}
+        names |= {key for key in NO_EFFECT if "." not in key}
         assert names == HATS and not names & set(Config.model_fields)
 
     def test_every_key_says_what_it_is(self) -> None:
@@ -185,25 +184,38 @@ class TestWarnings:
         ],
     )
     def test_what_means_nothing_here_is_said(self, text: str) -> None:
-        assert len(list(notices(preset_of(text)))) == 1
+        warnings: list[str] = []
+        preset = split(merged([layer(text, warnings)]))[0]
+        assert len([*warnings, *notices(preset)]) == 1
+
+    @pytest.mark.parametrize("text", ["cli: {default_mode: autonomous}", "verbose: false", "adapters: {a: {enabled: true}}"])
+    def test_a_usual_value_without_effect_is_not_worth_a_word(self, text: str) -> None:
+        warnings: list[str] = []
+        assert layer(text, warnings).get("verbose") is None and warnings == []
+
+    def test_an_option_without_effect_is_said_too(self) -> None:
+        warnings: list[str] = []
+        read_override("cli.pty_mode=true", "-c", warnings)
+        assert warnings == ["`cli.pty_mode` has no effect: agents run without a terminal"]
 
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            ("hooks: {enabled: true}", "`hooks` is refused where `enabled`"),
+            ("hooks: {enabled: true}", "hooks are not run"),
             ("hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}", "a hat that says when all is done works alone"),
             ("hats: {a: {concurrency: 2, aggregate: {}}}", "works side by side (`concurrency`), or gathers"),
-            ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "x.y triggers a already"),
-            ("hats: {a: {triggers: [task.start]}}", "task.start is the coordinator's own"),
-            ("cli: {backend: custom}", "`cli.command` is missing"),
+            ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "`x.y` triggers a already"),
+            ("hats: {a: {triggers: [task.start]}}", "`task.start` always goes to the coordinator; set `event_loop.starting_event`"),
+            ("cli: {backend: custom}", "`cli.command`: it is missing"),
             ("event_loop: {starting_hat: nobody}", "there is no hat nobody"),
         ],
     )
     def test_what_cannot_be_done_is_refused_with_the_reason(self, text: str, told: str) -> None:
-        assert told in refusal(text).what
+        [fault] = faults_of(text)
+        assert told in fault
 
     def test_hooks_that_are_off_are_nothing(self) -> None:
-        refuse(preset_of("hooks: {enabled: false, events: {}}"), "ralph.yml")
+        assert faults_of("hooks: {enabled: false, events: {}}") == []
 
     @pytest.mark.parametrize(
         "text",
@@ -257,7 +269,7 @@ class TestLayers:
     def test_later_files_win_key_by_key_and_hats_are_never_mixed(self) -> None:
         below = layer("event_loop: {max_iterations: 5, checkpoint_interval: 2}\nhats: {a: {triggers: [x.y]}}\n")
         above = layer("event_loop: {max_iterations: 9, required_events: [r.p]}\nhats: {b: {triggers: [x.y]}}\n")
-        preset, _ = split(merged([below, above], [read_override("hats.b.model=opus", "-c")]))
+        preset, _ = split(merged([below, above], [read_override("hats.b.model=opus", "-c", [])]))
         assert (preset.event_loop.max_iterations, preset.event_loop.checkpoint_interval) == (9, 2)
         assert preset.event_loop.required_events == ("r.p",), "required events come along with the hats"
         assert list(preset.hats) == ["b"] and preset.hats["b"].model == "opus"
@@ -295,7 +307,7 @@ class TestLayers:
     )
     def test_a_wrong_override_is_an_error(self, text: str) -> None:
         with pytest.raises(UsageError):
-            read_override(text, "-c")
+            read_override(text, "-c", [])
 
     def test_a_hat_can_be_imported_and_changed(self) -> None:
         text = "hats:\n  a:\n    import: shared/a.yml\n    description: mine\n"
@@ -318,7 +330,8 @@ class TestSources:
                 "rough description",
                 "S/implementation/see-specs-login-and-specs-login/",
             ),
-            ("missing.code-task.md", "rough description", "S/implementation/missing-code-task-md/"),
+            ("Read .code-task.md", "rough description", "S/implementation/read-code-task-md/"),
+            ("Read *.code-task.md", "rough description", "S/implementation/read-code-task-md/"),
             ("¿¡", "rough description", "S/implementation/task/"),
             ("Füge Ümlaute ein", "rough description", "S/implementation/füge-ümlaute-ein/"),
             ("日本語を書く", "rough description", "S/implementation/日本語を書く/"),
@@ -328,6 +341,10 @@ class TestSources:
         there = {"specs/login": "directory", "tasks/add-login.code-task.md": "file"}
         source = source_of(objective, "S/", lambda path: there.get(path, ""))
         assert (source.kind, source.documents) == (kind, documents)
+
+    def test_a_task_file_that_does_not_exist_is_an_error(self) -> None:
+        with pytest.raises(UsageError, match="does not exist"):
+            source_of("Build tasks/missing.code-task.md", "S/", lambda path: "")
 
 
 def test_the_schema_knows_every_key() -> None:

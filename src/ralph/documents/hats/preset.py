@@ -1,6 +1,7 @@
 """The preset format: the keys that people know from the most used Ralph, each working or refused with a reason."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -46,6 +47,38 @@ Place = Annotated[str, BeforeValidator(_path_of, str | bool | dict[str, Any])]
 SCRATCHPAD = ".ralph/agent/scratchpad.md"
 
 
+@dataclass(frozen=True)
+class NoEffect:
+    """A key that other Ralphs know and that does nothing here."""
+
+    instead: str = ""
+    """What to use instead, or why nothing is needed."""
+    usual: Any = None
+    """The value that files have without meaning anything by it: it is not worth a word."""
+
+
+_IDLE = "`adapters.NAME.timeout` ends idle turns"
+NO_EFFECT = {
+    "event_loop.mutation_score_warn_threshold": NoEffect("make it one of `checks`"),
+    "event_loop.context_window_tokens": NoEffect("prompts have a fixed budget"),
+    "event_loop.idle_timeout_secs": NoEffect(_IDLE),
+    "cli.default_mode": NoEffect("runs are never interactive", usual="autonomous"),
+    "cli.idle_timeout_secs": NoEffect("it is for interactive runs", usual=30),
+    "cli.timeout": NoEffect(_IDLE),
+    "cli.pty_mode": NoEffect("agents run without a terminal"),
+    "cli.pty_interactive": NoEffect("runs are never interactive"),
+    "adapters.NAME.enabled": NoEffect("name the agent with `cli.backend`", usual=True),
+    "skills": NoEffect("agents find their own skills"),
+    "features": NoEffect("`--worktree` gives a run a tree of its own"),
+    "RObot": NoEffect("guidance and answers are given with `ralph`"),
+    "tui": NoEffect(),
+    "backpressure": NoEffect("commands that must pass go into `event_loop.checks`"),
+    "verbose": NoEffect(usual=False),
+    "_suppress_warnings": NoEffect(usual=False),
+}
+"""Keys that are read and left out; NAME stands for any key."""
+
+
 class EventLoop(Section):
     """The rules of the event loop."""
 
@@ -89,11 +122,6 @@ class EventLoop(Section):
         default=False,
         description="whether a run that has done all waits for events and guidance, until a person ends it",
     )
-    mutation_score_warn_threshold: float | None = Field(default=None, description="no effect; make it one of `checks`")
-    context_window_tokens: int | None = Field(default=None, description="no effect; prompts have a fixed budget")
-    idle_timeout_secs: float | None = Field(
-        default=None, description="no effect; `adapters.NAME.timeout` ends idle turns"
-    )
 
     @model_validator(mode="after")
     def _one_prompt(self) -> "EventLoop":
@@ -126,11 +154,6 @@ class Cli(Section):
         description="how a `custom` program gets its prompt; agents that Ralph knows get it as they want it",
     )
     prompt_flag: str = Field(default="", description="the option before the prompt of a `custom` program")
-    default_mode: str = Field(default="autonomous", description="no effect; runs are never interactive")
-    idle_timeout_secs: float = Field(default=30, ge=0, description="no effect; it is for interactive runs")
-    timeout: float | None = Field(default=None, description="no effect; `adapters.NAME.timeout` ends idle turns")
-    pty_mode: bool | None = Field(default=None, description="no effect; agents run without a terminal")
-    pty_interactive: bool | None = Field(default=None, description="no effect; runs are never interactive")
 
 
 class Core(Section):
@@ -229,7 +252,6 @@ class AdapterKeys(Section):
     """What holds for one agent."""
 
     timeout: float = Field(default=300, gt=0, description="seconds without output after which a turn is ended")
-    enabled: bool = Field(default=True, description="no effect; name the agent with `cli.backend`")
 
 
 class Preset(Section):
@@ -243,18 +265,9 @@ class Preset(Section):
     tasks: Tasks = Tasks()
     memories: Memories = Memories()
     adapters: dict[str, AdapterKeys] = Field(default={}, description="what holds for one agent, by its name")
-    skills: dict[str, Any] = Field(default={}, description="no effect; agents find their own skills")
     hooks: dict[str, Any] = Field(
-        default={}, description="refused where `enabled`: checks and `notify` do what they are for"
+        default={}, description="refused if `enabled`: checks and `notify` do what they are for"
     )
-    features: dict[str, Any] = Field(default={}, description="no effect; `--worktree` gives a run a tree of its own")
-    RObot: dict[str, Any] = Field(default={}, description="no effect; guidance and answers are given with `ralph`")
-    tui: dict[str, Any] = Field(default={}, description="no effect")
-    backpressure: dict[str, Any] = Field(
-        default={}, description="no effect; commands that must pass go into `event_loop.checks`"
-    )
-    verbose: bool = Field(default=False, description="no effect")
-    suppress_warnings: bool = Field(default=False, alias="_suppress_warnings", description="no effect")
     agent_priority: tuple[str, ...] = Field(default=(), description="older: several agents, in the order of preference")
     prompt_file: str = Field(default="", description="older: `event_loop.prompt_file`")
     completion_promise: str = Field(default="", description="older: `event_loop.completion_promise`")

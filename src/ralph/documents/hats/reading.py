@@ -10,7 +10,8 @@ from ruamel.yaml.comments import CommentedMap
 from ralph.core.errors import UsageError
 from ralph.documents.config import HATS, Config, read_yaml, validated
 from ralph.documents.hats.definition import Hat, HatsSettings, MemoryUse, Topic
-from ralph.documents.hats.preset import HatKeys, Preset
+from ralph.documents.hats.places import Path
+from ralph.documents.hats.preset import NO_EFFECT, HatKeys, NoEffect, Preset
 from ralph.documents.hats.source import Source
 
 Layer = dict[str, Any]
@@ -36,18 +37,18 @@ def read_layer(text: str, name: str, warnings: list[str], fetch: Callable[[str],
     if isinstance(hats := data.get("hats"), dict):
         for id, hat in hats.items():
             hats[id] = _imported(hat, name, warnings, fetch)
-    return _checked(data, name, warnings)
+    return _checked(data, name, warnings, may_be_unknown=True)
 
 
-def read_override(text: str, where: str) -> Layer:
-    """`KEY=VALUE` as a layer of its own; a key that is not known is an error."""
+def read_override(text: str, where: str, warnings: list[str]) -> Layer:
+    """`KEY=VALUE` as a layer of its own; an unknown key is an error, one without effect is warned of."""
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
         raise UsageError(f"{text!r} sets nothing", where=where, todo="write it like event_loop.max_iterations=20")
     nested: Any = read_yaml(f"value: {value}\n", where)["value"]
     for part in reversed(path.strip().split(".")):
         nested = CommentedMap({part: nested})
-    return _checked(nested, where, None)
+    return _checked(nested, where, warnings, may_be_unknown=False)
 
 
 def merged(files: Sequence[Layer], overrides: Sequence[Layer] = ()) -> Layer:
@@ -67,39 +68,35 @@ def split(layer: Layer) -> tuple[Preset, Config]:
 
 
 def notices(preset: Preset) -> Iterator[str]:
-    """What is set and means nothing here."""
-    for path, told in _set(preset, ""):
-        if told.startswith("no effect"):
-            yield f"`{path}` has {told.replace(';', ':', 1)}"
+    """What is set and means something else here."""
     if preset.cli.prompt_mode == "stdin" and preset.cli.backend not in ("", "custom"):
         yield f"`cli.prompt_mode`: {preset.cli.backend} gets its prompt as its adapter gives it"
 
 
-def refuse(preset: Preset, where: str) -> None:
-    """One error for all that is asked for and cannot be done here."""
-    faults = [f"`{path}` is {told}" for path, told in _set(preset, "") if told.startswith("refused")]
-    if not preset.hooks.get("enabled"):
-        faults = [fault for fault in faults if not fault.startswith("`hooks`")]
+def find_faults(preset: Preset) -> Iterator[tuple[Path, str]]:
+    """All that is asked for and cannot be done here: the key that each fault is about, and a sentence."""
+    if preset.hooks.get("enabled"):
+        what = "hooks are not run: commands that must pass go into `event_loop.checks`, and `notify` tells you"
+        yield ("hooks", "enabled"), what
+    promise = preset.completion_promise or preset.event_loop.completion_promise
     taken: dict[str, str] = {}
     for id, hat in preset.hats.items():
         for topic in hat.triggers:
+            path = ("hats", id, "triggers", topic)
             if topic in _ENGINE:
-                faults.append(f"`hats.{id}.triggers`: {topic} is the coordinator's own")
+                todo = f"set `event_loop.starting_event` to a topic of your own, and have {id} take that"
+                yield path, f"`{topic}` always goes to the coordinator; {todo}"
             if topic in taken:
-                faults.append(f"`hats.{id}.triggers`: {topic} triggers {taken[topic]} already; one hat takes an event")
+                yield path, f"`{topic}` triggers {taken[topic]} already; one hat takes an event"
             taken[topic] = id
         if hat.concurrency > 1 and hat.aggregate:
-            faults.append(
-                f"`hats.{id}.aggregate`: a hat works side by side (`concurrency`), or gathers what others did"
-            )
-        if hat.concurrency > 1 and (preset.completion_promise or preset.event_loop.completion_promise) in hat.publishes:
-            faults.append(f"`hats.{id}.concurrency`: a hat that says when all is done works alone")
+            yield ("hats", id, "aggregate"), "a hat works side by side (`concurrency`), or gathers what others did"
+        if hat.concurrency > 1 and promise in hat.publishes:
+            yield ("hats", id, "concurrency"), "a hat that says when all is done works alone"
     if preset.cli.backend == "custom" and not preset.cli.command:
-        faults.append("`cli.command` is missing: `backend: custom` needs the program")
+        yield ("cli", "command"), "it is missing: `backend: custom` needs the program"
     if preset.event_loop.starting_hat and preset.event_loop.starting_hat not in preset.hats:
-        faults.append(f"`event_loop.starting_hat`: there is no hat {preset.event_loop.starting_hat}")
-    if faults:
-        raise UsageError("\n".join(faults), where=where, todo="correct these keys; docs/hats.md says what each does")
+        yield ("event_loop", "starting_hat"), f"there is no hat {preset.event_loop.starting_hat}"
 
 
 def settings(preset: Preset, source: Source, *, checks: bool) -> HatsSettings:
@@ -176,13 +173,40 @@ def _names(preset: Preset, source: Source) -> dict[str, str]:
     return {"specs_dir": specs, "task_name": source.task_name, "documents": source.documents}
 
 
-def _checked(data: CommentedMap, name: str, warnings: list[str] | None) -> Layer:
-    """The keys that are set, validated; `warnings` takes the unknown ones, which are else an error."""
+def _checked(data: CommentedMap, name: str, warnings: list[str], *, may_be_unknown: bool) -> Layer:
+    """The keys that are set and do something, validated; unknown ones are warned of, or are an error."""
     layer: Layer = {}
+    useful = _without_effect(data, warnings)
+    unknown = warnings if may_be_unknown else None
     for model, own in ((Preset, True), (Config, False)):
-        given = {key: value for key, value in data.items() if (key in HATS) is own and not (own and value is None)}
-        layer |= validated(model, data, name, given, warnings).model_dump(exclude_unset=True, by_alias=True)
+        given = {key: value for key, value in useful.items() if (key in HATS) is own and not (own and value is None)}
+        layer |= validated(model, data, name, given, unknown).model_dump(exclude_unset=True, by_alias=True)
     return layer
+
+
+def _without_effect(data: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """The keys that do something here; of the others, those with an unusual value are warned of."""
+    left = dict(data)
+    for path, about in NO_EFFECT.items():
+        left = _without_key(left, path.split("."), "", about, warnings)
+    return left
+
+
+def _without_key(
+    data: Mapping[str, Any], path: Sequence[str], above: str, about: NoEffect, warnings: list[str]
+) -> dict[str, Any]:
+    left = dict(data)
+    for key in list(left) if path[0] == "NAME" else [path[0]]:
+        if key not in left:
+            continue
+        here, value = f"{above}{key}", left[key]
+        if len(path) == 1:
+            del left[key]
+            if value not in (about.usual, None, {}):
+                warnings.append(f"`{here}` has no effect" + (f": {about.instead}" if about.instead else ""))
+        elif isinstance(value, Mapping):
+            left[key] = _without_key(value, path[1:], f"{here}.", about, warnings)
+    return left
 
 
 def _over(below: Layer, above: Mapping[str, Any]) -> Layer:
@@ -217,20 +241,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         text = text.replace("{" + name + "}/", value.rstrip("/") + "/").replace("{" + name + "}", value)
     return text
-
-
-def _set(model: BaseModel, path: str) -> Iterator[tuple[str, str]]:
-    """Every key that is set to something else than its default, with what is said of it."""
-    for name in (one for one in type(model).model_fields if one in model.model_fields_set):
-        field, value = type(model).model_fields[name], getattr(model, name)
-        here = f"{path}{field.alias or name}"
-        if isinstance(value, BaseModel):
-            yield from _set(value, f"{here}.")
-        elif isinstance(value, dict) and any(isinstance(one, BaseModel) for one in value.values()):
-            for key, one in value.items():
-                yield from _set(one, f"{here}.{key}.")
-        elif value != field.default:
-            yield here, field.description or ""
 
 
 def _refuse_flat(text: str, name: str) -> None:

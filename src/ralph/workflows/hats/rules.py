@@ -84,7 +84,9 @@ class Hats(HatsContext):
         text = documents.get(self.state_path)
         if text is None:
             topic = self.settings.starting_event or START
-            state = HatsState(self.objective, number=1, queue=(QueuedEvent(1, topic, self.objective),))
+            earlier = len(decisions.parse(texts.get(DECISIONS, "")))
+            queue = (QueuedEvent(1, topic, self.objective),)
+            state = HatsState(self.objective, number=1, queue=queue, earlier_decisions=earlier)
         else:
             state = reopen(read_state(text, self.state_path), verifies=bool(self.checks))
         return replace(state, texts=texts)

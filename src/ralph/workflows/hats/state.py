@@ -182,6 +182,8 @@ class HatsState:
     """The turns that there had been then."""
     verification: str = ""
     """What the checks said last."""
+    earlier_decisions: int = 0
+    """Decisions that the project had recorded before this run."""
     not_before: float = 0.0
     recent: tuple[QueuedEvent, ...] = ()
     outcome: Outcome | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ralph.documents.agent.events import fault_of_topic, matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
 from ralph.documents.hats.places import Path
-from ralph.workflows.hats.checking.findings import Finding, meant, nearest, warning
+from ralph.workflows.hats.checking.findings import Finding, error, meant, nearest, warning
 from ralph.workflows.hats.checking.model import Model
 from ralph.workflows.hats.checking.search import by_defaults, starved
 from ralph.workflows.hats.state import RESUME, START
@@ -122,7 +122,7 @@ def _triggers(model: Model) -> Iterator[Finding]:
                 yield warning("dead-trigger", path, f"nobody publishes `{trigger}`", todo, hat.id)
         if not hat.triggers:
             todo = "give it `triggers`"
-            yield warning("no-triggers", ("hats", hat.id), f"{hat.id} takes nothing, so it has no turn", todo, hat.id)
+            yield error("no-triggers", ("hats", hat.id), f"{hat.id} takes nothing, so it has no turn", todo, hat.id)
         if not hat.instructions and not hat.description:
             what = f"{hat.id} is told nothing of what to do"
             yield warning("no-instructions", ("hats", hat.id), what, "give it `instructions`", hat.id)
