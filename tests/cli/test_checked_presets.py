@@ -151,4 +151,7 @@ def test_one_hat_is_counted_in_the_singular(project: Project) -> None:  # noqa: 
     (project.root / "ralph.yml").write_text(
         "event_loop: {starting_event: go.on}\nhats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE], instructions: Go.}}\n"
     )
-    assert "ralph.yml: 1 hat, nothing is wrong; the shortest way to the end is 1 turn: one" in project.ralph("hats", "check").out
+    assert (
+        "ralph.yml: 1 hat, nothing is wrong; the shortest way to the end is 1 turn: one"
+        in project.ralph("hats", "check").out
+    )

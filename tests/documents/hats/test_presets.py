@@ -188,7 +188,9 @@ class TestWarnings:
         preset = split(merged([layer(text, warnings)]))[0]
         assert len([*warnings, *notices(preset)]) == 1
 
-    @pytest.mark.parametrize("text", ["cli: {default_mode: autonomous}", "verbose: false", "adapters: {a: {enabled: true}}"])
+    @pytest.mark.parametrize(
+        "text", ["cli: {default_mode: autonomous}", "verbose: false", "adapters: {a: {enabled: true}}"]
+    )
     def test_a_usual_value_without_effect_is_not_worth_a_word(self, text: str) -> None:
         warnings: list[str] = []
         assert layer(text, warnings).get("verbose") is None and warnings == []
@@ -205,7 +207,7 @@ class TestWarnings:
             ("hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}", "a hat that says when all is done works alone"),
             ("hats: {a: {concurrency: 2, aggregate: {}}}", "works side by side (`concurrency`), or gathers"),
             ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "`x.y` triggers a already"),
-            ("hats: {a: {triggers: [task.start]}}", "`task.start` always goes to the coordinator; set `event_loop.starting_event`"),
+            ("hats: {a: {triggers: [task.start]}}", "always goes to the coordinator; set `event_loop.starting_event`"),
             ("cli: {backend: custom}", "`cli.command`: it is missing"),
             ("event_loop: {starting_hat: nobody}", "there is no hat nobody"),
         ],
