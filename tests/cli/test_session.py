@@ -242,7 +242,7 @@ def test_a_task_whose_file_is_missing_fails_and_is_planned_again(
     (project.home / "script.json").write_text("{}")
     done = project.ralph("session", "resume")
     assert (done.code, reason in done.out) == (7, True), done.said
-    assert f"restore .ralph-sessions/{home(project).name}/tasks/{lost}.md and resume" in done.out
+    assert f"restore it in .ralph-sessions/{home(project).name}/tasks/{lost}.md and resume" in done.out
     progress = (home(project) / "progress.md").read_text()
     assert f"- [F] {lost} (Task definition missing)" in progress
     assert {mark: len(re.findall(rf"^- \[{mark}\] task-", progress, re.MULTILINE)) for mark in marked} == marked

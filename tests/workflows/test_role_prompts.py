@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ralph.store.prompts import load_role
-from ralph.workflows.session.state import Roles
+from ralph.workflows.session.terms import Roles
 
 LAST_SENTENCES = {
     ("planner", "INITIALIZE"): "conventions of the project, how to run its tests.",

@@ -34,7 +34,7 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.store.prompts import load_role
-from ralph.workflows.session.state import Roles
+from ralph.workflows.session.terms import Roles
 
 HOME = f".ralph-sessions/{ID}"
 GOLDEN = Path(__file__).with_name("sessions")
@@ -70,7 +70,7 @@ class Play:
     state: Any = None
 
     def __post_init__(self) -> None:
-        self.is_classic = "classic" in type(self.rules).__name__.lower()
+        self.is_classic = not self.rules.layout.has_metadata
         self.load()
 
     def load(self) -> None:

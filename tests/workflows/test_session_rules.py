@@ -29,7 +29,8 @@ from ralph.documents.session.layout import Layout
 from ralph.documents.session.markers import Marker, legal
 from ralph.documents.session.metadata import State
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState
+from ralph.workflows.session.state import SessionState
+from ralph.workflows.session.terms import Roles
 
 PLAN = "# Plan\n\n## Goal\nDo it\n\n## Success Criteria\n- it is done\n\n## Target Files\n\n## Context\n\n## Approach\n"
 ANY_TASK = """\

@@ -1,6 +1,7 @@
 """Sessions on disk: their rules for a run, their documents, and how those are put right before they are taken up."""
 
 import shutil
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -8,51 +9,44 @@ from ralph.app.workflows import Kind
 from ralph.core.errors import RalphError, StateError
 from ralph.core.limits import Limits
 from ralph.documents.run_record import RunRecord
-from ralph.documents.session import HOME, metadata
+from ralph.documents.session import HOME, metadata, repair_classic
 from ralph.documents.session import repair as repairing
-from ralph.documents.session import repair_classic as classic_repairing
 from ralph.documents.session.layout import ClassicLayout, Layout
 from ralph.documents.session.metadata import IterationMetadata
 from ralph.documents.session.timestamps import render
 from ralph.store import prompts
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.criterion import commands_in
-from ralph.workflows.classic.rules import Classic
 from ralph.workflows.merging import queue_path, read_queue
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, read_flow
+from ralph.workflows.session.state import read_flow
+from ralph.workflows.session.terms import Roles
 
-ROLES = ("planner", "questioner", "executor", "reviewer", "librarian")
+ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic")
 
 
 def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
-    """The rules of a session."""
-    home = root / HOME / record.id
-    paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
+    """The rules of a session, in the layout that it has."""
     texts, foreign = _roles(root, ROLES)
     return Session(
-        record.id,
-        record.task,
-        Layout.of(record.id, paths),
-        record.checks,
-        lambda text: commands_in(text, record.check_seconds, root),
-        Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
-        record.created_at,
-        record.session.by_waves,
+        id=record.id,
+        request=record.task,
+        layout=layout_of(record, root),
+        checks=record.checks,
+        compiled=lambda text: commands_in(text, record.check_seconds, root),
+        roles=Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
+        created_at=record.created_at,
+        by_waves=record.session.by_waves,
     )
 
 
-def classic_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Classic:
-    """The rules of a classic session."""
-    texts, foreign = _roles(root, (*ROLES, "classic"))
-    return Classic(
-        record.id,
-        record.task,
-        ClassicLayout.of(record.id),
-        record.checks,
-        lambda text: commands_in(text, record.check_seconds, root),
-        Roles(texts, "", record.session.skills, foreign),
-    )
+def layout_of(record: RunRecord, root: Path) -> Layout:
+    """Where the files of a session are."""
+    if record.workflow == "classic":
+        return ClassicLayout.of(record.id)
+    home = root / HOME / record.id
+    paths = [path.relative_to(root).as_posix() for path in home.rglob("*.md")] if home.is_dir() else []
+    return Layout.of(record.id, paths)
 
 
 def _roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
@@ -84,6 +78,8 @@ def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     """Put the engine's own documents right by what the others say, and say what was done; what was there is kept beside."""
     rules, texts = session_workflow(record, root), session_texts(root, record)
     layout = rules.layout
+    if isinstance(layout, ClassicLayout):
+        return _mend_classic(root, layout, texts, now)
     if not any(path.startswith(f"{layout.root}/") for path in texts):
         return ()
     repaired = repairing.repair(layout, texts, render(now))
@@ -106,9 +102,8 @@ def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
     return tuple(done)
 
 
-def mend_classic(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
-    """The same for a classic session, whose files are its state."""
-    changed, done = classic_repairing.repair(ClassicLayout.of(record.id), session_texts(root, record))
+def _mend_classic(root: Path, layout: ClassicLayout, texts: Mapping[str, str], now: float) -> tuple[str, ...]:
+    changed, done = repair_classic.repair(layout, texts)
     for path, text in changed.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
@@ -125,4 +120,4 @@ def _keep_beside(place: Path, text: str, now: float) -> None:
 
 
 SESSION = Kind(session_workflow, watched, mend, quorum=("planner", "questioner", "executor", "reviewer"))
-CLASSIC = Kind(classic_workflow, watched, mend_classic)
+CLASSIC = Kind(session_workflow, watched, mend)

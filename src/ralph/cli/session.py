@@ -16,7 +16,6 @@ from ralph.app.run_options import build_crew, build_record, check_seconds, refus
 from ralph.app.sessions import session_workflow
 from ralph.app.start_checks import start_notices
 from ralph.app.workflows import kind_of
-from ralph.cli import classic_words
 from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
 from ralph.cli.options import options_from, run_options
@@ -66,7 +65,7 @@ def _session_options(command: Callable[..., int]) -> Callable[..., int]:
 
 @command.command("new")
 @click.argument("request")
-@click.option("--classic", is_flag=True, help="ClassicLayout files, one task at a time in your own tree.")
+@click.option("--classic", is_flag=True, help="Flat files, one task at a time in your own tree.")
 @click.option("--new", "anew", is_flag=True, help="Begin another, though one for the same request is open.")
 @_session_options
 def new(request: str, classic: bool, anew: bool, **given: Any) -> int:
@@ -155,10 +154,8 @@ def _row(found: Found) -> dict[str, Any]:
 
 def _told(found: Found) -> dict[str, Any]:
     """A session in the form that other tools know."""
-    if found.is_classic:
-        return classic_words.contract(found.classic(), alive=found.alive, over=found.is_aborted)
     terms = session_workflow(found.record, found.project.root)
-    return contract(terms, found.state(), alive=found.alive)
+    return contract(terms, found.state(), alive=found.alive, aborted=found.is_aborted)
 
 
 @command.command("show")
@@ -170,12 +167,8 @@ def show(session: str | None, as_json: bool) -> int:
     spent = to_plain(found.run.tail_summary().spent) if found.run else {}
     if as_json:
         return tell(True, (), command="session show", **_told(found), spent=spent)
-    if found.is_classic:
-        facts = {"alive": found.alive, "over": found.is_aborted}
-        lines = classic_words.shown(found.classic(), found.record.task, _money(spent), **facts)
-    else:
-        terms = session_workflow(found.record, found.project.root)
-        lines = shown(terms, found.state(), _money(spent), alive=found.alive)
+    terms = session_workflow(found.record, found.project.root)
+    lines = shown(terms, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
     click.echo("\n".join(lines))
     if found.run is None:
         click.echo(f"Others began this session; `ralph session resume {found.id}` takes it up.")

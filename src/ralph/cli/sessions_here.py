@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ralph.app.sessions import classic_workflow, session_texts, session_workflow
+from ralph.app.sessions import session_texts, session_workflow
 from ralph.app.workflows import SESSIONS
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.ids import is_run_id, valid_run_id
@@ -18,8 +18,9 @@ from ralph.documents.session.repair import repair
 from ralph.documents.session.timestamps import render
 from ralph.store.files import read_limited, signature, to_text
 from ralph.store.runs import Project, RunDir
-from ralph.workflows.classic.state import UPDATE, ClassicState
 from ralph.workflows.session.closing import new_feedback
+from ralph.workflows.session.planning import next_step
+from ralph.workflows.session.planning_classic import UPDATE
 from ralph.workflows.session.state import SessionState
 
 
@@ -76,10 +77,6 @@ class Found:
         here = self.run.path if self.run else self.home
         return None if (here / "commit.json").exists() else signature(here / "journal.jsonl")
 
-    def classic(self) -> ClassicState:
-        """A classic session as its documents tell of it now."""
-        return classic_workflow(self.record, self.project.root).load(self.texts())
-
     def state(self) -> SessionState:
         """A session as its documents tell of it now."""
         return session_workflow(self.record, self.project.root).load(self.mended())
@@ -98,13 +95,13 @@ class Found:
     def _has_feedback(self) -> bool:
         """Whether a person said something that nobody has taken in yet."""
         if self.is_classic:
-            return any(step.startswith(UPDATE) for step in self.classic().steps())
+            return next_step(self.state()).startswith(UPDATE)
         return bool(new_feedback(session_workflow(self.record, self.project.root), self.state()))
 
     def mended(self) -> dict[str, str]:
         """The documents of a session; those of others are read as a repair would put them right."""
         texts = self.texts()
-        if self.run is None:
+        if self.run is None and not self.is_classic:
             layout = session_workflow(self.record, self.project.root).layout
             found = repair(layout, texts, render(time.time()))
             texts |= {

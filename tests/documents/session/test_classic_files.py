@@ -235,8 +235,8 @@ def test_whatever_is_in_a_file_it_is_read_and_kept(text: str) -> None:
     new = tasks.merged(text, "- task-77: New\n", known)
     assert "task-77" in tasks.parse(new)
     home = ClassicLayout.of("261116-093000")
-    changed, _ = repair(home, {home.tasks: text, home.progress: text, home.plan: "# Plan\n"})
-    assert repair(home, {home.tasks: text, home.progress: text, home.plan: "# Plan\n", **changed})[0] == {}
+    changed, _ = repair(home, {home.task_list: text, home.progress(1): text, home.plan(1): "# Plan\n"})
+    assert repair(home, {home.task_list: text, home.progress(1): text, home.plan(1): "# Plan\n", **changed})[0] == {}
 
 
 def test_a_layout_is_known_by_its_files() -> None:
@@ -247,7 +247,7 @@ def test_a_layout_is_known_by_its_files() -> None:
     assert not is_classic("20260119-103000", [f"{root}/progress.md"], "## Planning Progress (Iteration 1)\n")
     assert not is_classic("20260119-103000", [f"{root}/tasks.md", f"{root}/metadata.yaml"])
     home = ClassicLayout.of("20260119-103000")
-    assert list(home.reports_in([f"{root}/tasks.task-1-report{n}.md" for n in ("-r10", "", "-r2")], "task-1")) == [
+    assert list(home.reports_in([f"{root}/tasks.task-1-report{n}.md" for n in ("-r10", "", "-r2")], 1, "task-1")) == [
         1,
         2,
         10,
@@ -277,19 +277,19 @@ def test_a_review_says_what_it_covers() -> None:
 def test_what_is_lost_is_put_in_again() -> None:
     home = ClassicLayout.of("261116-093000")
     report = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\nDone\n\n## PART 2: REVIEW REPORT\n**Status**: Failed\n"
-    files = {home.plan: "# Plan\n", home.tasks: BULLETS, home.report("task-1", 2): report}
+    files = {home.plan(1): "# Plan\n", home.task_list: BULLETS, home.report(1, "task-1", 2): report}
     changed, done = repair(home, files)
-    listed = Progress(changed[home.progress], CLASSIC)
+    listed = Progress(changed[home.progress(1)], CLASSIC)
     assert [(id, item.marker.value) for id, item in listed.items.items()] == [
         ("plan-init", "x"),
         *(("task-1", " "), ("task-2", " "), ("task-3", " ")),
     ]
     assert "Attempt 2 failed" in listed.items["task-1"].note and done
     changed, done = repair(
-        home, {home.plan: "# Plan\n", home.progress: "- [x] task-1: Make it\n- [!] task-2: Break it\n"}
+        home, {home.plan(1): "# Plan\n", home.progress(1): "- [x] task-1: Make it\n- [!] task-2: Break it\n"}
     )
     assert "task-2 was none" in done[0]
-    assert tasks.parse(changed[home.tasks])["task-2"].title == "Break it"
+    assert tasks.parse(changed[home.task_list])["task-2"].title == "Break it"
 
 
 @pytest.mark.parametrize(

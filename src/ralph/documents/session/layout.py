@@ -1,18 +1,22 @@
-"""Where the files of a session are, relative to the project.
+"""The two layouts of a session: where its files are, how they are written, and the few rules that differ.
 
-`Layout` is the standard one: that of the first releases, and the later, nested one. `ClassicLayout` has flat files.
+`Layout` is the standard one: that of the first releases, and the later, nested one. `ClassicLayout` has flat files, which
+are all the state there is.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ralph.core.errors import StateError
 from ralph.core.graphs import natural
 from ralph.core.ids import valid_run_id
-from ralph.documents.session import HOME
+from ralph.documents.session import HOME, task_list, tasks
+from ralph.documents.session.progress import CLASSIC, STANDARD, Style
 from ralph.documents.session.reports import attempt_of, report_name
-from ralph.documents.session.tasks import is_task_id, valid_task_id
+from ralph.documents.session.task_names import is_planning
+from ralph.documents.session.tasks import Task, is_task_id, valid_task_id
 
 FEEDBACK = "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
@@ -31,10 +35,36 @@ _LATER = re.compile(r"metadata\.yaml|(?:tasks|reports|questions|iterations|signa
 
 
 @dataclass(frozen=True)
-class Home:
-    """The directory of a session of either kind."""
+class Layout:
+    """The paths of a session; `nested` if everything is below `iterations/<N>/`."""
 
     root: str
+    nested: bool = False
+
+    has_metadata: ClassVar[bool] = True
+    """Whether `metadata.yaml` says where the session is; else the markers do."""
+    shares_tree: ClassVar[bool] = False
+    """Whether all turns work in one tree, one task at a time; else every task has a worktree, and is merged."""
+    retries_as_todo: ClassVar[bool] = False
+    """Whether a task that failed and has attempts left is `[ ]`; else it is `[F]` until it begins again."""
+    reviewer_adds_tasks: ClassVar[bool] = False
+    """Whether the review of the whole writes the tasks for its gaps; else a planner does, and a librarian follows."""
+
+    style: ClassVar[Style] = STANDARD
+    """How `progress.md` is written."""
+    annotations: ClassVar[Mapping[str, str]] = {
+        "started": "Attempt {attempt}, Iteration {iteration}, started: {at}",
+        "pending": "Attempt {attempt}, Iteration {iteration}, review-pending",
+        "recovered": "Attempt {attempt}, Iteration {iteration}, recovered",
+        "qualified": "Attempt {attempt}, Iteration {iteration}, qualified: {at}",
+        "failed": "Attempt {attempt}, Iteration {iteration}, failed: {at}{why}",
+        "aborted": "Attempt {attempt}, Iteration {iteration}, failed: {at}, Aborted by signal",
+        "reset": "Iteration {iteration}, reset",
+        "planned": "completed: {at}",
+    }
+    """What `progress.md` says behind a task or a planning step, by what came of it."""
+    state_names: ClassVar[Mapping[str, str]] = {}
+    """What the layout calls the states of a session, if they have other names there."""
 
     @property
     def session_id(self) -> str:
@@ -50,12 +80,9 @@ class Home:
         """The guidance that the user gave while the session was under way."""
         return f"{self.root}/notes.md"
 
-
-@dataclass(frozen=True)
-class Layout(Home):
-    """The paths of a session; `nested` where everything is below `iterations/<N>/`."""
-
-    nested: bool = False
+    def instructions_in(self, paths: Iterable[str]) -> str:
+        """Where the instructions are."""
+        return self.instructions
 
     @classmethod
     def of(cls, session_id: str, paths: Iterable[str] = ()) -> "Layout":
@@ -142,6 +169,35 @@ class Layout(Home):
         found = _inside(paths, f"{self.root}/iterations", r"(\d{1,6})/(?!feedbacks/).+")
         return sorted({int(number) for number in found})
 
+    def reports_in(self, paths: Iterable[str], iteration: int, task: str) -> dict[int, str]:
+        """The reports on a task, by attempt, the first first."""
+        home = f"{self.reports(iteration)}/"
+        inside = (path for path in paths if path.startswith(home))
+        return dict(sorted((attempt, path) for path in inside if (attempt := attempt_of(path, task))))
+
+    def updates_in(self, paths: Iterable[str]) -> dict[int, str]:
+        """What the user asked for beside the batches of feedback, by number; only the classic layout has such files."""
+        return {}
+
+    def read_tasks(self, texts: Mapping[str, str], iteration: int) -> dict[str, Task]:
+        """The tasks that are defined, by id."""
+        paths = {name: self.task(iteration, name) for name in self.tasks_in(texts, iteration)}
+        return {name: tasks.parse(texts[path], path) for name, path in paths.items()}
+
+    def definition(self, texts: Mapping[str, str], iteration: int, task: str) -> str:
+        """The text that defines a task: the newest, if an iteration has its own; empty if there is none."""
+        paths = (self.task(number, task) for number in range(iteration, 0, -1))
+        return next((texts[path] for path in paths if path in texts), "")
+
+    def place_of_task(self, iteration: int, task: str) -> str:
+        """The file in which the user finds or restores the definition of a task."""
+        return self.task(iteration, task)
+
+    def is_engines(self, path: str, iteration: int) -> bool:
+        """Whether only the engine writes a file while the run is under way: then nobody can cheat with it."""
+        own = (self.metadata, self.progress(iteration), self.iteration_metadata(iteration))
+        return path in own or path.startswith((f"{self.tasks(iteration)}/", f"{self.reports(iteration)}/"))
+
     def _below(self, iteration: int) -> str:
         return f"{self.root}/iterations/{iteration}"
 
@@ -150,42 +206,57 @@ class Layout(Home):
 
 
 @dataclass(frozen=True)
-class ClassicLayout(Home):
+class ClassicLayout(Layout):
     """The paths of a classic session: flat in its directory."""
 
+    has_metadata: ClassVar[bool] = False
+    shares_tree: ClassVar[bool] = True
+    retries_as_todo: ClassVar[bool] = True
+    reviewer_adds_tasks: ClassVar[bool] = True
+    style: ClassVar[Style] = CLASSIC
+    annotations: ClassVar[Mapping[str, str]] = {
+        "started": "Attempt {attempt}, started: {at}{since}",
+        "pending": "Attempt {attempt}: {at}{since}",
+        "recovered": "Attempt {attempt}, recovered",
+        "qualified": "qualified: {at}",
+        "failed": "Attempt {attempt} failed: {at}{since}",
+        "aborted": "Aborted by signal: {at}{since}",
+        "reset": "from Attempt {attempt}",
+        "planned": "{at}",
+    }
+    state_names: ClassVar[Mapping[str, str]] = {
+        "BATCHING": "EXECUTING",
+        "EXECUTING_BATCH": "EXECUTING",
+        "REVIEWING_BATCH": "REVIEWING",
+        "SESSION_REVIEW": "COMPLETE",
+    }
+
     @classmethod
-    def of(cls, session_id: str) -> "ClassicLayout":
+    def of(cls, session_id: str, paths: Iterable[str] = ()) -> "ClassicLayout":
         """The paths of the session of that id."""
         return cls(f"{HOME}/{valid_run_id(session_id)}")
 
     @property
-    def plan(self) -> str:
-        """What is to be reached, and how."""
-        return f"{self.root}/plan.md"
-
-    @property
-    def questions(self) -> str:
-        """What was asked and answered, cycle after cycle."""
-        return f"{self.root}/plan.questions.md"
-
-    @property
-    def tasks(self) -> str:
+    def task_list(self) -> str:
+        """All tasks, in the order in which they are done."""
         return f"{self.root}/tasks.md"
 
     @property
-    def progress(self) -> str:
-        return f"{self.root}/progress.md"
+    def question_list(self) -> str:
+        """What was asked and answered, cycle after cycle."""
+        return f"{self.root}/plan.questions.md"
 
-    @property
-    def inner_instructions(self) -> str:
-        """The same where others put it inside."""
-        return f"{self.root}/{self.session_id}.instructions.md"
+    def instructions_in(self, paths: Iterable[str]) -> str:
+        """Where the instructions are; others put them inside the directory."""
+        inner = f"{self.root}/{self.session_id}.instructions.md"
+        return inner if self.instructions not in paths and inner in paths else self.instructions
 
-    def report(self, task: str, attempt: int) -> str:
+    def report(self, iteration: int, task: str, attempt: int) -> str:
         return f"{self.root}/tasks.{report_name(valid_task_id(task), attempt)}"
 
-    def review(self, number: int) -> str:
-        return f"{self.root}/progress.review{number}.md"
+    def review(self, iteration: int) -> str:
+        """The review of that number: there is one file for each."""
+        return f"{self.root}/progress.review{iteration}.md"
 
     def update(self, number: int) -> str:
         return f"{self.root}/plan.update{number}.md"
@@ -194,12 +265,11 @@ class ClassicLayout(Home):
         """The directory with what goes with that."""
         return f"{self.root}/plan.update{number}"
 
-    def old_plan(self, number: int) -> str:
-        """The plan as it was before that update."""
-        return f"{self.root}/plan.iteration-{number}.md"
+    def snapshot(self, iteration: int) -> str:
+        """The plan as it was before the update of that number."""
+        return f"{self.root}/plan.iteration-{iteration}.md"
 
-    def reports_in(self, paths: Iterable[str], task: str) -> dict[int, str]:
-        """The reports on a task, by attempt, the first first."""
+    def reports_in(self, paths: Iterable[str], iteration: int, task: str) -> dict[int, str]:
         found = {attempt: path for path in self._own(paths) if (attempt := attempt_of(path, task))}
         return dict(sorted(found.items()))
 
@@ -208,19 +278,26 @@ class ClassicLayout(Home):
         return self._numbered(paths, _REVIEW)
 
     def updates_in(self, paths: Iterable[str]) -> dict[int, str]:
-        """What a person asked for afterwards, by number."""
         return self._numbered(paths, _UPDATE)
 
     def questions_in(self, paths: Iterable[str]) -> list[str]:
         """The files of questions; some keep one for each category."""
         return [path for path in self._own(paths) if _QUESTIONS.fullmatch(path.rpartition("/")[2])]
 
-    def is_engines(self, path: str) -> bool:
-        """Whether a file is one that the engine alone writes."""
+    def read_tasks(self, texts: Mapping[str, str], iteration: int) -> dict[str, Task]:
+        found = task_list.parse(texts.get(self.task_list, ""))
+        return {id: task for id, task in found.items() if not is_planning(id) and not task.is_missing}
+
+    def definition(self, texts: Mapping[str, str], iteration: int, task: str) -> str:
+        return task_list.definition(texts.get(self.task_list, ""), task)
+
+    def place_of_task(self, iteration: int, task: str) -> str:
+        return self.task_list
+
+    def is_engines(self, path: str, iteration: int) -> bool:
         name = path.rpartition("/")[2]
-        return path.rpartition("/")[0] == self.root and (
-            name in ("plan.md", "progress.md") or bool(_FLAT.fullmatch(name))
-        )
+        is_known = name in ("plan.md", "progress.md") or bool(_FLAT.fullmatch(name))
+        return is_known and path.rpartition("/")[0] == self.root
 
     def _own(self, paths: Iterable[str]) -> list[str]:
         return sorted(path for path in paths if path.rpartition("/")[0] == self.root)

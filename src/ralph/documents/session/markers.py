@@ -36,8 +36,13 @@ OVER = (Marker.DONE, Marker.CANCELLED)
 _READ = {marker.value.casefold(): marker for marker in Marker}
 
 
-def legal(old: Marker, new: Marker) -> bool:
-    """Whether a line may go from one marker to another; to stay is always legal."""
+def legal(old: Marker, new: Marker, *, retries_as_todo: bool = False) -> bool:
+    """Whether a line may go from one marker to another; to stay is always legal.
+
+    `retries_as_todo`: a task that failed and has attempts left goes back to not started at once.
+    """
+    if retries_as_todo and new is Marker.TODO and old in (Marker.WIP, Marker.PENDING):
+        return True
     return old is new or new in _NEXT.get(old, ())
 
 

@@ -6,15 +6,14 @@ from ralph.documents.session import questions, reports, task_list
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.progress import CLASSIC, MISSING, Progress, new_classic_progress, unmarked
+from ralph.documents.session.repair import PLANNING
 from ralph.documents.session.task_names import is_planning
 from ralph.documents.session.tasks import Task
-
-PLANNING = tuple(task_list.PLANNING)
 
 
 def is_begun(layout: ClassicLayout, files: Mapping[str, str]) -> bool:
     """Whether there is anything of a session but what a person put there before it began."""
-    return any(files.get(path, "").strip() for path in (layout.plan, layout.tasks, layout.progress))
+    return any(files.get(path, "").strip() for path in (layout.plan(1), layout.task_list, layout.progress(1)))
 
 
 def repair(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -23,27 +22,27 @@ def repair(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[dict[str, s
     if not is_begun(layout, files):
         return {}, []
     listed, done = _progress(layout, files)
-    changed = {} if listed.text == files.get(layout.progress) else {layout.progress: listed.text}
-    known = task_list.parse(files.get(layout.tasks, ""))
+    changed = {} if listed.text == files.get(layout.progress(1)) else {layout.progress(1): listed.text}
+    known = task_list.parse(files.get(layout.task_list, ""))
     missing = [item for item in listed.items.values() if item.id not in known and not item.is_planning]
-    if missing or not files.get(layout.tasks, "").strip():
-        text = files.get(layout.tasks, "")
+    if missing or not files.get(layout.task_list, "").strip():
+        text = files.get(layout.task_list, "")
         text = text if text.strip() else task_list.new_tasks()
         told = [item for item in missing if item.words]
-        changed[layout.tasks] = task_list.merged(
+        changed[layout.task_list] = task_list.merged(
             text, "".join(task_list.render(Task(item.id, title=item.words, objective=item.words)) for item in told), ()
         )
         done += [f"tasks.md: {item.id} is defined by what progress.md says of it" for item in told]
-        if changed[layout.tasks] == files.get(layout.tasks):
-            del changed[layout.tasks]
+        if changed[layout.task_list] == files.get(layout.task_list):
+            del changed[layout.task_list]
     return changed, done
 
 
 def _progress(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
     """The markers: none that is none, a line for every task, and the planning steps where there is no task yet."""
-    text = files.get(layout.progress, "")
+    text = files.get(layout.progress(1), "")
     text, done = unmarked(text, Progress(text, CLASSIC).bad)
-    known = task_list.parse(files.get(layout.tasks, ""))
+    known = task_list.parse(files.get(layout.task_list, ""))
     work = [id for id in known if not is_planning(id)]
     listed = Progress(text, CLASSIC)
     if not text.strip():
@@ -67,7 +66,7 @@ def _progress(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[Progress
 
 def _recovered(layout: ClassicLayout, files: Mapping[str, str], id: str) -> tuple[Marker, str]:
     """The marker that the last report on a task tells of."""
-    found = layout.reports_in(files, id)
+    found = layout.reports_in(files, 1, id)
     if not found:
         return Marker.TODO, ""
     attempt, path = list(found.items())[-1]

@@ -8,22 +8,30 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
 from ralph.core.turns import TurnResult
 from ralph.documents.session import feedback, knowledge, markers, progress, review
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import OVER, Marker
 from ralph.documents.session.metadata import IterationMetadata, State, Status
-from ralph.documents.session.repair import REPLANNING
+from ralph.documents.session.repair import PLANNING, REPLANNING
+from ralph.documents.session.review import Assessment
 from ralph.documents.session.timestamps import render as stamp
 from ralph.documents.session.yaml_lines import with_front_matter
-from ralph.workflows.session.planning import broken_down, next_step, task_path
-from ralph.workflows.session.state import SessionState, SessionTerms
-from ralph.workflows.session.working import closed
+from ralph.workflows.session.keys import Kind, WorkKey
+from ralph.workflows.session.planning import broken_down, next_step
+from ralph.workflows.session.planning_classic import UPDATE, with_tasks
+from ralph.workflows.session.state import SessionState, Step
+from ralph.workflows.session.terms import SessionTerms
 
+MOST_REVIEWS = 3
+"""Reviews of the whole by which a reviewer may add tasks, before the user has to say how it goes on."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
 _ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
 """How the table of iterations tells of an end."""
 
 
 def judged(terms: SessionTerms, state: SessionState, result: TurnResult, now: float) -> SessionState:
-    """After the review of the whole: complete only where every task is, and the checks of the session pass."""
+    """After the review of the whole: complete only if every task is, and the checks of the session pass."""
+    if terms.layout.reviewer_adds_tasks:
+        return _judged_with_tasks(terms, state, result, now)
     answer, text = result.answer or {}, result.papers.get("review.md") or str(result.answer)
     state = state.with_texts({terms.layout.review(state.metadata.iteration): text})
     threshold = state.guardrails.severity_threshold
@@ -38,6 +46,77 @@ def judged(terms: SessionTerms, state: SessionState, result: TurnResult, now: fl
         # Nothing failed, and yet it is not what was asked for: it is sent back by itself before a person is asked.
         return state.with_metadata(critique_cycle=cycle + 1).to(State.CRITIQUE)
     return _ended(terms, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
+
+
+def _judged_with_tasks(terms: SessionTerms, state: SessionState, result: TurnResult, now: float) -> SessionState:
+    """After a review that may add tasks itself: it is complete, or gaps become tasks, or the user has to say."""
+    answer, number = result.answer or {}, review_number(state)
+    good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.passed or not terms.checks)
+    body = result.papers.get("review.md") or f"# Session Review {number}\n\n{answer.get('summary', '')}"
+    assessment = Assessment.COMPLETE if good else Assessment.GAPS
+    text = review.compose_classic(number, body, assessment, state.progress.items)
+    state = state.with_texts({terms.layout.review(number): text})
+    if not good and rounds(state) < MOST_REVIEWS:
+        after = with_tasks(state, result.papers.get("tasks.md", ""))
+        if not after.fault and after.has_work_left:
+            return after.to(State.BATCHING)
+    return state.with_metadata(status=Status.COMPLETED if good else Status.AWAITING_FEEDBACK).to(State.COMPLETE)
+
+
+def reviews(state: SessionState) -> list[review.Reviewed]:
+    """The reviews of the whole, if each has a file of its own."""
+    layout = state.layout
+    if not isinstance(layout, ClassicLayout):
+        return []
+    found = layout.reviews_in(state.texts)
+    return [review.parse_classic(number, state.texts[path]) for number, path in found.items()]
+
+
+def last_review(state: SessionState) -> review.Reviewed | None:
+    """The last review, if it is one of all that is there now; one that does not tell is believed if it is good."""
+    last = next(iter(reviews(state)[::-1]), None)
+    if last is None:
+        return None
+    covers = last.complete if last.covers is None else state.progress.items.keys() <= set(last.covers)
+    return last if covers else None
+
+
+def rounds(state: SessionState) -> int:
+    """How many reviews there were since the user last asked for something."""
+    asked = [id for id in state.progress.items if id.startswith(UPDATE)][-1:]
+    return sum(not asked or (one.covers is not None and asked[0] in one.covers) for one in reviews(state))
+
+
+def review_number(state: SessionState) -> int:
+    """The number of the review that holds, or that comes next."""
+    last = last_review(state)
+    return last.number if last else max((one.number for one in reviews(state)), default=0) + 1
+
+
+def key_of_whole(state: SessionState, kind: Kind) -> WorkKey:
+    """The key of the checks or the review of the whole."""
+    if state.layout.has_metadata:
+        return WorkKey(kind, iteration=state.metadata.iteration, cycle=state.metadata.critique_cycle)
+    return WorkKey(kind, iteration=review_number(state))
+
+
+def infer_metadata(state: SessionState) -> SessionState:
+    """The state with what the markers and the reviews tell of where the session is."""
+    active = [state.of(name).step for name in state.tasks]
+    status, where = Status.IN_PROGRESS, State.SESSION_REVIEW
+    if Step.CHECK in active or Step.REVIEW in active:
+        where = State.REVIEWING_BATCH
+    elif next_step(state):
+        is_begun = bool(state.texts.get(state.layout.plan(1), "").strip())
+        where = State.PLANNING if is_begun or next_step(state) != PLANNING[0] else State.INITIALIZING
+    elif Step.EXECUTE in active:
+        where = State.EXECUTING_BATCH
+    elif state.has_work_left:
+        where = State.BATCHING
+    elif (last := last_review(state)) or rounds(state) >= MOST_REVIEWS:
+        where = State.COMPLETE
+        status = Status.COMPLETED if last and last.complete else Status.AWAITING_FEEDBACK
+    return state.with_metadata(state=where, status=status)
 
 
 def criticised(terms: SessionTerms, state: SessionState, result: TurnResult | None, now: float) -> SessionState:
@@ -77,10 +156,10 @@ def approval(terms: SessionTerms, state: SessionState) -> Decision:
     if state.guardrails.approval == "signal" and not state.flow.approved:
         what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
         how = f"`ralph session approve {terms.id}` keeps {it}, `ralph session skip {terms.id}` does not"
-        left = [] if state.metadata.status == Status.COMPLETED else _unfinished(terms, state)
+        left = [] if state.metadata.status == Status.COMPLETED else unfinished(terms, state)
         return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, f"{what} learned: {how}"]))
     message = f"docs: what session {terms.id} learned in iteration {number}"
-    return Do((Promote(f"promote-{number}", f"knowledge/{number}", message, found),))
+    return Do((Promote(str(WorkKey(Kind.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
 
 
 def stage(state: SessionState) -> Stage:
@@ -111,7 +190,7 @@ def heard(terms: SessionTerms, state: SessionState, signal: Signal) -> SessionSt
 
 def paused(state: SessionState, reason: str) -> SessionState:
     """A person paused the session: its list says where."""
-    if state.flow.paused:
+    if state.flow.paused or not state.layout.has_metadata:
         return state
     active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
     for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
@@ -124,16 +203,19 @@ def over(terms: SessionTerms, state: SessionState) -> Stop:
     """Why the run ends where the iteration is over."""
     if state.metadata.status == Status.ABORTED:
         return Stop(Outcome.ABORTED, "the session was aborted")
-    if state.metadata.status == Status.COMPLETED:
-        return Stop(Outcome.SUCCESS, f"the session is complete: {counts(state)['completed']} tasks")
-    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(_unfinished(terms, state)))
+    is_green = not terms.layout.shares_tree or not terms.checks or state.flow.passed
+    if state.metadata.status == Status.COMPLETED and is_green:
+        place = f", {terms.layout.review(review_number(state))}" if terms.layout.reviewer_adds_tasks else ""
+        return Stop(Outcome.SUCCESS, f"the session is complete: {counts(state)['completed']} tasks{place}")
+    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(unfinished(terms, state)))
 
 
 def aborted(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
     """The checklist of an abort, all at once; no file is taken back."""
     for name in state.tasks:
         if state.marker(name) in (Marker.WIP, Marker.PENDING):
-            state = closed(state, name, Marker.FAILED, f"failed: {stamp(now)}, {ABORTED}", ABORTED)
+            state = state.annotated(name, Marker.FAILED, "aborted", stamp(now))
+            state = state.with_task(name, step=Step.REST, why=ABORTED)
     return _over(terms, state, Status.ABORTED, now).to(State.COMPLETE)
 
 
@@ -163,7 +245,8 @@ def replanning(terms: SessionTerms, state: SessionState, batches: Mapping[str, s
     listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
     if terms.layout.nested:
         defined = [name for name, task in state.tasks.items() if not task.is_missing]
-        own = {terms.layout.task(number, name): state.texts[task_path(terms, state, name)] for name in defined}
+        before = state.metadata.iteration
+        own = {terms.layout.task(number, name): terms.layout.definition(state.texts, before, name) for name in defined}
         state = state.with_texts(own)
     state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), stamp=None)
     processed = {**state.metadata.processed, **batches}
@@ -189,14 +272,16 @@ def _over(terms: SessionTerms, state: SessionState, status: Status, now: float) 
 
 
 def with_row(terms: SessionTerms, state: SessionState, word: str) -> SessionState:
-    """The state whose table of iterations says how this one stands."""
+    """The state whose table of iterations says how this one stands, in a layout that has one."""
+    if not terms.layout.has_metadata:
+        return state
     number, done = state.metadata.iteration, counts(state)
     batches = ", ".join(terms.layout.batches_in(state.texts, number)) or "N/A"
     told = f"{done['completed']}/{done['total'] - done['cancelled']}"
     return replace(state, progress=state.progress.with_iteration_row(number, word, told, batches))
 
 
-def _unfinished(terms: SessionTerms, state: SessionState) -> list[str]:
+def unfinished(terms: SessionTerms, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
     failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
     blocked = [f"{name} (by {by})" for name, by in state.board.blocked.items()]
@@ -204,13 +289,15 @@ def _unfinished(terms: SessionTerms, state: SessionState) -> list[str]:
     told += [f"blocked: {', '.join(blocked)}"] if blocked else []
     told += [state.of(name).why for name in failed if state.of(name).rescoped]
     told += [_without_definition(terms, state, name) for name in failed if state.tasks[name].is_missing]
-    told += ["the checks of the session do not pass"] if terms.checks and not state.flow.passed else []
+    told += ["the checks of the session do not pass"] if state.flow.checked and not state.flow.passed else []
+    if not told and state.layout.reviewer_adds_tasks and state.state is State.COMPLETE:
+        return [f"review {review_number(state)} found gaps that are left to you"]
     return told or ["the review found gaps"]
 
 
 def _without_definition(terms: SessionTerms, state: SessionState, task: str) -> str:
-    path = terms.layout.task(state.metadata.iteration, task)
-    return f"{task} has no definition: restore {path} and resume, or give feedback so that it is planned again"
+    path = terms.layout.place_of_task(state.metadata.iteration, task)
+    return f"{task} has no definition: restore it in {path} and resume, or give feedback so that it is planned again"
 
 
 def _wanted(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:

@@ -12,8 +12,11 @@ from ralph.documents.session.markers import OVER, Marker
 from ralph.documents.session.metadata import State
 from ralph.documents.session.repair import PLANNING, REPLANNING
 from ralph.documents.session.timestamps import render as stamp
+from ralph.workflows.session import planning_classic
 from ralph.workflows.session.board import Board
-from ralph.workflows.session.state import SessionState, SessionTerms
+from ralph.workflows.session.keys import WorkKey
+from ralph.workflows.session.state import SessionState
+from ralph.workflows.session.terms import SessionTerms
 
 FEEDBACK_DRIVEN = "feedback-driven"
 _OPEN = (Marker.FAILED, Marker.TODO)
@@ -21,6 +24,9 @@ _OPEN = (Marker.FAILED, Marker.TODO)
 
 def next_step(state: SessionState) -> str:
     """The first step of planning that is not over."""
+    if not state.layout.has_metadata:
+        steps_listed = [item for item in state.progress.items.values() if item.is_planning]
+        return next((item.id for item in steps_listed if item.marker not in OVER), "")
     steps = REPLANNING if state.state is State.REPLANNING else PLANNING
     return next((name for name in steps if state.marker(name) not in OVER), "")
 
@@ -35,16 +41,17 @@ def to_ask(state: SessionState) -> list[tuple[str, str]]:
     return [(category, place) for place, category in found.items()]
 
 
-def planned(terms: SessionTerms, state: SessionState, key: str, result: TurnResult, now: float) -> SessionState:
+def planned(terms: SessionTerms, state: SessionState, key: WorkKey, result: TurnResult, now: float) -> SessionState:
     """After a step of planning: what it handed over is filed, and the step is done."""
-    number, layout = state.metadata.iteration, terms.layout
-    step, _, category = key.partition(":")
+    if not terms.layout.has_metadata:
+        return with_guardrails(terms, planning_classic.planned(terms, state, key.step, result, now))
+    number, layout, step = state.metadata.iteration, terms.layout, key.step
     match step:
         case "plan-init":
             texts = {layout.plan(number): result.papers["plan.md"]}
             if (text := result.papers.get("instructions.md")) and layout.instructions not in state.texts:
                 texts[layout.instructions] = text
-            state = done(_with_guardrails(terms, state.with_texts(texts)), "plan-init", now)
+            state = done(with_guardrails(terms, state.with_texts(texts)), "plan-init", now)
             return state if state.guardrails.max_cycles else _without_questions(state)
         case "plan-update":
             before = state.texts.get(layout.plan(number), "") or state.texts.get(layout.plan(number - 1), "")
@@ -56,7 +63,7 @@ def planned(terms: SessionTerms, state: SessionState, key: str, result: TurnResu
         case "plan-breakdown" | "plan-rebreakdown":
             return broken_down(terms, state, step, result, now)
         case _:
-            return _asked(terms, state.with_texts(_questions(terms, state, result.papers)), step, category, now)
+            return _asked(terms, state.with_texts(_questions(terms, state, result.papers)), step, key.category, now)
 
 
 def broken_down(terms: SessionTerms, state: SessionState, step: str, result: TurnResult, now: float) -> SessionState:
@@ -68,7 +75,7 @@ def broken_down(terms: SessionTerms, state: SessionState, step: str, result: Tur
             state = state.noting(f"the planner wanted to change {name}, which stays as it was defined")
             continue
         if name in state.tasks and not state.tasks[name].is_missing:
-            texts[layout.old_task(number, name)] = state.texts[task_path(terms, state, name)]
+            texts[layout.old_task(number, name)] = layout.definition(state.texts, number, name)
         elif name not in state.tasks:
             fresh.append((name, Marker.TODO, ""))
         texts[layout.task(number, name)], known[name] = text, task
@@ -81,24 +88,16 @@ def broken_down(terms: SessionTerms, state: SessionState, step: str, result: Tur
     return done(replace(state.with_texts(texts), tasks=known, progress=listed, iteration=own), step, now)
 
 
-def task_path(terms: SessionTerms, state: SessionState, task: str) -> str:
-    """The file of a task: the newest, where an iteration has its own."""
-    paths = [terms.layout.task(number, task) for number in range(state.metadata.iteration, 0, -1)]
-    return next((path for path in paths if path in state.texts), paths[0])
-
-
 def done(state: SessionState, step: str, now: float) -> SessionState:
     """A step of planning is done."""
-    for marker in (Marker.WIP, Marker.PENDING):
-        if state.marker(step) in (Marker.TODO, Marker.WIP):
-            state = state.marked(step, marker)
     own = replace(state.iteration, planning_tasks={**state.iteration.planning_tasks, step: "completed"})
-    return replace(state, iteration=own).marked(step, Marker.DONE, f"completed: {stamp(now)}")
+    return replace(state, iteration=own).annotated(step, Marker.DONE, "planned", stamp(now))
 
 
 def guardrails_of(terms: SessionTerms, texts: Mapping[str, str]) -> Guardrails:
     """The limits of a session, by its instructions."""
-    return instructions.parse(texts.get(terms.layout.instructions, ""), terms.layout.instructions)
+    path = terms.layout.instructions_in(texts)
+    return instructions.parse(texts.get(path, ""), path)
 
 
 def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.Task, str]]:
@@ -106,7 +105,7 @@ def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.Task, str]]
     return sorted(((task.id, task, text) for task, text in found), key=lambda one: natural(one[0]))
 
 
-def _with_guardrails(terms: SessionTerms, state: SessionState) -> SessionState:
+def with_guardrails(terms: SessionTerms, state: SessionState) -> SessionState:
     """Limits that a planner wrote and that cannot be read are left out, and said."""
     try:
         return replace(state, guardrails=guardrails_of(terms, state.texts))

@@ -1,15 +1,21 @@
 """What each role of a session is asked, and what lies before it: one role, one mode, one thing to hand over."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
 from ralph.documents.session.instructions import Guardrails
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import Marker
-from ralph.workflows.session.planning import FEEDBACK_DRIVEN, task_path
-from ralph.workflows.session.state import LOOK, SessionState, SessionTerms, Terms, workspace
+from ralph.documents.session.repair import PLANNING
+from ralph.documents.session.reports import Verdict
+from ralph.workflows.session.closing import key_of_whole, review_number, reviews
+from ralph.workflows.session.keys import Kind, WorkKey
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN
+from ralph.workflows.session.planning_classic import UPDATE, cycle_of
+from ralph.workflows.session.state import LOOK, SessionState, workspace
+from ralph.workflows.session.terms import SessionTerms
 
 INBOX, OUTBOX, DRAFTS = ".ralph/turn/inbox", ".ralph/turn/outbox", "session"
 PAPERS = (
@@ -37,17 +43,20 @@ _CONTRACTS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSIO
 
 def planning(terms: SessionTerms, state: SessionState, step: str, category: str = "", place: str = LOOK) -> TurnRequest:
     """The turn of a step of planning; of a category, where that is asked about."""
+    if not terms.layout.has_metadata:
+        return _classic_planning(terms, state, step)
     role, mode, papers = _MODES[step]
     number, cycle = state.metadata.iteration, str(state.flow.cycle)
-    keys, inbox, tail = {}, {}, ""
+    keys, inbox = {}, {}
+    key = WorkKey(Kind.PLAN, step=step, iteration=number)
     match step:
         case "plan-init":
             keys = {"USER_REQUEST": "the file request.md in the inbox"}
         case "plan-brainstorm":
-            papers, tail = (f"questions/{category}.md",), f".{cycle}.{category}"
+            papers, key = (f"questions/{category}.md",), replace(key, cycle=state.flow.cycle, category=category)
             keys, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(terms, state, (category,))
         case "plan-research":
-            tail = f".{cycle}."
+            key = replace(key, cycle=state.flow.cycle)
             keys = {"CYCLE": cycle, "CATEGORY": "ALL"}
             inbox = _questions(terms, state, state.guardrails.categories)
         case "plan-rebrainstorm" | "plan-reresearch":
@@ -62,43 +71,77 @@ def planning(terms: SessionTerms, state: SessionState, step: str, category: str 
         failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
         keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
         inbox |= _reports(terms, state, failed)
-    key = f"plan:{step}@{number}{tail}"
     return _request(terms, state, key, role, papers, {"MODE": mode, **keys}, inbox, place=place)
+
+
+def _classic_planning(terms: SessionTerms, state: SessionState, step: str) -> TurnRequest:
+    """The turn of a step of planning in the classic layout, by its name."""
+    layout = terms.layout
+    assert isinstance(layout, ClassicLayout)
+    key = WorkKey(Kind.PLAN, step=step)
+    asked = {_base(path): state.texts[path] for path in layout.questions_in(state.texts)}
+    if step.endswith(("brainstorm", "research")):
+        mode = "brainstorm" if step.endswith("brainstorm") else "research"
+        cycle = cycle_of(state, mode)
+        keys = {"MODE": mode, "CYCLE": str(cycle)}
+        handed = (_base(layout.question_list),)
+        return _request(terms, state, replace(key, cycle=cycle), "questioner", handed, keys, asked)
+    if step.startswith(UPDATE):
+        wanted = state.texts.get(layout.update(int(step.removeprefix(UPDATE))), "")
+        failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
+        keys = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
+        inbox = {"update.md": wanted, "progress.md": state.progress.text, **_reports(terms, state, failed)}
+        return _request(terms, state, key, "planner", ("plan.md", "tasks.md"), keys, inbox)
+    if step == PLANNING[0]:
+        keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
+        return _request(terms, state, key, "planner", ("plan.md", "instructions.md"), keys, {})
+    return _request(terms, state, key, "planner", ("tasks.md",), {"MODE": "TASK_BREAKDOWN"}, asked)
 
 
 def execute(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     """The turn of an executor."""
     flow = state.of(task)
-    inbox = {"task.md": state.texts[task_path(terms, state, task)]}
-    needed = [one for name in state.tasks[task].depends_on for one in state.metadata.replaced.get(name, (name,))]
-    inherited = ((one, terms.report(state, one)) for one in needed)
-    inbox |= {f"inherited/{one}-report.md": text for one, text in inherited if text}
-    if flow.why:
+    inbox = {"task.md": _definition(state, task)}
+    needed = [one for name in state.tasks[task].needs for one in state.metadata.replaced.get(name, (name,))]
+    inherited = ((one, _inherited_report(state, one)) for one in needed)
+    inbox |= {f"inherited/{_report_name(state, one)}": text for one, text in inherited if text}
+    if flow.why and not terms.layout.shares_tree:
         inbox["why-it-failed.md"] = flow.why + "\n"
     keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
     if flow.attempt > 1 and (text := terms.report(state, task, flow.attempt - 1)):
         inbox["previous-report.md"] = text
-        keys["PREVIOUS_BRANCH"] = f"ralph/{terms.id}/{workspace(state, task, flow.attempt - 1)}"
+        if not terms.layout.shares_tree:
+            keys["PREVIOUS_BRANCH"] = f"ralph/{terms.id}/{workspace(state, task, flow.attempt - 1)}"
     if criteria := terms.criteria(state.tasks[task]):
         inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
-    return _request(terms, state, f"execute:{task}-{flow.attempt}", "executor", ("report.md",), keys, inbox, task)
+    key = WorkKey(Kind.EXECUTE, task=task, attempt=flow.attempt)
+    return _request(terms, state, key, "executor", ("report.md",), keys, inbox, task)
 
 
 def review(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     """The turn of a reviewer of one task."""
     flow = state.of(task)
-    inbox = {"task.md": state.texts[task_path(terms, state, task)]}
+    inbox = {"task.md": _definition(state, task)}
     inbox |= {"report.md": terms.report(state, task, flow.attempt), **_seen(flow.checked)}
     keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
-    keys["RUN_BRANCH"] = f"ralph/{terms.id}/run"
-    return _request(terms, state, f"review:{task}-{flow.attempt}", "reviewer", ("review.md",), keys, inbox, task)
+    if terms.layout.shares_tree:
+        keys["REPORT_PATH"] = _base(terms.layout.report(state.metadata.iteration, task, flow.attempt))
+    else:
+        keys["RUN_BRANCH"] = f"ralph/{terms.id}/run"
+    key = WorkKey(Kind.REVIEW, task=task, attempt=flow.attempt)
+    return _request(terms, state, key, "reviewer", ("review.md",), keys, inbox, task)
 
 
 def session_review(terms: SessionTerms, state: SessionState) -> TurnRequest:
     """The turn of the reviewer of the whole."""
     inbox = {"progress.md": state.progress.text, **_reports(terms, state, state.tasks), **_seen(state.flow.checked)}
-    key = f"review:session-{state.metadata.iteration}.{state.metadata.critique_cycle}"
-    return _request(terms, state, key, "reviewer", ("review.md",), {"MODE": "SESSION_REVIEW"}, inbox)
+    key, keys = key_of_whole(state, Kind.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
+    if not terms.layout.reviewer_adds_tasks:
+        return _request(terms, state, key, "reviewer", ("review.md",), keys, inbox)
+    if earlier := reviews(state):
+        inbox["previous-review.md"] = state.texts[terms.layout.review(earlier[-1].number)]
+    keys["ITERATION"] = str(review_number(state))
+    return _request(terms, state, key, "reviewer", ("review.md", "tasks.md"), keys, inbox)
 
 
 def criticise(terms: SessionTerms, state: SessionState) -> TurnRequest:
@@ -107,7 +150,9 @@ def criticise(terms: SessionTerms, state: SessionState) -> TurnRequest:
     inbox = {"review.md": state.texts.get(terms.layout.review(number), ""), **_seen(state.flow.checked)}
     inbox |= _tasks(terms, state)
     keys = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
-    return _request(terms, state, f"critique:{number}.{cycle}", "planner", ("tasks/*.md",), keys, inbox)
+    return _request(
+        terms, state, WorkKey(Kind.CRITIQUE, iteration=number, cycle=cycle), "planner", ("tasks/*.md",), keys, inbox
+    )
 
 
 def extract(terms: SessionTerms, state: SessionState) -> TurnRequest:
@@ -117,7 +162,7 @@ def extract(terms: SessionTerms, state: SessionState) -> TurnRequest:
     for category, name in terms.layout.knowledge_in(state.texts, number):
         inbox[f"knowledge/{category}/{name}"] = state.texts[terms.layout.knowledge(number, category, name)]
     papers, keys = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
-    return _request(terms, state, f"extract:{number}", "librarian", papers, keys, inbox)
+    return _request(terms, state, WorkKey(Kind.EXTRACT, iteration=number), "librarian", papers, keys, inbox)
 
 
 def split(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
@@ -125,13 +170,14 @@ def split(terms: SessionTerms, state: SessionState, task: str) -> TurnRequest:
     flow = state.of(task)
     keys = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
     inbox = {**_tasks(terms, state), "report.md": terms.report(state, task)}
-    return _request(terms, state, f"split:{task}-{flow.attempt}", "planner", ("tasks/*.md",), keys, inbox)
+    key = WorkKey(Kind.SPLIT, task=task, attempt=flow.attempt)
+    return _request(terms, state, key, "planner", ("tasks/*.md",), keys, inbox)
 
 
 def _request(
     terms: SessionTerms,
     state: SessionState,
-    key: str,
+    key: WorkKey,
     role: str,
     papers: tuple[str, ...],
     keys: Mapping[str, str],
@@ -145,37 +191,72 @@ def _request(
     """
     number, layout = state.metadata.iteration, terms.layout
     mode, foreign = keys.get("MODE", ""), role in terms.roles.foreign
-    given = {
-        "request.md": state.metadata.request + "\n",
-        "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
-        "instructions.md": state.texts.get(layout.instructions, ""),
-        **inbox,
-    }
+    given = {**_common(terms, state), **inbox}
     path = f"{OUTBOX}/{DRAFTS}/" if foreign else f"{layout.root}/"
-    head = {"SESSION_PATH": path, **keys, "ITERATION": str(number)}
+    head = {"SESSION_PATH": path, **keys}
+    if layout.has_metadata:
+        head["ITERATION"] = str(number)
     batches = [one for one in layout.batches_in(state.texts, number) if one in state.metadata.processed]
+    lends = {f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches}
     if batches:
         given |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
         head |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")
+    if isinstance(layout, ClassicLayout) and key.step.startswith(UPDATE):
+        lends = {"update": layout.attached(int(key.step.removeprefix(UPDATE)))}
     if terms.roles.skills:
         given["skills.md"] = "".join(f"- {skills}\n" for skills in terms.roles.skills)
     request = TurnRequest(
-        key,
-        role,
-        terms.roles.section(role, mode),
-        contract=_CONTRACTS.get(mode, f"session.{role}.{mode}"),
+        key=str(key),
+        role=role,
+        prompt=_role_text(terms, role, mode),
+        contract=_contract(terms, role, mode),
         task=task,
-        workspace=workspace(state, task) if task else place,
+        workspace=_workspace(state, task, place),
         inbox=given,
-        lends={f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches},
+        lends=lends,
         hands_over=papers,
-        drafts=drafts(layout.root, state.texts) if foreign else {},
+        drafts=_drafts(terms, state) if foreign else {},
         takes=_takes(terms, state, role, task) if foreign else (),
     )
-    return turn(terms, state.guardrails, request, head)
+    return _with_prompt(terms, state.guardrails, request, head)
 
 
-def turn(terms: Terms[Any], limits: Guardrails, request: TurnRequest, head: Mapping[str, str]) -> TurnRequest:
+def _workspace(state: SessionState, task: str, place: str) -> str:
+    if state.layout.shares_tree:
+        return ""
+    return workspace(state, task) if task else place
+
+
+def _role_text(terms: SessionTerms, role: str, mode: str) -> str:
+    """What a role is told; in the classic layout, what holds for all modes and then what is different there."""
+    if terms.layout.has_metadata or role in terms.roles.foreign:
+        return terms.roles.section(role, mode)
+    own = terms.roles.section("classic", f"{role} {mode}".strip())
+    return own if role == "executor" else f"{terms.roles.section(role, '')}\n\n{own}"
+
+
+def _contract(terms: SessionTerms, role: str, mode: str) -> str:
+    if terms.layout.has_metadata:
+        return _CONTRACTS.get(mode, f"session.{role}.{mode}")
+    return f"classic.{role}" + (f".{mode}" if mode else "")
+
+
+def _common(terms: SessionTerms, state: SessionState) -> dict[str, str]:
+    """What everybody gets: the request and what the user asked for since, the plan, the tasks and the instructions."""
+    number, layout = state.metadata.iteration, terms.layout
+    since = [state.texts[path].strip() for path in layout.updates_in(state.texts).values()]
+    request = (
+        "\n\n".join([terms.request.strip(), *since]) if isinstance(layout, ClassicLayout) else state.metadata.request
+    )
+    return {
+        "request.md": request + "\n",
+        "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
+        "tasks.md": state.texts.get(layout.task_list, "") if isinstance(layout, ClassicLayout) else "",
+        "instructions.md": state.texts.get(layout.instructions_in(state.texts), ""),
+    }
+
+
+def _with_prompt(terms: SessionTerms, limits: Guardrails, request: TurnRequest, head: Mapping[str, str]) -> TurnRequest:
     """The turn with its whole prompt: the keys, what the role is told, what lies before it and what it hands over."""
     foreign = request.role in terms.roles.foreign
     if terms.roles.skills:
@@ -199,16 +280,19 @@ def turn(terms: Terms[Any], limits: Guardrails, request: TurnRequest, head: Mapp
     )
 
 
-def drafts(root: str, texts: Mapping[str, str]) -> dict[str, str]:
+def _drafts(terms: SessionTerms, state: SessionState) -> dict[str, str]:
     """A copy of the session, for those who know nothing but its files."""
-    home = f"{root}/"
-    return {f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in texts.items() if path.startswith(home)}
+    home = f"{terms.layout.root}/"
+    own = {f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in state.texts.items() if path.startswith(home)}
+    return own if terms.layout.has_metadata else {f"{DRAFTS}/request.md": terms.request, **own}
 
 
 def _takes(terms: SessionTerms, state: SessionState, role: str, task: str) -> tuple[tuple[str, str], ...]:
     """What of the copy is a role's own, and as which paper it is handed over."""
     number, layout = state.metadata.iteration, terms.layout
     flow = state.of(task)
+    if isinstance(layout, ClassicLayout):
+        return _classic_takes(layout, state, role, task)
     places = {
         "planner": {
             layout.plan(number): "plan.md",
@@ -228,6 +312,18 @@ def _takes(terms: SessionTerms, state: SessionState, role: str, task: str) -> tu
     return tuple((f"{DRAFTS}/{path.removeprefix(layout.root + '/')}", name) for path, name in places.items())
 
 
+def _classic_takes(layout: ClassicLayout, state: SessionState, role: str, task: str) -> tuple[tuple[str, str], ...]:
+    attempt = state.of(task).attempt
+    whole = {layout.review(review_number(state)): "review.md", layout.task_list: "tasks.md"}
+    mine = {
+        "planner": {layout.plan(1): "plan.md", layout.task_list: "tasks.md"},
+        "questioner": {layout.question_list: "plan.questions.md"},
+        "executor": {layout.report(1, task or "task", attempt): "report.md"},
+        "reviewer": {layout.report(1, task, attempt): "review.md"} if task else whole,
+    }[role]
+    return tuple((f"{DRAFTS}/{_base(path)}", name) for path, name in mine.items())
+
+
 _FEEDBACK = {
     "questioner": ("FEEDBACK_PATHS",),
     "planner": ("FEEDBACK_SOURCES",),
@@ -243,11 +339,36 @@ def _seen(checked: str) -> dict[str, str]:
 
 def _tasks(terms: SessionTerms, state: SessionState) -> dict[str, str]:
     defined = [name for name, task in state.tasks.items() if not task.is_missing]
-    return {f"tasks/{name}.md": state.texts[task_path(terms, state, name)] for name in defined}
+    return {f"tasks/{name}.md": _definition(state, name) for name in defined}
 
 
-def _reports(terms: SessionTerms, state: SessionState, names: Mapping[str, object] | list[str]) -> dict[str, str]:
-    return {f"reports/{name}.md": text for name in names if (text := terms.report(state, name))}
+def _reports(terms: SessionTerms, state: SessionState, names: Iterable[str]) -> dict[str, str]:
+    """The last report on each of these tasks."""
+    found = {}
+    for name in names:
+        if text := terms.report(state, name):
+            found[f"reports/{name}.md" if terms.layout.has_metadata else f"reports/{_report_name(state, name)}"] = text
+    return found
+
+
+def _inherited_report(state: SessionState, task: str) -> str:
+    """The report on a task for who builds on it: the latest that was qualified, else the latest."""
+    known = state.reports(task)
+    good = [attempt for attempt, report in known.items() if report.verdict is Verdict.QUALIFIED]
+    paths = state.layout.reports_in(state.texts, state.metadata.iteration, task)
+    return state.texts[paths[max(good or known)]] if known else ""
+
+
+def _report_name(state: SessionState, task: str) -> str:
+    return _base(state.layout.report(state.metadata.iteration, task, 1))
+
+
+def _definition(state: SessionState, task: str) -> str:
+    return state.layout.definition(state.texts, state.metadata.iteration, task)
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _questions(terms: SessionTerms, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:

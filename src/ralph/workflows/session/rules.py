@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ralph.core.checks import Check, Verdict
+from ralph.core.errors import StateError
 from ralph.core.events import (
     Changes,
     ChecksEnded,
@@ -29,16 +30,21 @@ from ralph.core.outcomes import Outcome
 from ralph.core.signals import Received, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.guidance import append_note
-from ralph.documents.session import metadata, progress, tasks
+from ralph.documents.session import metadata, progress, repair_classic
+from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
 from ralph.documents.session.repair import PLANNING
-from ralph.documents.session.tasks import Task, valid_task_id
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
-from ralph.workflows.session import closing, editing, planning, prompting, working
-from ralph.workflows.session.state import LOOK, Flow, SessionState, SessionTerms, Step, flow_json, read_flow, workspace
+from ralph.workflows.session import closing, editing, planning, planning_classic, prompting, working
+from ralph.workflows.session.keys import OF_TASK, Kind, WorkKey
+from ralph.workflows.session.state import LOOK, Flow, SessionState, Step, flow_json, read_flow, with_listed, workspace
+from ralph.workflows.session.terms import SessionTerms
 
-BASELINE = "baseline"
+BASELINE = WorkKey(Kind.BASELINE)
+_CUT_OFF = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
+"""Ends that say nothing of the work: the same is asked for again when the run goes on."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class Session(SessionTerms):
     """One session: its request, its checks, and how it is worked on."""
 
     def load(self, documents: Mapping[str, str]) -> SessionState:
-        """The session that the documents describe; a new one where there are none."""
+        """The session that the documents describe; a new one if there are none."""
+        if not self.layout.has_metadata:
+            return self._load_from_files(documents)
         if self.layout.metadata not in documents:
             return self._fresh(documents)
         data = metadata.parse(documents[self.layout.metadata], self.layout.metadata)
@@ -57,10 +65,32 @@ class Session(SessionTerms):
         flow = read_flow(documents[self.flow_path], self.flow_path) if self.flow_path in documents else Flow()
         if queue_path(self.id) in documents:
             flow = replace(flow, queue=read_queue(documents[queue_path(self.id)], queue_path(self.id)))
-        listed = progress.Progress(documents.get(self.layout.progress(number), ""))
-        limits = planning.guardrails_of(self, documents)
-        state = SessionState(data, own, listed, self._tasks(documents, number, listed), documents, limits, flow)
-        return editing.taken_up(self, state)
+        state = SessionState(
+            layout=self.layout,
+            metadata=data,
+            iteration=own,
+            progress=progress.Progress(documents.get(self.layout.progress(number), "")),
+            tasks={},
+            texts=documents,
+            guardrails=planning.guardrails_of(self, documents),
+            flow=flow,
+        )
+        return editing.taken_up(self, with_listed(state))
+
+    def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
+        """The session that its files tell of, in whatever way they are written; what is missing is put in."""
+        texts = {path: text for path, text in documents.items() if path != self.flow_path and text.strip()}
+        known = _read_flow_if_possible(documents.get(self.flow_path, "{}"), self.flow_path)
+        # What was checked before is a claim now: the tree may have changed since.
+        flow = Flow(baseline=known.baseline, held=known.held, stop=known.stop, paused=known.paused, rested=True)
+        assert isinstance(self.layout, ClassicLayout)
+        mended, _ = repair_classic.repair(self.layout, texts)
+        state = replace(self._fresh({**texts, **mended}), flow=flow if known.stop else replace(flow, rested=False))
+        path = self.layout.progress(1)
+        if path in state.texts:
+            state = replace(state, progress=progress.Progress(state.texts[path], self.layout.style), written=mended)
+        state = editing.taken_up(self, planning_classic.with_updates(with_listed(state)))
+        return closing.infer_metadata(state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """What should be under way; where the session cannot go on, what is under way is waited for."""
@@ -68,7 +98,7 @@ class Session(SessionTerms):
 
     def _decided(self, state: SessionState) -> Decision:
         if self.checks and not state.flow.baseline:
-            return Do((RunChecks(BASELINE, self.checks, LOOK),))
+            return Do((RunChecks(str(BASELINE), self.checks, self._look),))
         if not state.flow.stops:
             return self._wanted(state)
         if works := self._batch(state):
@@ -85,12 +115,13 @@ class Session(SessionTerms):
             notes = append_note(state.texts.get(self.layout.notes, ""), Received(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
         written = self._documents(state, after)
-        if written or after.metadata != state.metadata:
+        if self.layout.has_metadata and (written or after.metadata != state.metadata):
             after = self._revised(after, now)
             where = self.layout.metadata
             written[where] = metadata.render(after.metadata, state.texts.get(where, ""))
         notices = after.notices
-        after = replace(after, texts={**after.texts, **written} if written else after.texts, written={}, notices=())
+        filed = {path: text for path, text in written.items() if text}
+        after = replace(after, texts={**after.texts, **filed} if filed else after.texts, written={}, notices=())
         return Changes(after, written, notices=notices)
 
     # What follows from each event
@@ -108,10 +139,10 @@ class Session(SessionTerms):
             case TurnEnded():
                 return self._turned(state, event, now)
             case ChecksEnded(key=key, verdict=verdict):
-                return self._checked(state, key, verdict, now)
+                return self._checked(state, WorkKey.parse(key), verdict, now)
             case DocumentEdited(path=path, content=content):
                 return closing.with_late_feedback(self, editing.edited(self, state, path, content))
-            case Merged(key=key) if key.startswith("promote-"):
+            case Merged(key=key) if (work := WorkKey.parse(key)) and work.kind is Kind.PROMOTE:
                 return state.with_flow(approved=False, items=()).to(State.COMPLETE)
             case SignalTaken(signal=signal):
                 return closing.heard(self, state, signal)
@@ -125,52 +156,67 @@ class Session(SessionTerms):
                 return state
 
     def _turned(self, state: SessionState, event: TurnEnded, now: float) -> SessionState:
-        """After a turn: by whom it was, and what it handed over."""
-        kind, _, rest = event.key.partition(":")
-        result, task = event.result, rest.rpartition("-")[0]
-        status = (result.answer or {}).get("status") if result.end is TurnEnd.FINISHED else None
-        of_task = task in state.tasks
-        if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE):
-            # It says nothing of the work: the same is asked for again when the run goes on.
+        """After a turn: what it handed over; if somebody who only reads changed the tree, it is checked again."""
+        key = WorkKey.parse(event.key)
+        if key is None:
             return state
-        asked = scope_change(result.answer) if kind != "execute" else ""
-        if status == "paused" or asked:
-            why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
-            state = state.with_task(task, held=True) if of_task else state
-            return state.stopped(
-                f"the {event.role} paused: {why or _why(result) or 'no reason was given'}", paused=True
-            )
-        match kind:
-            case "plan" | "review" if not of_task and status != "completed":
+        after = state
+        if event.result.end not in _CUT_OFF:
+            after = self._paused(state, key, event) or self._answered(state, key, event.result, now)
+        is_new_tree = self.layout.shares_tree and key.kind is not Kind.EXECUTE and working.changed_tree(event.result)
+        return working.recheck(self, after) if is_new_tree else after
+
+    def _paused(self, state: SessionState, key: WorkKey, event: TurnEnded) -> SessionState | None:
+        """The state that waits for the user, if the turn asks for that."""
+        answer = event.result.answer or {}
+        is_paused = event.result.end is TurnEnd.FINISHED and answer.get("status") == "paused"
+        # An executor that was asked for another task fails alone, where others go on beside it.
+        asks_here = key.kind is not Kind.EXECUTE or self.layout.shares_tree
+        asked = scope_change(event.result.answer) if asks_here else ""
+        if not is_paused and not asked:
+            return None
+        why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
+        state = state.with_task(key.task, held=True) if key.task in state.tasks else state
+        return state.stopped(
+            f"the {event.role} paused: {why or _why(event.result) or 'no reason was given'}", paused=True
+        )
+
+    def _answered(self, state: SessionState, key: WorkKey, result: TurnResult, now: float) -> SessionState:
+        """By whom the turn was, and what it handed over."""
+        status = (result.answer or {}).get("status") if result.end is TurnEnd.FINISHED else None
+        marker = state.marker(key.task) if key.task in state.tasks else None
+        match key.kind:
+            case Kind.PLAN | Kind.SESSION_REVIEW if status != "completed":
                 why = _why(result) or f"the turn ended as {result.end}"
                 answered = result.end is TurnEnd.FINISHED
                 todo = "ask for less, or change the instructions" if answered else "see `ralph logs --output`, mend it"
                 return state.stopped(f"{why}; {todo}, and resume")
-            case "plan":
-                step, _, place = rest.partition("@")
-                return planning.planned(self, state, f"{step}:{place.split('.', 2)[-1]}", result, now)
-            case "review" if not of_task:
+            case Kind.PLAN:
+                return planning.planned(self, state, key, result, now)
+            case Kind.SESSION_REVIEW:
                 return closing.judged(self, state, result, now)
-            case "critique":
+            case Kind.CRITIQUE:
                 return closing.criticised(self, state, result if status == "completed" else None, now)
-            case "extract":
+            case Kind.EXTRACT:
                 return closing.extracted(self, state, result, now)
-            case "execute" if of_task:
-                return working.executed(self, state, task, result, now)
-            case "review":
-                return working.reviewed(self, state, task, result, now)
-            case "split" if of_task:
-                return working.split(self, state, task, result, now)
+            case Kind.EXECUTE if marker is Marker.WIP:
+                return working.executed(self, state, key.task, result, now)
+            case Kind.REVIEW if marker is Marker.PENDING:
+                return working.reviewed(self, state, key.task, result, now)
+            case Kind.SPLIT if marker is not None:
+                return working.split(self, state, key.task, result, now)
             case _:
                 return state
 
-    def _checked(self, state: SessionState, key: str, verdict: Verdict, now: float) -> SessionState:
+    def _checked(self, state: SessionState, key: WorkKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == BASELINE:
             held = tuple(result.title for result in verdict.results if result.passed)
             return state.with_flow(baseline=True, held=held)
-        if key.startswith("session-"):
+        if key and key.kind is Kind.SESSION_CHECK:
             return state.with_flow(checked=working.told(verdict) or "all pass", passed=verdict.passed)
-        return working.checked(self, state, key.removeprefix("check:").rpartition("-")[0], verdict, now)
+        if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
+            return working.checked(self, state, key.task, verdict, now)
+        return state
 
     # Where it goes from there
 
@@ -184,22 +230,37 @@ class Session(SessionTerms):
         return state
 
     def _routed(self, state: SessionState, now: float) -> SessionState:
+        state = planning_classic.with_updates(state)
         match state.state:
             case State.INITIALIZING if planning.next_step(state) != PLANNING[0]:
                 return state.to(State.PLANNING)
-            case State.PLANNING | State.REPLANNING if not planning.next_step(state):
-                own = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
-                state = replace(state, iteration=own)
-                state = working.reopened(self, state) if state.state is State.REPLANNING else state
-                return closing.with_row(self, state, "Executing").to(State.BATCHING)
-            case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return working.scheduled(self, state, now)
+            case State.PLANNING | State.REPLANNING:
+                return self._after_planning(planning_classic.skip_steps(state), now)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := closing.new_feedback(self, state):
                 return closing.replanning(self, state, found, now)
+            case _ if self._waits_for_planning(state):
+                return state.with_metadata(status=Status.IN_PROGRESS).to(State.PLANNING)
+            case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
+                return working.scheduled(self, state, now)
             case State.COMPLETE | State.KNOWLEDGE_APPROVAL if working.is_open(state):
                 return state.with_metadata(status=Status.IN_PROGRESS).to(State.BATCHING)
             case _:
                 return state
+
+    def _after_planning(self, state: SessionState, now: float) -> SessionState:
+        """On to the tasks, if no step of planning is left."""
+        if planning.next_step(state):
+            return state
+        own = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
+        state = replace(state, iteration=own)
+        state = working.reopened(self, state) if state.state is State.REPLANNING else state
+        return closing.with_row(self, state, "Executing").to(State.BATCHING)
+
+    def _waits_for_planning(self, state: SessionState) -> bool:
+        """Whether the user asked for something that is to be planned before anything else begins."""
+        if self.layout.has_metadata or state.state is State.INITIALIZING:
+            return False
+        return bool(planning.next_step(state)) and not any(state.of(name).step is not Step.REST for name in state.tasks)
 
     # What should be under way
 
@@ -208,10 +269,12 @@ class Session(SessionTerms):
             case State.INITIALIZING | State.PLANNING | State.REPLANNING:
                 return Do(self._planning(state))
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return Do(self._batch(state))
+                return self._batch_or_stop(state)
             case State.SESSION_REVIEW if self.checks and not state.flow.checked:
-                key = f"session-{state.metadata.iteration}.{state.metadata.critique_cycle}"
-                return Do((RunChecks(key, self.checks, LOOK),))
+                return self._check_whole(state)
+            case State.COMPLETE if self.layout.shares_tree and self.checks and not state.flow.checked:
+                # Complete was said of another tree than the one that is there now.
+                return self._check_whole(state)
             case State.SESSION_REVIEW:
                 return Do((prompting.session_review(self, state),))
             case State.CRITIQUE:
@@ -223,9 +286,27 @@ class Session(SessionTerms):
             case State.COMPLETE:
                 return closing.over(self, state)
 
+    def _check_whole(self, state: SessionState) -> Do:
+        key = closing.key_of_whole(state, Kind.SESSION_CHECK)
+        return Do((RunChecks(str(key), self.checks, self._look),))
+
+    def _batch_or_stop(self, state: SessionState) -> Decision:
+        if fault := state.fault:
+            place = self.layout.place_of_task(state.metadata.iteration, "task-1").rpartition("/")[0]
+            place = place if self.layout.has_metadata else self.layout.place_of_task(1, "task-1")
+            return Stop(Outcome.BLOCKED, f"the tasks cannot be put in order: {fault}; correct {place}")
+        if works := self._batch(state):
+            return Do(works)
+        return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(closing.unfinished(self, state)))
+
+    @property
+    def _look(self) -> str:
+        """Where who only looks finds what was done."""
+        return "" if self.layout.shares_tree else LOOK
+
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
         step = planning.next_step(state)
-        if step != "plan-brainstorm":
+        if step != "plan-brainstorm" or not self.layout.has_metadata:
             return (prompting.planning(self, state, step),)
         return tuple(prompting.planning(self, state, step, *one) for one in planning.to_ask(state))
 
@@ -242,7 +323,8 @@ class Session(SessionTerms):
                 works.append(prompting.execute(self, state, name))
             elif flow.step is Step.CHECK:
                 checks = self.criteria(state.tasks[name])
-                works.append(RunChecks(f"check:{name}-{flow.attempt}", checks, workspace(state, name)))
+                key = WorkKey(Kind.CHECK, task=name, attempt=flow.attempt)
+                works.append(RunChecks(str(key), checks, workspace(state, name)))
             elif flow.step is Step.REVIEW and reviewers and not waits:
                 works.append(prompting.review(self, state, name))
                 reviewers -= 1
@@ -259,26 +341,26 @@ class Session(SessionTerms):
 
     def _fresh(self, documents: Mapping[str, str]) -> SessionState:
         at = stamp(self.created_at)
-        data = Metadata(self.id, at, at, state=State.INITIALIZING, request=self.request)
-        limits = planning.guardrails_of(self, documents)
-        listed = progress.new_progress(1, PLANNING)
-        return SessionState(data, IterationMetadata(1, at), listed, {}, dict(documents), limits)
-
-    def _tasks(self, documents: Mapping[str, str], number: int, listed: progress.Progress) -> dict[str, Task]:
-        """Every task that has a file, and every task that is only listed, so that none is forgotten."""
-        paths = {name: self.layout.task(number, name) for name in self.layout.tasks_in(documents, number)}
-        defined = {name: tasks.parse(documents[path], path) for name, path in paths.items()}
-        names = [item.id for item in listed.items.values() if not item.is_planning and item.id not in defined]
-        missing = {name: Task(valid_task_id(name), iteration=number, is_missing=True) for name in names}
-        return {**defined, **missing}
+        is_classic = not self.layout.has_metadata
+        return SessionState(
+            layout=self.layout,
+            metadata=Metadata(self.id, at, at, state=State.INITIALIZING, request=self.request),
+            iteration=IterationMetadata(1, at),
+            progress=progress.new_classic_progress((), PLANNING) if is_classic else progress.new_progress(1, PLANNING),
+            tasks={},
+            texts=dict(documents),
+            guardrails=planning.guardrails_of(self, documents),
+        )
 
     def _documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
         """The documents that differ, but for the metadata."""
         written, number = dict(after.written), after.metadata.iteration
         listed, where = self.layout.progress(number), self.layout.iteration_metadata(number)
-        if before.texts.get(listed) != after.progress.text:
+        # The files of a classic session tell its state: before there is a plan, there is none.
+        is_begun = self.layout.has_metadata or after.state is not State.INITIALIZING
+        if is_begun and before.texts.get(listed) != after.progress.text:
             written[listed] = after.progress.text
-        if after.iteration != before.iteration or where not in before.texts:
+        if self.layout.has_metadata and (after.iteration != before.iteration or where not in before.texts):
             written[where] = metadata.render_iteration(after.iteration, before.texts.get(where, ""))
         if after.flow != before.flow:
             written[self.flow_path] = flow_json(after.flow)
@@ -299,6 +381,14 @@ def _rested(state: SessionState) -> SessionState:
     for name in [name for name, flow in state.flow.tasks.items() if flow.held]:
         state = state.with_task(name, held=False)
     return state.with_flow(rested=True) if state.flow.stop else state
+
+
+def _read_flow_if_possible(text: str, where: str) -> Flow:
+    """The facts that the engine keeps; what cannot be read is found out again."""
+    try:
+        return read_flow(text, where)
+    except StateError:
+        return Flow()
 
 
 def _why(result: TurnResult) -> str:

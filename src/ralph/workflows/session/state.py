@@ -1,24 +1,23 @@
 """The state of a session: its documents, and what the engine keeps beside them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from ralph.core.checks import Check
 from ralph.core.codec import from_json, to_json
-from ralph.core.errors import StateError
+from ralph.core.errors import RalphError, StateError
+from ralph.documents.session import reports
 from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.markdown import Page
-from ralph.documents.session.markers import Marker, legal
+from ralph.documents.session.markers import OVER, Marker, legal
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
 from ralph.documents.session.progress import Progress
-from ralph.documents.session.tasks import Task
+from ralph.documents.session.reports import Report
+from ralph.documents.session.task_names import is_planning
+from ralph.documents.session.tasks import Task, valid_task_id
 from ralph.workflows.merging import Queue
 from ralph.workflows.session.board import Board, Condition
-
-L = TypeVar("L")
 
 
 class Step(StrEnum):
@@ -106,6 +105,7 @@ class Memo:
 class SessionState:
     """A session as its documents tell of it."""
 
+    layout: Layout
     metadata: Metadata
     iteration: IterationMetadata
     progress: Progress
@@ -137,9 +137,31 @@ class SessionState:
         return self.flow.tasks.get(task, _AT_REST)
 
     def attempt(self, task: str) -> int:
-        """The last attempt at a task, by what the engine knows and by its line."""
+        """The last attempt at a task, by what the engine knows and by its line; or by its reports, if they are the state."""
+        if not self.layout.has_metadata:
+            found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
+            return max(self.of(task).attempt, max(found, default=0))
         item = self.progress.items.get(task)
         return max(self.of(task).attempt, (item.attempt or 0) if item else 0)
+
+    def reports(self, task: str) -> dict[int, Report]:
+        """The reports on a task, by attempt."""
+        found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
+        return {attempt: reports.parse(self.texts[path]) for attempt, path in found.items()}
+
+    @property
+    def has_work_left(self) -> bool:
+        """Whether a task is neither done nor cancelled."""
+        return any(self.marker(name) not in OVER for name in self.tasks)
+
+    @property
+    def fault(self) -> str:
+        """Why the tasks cannot be put in order; empty if they can."""
+        try:
+            self.followed()
+        except RalphError as error:
+            return error.what
+        return ""
 
     def condition(self, task: str) -> Condition:
         """What a task is to the others."""
@@ -158,7 +180,12 @@ class SessionState:
         flow = self.of(task)
         waits = bool(flow.branch) or flow.rescoped
         is_defined = task in self.tasks and not self.tasks[task].is_missing
-        return is_defined and not waits and flow.tries < self.guardrails.rework_attempts
+        return (
+            not self.layout.retries_as_todo
+            and is_defined
+            and not waits
+            and flow.tries < self.guardrails.rework_attempts
+        )
 
     def followed(self) -> "SessionState":
         """The same with a board that is up to date."""
@@ -187,9 +214,24 @@ class SessionState:
     def marked(self, task: str, marker: Marker, note: str = "") -> "SessionState":
         """The state with another marker; an edge that is not legal cannot be written."""
         old = self.marker(task)
-        if old is not marker and not legal(old, marker):
+        if not is_planning(task) and not legal(old, marker, retries_as_todo=self.layout.retries_as_todo):
             raise StateError(f"{task} cannot go from [{old}] to [{marker}]", where="progress.md")
         return replace(self, progress=self.progress.with_item(task, marker, note), touched=self.touched | {task})
+
+    def annotated(
+        self, task: str, marker: Marker, what: str, at: str = "", why: str = "", attempt: int = 0
+    ) -> "SessionState":
+        """The state with another marker, and the note that the layout has for what came of a task or a step."""
+        flow = self.of(task)
+        since = flow.attempt - flow.tries + 1
+        note = self.layout.annotations[what].format(
+            attempt=attempt or max(1, flow.attempt),
+            iteration=self.metadata.iteration,
+            at=at,
+            why=f", {why}" if why else "",
+            since=f", from Attempt {since}" if flow.tries and since > 1 else "",
+        )
+        return self.marked(task, marker, note)
 
     def with_task(self, task: str, **changes: Any) -> "SessionState":
         """The state with other facts about a task."""
@@ -230,76 +272,21 @@ class SessionState:
 _AT_REST = TaskFlow()
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The texts of the roles, by name, with a section for each mode; and what else prompts name."""
-
-    texts: Mapping[str, str]
-    resolver: str
-    skills: tuple[str, ...] = ()
-    """Directories with skills that agents may use."""
-    foreign: frozenset[str] = frozenset()
-    """Roles whose text somebody else wrote, for agents that edit the files of a session themselves."""
-
-    def section(self, role: str, mode: str) -> str:
-        """What a role is told in a mode: what holds in all of them, and what in this one."""
-        text = _without_front_matter(self.texts[role]).strip()
-        if role in self.foreign:
-            return text
-        page = Page(text)
-        modes = [section for section in page.sections if section.level == 2]
-        starts = [*(section.start for section in modes), len(page.lines)]
-        head = "\n".join(page.lines[: starts[0]]).strip()
-        for number, section in enumerate(modes):
-            if section.title == mode:
-                own = "\n".join(page.lines[section.start : starts[number + 1]]).strip()
-                return f"{head}\n\n{own}"
-        return head
-
-
-@dataclass(frozen=True)
-class Terms(Generic[L]):
-    """What a session of either kind was begun with."""
-
-    id: str
-    request: str
-    layout: L
-    checks: tuple[Check, ...]
-    """What must pass before it is complete."""
-    compiled: Callable[[str], tuple[Check, ...]]
-    """The checks that a criterion of a task compiles to; none where it is for a reviewer to judge."""
-    roles: Roles
-
-    @property
-    def flow_path(self) -> str:
-        """Where the engine keeps its own facts."""
-        return f".ralph/runs/{self.id}/flow.json"
-
-    def checks_of(self, criteria: Iterable[str]) -> tuple[Check, ...]:
-        """The checks that criteria compile to, each once."""
-        return tuple(dict.fromkeys(check for criterion in criteria for check in self.compiled(criterion)))
-
-
-@dataclass(frozen=True)
-class SessionTerms(Terms[Layout]):
-    """What a session was begun with."""
-
-    created_at: float = 0.0
-    by_waves: bool = False
-
-    def criteria(self, task: Task) -> tuple[Check, ...]:
-        """The checks that the criteria of a task compile to."""
-        return self.checks_of(task.criteria)
-
-    def report(self, state: SessionState, task: str, attempt: int = 0) -> str:
-        """The report of an attempt at a task, the last one where none is named; empty where there is none."""
-        number = attempt or state.attempt(task)
-        return state.texts.get(self.layout.report(state.metadata.iteration, task, number), "") if number else ""
-
-
 def workspace(state: SessionState, task: str, attempt: int = 0) -> str:
     """Where a task is worked on in its attempt, or was in another; a dot in its id would not do in the name of a branch."""
+    if state.layout.shares_tree:
+        return ""
     return f"{task.replace('.', '_')}/{attempt or max(1, state.of(task).attempt)}"
+
+
+def with_listed(state: SessionState) -> SessionState:
+    """The state with every task that is defined, and every task that is only listed, so that none is forgotten."""
+    number = state.metadata.iteration
+    defined = state.layout.read_tasks(state.texts, number)
+    listed = [item.id for item in state.progress.items.values() if not item.is_planning]
+    order = dict.fromkeys((*listed, *defined) if state.layout.shares_tree else (*defined, *listed))
+    missing = {name: Task(valid_task_id(name), iteration=number, is_missing=True) for name in listed}
+    return replace(state, tasks={name: defined.get(name) or missing[name] for name in order})
 
 
 def flow_json(flow: Flow) -> str:
@@ -309,10 +296,3 @@ def flow_json(flow: Flow) -> str:
 
 def read_flow(text: str, where: str) -> Flow:
     return from_json(Flow, text, where, todo="restore the file, or `ralph session repair`")
-
-
-def _without_front_matter(text: str) -> str:
-    if not text.startswith("---\n"):
-        return text
-    _, _, rest = text[4:].partition("\n---\n")
-    return rest

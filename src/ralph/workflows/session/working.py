@@ -12,7 +12,8 @@ from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.timestamps import render as stamp
 from ralph.workflows.merging import Settled
 from ralph.workflows.session.board import Board
-from ralph.workflows.session.state import SessionState, SessionTerms, Step, workspace
+from ralph.workflows.session.state import SessionState, Step, workspace
+from ralph.workflows.session.terms import SessionTerms
 
 SPLIT_AFTER = 2
 """So many attempts that ran out of time, and a task is split."""
@@ -22,7 +23,9 @@ _QUOTED = 4000
 
 def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
     """Begin what can begin, and say where that leaves the session."""
-    state = state.followed()
+    if state.fault:
+        return state
+    state = settle_by_reports(terms, state, now).followed()
     for name in [] if state.flow.stops else _to_start(terms, state):
         state = _begun(state, name, attempt_after(terms, state, name), now)
     state = state.followed()
@@ -35,6 +38,9 @@ def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionSt
         return state.to(State.REVIEWING_BATCH)
     if state.flow.stops:
         return state
+    if terms.layout.shares_tree and state.has_work_left:
+        # Nobody reviews a whole of which a part is missing: the user says first how it goes on.
+        return state.to(State.BATCHING)
     return state.with_flow(checked="", passed=False).to(State.SESSION_REVIEW)
 
 
@@ -46,21 +52,23 @@ def is_open(state: SessionState) -> bool:
 
 def executed(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
     """After an executor: to be checked, failed, or too large."""
-    flow, answer = state.of(task), result.answer or {}
-    if result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer):
+    answer = result.answer or {}
+    came_to_nothing = result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer)
+    if came_to_nothing and not terms.layout.shares_tree:
         return _came_to_nothing(terms, state, task, result, now)
-    body = result.papers.get("report.md") or result.text or "(the executor wrote no report)"
-    text = reports.compose(task, state.metadata.iteration, flow.attempt, stamp(now), body)
-    state = _filed(terms, state, task, text)
+    state = _filed(terms, state, task, _compose_report(terms, state, task, result, now))
     if rescoped := scope_change(answer):
         state = state.with_task(task, rescoped=True)
-        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}, {rescoped[:200]}", rescoped)
-    if answer.get("status") != "completed" or not answer.get("success_criteria_met"):
-        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or "its criteria are not met"
-        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", why)
-    note = progress.annotation(flow.attempt, state.metadata.iteration, "review-pending")
+        return failed(state, task, now, rescoped, rescoped[:200])
+    if came_to_nothing or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
+        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
+        why = why or ("it ran out of time" if result.end is TurnEnd.WALL else "its criteria are not met")
+        if terms.layout.shares_tree:
+            part = f"### Review Summary\nThe attempt came to nothing, and no reviewer was asked: {why}"
+            state = _with_review(terms, state, task, part, qualified=False)
+        return failed(state, task, now, why)
     step = Step.CHECK if terms.criteria(state.tasks[task]) else Step.REVIEW
-    return state.marked(task, Marker.PENDING, note).with_task(task, step=step, checked="")
+    return state.annotated(task, Marker.PENDING, "pending", stamp(now)).with_task(task, step=step, checked="")
 
 
 def checked(terms: SessionTerms, state: SessionState, task: str, verdict: Verdict, now: float) -> SessionState:
@@ -69,8 +77,9 @@ def checked(terms: SessionTerms, state: SessionState, task: str, verdict: Verdic
     if verdict.passed:
         return state.with_task(task, step=Step.REVIEW, checked=outputs)
     said = "The engine ran the checks that the success criteria name. They do not hold; no reviewer was asked."
-    state = _with_review(terms, state, task, f"### Review Summary\n{said}\n\n```\n{outputs}\n```", qualified=False)
-    return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", outputs[:_QUOTED])
+    part = f"### Review Summary\n{said}\n\n```\n{outputs}\n```"
+    state = _with_review(terms, state, task, part, qualified=False)
+    return failed(state, task, now, outputs[:_QUOTED])
 
 
 def reviewed(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
@@ -83,12 +92,39 @@ def reviewed(terms: SessionTerms, state: SessionState, task: str, result: TurnRe
     part = result.papers.get("review.md") or str(answer.get("feedback") or "")
     state = _with_review(terms, state, task, part, qualified)
     if not qualified:
-        why = str(answer.get("feedback") or "the reviewer did not qualify it")
-        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", why)
+        return failed(state, task, now, str(answer.get("feedback") or "the reviewer did not qualify it"))
+    if terms.layout.shares_tree:
+        return state
     one = state.tasks[task]
     title = f"{task}: {one.title or one.objective}"[:72]
     queue = state.flow.queue.add(task, workspace(state, task), title, one.objective)
     return state.with_task(task, step=Step.MERGE).with_flow(queue=queue)
+
+
+def settle_by_reports(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
+    """In a tree that all share, nothing is merged: the verdict in the report settles a task, once its checks agree."""
+    if not terms.layout.shares_tree:
+        return state
+    for task in [name for name in state.tasks if state.marker(name) is Marker.PENDING]:
+        report = state.reports(task).get(state.of(task).attempt)
+        if report and report.verdict is reports.Verdict.FAILED:
+            state = failed(state, task, now, "the reviewer did not qualify it")
+        elif report and report.verdict and state.of(task).step is Step.REVIEW:
+            state = state.annotated(task, Marker.DONE, "qualified", stamp(now)).without_flow(task)
+    return state
+
+
+def recheck(terms: SessionTerms, state: SessionState) -> SessionState:
+    """The state in which nothing counts as checked: the tree is not the one that the checks saw."""
+    for name in state.tasks:
+        if state.of(name).step is Step.REVIEW and terms.criteria(state.tasks[name]):
+            state = state.with_task(name, step=Step.CHECK)
+    return state.with_flow(checked="", passed=False)
+
+
+def changed_tree(result: TurnResult) -> bool:
+    """Whether a turn changed files: what was checked before says nothing of the tree then."""
+    return result.change is not None and result.change.files > 0
 
 
 def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> SessionState:
@@ -96,7 +132,7 @@ def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResul
     parsed = [tasks.parse(text, name) for name, text in sorted(result.papers.items())]
     new = [one for one in parsed if one.id not in state.tasks]
     if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MOST_CHILDREN:
-        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", state.of(task).why)
+        return failed(state, task, now, state.of(task).why)
     number, needed = state.metadata.iteration, state.tasks[task].depends_on
     own = {one.id: [name for name in one.depends_on if name != task] for one in new}
     children = {one.id: replace(one, depends_on=tuple(dict.fromkeys((*own[one.id], *needed)))) for one in new}
@@ -105,7 +141,7 @@ def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResul
         Board({**state.tasks, **children}, replaced)
     except RalphError as error:
         why = f"the tasks that it was split into cannot be put in order: {error.what}"
-        return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}", why)
+        return failed(state, task, now, why)
     texts = {terms.layout.task(number, name): tasks.render(one, stamp(now)) for name, one in children.items()}
     state = state.marked(task, Marker.CANCELLED, f"split due to timeouts: {', '.join(children)}")
     lines = [(name, Marker.TODO, f"split from {task}") for name in children]
@@ -117,26 +153,25 @@ def split(terms: SessionTerms, state: SessionState, task: str, result: TurnResul
 def settled(state: SessionState, work: Settled, now: float) -> SessionState:
     """After the merge queue is through with a task."""
     if work.is_in:
-        return closed(state, work.task, Marker.DONE, f"qualified: {stamp(now)}")
+        return state.annotated(work.task, Marker.DONE, "qualified", stamp(now)).without_flow(work.task)
     why = f"it could not be merged ({work.merged.end}); its work is on {work.merged.branch}"
     state = state.with_task(work.task, branch=work.merged.branch)
-    return closed(state, work.task, Marker.FAILED, f"failed: {stamp(now)}", why)
+    return failed(state, work.task, now, why)
 
 
-def closed(state: SessionState, task: str, marker: Marker, note: str, why: str = "") -> SessionState:
-    """A task at rest, with the marker that says what came of it."""
-    head = f"Attempt {max(1, state.of(task).attempt)}, Iteration {state.metadata.iteration}, "
-    state = state.marked(task, marker, head + note)
-    return state.without_flow(task) if marker is Marker.DONE else state.with_task(task, step=Step.REST, why=why)
+def failed(state: SessionState, task: str, now: float, why: str, told: str = "") -> SessionState:
+    """An attempt came to nothing: the task is at rest, and its line says so; `told` is what else the line says."""
+    is_tried_again = state.layout.retries_as_todo and state.of(task).tries < state.guardrails.rework_attempts
+    marker = Marker.TODO if is_tried_again else Marker.FAILED
+    return state.annotated(task, marker, "failed", stamp(now), told).with_task(task, step=Step.REST, why=why)
 
 
 def reopened(terms: SessionTerms, state: SessionState) -> SessionState:
-    """After replanning, what had failed is to be done again."""
-    number = state.metadata.iteration
-    failed = [name for name, task in state.tasks.items() if not task.is_missing]
-    for name in [name for name in failed if state.marker(name) is Marker.FAILED]:
+    """After planning with what the user asked for, what had failed is to be done again; its tries are counted anew."""
+    defined = [name for name, task in state.tasks.items() if not task.is_missing]
+    for name in [name for name in defined if state.marker(name) is Marker.FAILED]:
         why, attempt = state.of(name).why, 0 if terms.layout.nested else state.attempt(name)
-        state = state.marked(name, Marker.TODO, f"Iteration {number}, reset")
+        state = state.annotated(name, Marker.TODO, "reset", attempt=attempt_after(terms, state, name))
         state = state.without_flow(name).with_task(name, why=why, attempt=attempt)
     return state
 
@@ -162,6 +197,9 @@ def told(verdict: Verdict) -> str:
 def _to_start(terms: SessionTerms, state: SessionState) -> list[str]:
     """The tasks that begin now: nobody works on the same files, and nothing beside one that has to be alone."""
     board = state.board
+    if terms.layout.shares_tree:
+        startable = set(board.startable())
+        return [] if board.active else [name for name in state.tasks if name in startable][:1]
     room = state.guardrails.max_executors - sum(state.of(name).step is Step.EXECUTE for name in board.active)
     taken = {file for name in board.active for file in state.tasks[name].files}
     alone = any(_is_sequential(state, name) for name in board.active)
@@ -183,15 +221,14 @@ def _to_start(terms: SessionTerms, state: SessionState) -> list[str]:
 def _begun(state: SessionState, task: str, attempt: int, now: float) -> SessionState:
     if state.marker(task) is Marker.FAILED:
         state = state.marked(task, Marker.TODO)
-    note = progress.annotation(attempt, state.metadata.iteration, "started", stamp(now))
-    state = state.marked(task, Marker.WIP, note)
-    return state.with_task(task, step=Step.EXECUTE, attempt=attempt, tries=state.of(task).tries + 1)
+    state = state.with_task(task, step=Step.EXECUTE, attempt=attempt, tries=state.of(task).tries + 1)
+    return state.annotated(task, Marker.WIP, "started", stamp(now))
 
 
 def _came_to_nothing(
     terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float
 ) -> SessionState:
-    """After an executor that ran out of time, or failed again and again: a report, and smaller tasks where that helps."""
+    """After an executor that ran out of time, or failed again and again: a report, and smaller tasks if that helps."""
     flow, late = state.of(task), result.end is TurnEnd.WALL
     minutes = state.guardrails.task_wip_minutes
     why = f"it ran out of time ({minutes:g} minutes)" if late else result.error or "the agent failed again and again"
@@ -200,7 +237,15 @@ def _came_to_nothing(
     is_child = any(task in children for children in state.metadata.replaced.values())
     if not is_child and (not late or flow.timeouts + 1 >= SPLIT_AFTER):
         return state.with_task(task, step=Step.SPLIT, why=why)
-    return closed(state, task, Marker.FAILED, f"failed: {stamp(now)}, {why}", why)
+    return failed(state, task, now, why, why)
+
+
+def _compose_report(terms: SessionTerms, state: SessionState, task: str, result: TurnResult, now: float) -> str:
+    body, attempt = result.papers.get("report.md") or result.text, state.of(task).attempt
+    if not terms.layout.has_metadata:
+        return reports.compose_classic(task, attempt, body)
+    body = body or "(the executor wrote no report)"
+    return reports.compose(task, state.metadata.iteration, attempt, stamp(now), body)
 
 
 def _filed(terms: SessionTerms, state: SessionState, task: str, text: str) -> SessionState:
