@@ -198,7 +198,11 @@ class TestCompletion:
     def test_a_claim_that_the_checks_bear_out_resets_the_count_of_refusals(self) -> None:
         world = stage(checks=CHECK, works=True, topics=EVIDENT)
         world.play(dutiful, 1)
-        world.state = replace(world.state, refusals=2)
+
+        def refuse() -> None:
+            world.state = replace(world.state, refusals=2)
+
+        world.during_checks = refuse
 
         def builds(world: Stage, hat: str) -> Turned:
             return Turned((("build.done", "it works"),))
