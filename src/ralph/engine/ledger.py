@@ -81,14 +81,18 @@ class Ledger:
                 self.spent = spent
             case SignalTaken(signal=signal):
                 self._take_signal(signal)
-            case QuestionAsked(question=question):
-                self.asked.add(question.id)
-            case QuestionAnswered(id=one):
-                self.answered.add(one)
+            case QuestionAsked() | QuestionAnswered() as entry:
+                self._take_question(entry)
             case RunEnded() as entry:
                 self.ended, self.spent, self.carried_out = entry, entry.spent, self.aborted is not None
             case _:
                 pass
+
+    def _take_question(self, entry: QuestionAsked | QuestionAnswered) -> None:
+        if isinstance(entry, QuestionAsked):
+            self.asked.add(entry.question.id)
+        else:
+            self.answered.add(entry.id)
 
     def _take_signal(self, signal: Signal) -> None:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):

@@ -281,12 +281,12 @@ class UnderWay:
         new = () if errors else self._words_for(request, pending, anew=not session)
         self._journal(
             TurnStarted(
-                number,
-                request.key,
-                request.role,
-                pending.attempt,
-                agent,
-                reserved,
+                turn=number,
+                key=request.key,
+                role=request.role,
+                attempt=pending.attempt,
+                agent=agent,
+                reserved=reserved,
                 repair=bool(errors),
                 counts=request.counts,
                 words=new,

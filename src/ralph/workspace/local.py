@@ -88,28 +88,31 @@ class LocalTurns:
             ended = await self.keeper.run(self._job(turn, directory, agent, call), tail.poll)
         except Lost:
             end_marked(TURN_MARK, self._mark(turn))
-            started_at, seen_at = _life_of(directory)
+            started_at, seen_at = _find_lifetime(directory)
             ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
         account = tail.finish() if ended.printed("stdout") else tail.account
         self.files.collect_outbox(directory)
         handed, left = read_handed_over(directory / "outbox", turn.request)
         answer, errors = self._answer(turn, directory, account.text, handed)
-        end = _end(agent, ended, account, _end_of(directory / "stderr"))
+        end = _classify_exit(agent, ended, account, _read_end(directory / "stderr"))
+        error = ""
+        if end is not TurnEnd.FINISHED:
+            error = _add_advice(self._describe_error(ended, account, directory), end, agent)
         return TurnResult(
-            end,
-            ended.started_at,
-            ended.ended_at,
-            ended.code,
-            ended.signal,
-            account.usage,
-            account.text,
-            "" if end is TurnEnd.FINISHED else _told(self._error(ended, account, directory), end, agent),
-            answer,
-            errors,
-            account.resets_at,
-            ended.survivors,
-            account.session,
-            tuple(account.denied),
+            end=end,
+            started_at=ended.started_at,
+            ended_at=ended.ended_at,
+            code=ended.code,
+            signal=ended.signal,
+            usage=account.usage,
+            text=account.text,
+            error=error,
+            answer=answer,
+            answer_errors=errors,
+            resets_at=account.resets_at,
+            survivors=ended.survivors,
+            session=account.session,
+            denied=tuple(account.denied),
             left=left,
             papers=handed,
             heard=tail.heard(),
@@ -269,13 +272,13 @@ class LocalTurns:
             **({} if self.record.push else forbid_push(self.environment)),
         }
 
-    def _error(self, ended: Exit, account: Account, directory: Path) -> str:
+    def _describe_error(self, ended: Exit, account: Account, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
             how = {"idle": "no output for too long", "wall": "ran too long"}.get(ended.reason, ended.reason)
         elif ended.code == 0:
             how = "the agent stopped without saying that it had finished"
-        detail = account.error or ended.error or _end_of(directory / "stderr")
+        detail = account.error or ended.error or _read_end(directory / "stderr")
         return f"{how}: {detail}" if detail else how
 
     def _answer(
@@ -306,7 +309,7 @@ class LocalTurns:
         return answer, errors if required else ()
 
 
-def _end(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
+def _classify_exit(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     """How the turn ended; if its output does not say why it failed, its exit code and `stderr` may."""
     classify = partial(
         classify_end,
@@ -322,18 +325,18 @@ def _end(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
     return end
 
 
-def _told(error: str, end: TurnEnd, agent: Adapter) -> str:
-    """The error, with what a person can do where only a person can."""
+def _add_advice(error: str, end: TurnEnd, agent: Adapter) -> str:
+    """The error, with what the user can do if only the user can."""
     return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
 
 
-def _life_of(directory: Path) -> tuple[float, float]:
+def _find_lifetime(directory: Path) -> tuple[float, float]:
     """When a lost turn started, and when there was the last sign of it."""
     times = [(directory / name).stat().st_mtime for name in ("pid", "stdout", "stderr") if (directory / name).exists()]
     return (times[0], max(times)) if times else (time.time(), time.time())
 
 
-def _end_of(path: Path) -> str:
+def _read_end(path: Path) -> str:
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
