@@ -15,7 +15,7 @@ from ralph.agents import registry
 from ralph.agents.acp import Acp
 from ralph.agents.agent import Abilities
 from ralph.agents.proofs import proofs
-from ralph.cli.main import COMMANDS, cli
+from ralph.cli.main import COMMANDS, OLD_NAMES, cli
 from ralph.core.outcomes import EXIT_CODES
 from ralph.documents.config import Config
 from ralph.documents.hats.preset import NO_EFFECT, Preset
@@ -69,7 +69,7 @@ def commands() -> str:
     """The help of every command."""
     parts = ["## Commands"]
     context = click.Context(cli, info_name="ralph", max_content_width=100, terminal_width=100)
-    for name in COMMANDS:
+    for name in (name for name in COMMANDS if name not in OLD_NAMES):
         command = cli.get_command(context, name)
         assert command is not None
         with click.Context(command, info_name=name, parent=context, max_content_width=100, terminal_width=100) as own:

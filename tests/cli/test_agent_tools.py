@@ -49,12 +49,12 @@ def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, 
         *(("DEC-001", "Use -v"), ("DEC-002", "by hand"), ("DEC-003", "Use -q")),
     ]
     assert "turn 1 (implementer) says: the flag is parsed" in project.ralph("logs").out
-    listed = [json.loads(line) for line in project.ralph("events", "--json").out.splitlines()]
+    listed = [json.loads(line) for line in project.ralph("logs", "--events", "--json").out.splitlines()]
     assert [event["topic"] for event in listed] == ["tasks.ready", "review.ready"]
     assert listed[1]["payload"] == {"task_id": task["id"]}
-    assert project.ralph("events", "--topic", "*.ready", "--last", "1", "--run", run).out.split()[1] == "review.ready"
-    assert "Nothing that matches build.* was published" in project.ralph("events", "--topic", "build.*").out
-    assert project.ralph("events", "--topic", "build.*", "--json").out == ""
+    assert project.ralph("logs", run, "--events", "--topic", "*.ready", "--last", "1").out.split()[1] == "review.ready"
+    assert "Nothing that matches build.* was published" in project.ralph("logs", "--events", "--topic", "build.*").out
+    assert project.ralph("logs", "--events", "--topic", "build.*", "--json").out == ""
     assert project.ralph("tools", "task", "list", "--all", "--format", "quiet").out.strip() == task["id"]
     assert project.git("status", "--porcelain", "--", ".ralph") == ""
     project.ralph("land", run)
@@ -93,12 +93,12 @@ def test_events_can_be_followed(project: Project) -> None:
     script = "ralph emit first.one; ralph emit second.one; touch done.txt"
     process = project.start(*project.working(script))
     eventually(lambda: project.journal("turn.started"))
-    followed = project.start("events", "--follow", "--topic", "second.*", "--json")
+    followed = project.start("logs", "--events", "--follow", "--topic", "second.*", "--json")
     assert process.wait(120) == 0
     out, err = followed.communicate(timeout=120)
     assert [json.loads(line)["topic"] for line in out.splitlines()] == ["second.one"], err
 
 
 def test_events_of_no_run_are_an_error_that_helps(project: Project) -> None:
-    done = project.ralph("events")
+    done = project.ralph("logs", "--events")
     assert (done.code, "there is no run yet" in done.err) == (2, True)

@@ -1,4 +1,4 @@
-"""`ralph presets`: which there are, in which order they are found, and what is said of those that cannot be read."""
+"""`ralph hats list`: which there are, in which order they are found, and what is said of those that cannot be read."""
 
 import os
 from pathlib import Path
@@ -23,10 +23,10 @@ def put(place: Path, name: str, text: str = MINE) -> Path:
 
 
 def test_all_are_listed_with_when_to_use_them(project: Project) -> None:  # noqa: F811
-    rows = {row["name"]: row for row in project.ralph("presets", "--json").json["presets"]}
+    rows = {row["name"]: row for row in project.ralph("hats", "list", "--json").json["presets"]}
     assert list(rows) == shipped()
     assert all(row["use"].endswith(".") and row["hats"] >= 3 and row["origin"] == "built in" for row in rows.values())
-    told = project.ralph("presets").out.splitlines()
+    told = project.ralph("hats", "list").out.splitlines()
     assert len(told) == len(rows) and told[0].startswith("bug-triage ") and "3 hats. A pile of bug reports" in told[0]
 
 
@@ -36,10 +36,10 @@ def test_the_order_is_project_user_team_ralph_and_what_is_hidden_is_shown(projec
     put(second, "tdd")
     put(second, "ours")
     put(first, "ours")
-    assert project.ralph("presets", "show", "tdd", "--path").out.strip() == str(second / "tdd.yml")
+    assert project.ralph("hats", "show", "tdd", "--path").out.strip() == str(second / "tdd.yml")
     put(project.home / "config" / "ralph" / "presets", "tdd")
     own = put(project.root / ".ralph" / "presets", "tdd", MINE.replace("little", "large"))
-    rows = [row for row in project.ralph("presets", "--json").json["presets"] if row["name"] in ("tdd", "ours")]
+    rows = [row for row in project.ralph("hats", "list", "--json").json["presets"] if row["name"] in ("tdd", "ours")]
     assert [(row["name"], row["origin"], row["shadowed"]) for row in rows] == [
         ("tdd", "project", False),
         ("tdd", "user", True),
@@ -49,11 +49,11 @@ def test_the_order_is_project_user_team_ralph_and_what_is_hidden_is_shown(projec
         ("tdd", "built in", True),
     ]
     assert (rows[0]["use"], rows[0]["hats"]) == ("For our own large things.", 1)
-    assert f"(project: {own})" in project.ralph("presets").out
-    assert project.ralph("presets", "show", "tdd").out == own.read_text()
-    assert "coder" in project.ralph("presets", "show", "builtin:tdd").out
-    assert project.ralph("presets", "show", "builtin:tdd", "--path").out.strip() == "builtin:tdd"
-    assert project.ralph("presets", "show", "tdd", "--json").json["path"] == str(own)
+    assert f"(project: {own})" in project.ralph("hats", "list").out
+    assert project.ralph("hats", "show", "tdd").out == own.read_text()
+    assert "coder" in project.ralph("hats", "show", "builtin:tdd").out
+    assert project.ralph("hats", "show", "builtin:tdd", "--path").out.strip() == "builtin:tdd"
+    assert project.ralph("hats", "show", "tdd", "--json").json["path"] == str(own)
 
 
 def test_a_run_takes_the_same_one_and_says_that_it_hides_another(project: Project) -> None:  # noqa: F811
@@ -69,15 +69,15 @@ def test_a_run_takes_the_same_one_and_says_that_it_hides_another(project: Projec
 
 def test_one_that_cannot_be_read_is_listed_as_such(project: Project) -> None:  # noqa: F811
     put(project.root / ".ralph" / "presets", "broken", "hats: [\n")
-    assert "broken" in (told := project.ralph("presets").out) and "cannot be read: not readable as YAML" in told
+    assert "broken" in (told := project.ralph("hats", "list").out) and "cannot be read: not readable as YAML" in told
     assert project.ralph("run", "-H", "broken", "-p", "x", "--agent-command", "cat", "--yes").code == 2
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["show"], "show what?"),
-        (["shw", "tdd"], "there is no 'shw tdd' here"),
+        (["show"], "Missing argument 'PRESET'"),
+        (["shw", "tdd"], "No such command 'shw'"),
         (["show", "tddd"], "did you mean tdd?"),
         (["show", ""], "the name of the preset is empty"),
         (["show", "gone/mine.yml"], "it cannot be read"),
@@ -85,7 +85,7 @@ def test_one_that_cannot_be_read_is_listed_as_such(project: Project) -> None:  #
     ],
 )
 def test_what_is_not_there_is_said(project: Project, words: list[str], told: str) -> None:  # noqa: F811
-    done = project.ralph("presets", *words)
+    done = project.ralph("hats", *words)
     assert (done.code, told in done.err) == (2, True), done.said
 
 
@@ -99,7 +99,7 @@ def test_init_takes_any_of_them_and_writes_nothing_that_could_not_be_read(projec
     assert (project.root / "ralph.yml").read_text() == f'{MINE}\ncli:\n  backend: "codex"\n'
     (project.root / "ralph.yml").unlink()
     assert project.ralph("init", "--preset", ".ralph/presets/mine.yml").code == 0
-    assert (project.root / "ralph.yml").read_text() == MINE == project.ralph("presets", "show", "ralph.yml").out
+    assert (project.root / "ralph.yml").read_text() == MINE == project.ralph("hats", "show", "ralph.yml").out
     (project.root / "ralph.yml").unlink()
     refused = project.ralph("init", "--preset", "parts")
     assert (refused.code, "`import: one.yml`: it cannot be read" in refused.err) == (2, True), refused.said
@@ -157,3 +157,22 @@ class TestImports:
             "run", "-H", "presets/ours.yml", "-p", "Go", "--agent-command", "cat", "--yes", "--dry-run"
         )
         assert "../hats/critic.yml, line 2: `instruction` is not a setting; did you mean `instructions`?" in done.said
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("presets",), ("hats", "list")),
+        (("presets", "show", "tdd"), ("hats", "show", "tdd")),
+        (("queue",), ("land", "--queue")),
+    ],
+)
+def test_old_name_does_the_same_and_names_the_new_one(
+    project: Project,  # noqa: F811
+    old: tuple[str, ...],
+    new: tuple[str, ...],
+) -> None:
+    before, now = project.ralph(*old), project.ralph(*new)
+    assert (before.code, before.out) == (now.code, now.out) == (0, now.out)
+    assert f"`ralph {old[0]}` is now `ralph {new[0]} {new[1]}`" in before.err
+    assert now.err == ""

@@ -39,7 +39,7 @@ class TestARepositoryCannotAgree:
 
     @pytest.mark.parametrize(
         "command",
-        [("status",), ("doctor",), ("presets",), ("hats", "check"), ("trust", "--show"), (*LOOP, "--dry-run")],
+        [("status",), ("doctor",), ("hats", "list"), ("hats", "check"), ("trust", "--show"), (*LOOP, "--dry-run")],
         ids=" ".join,
     )
     def test_what_only_reads_starts_nothing(self, project: Project, command: tuple[str, ...]) -> None:

@@ -99,8 +99,8 @@ class TestLandAfterwards:
         assert done.code == 0, done.said
         assert {"a.txt", "b.txt"} <= {path.name for path in project.root.iterdir()}
         assert project.git("log", "-1", "--format=%s").strip() == f"Merge ralph/{second}/run"
-        assert project.ralph("queue").out == "Nothing waits to be merged.\n"
-        rows = project.ralph("queue", "--all", "--json").json["queue"]
+        assert project.ralph("land", "--queue").out == "Nothing waits to be merged.\n"
+        rows = project.ralph("land", "--queue", "--all", "--json").json["queue"]
         assert [row["state"] for row in rows] == ["landed", "landed"]
 
     def test_a_conflict_is_named_and_changes_nothing(self, project: Project) -> None:  # noqa: F811
@@ -134,13 +134,13 @@ class TestLandAfterwards:
         assert [project.ralph("land", "--json").json["run"] for _ in range(2)] == [runs[1], runs[0]]
         assert {"a.txt", "b.txt", "c.txt"} <= {path.name for path in project.root.iterdir()}
         assert project.ralph("land").code == 2
-        assert project.ralph("queue").out == "Nothing waits to be merged.\n"
+        assert project.ralph("land", "--queue").out == "Nothing waits to be merged.\n"
 
     def test_the_queue_says_what_brings_it_in_whatever_was_in_the_way_then(self, project: Project) -> None:  # noqa: F811
         (project.root / "README").write_text("in the middle of something\n")
         run = make(project, "a", "--land", "ff")
         project.git("commit", "-q", "-a", "-m", "done with it")
-        assert f"`ralph land {run}` brings it in" in project.ralph("queue").out
+        assert f"`ralph land {run}` brings it in" in project.ralph("land", "--queue").out
         assert project.ralph("land").code == 0
 
     def test_from_no_branch_it_says_so(self, project: Project) -> None:  # noqa: F811
@@ -235,6 +235,6 @@ class TestWorktrees:
 
 
 def test_the_queue_of_a_project_without_runs(project: Project) -> None:  # noqa: F811
-    assert project.ralph("queue").out == "Nothing waits to be merged.\n"
+    assert project.ralph("land", "--queue").out == "Nothing waits to be merged.\n"
     assert "No worktrees" in project.ralph("worktrees").out
     assert not Path(project.root / ".ralph" / "worktrees").exists()

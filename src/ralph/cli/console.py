@@ -41,6 +41,11 @@ def agree(*, yes: bool, where: str, todo: str) -> None:
         raise click.Abort
 
 
+def note_old_name(old: str, new: str) -> None:
+    """Tell the user that a command has another name now."""
+    click.echo(f"note: `ralph {old}` is now `ralph {new}`; the old name goes with the next release.", err=True)
+
+
 def say_json(**data: Any) -> None:
     """One versioned JSON object on standard output."""
     click.echo(json.dumps({"schema": 1, **data}, ensure_ascii=False, default=str))

@@ -1,4 +1,4 @@
-"""`ralph events`: what agents published."""
+"""`ralph logs --events`: what agents published."""
 
 import time
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ralph.cli.console import here, json_option, one_line
+from ralph.cli.console import here, json_option, note_old_name, one_line
 from ralph.core.errors import UsageError
 from ralph.documents.agent.events import Event, matches, parse
 from ralph.documents.agent.json_text import dumps
@@ -15,21 +15,27 @@ from ralph.store.runs import Project, RunDir
 POLL = 0.2
 
 
-@click.command("events")
+@click.command("events", hidden=True)
 @click.option("--run", "wanted", help="The run (the latest one).")
 @click.option("--topic", "pattern", default="*", help="Only these: a topic, or a pattern such as build.*.")
 @click.option("--last", type=click.IntRange(min=1), help="Only the last so many.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @json_option
 def command(wanted: str | None, pattern: str, last: int | None, follow: bool, as_json: bool) -> int:
-    """Show the events of a run, the oldest first, or as JSON Lines."""
+    """The old name of `ralph logs --events`."""
+    note_old_name("events", "logs --events")
+    return show_events(wanted, pattern, last, follow=follow, as_json=as_json)
+
+
+def show_events(wanted: str | None, pattern: str, last: int | None, *, follow: bool, as_json: bool) -> int:
+    """Print the events of a run, the oldest first, for users or as JSON Lines."""
     project = here()
     runs = project.runs()
     if not wanted and not runs:
         raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
     run = project.run(wanted) if wanted else runs[-1]
     event = None
-    for event in _latest(_events(project, run, follow), pattern, last):
+    for event in _latest(_events(project, run, follow=follow), pattern, last):
         click.echo(dumps(event.row) if as_json else _line(event))
     if event is None and not as_json:
         what = "Nothing" if pattern == "*" else f"Nothing that matches {pattern}"
@@ -44,7 +50,7 @@ def _latest(events: Iterator[list[Event]], pattern: str, last: int | None) -> It
         yield from fitting[-last:] if last and number == 0 else fitting
 
 
-def _events(project: Project, run: RunDir, follow: bool) -> Iterator[list[Event]]:
+def _events(project: Project, run: RunDir, *, follow: bool) -> Iterator[list[Event]]:
     """What is there now, then, when following, what comes until the run has ended."""
     read: dict[Path, int] = {}
     while True:

@@ -24,13 +24,35 @@ _FORMATS = {".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
 
 @click.group("hats")
 def command() -> None:
-    """Check a preset before it costs anything, or draw it.
+    """List, show, check or draw presets, before they cost anything.
 
     \b
+    ralph hats list                      the presets that can be named here, and when to use each
+    ralph hats show tdd                  what is in one; `ralph run -H tdd` runs it
     ralph hats check                     the hats of ralph.yml: can they finish, and what is wrong?
     ralph hats check code-assist         a preset by its name, or the path of its file
     ralph hats graph                     what each hat publishes and who takes it, as a graph
     """
+
+
+@command.command("list")
+@json_option
+def list_(as_json: bool) -> int:
+    """List the presets that can be named here, and when to use each."""
+    from ralph.cli.presets import list_presets
+
+    return list_presets(as_json=as_json)
+
+
+@command.command("show")
+@click.argument("preset")
+@click.option("--path", "where", is_flag=True, help="Print where it is, not what is in it.")
+@json_option
+def show(preset: str, where: bool, as_json: bool) -> int:
+    """Show what is in PRESET."""
+    from ralph.cli.presets import show_preset
+
+    return show_preset(preset, where=where, as_json=as_json)
 
 
 @command.command("check")

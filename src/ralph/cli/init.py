@@ -26,7 +26,7 @@ event_loop:
 @click.command("init")
 @click.option("--preset", "name", help="The preset to begin with, by its name or file; --list-presets names them.")
 @click.option("-b", "--backend", help="The agent that the preset is for.")
-@click.option("--list-presets", "listing", is_flag=True, help="Name the presets; `ralph presets` says more of them.")
+@click.option("--list-presets", "listing", is_flag=True, help="Name the presets; `ralph hats list` says more of them.")
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of ralph.yml.")
 @click.option("--force", is_flag=True, help="Write over a ralph.yml that is there.")
 @json_option

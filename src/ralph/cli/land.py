@@ -16,13 +16,21 @@ from ralph.store.runs import Project, RunDir
 
 @click.command("land")
 @click.argument("run", required=False)
+@click.option("--queue", "queued", is_flag=True, help="Only show which tasks and runs wait to be merged or landed.")
+@click.option("--all", "everything", is_flag=True, help="With --queue: also what is merged or landed.")
 @json_option
-def command(run: str | None, as_json: bool) -> int:
-    """Bring the work of RUN (the latest that waits for it) onto the branch that you are on.
+def command(run: str | None, queued: bool, everything: bool, as_json: bool) -> int:
+    """Bring the work of RUN onto the branch that you are on. Default: the latest run that waits for it.
 
-    Where your branch has moved, both are merged aside first, and the checks of the run must pass on the merged tree.
-    Your branch is only ever moved forward, and only while nothing of yours is uncommitted.
+    If your branch has moved, both are merged in a scratch worktree first, and the checks of the run must pass on the
+    merged tree. Your branch only moves forward, and only if nothing of yours is uncommitted.
     """
+    if queued:
+        from ralph.cli.queue import show_queue
+
+        return show_queue(run, everything=everything, as_json=as_json)
+    if everything:
+        raise UsageError("--all is for the queue", todo="give --queue with it")
     refuse_inside_a_turn()
     project = here()
     chosen = project.run(run) if run else _latest(project)
@@ -40,7 +48,9 @@ def _latest(project: Project) -> RunDir:
     git = Git(project.root)
     if waiting := [run for run in project.runs() if _waits(git, run)]:
         return waiting[-1]
-    raise UsageError("no run here waits to be landed", where=str(project.root), todo="`ralph queue --all` lists them")
+    raise UsageError(
+        "no run here waits to be landed", where=str(project.root), todo="`ralph land --queue --all` lists them"
+    )
 
 
 def _waits(git: Git, run: RunDir) -> bool:

@@ -13,7 +13,7 @@ from ralph.cli.tellers import teller_for
 from ralph.cli.words import Teller
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
-from ralph.core.errors import StateError
+from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.store.journal import moment, read_raw
 from ralph.store.runs import RunDir
@@ -24,9 +24,29 @@ from ralph.store.runs import RunDir
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--tools", is_flag=True, help="Also what the agents thought and which tools they used.")
 @click.option("--output", is_flag=True, help="Also what the agents and checks printed last.")
+@click.option("--events", is_flag=True, help="Only the events that agents published.")
+@click.option("--topic", help="With --events: only this topic, or a pattern such as 'build.*'.")
+@click.option("--last", type=click.IntRange(min=1), help="With --events: only the last so many.")
 @json_option
-def command(run: str | None, follow: bool, tools: bool, output: bool, as_json: bool) -> int:
-    """Show the journal of RUN (the latest one) as people read it, or as JSON Lines."""
+def command(
+    run: str | None,
+    follow: bool,
+    tools: bool,
+    output: bool,
+    events: bool,
+    topic: str | None,
+    last: int | None,
+    as_json: bool,
+) -> int:
+    """Show what happened in RUN, for users or as JSON Lines. Default: the latest run."""
+    if events:
+        from ralph.cli.events import show_events
+
+        if tools or output:
+            raise UsageError("--events shows nothing but events", todo="leave --tools and --output out")
+        return show_events(run, topic or "*", last, follow=follow, as_json=as_json)
+    if topic or last:
+        raise UsageError("--topic and --last are for events", todo="give --events with them")
     project = here()
     chosen = latest_run(project, run)
     record = chosen.record()

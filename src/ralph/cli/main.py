@@ -14,57 +14,69 @@ from ralph import __version__
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 
-COMMANDS = {
-    "loop": ("ralph.cli.loop", "Work on one task until its criterion is verified."),
-    "session": ("ralph.cli.session", "Plan a request, do its tasks side by side, review, take feedback."),
-    "run": ("ralph.cli.run", "Have hats work on an objective, event by event, until it is done."),
-    "hats": ("ralph.cli.hats", "Check a preset before it costs anything, or draw it."),
-    "init": ("ralph.cli.init", "Write a ralph.yml, from a preset if you want."),
-    "presets": ("ralph.cli.presets", "List the presets, and when to use each; show one."),
-    "prompt": ("ralph.cli.prompt", "Show what a turn was told, with the tokens of each part."),
-    "status": ("ralph.cli.status", "Show the runs of this project."),
-    "logs": ("ralph.cli.logs", "Show what happened in a run, or follow it."),
-    "resume": ("ralph.cli.resume", "Go on with a run that was paused, interrupted, or reached a limit."),
-    "steer": ("ralph.cli.steer", "Say something to the agents of a run, also in the middle of a turn."),
-    "signal": ("ralph.cli.signal", "Pause, resume, abort, inform or approve a run that is under way."),
-    "signals": ("ralph.cli.signals", "Show what was said to a run, who took it in, how, and what came of it."),
-    "answer": ("ralph.cli.answer", "Answer a question that an agent asked."),
-    "abort": ("ralph.cli.abort", "End a run for good; files stay as they are, or go back with --revert."),
-    "events": ("ralph.cli.events", "Show what agents published in a run, or follow it."),
-    "report": ("ralph.cli.report", "Show the completion report of a run."),
-    "cost": ("ralph.cli.cost", "Print what a run cost: by turn, role and agent."),
-    "diff": ("ralph.cli.diff", "Show what a run changed."),
-    "undo": ("ralph.cli.undo", "Take back the last change that a run made to the files."),
-    "restore": ("ralph.cli.restore", "Bring the files back as an iteration left them, the best one for example."),
-    "reflect": ("ralph.cli.reflect", "Show what loops learned, or the patterns in it."),
-    "trust": ("ralph.cli.trust", "Agree to what this project lets Ralph start; show or revoke it."),
-    "doctor": ("ralph.cli.doctor", "Check this machine and this project."),
-    "queue": ("ralph.cli.queue", "Show what waits to be merged, and what could not be."),
-    "land": ("ralph.cli.land", "Bring the work of a run onto your branch, with its checks."),
-    "worktrees": ("ralph.cli.worktrees", "List the worktrees of runs, and remove those that are merged."),
-    "clean": ("ralph.cli.clean", "Remove old runs."),
-    "emit": ("ralph.cli.emit", "Publish an event (for agents)."),
-    "wave": ("ralph.cli.wave", "Publish several events at once (for agents)."),
-    "tools": ("ralph.cli.tools", "Tasks, memories, decisions and progress (for agents)."),
-    "acp-bridge": ("ralph.cli.acp_bridge", "Have one turn with an agent that speaks the Agent Client Protocol."),
+GROUPS = {
+    "Work": {
+        "loop": "Work on one task until its criterion is verified.",
+        "session": "Plan a request, do its tasks in parallel, review them, take feedback.",
+        "run": "Let hats work on an objective, event by event, until it is done.",
+        "resume": "Continue a run that was paused, was interrupted, or reached a limit.",
+    },
+    "Watch": {
+        "status": "Show the runs of this project.",
+        "logs": "Show what happened in a run, or follow it. Also: the events that agents published.",
+        "prompt": "Show the prompt of a turn, with the tokens of each part.",
+        "cost": "Show what a run cost, by turn, role and agent.",
+    },
+    "Steer": {
+        "steer": "Tell the agents of a run something, also in the middle of a turn.",
+        "signal": "Send a run another signal: pause, resume, abort, info, approve, skip.",
+        "signals": "Show the signals of a run: who received each, how, and with what effect.",
+        "answer": "Answer a question that an agent asked.",
+        "abort": "End a run for good. Keeps its changes unless you give --revert.",
+    },
+    "Results": {
+        "report": "Show the completion report of a run.",
+        "diff": "Show what a run changed.",
+        "undo": "Undo the last change that a run made to your files.",
+        "restore": "Restore the files as an iteration left them, for example the best one.",
+        "land": "Bring the work of a run onto your branch, or show what waits for that.",
+        "reflect": "Show what loops learned, and the patterns in it.",
+    },
+    "Workspace": {
+        "worktrees": "List the worktrees of runs, and remove those that are merged.",
+        "clean": "Remove old runs.",
+    },
+    "Setup": {
+        "init": "Write a ralph.yml, from a preset if you want.",
+        "hats": "List, show, check or draw presets.",
+        "trust": "Agree to what this project lets Ralph start; show or revoke it.",
+        "doctor": "Check this machine and this project.",
+    },
+    "For agents": {
+        "emit": "Publish an event.",
+        "wave": "Publish several events at once.",
+        "tools": "Tasks, memories, decisions and progress.",
+    },
 }
-"""Every subcommand: the module that has it as `command`, and its line in the help."""
-INTERNAL = ("acp-bridge",)
-"""Those that programs call, not people: the list in the help leaves them out."""
+"""Every subcommand that users call, by what they want, with its line in the help. Its module is named like it."""
+OLD_NAMES = ("presets", "events", "queue")
+"""Commands that are parts of others now (`hats list`, `logs --events`, `land --queue`); they work for one more release."""
+COMMANDS = (*(name for group in GROUPS.values() for name in group), *OLD_NAMES, "acp-bridge")
+"""All subcommands. `acp-bridge` is for programs: the help leaves it out."""
 
 
 class LazyGroup(click.Group):
     """A group that imports a subcommand only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table: by what a person wants."""
+        """In the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand itself."""
         if cmd_name not in COMMANDS:
             return None
-        module = COMMANDS[cmd_name][0]
+        module = f"ralph.cli.{cmd_name.replace('-', '_')}"
         if module not in sys.modules:
             gc.disable()  # what modules define stays: there is no garbage to look for
             importlib.import_module(module)
@@ -76,8 +88,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list for `--help`, from the table alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items() if name not in INTERNAL])
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(10), line) for name, line in commands.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

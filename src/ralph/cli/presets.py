@@ -1,37 +1,35 @@
-"""`ralph presets`: which presets there are, when to use each, and what is in one."""
+"""`ralph hats list` and `ralph hats show`: which presets there are, when to use each, and what is in one."""
 
 from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, say_json
+from ralph.cli.console import here, json_option, note_old_name, say_json
 from ralph.core.errors import RalphError
 from ralph.store.presets import BUILTIN, Found, preset_named, presets
 
 
-@click.command("presets")
+@click.command("presets", hidden=True)
 @click.argument("words", nargs=-1, metavar="[show NAME]")
 @click.option("--path", "where", is_flag=True, help="With show: print where it is, not what is in it.")
 @json_option
 def command(words: tuple[str, ...], where: bool, as_json: bool) -> int:
-    """List the presets that can be named here, or show one.
-
-    \b
-    ralph presets show tdd
-    ralph run -H tdd -p "..."      or   ralph init --preset tdd
-    """
+    """The old name of `ralph hats list` and `ralph hats show`."""
+    note_old_name("presets", "hats show" if words else "hats list")
     match words:
         case ():
-            return _list(as_json=as_json)
+            return list_presets(as_json=as_json)
         case ("show", name):
-            return _show(preset_named(here().root, name), where=where, as_json=as_json)
+            return show_preset(name, where=where, as_json=as_json)
         case ("show",):
             raise click.UsageError("show what? Give the name of a preset.")
         case _:
             raise click.UsageError(f"there is no {' '.join(words)!r} here: it takes nothing, or show NAME.")
 
 
-def _show(found: Found, *, where: bool, as_json: bool) -> int:
+def show_preset(name: str, *, where: bool, as_json: bool) -> int:
+    """Print a preset, or where it is."""
+    found = preset_named(here().root, name)
     path = str(found.path or f"{BUILTIN}{found.name}")
     if as_json:
         say_json(command="presets", name=found.name, origin=found.origin, path=path, text=found.text)
@@ -40,7 +38,8 @@ def _show(found: Found, *, where: bool, as_json: bool) -> int:
     return 0
 
 
-def _list(*, as_json: bool) -> int:
+def list_presets(*, as_json: bool) -> int:
+    """Print every preset that can be named here, and when to use it."""
     rows = [_about(one) for one in presets(here().root)]
     if as_json:
         say_json(command="presets", presets=rows)

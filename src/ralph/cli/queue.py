@@ -1,11 +1,11 @@
-"""`ralph queue`: what waits to be merged, what was merged, and what could not be."""
+"""`ralph land --queue`: what waits to be merged, what was merged, and what could not be."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, tell
+from ralph.cli.console import here, json_option, note_old_name, tell
 from ralph.core.entries import MergeStarted
 from ralph.core.errors import RalphError
 from ralph.core.events import Landed, Merged
@@ -17,12 +17,18 @@ from ralph.store.runs import Project, RunDir
 from ralph.workflows.merging import queue_path, read_queue
 
 
-@click.command("queue")
+@click.command("queue", hidden=True)
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Also what is merged or landed.")
 @json_option
 def command(run: str | None, everything: bool, as_json: bool) -> int:
-    """Show what waits to be merged: the tasks of RUN (of all runs), and runs whose work is not on your branch yet."""
+    """The old name of `ralph land --queue`."""
+    note_old_name("queue", "land --queue")
+    return show_queue(run, everything=everything, as_json=as_json)
+
+
+def show_queue(run: str | None, *, everything: bool, as_json: bool) -> int:
+    """Print what waits to be merged: the tasks of a run, or of all, and runs whose work is not on your branch yet."""
     project = here()
     runs = [project.run(run)] if run else project.runs()
     rows = [row for one in runs for row in _rows(project, one) if everything or run or not row["done"]]

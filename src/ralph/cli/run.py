@@ -47,7 +47,7 @@ from ralph.workflows.hats.prompt import SHARED as SHARED_FILES
     "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
 )
 @click.option(
-    "-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or a name of `ralph presets`."
+    "-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or a name of `ralph hats list`."
 )
 @click.option("-p", "--prompt", help="The objective (- reads it from standard input).")
 @click.option("-P", "--prompt-file", help="The file with the objective (PROMPT.md).")

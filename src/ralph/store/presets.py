@@ -128,7 +128,7 @@ def presets(root: Path) -> list[Found]:
 def preset_named(root: Path, name: str) -> Found:
     """The preset of a path, or of a name, the first in the order; `builtin:NAME` is always Ralph's own."""
     if not name:
-        raise UsageError("the name of the preset is empty", todo="`ralph presets` lists them")
+        raise UsageError("the name of the preset is empty", todo="`ralph hats list` lists them")
     if Path(name).is_file() or not (name.startswith(BUILTIN) or _NAME.fullmatch(name)):
         return Found(Path(name).stem, "file", Path(name))
     known = presets(root)
@@ -138,7 +138,7 @@ def preset_named(root: Path, name: str) -> Found:
             return one
     names = dict.fromkeys(one.name for one in known if one.path is None or not own)
     near = difflib.get_close_matches(plain, names, 1)
-    todo = f"did you mean {near[0]}? `ralph presets` lists them" if near else f"there are {', '.join(names)}"
+    todo = f"did you mean {near[0]}? `ralph hats list` lists them" if near else f"there are {', '.join(names)}"
     raise UsageError(f"there is no preset {plain!r}", todo=todo)
 
 
