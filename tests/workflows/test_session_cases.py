@@ -411,3 +411,15 @@ def test_what_a_task_is_split_into_can_always_be_put_in_order(needed: str, told:
         return
     assert driver.state.metadata.replaced == {"task-1": ("task-1.1", "task-1.2")}
     assert all(driver.state.marker(name) is Marker.DONE for name in ("task-1.1", "task-1.2", "task-3"))
+
+
+def test_tasks_that_cannot_be_put_in_order_block_the_session_and_are_named() -> None:
+    driver = Steady(session()).until(State.EXECUTING_BATCH)
+    driver.ended(Outcome.PAUSED)
+    path = driver.rules.layout.task(1, "task-3")
+    driver.documents[path] = TASKS["tasks/task-3.md"].replace("depends_on: [task-1]", "depends_on: [task-99]")
+    state = driver.rules.load(driver.documents)
+    state = driver.rules.accept(state, DocumentEdited(path, driver.documents[path]), driver.now).state
+    stop = driver.rules.decide(state, driver.now)
+    assert isinstance(stop, Stop) and stop.outcome is Outcome.BLOCKED
+    assert "task-99, which does not exist; correct .ralph-sessions" in stop.reason

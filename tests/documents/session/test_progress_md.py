@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
 from ralph.documents.session.markers import Marker, legal, read
-from ralph.documents.session.progress import Item, Progress, annotation, new_progress, problems
+from ralph.documents.session.progress import Item, Progress, new_progress, problems
 
 STEPS = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
 NEW = """# Progress
@@ -123,7 +123,7 @@ class TestReading:
 
 class TestChanging:
     def test_only_the_last_line_of_an_item_is_rewritten(self) -> None:
-        new = Progress(REAL).with_item("task-2", Marker.WIP, annotation(2, 2, "started", "2026-02-11T10:00:00Z"))
+        new = Progress(REAL).with_item("task-2", Marker.WIP, "Attempt 2, Iteration 2, started: 2026-02-11T10:00:00Z")
         assert new.text == REAL.replace(
             "- [ ] task-2 (Attempt 2, Iteration 2, reset: 2026-02-11)",
             "- [/] task-2 (Attempt 2, Iteration 2, started: 2026-02-11T10:00:00Z)",
@@ -131,7 +131,7 @@ class TestChanging:
 
     def test_bullet_emphasis_and_title_stay(self) -> None:
         new = Progress(REAL).with_item("task-1", Marker.FAILED, "again").with_item("plan-init", Marker.TODO)
-        new = new.with_item("task-critique-1-2", Marker.PENDING, annotation(2, 1, "review-pending"))
+        new = new.with_item("task-critique-1-2", Marker.PENDING, "Attempt 2, Iteration 1, review-pending")
         assert "\n- [F] task-1: Build the parser (again)\r\n" in new.text
         assert "\n* [ ] **plan-init**\r\n" in new.text
         assert "\n  - [P] `task-critique-1-2` (Attempt 2, Iteration 1, review-pending)\r\n" in new.text

@@ -193,6 +193,10 @@ class Layout:
         """The file in which the user finds or restores the definition of a task."""
         return self.task(iteration, task)
 
+    def place_of_tasks(self, iteration: int) -> str:
+        """The directory or the file in which all of them are."""
+        return self.tasks(iteration)
+
     def is_engines(self, path: str, iteration: int) -> bool:
         """Whether only the engine writes a file while the run is under way: then nobody can cheat with it."""
         own = (self.metadata, self.progress(iteration), self.iteration_metadata(iteration))
@@ -292,6 +296,9 @@ class ClassicLayout(Layout):
         return task_list.definition(texts.get(self.task_list, ""), task)
 
     def place_of_task(self, iteration: int, task: str) -> str:
+        return self.task_list
+
+    def place_of_tasks(self, iteration: int) -> str:
         return self.task_list
 
     def is_engines(self, path: str, iteration: int) -> bool:

@@ -300,11 +300,6 @@ def new_classic_progress(done: Iterable[str], planning: Iterable[str]) -> Progre
     return empty.with_items([(step, Marker.DONE if step in over else Marker.TODO, "") for step in planning])
 
 
-def annotation(attempt: int, iteration: int, word: str, at: str = "") -> str:
-    """A note as sessions have it: `Attempt 1, Iteration 1, started: <when>`."""
-    return f"Attempt {attempt}, Iteration {iteration}, {word}" + (f": {at}" if at else "")
-
-
 def problems(text: str) -> list[str]:
     """What is wrong with the file, a sentence each."""
     page = Page(text)

@@ -1,8 +1,10 @@
 """How an iteration ends: the review of the whole, what was learned, and the feedback that begins the next."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ralph.core.errors import RalphError
 from ralph.core.events import Decision, Do, Promote, Stop
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
@@ -255,8 +257,11 @@ def replanning(terms: SessionTerms, state: SessionState, batches: Mapping[str, s
 
 
 def counts(state: SessionState) -> dict[str, int]:
-    """How many tasks there are, by what came of them."""
-    return markers.counts(state.board.markers)
+    """How many tasks there are, by what came of them; the board knows without counting, if there is one."""
+    try:
+        return markers.counts(state.board.markers)
+    except RalphError:
+        return markers.counts(Counter(state.marker(name) for name in state.tasks))
 
 
 def _ended(terms: SessionTerms, state: SessionState, status: Status, now: float) -> SessionState:

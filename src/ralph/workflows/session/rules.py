@@ -292,8 +292,7 @@ class Session(SessionTerms):
 
     def _batch_or_stop(self, state: SessionState) -> Decision:
         if fault := state.fault:
-            place = self.layout.place_of_task(state.metadata.iteration, "task-1").rpartition("/")[0]
-            place = place if self.layout.has_metadata else self.layout.place_of_task(1, "task-1")
+            place = self.layout.place_of_tasks(state.metadata.iteration)
             return Stop(Outcome.BLOCKED, f"the tasks cannot be put in order: {fault}; correct {place}")
         if works := self._batch(state):
             return Do(works)

@@ -23,9 +23,11 @@ _QUOTED = 4000
 
 def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionState:
     """Begin what can begin, and say where that leaves the session."""
-    if state.fault:
+    try:
+        state = settle_by_reports(terms, state, now).followed()
+    except RalphError:
+        # The tasks cannot be put in order: nothing begins, and the decision says why.
         return state
-    state = settle_by_reports(terms, state, now).followed()
     for name in [] if state.flow.stops else _to_start(terms, state):
         state = _begun(state, name, attempt_after(terms, state, name), now)
     state = state.followed()
@@ -46,6 +48,8 @@ def scheduled(terms: SessionTerms, state: SessionState, now: float) -> SessionSt
 
 def is_open(state: SessionState) -> bool:
     """Whether there is something to do after all: a person set back what had failed, or put in a task."""
+    if state.fault:
+        return False
     board = state.board
     return state.metadata.status != Status.ABORTED and (bool(board.active) or any(board.startable()))
 
