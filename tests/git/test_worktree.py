@@ -7,7 +7,7 @@ import pytest
 
 from ralph.core.errors import UsageError
 from ralph.git.saving import save
-from ralph.git.worktree import Worktree, create, remove
+from ralph.git.worktree import Worktree, ensure_worktree, remove
 
 RUN = "261115-093000-k3x9"
 
@@ -37,14 +37,14 @@ def committed(worktree: Worktree, name: str = "new") -> str:
 
 
 def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     assert made.path == repo / ".ralph" / "worktrees" / RUN
     assert made.workspace == made.path
     assert git(made.path, "symbolic-ref", "HEAD") == f"refs/heads/ralph/{RUN}/run"
     assert made.notices == ()
     assert git(repo, "status", "--porcelain") == ""
     (made.path / "half-done").write_text("x")
-    assert create(repo, RUN) == made
+    assert ensure_worktree(repo, RUN) == made
     assert (made.path / "half-done").exists()
 
 
@@ -52,14 +52,14 @@ def test_uncommitted_changes_of_the_main_tree_are_told_of(repo: Path) -> None:
     git(repo, "config", "status.showUntrackedFiles", "no")
     (repo / "a.txt").write_text("changed\n")
     (repo / "new").write_text("x")
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     assert made.notices == (f"2 uncommitted change(s) in {repo} are not in the worktree",)
     assert (made.path / "a.txt").read_text() == "one\n"
     assert (repo / "a.txt").read_text() == "changed\n"
 
 
 def test_a_subdirectory_keeps_its_place_in_the_worktree(repo: Path) -> None:
-    made = create(repo / "sub", RUN)
+    made = ensure_worktree(repo / "sub", RUN)
     assert made.path == repo / "sub" / ".ralph" / "worktrees" / RUN
     assert made.workspace == made.path / "sub"
     assert (made.workspace / "b.txt").exists()
@@ -68,31 +68,31 @@ def test_a_subdirectory_keeps_its_place_in_the_worktree(repo: Path) -> None:
 
 def test_without_a_repository_or_a_commit_the_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs a git repository") as plain:
-        create(tmp_path, RUN)
+        ensure_worktree(tmp_path, RUN)
     assert "git init" in plain.value.todo
     git(tmp_path, "init", "-q")
     with pytest.raises(UsageError, match="needs a commit") as unborn:
-        create(tmp_path, RUN)
+        ensure_worktree(tmp_path, RUN)
     assert "first commit" in unborn.value.todo
 
 
 def test_a_worktree_whose_directory_is_gone_comes_back_with_its_branch(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     sha = committed(made)
     git(repo, "worktree", "move", str(made.path), str(repo.parent / "elsewhere"))
     git(repo, "worktree", "remove", str(repo.parent / "elsewhere"))
-    assert git(create(repo, RUN).path, "rev-parse", "HEAD") == sha
+    assert git(ensure_worktree(repo, RUN).path, "rev-parse", "HEAD") == sha
     for file in sorted(made.path.rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     made.path.rmdir()
-    assert git(create(repo, RUN).path, "rev-parse", "HEAD") == sha
+    assert git(ensure_worktree(repo, RUN).path, "rev-parse", "HEAD") == sha
 
 
 def test_a_worktree_that_a_kill_left_half_made_is_made_again(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     (repo / ".git" / "worktrees" / RUN / "locked").write_text("initializing")
     (made.path / "a.txt").unlink()
-    assert (create(repo, RUN).path / "a.txt").exists()
+    assert (ensure_worktree(repo, RUN).path / "a.txt").exists()
     assert git(made.path, "status", "--porcelain") == ""
 
 
@@ -101,12 +101,12 @@ def test_a_directory_in_the_way_is_not_touched(repo: Path) -> None:
     path.mkdir(parents=True)
     (path / "mine").write_text("x")
     with pytest.raises(UsageError, match="where the worktree belongs"):
-        create(repo, RUN)
+        ensure_worktree(repo, RUN)
     assert (path / "mine").exists()
 
 
 def test_save_takes_everything_but_what_is_ignored(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     assert save(made, "nothing") == git(repo, "rev-parse", "main")
     (made.path / "a.txt").unlink()
     (made.path / "x.log").write_text("ignored")
@@ -133,7 +133,7 @@ def test_save_is_the_users_and_asks_no_hook(repo: Path) -> None:
         hook = repo / ".git" / "hooks" / name
         hook.write_text("#!/bin/sh\nexit 1\n")
         hook.chmod(0o755)
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     (made.path / "new").write_text("x")
     sha = save(made, "# title\n\nbody\n")
     assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == (
@@ -142,7 +142,7 @@ def test_save_is_the_users_and_asks_no_hook(repo: Path) -> None:
 
 
 def test_save_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     (repo / "a.txt").write_text("main\n")
     git(repo, "commit", "-q", "-a", "-m", "main moved")
     (made.path / "a.txt").write_text("run\n")
@@ -155,7 +155,7 @@ def test_save_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
 
 
 def test_save_in_a_worktree_that_is_gone(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     git(repo, "worktree", "remove", str(made.path))
     made.path.mkdir()
     with pytest.raises(UsageError, match="the worktree is gone"):
@@ -163,7 +163,7 @@ def test_save_in_a_worktree_that_is_gone(repo: Path) -> None:
 
 
 def test_remove_where_nothing_was_done(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     (made.path / "x.log").write_text("ignored")
     assert remove(made)
     assert not made.path.exists()
@@ -173,7 +173,7 @@ def test_remove_where_nothing_was_done(repo: Path) -> None:
 
 def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
     git(repo, "config", "status.showUntrackedFiles", "no")
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     (made.path / "new").write_text("x")
     refused = remove(made)
     assert not refused
@@ -190,7 +190,7 @@ def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
 
 
 def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> None:
-    made = create(repo, RUN)
+    made = ensure_worktree(repo, RUN)
     git(made.path, "checkout", "-q", "--detach")
     (made.path / "new").write_text("work\n")
     git(made.path, "add", "new")

@@ -36,7 +36,7 @@ def _by_command(place: Path) -> None:
 def test_it_rings_for_what_comes(tmp_path: Path, comes: Callable[[Path], None]) -> None:
     async def rung() -> None:
         heard = asyncio.Event()
-        with watch_directories.hung(heard.set, tmp_path / "signals" / "inputs", tmp_path / "questions") as rings:
+        with watch_directories.watch(heard.set, tmp_path / "signals" / "inputs", tmp_path / "questions") as rings:
             assert rings
             await asyncio.sleep(0)
             assert not heard.is_set()
@@ -53,7 +53,7 @@ def test_where_the_system_has_no_events_to_spare_nobody_rings(tmp_path: Path, mo
             return -1
 
     async def rings() -> bool:
-        with watch_directories.hung(lambda: None, tmp_path) as rings:
+        with watch_directories.watch(lambda: None, tmp_path) as rings:
             return rings
 
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Exhausted)
@@ -62,7 +62,7 @@ def test_where_the_system_has_no_events_to_spare_nobody_rings(tmp_path: Path, mo
 
 def test_nothing_stays_open(tmp_path: Path) -> None:
     async def hang() -> None:
-        with watch_directories.hung(lambda: None, tmp_path):
+        with watch_directories.watch(lambda: None, tmp_path):
             pass
 
     before = len(os.listdir("/proc/self/fd"))

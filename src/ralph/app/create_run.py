@@ -38,7 +38,7 @@ def create_run(
     record = replace(record, id=run.id)
     notices: tuple[str, ...] = ()
     try:
-        if ground is Ground.BRANCH and not worktree.possible(project.root):
+        if ground is Ground.BRANCH and not worktree.can_have_worktrees(project.root):
             ground, notices = Ground.HERE, ("one turn at a time: worktrees need a git repository with a commit",)
         if ground is not Ground.HERE:
             _refuse_tracked(project.root, record.trees)
@@ -62,7 +62,7 @@ def create_run(
 def discard(project: Project, run: RunDir, error: BaseException) -> None:
     """Take back a run that did not come to begin, with its worktree, in which nobody has worked; it cannot be resumed."""
     with contextlib.suppress(RalphError):
-        for tree in worktree.found(project.root):
+        for tree in worktree.find_worktrees(project.root):
             if tree.run == run.id:
                 worktree.remove(tree)
         worktree.forget(project.root, run.id)

@@ -74,7 +74,7 @@ async def drive(
             loop = asyncio.get_running_loop()
             notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
             try:
-                with watch_directories.hung(kernel.look, run.mailbox.inputs, run.questions.directory) as rings:
+                with watch_directories.watch(kernel.look, run.mailbox.inputs, run.questions.directory) as rings:
                     if rings:
                         kernel.look_every(UNHURRIED)
                     stop = await _with_signals(kernel)

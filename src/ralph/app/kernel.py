@@ -95,24 +95,33 @@ def build_kernel(
     queue = MergeQueue(workspaces, record.base)
     commits = record.loop.commit or (record.hats and record.hats.checkpoint)
     world = World(
-        documents,
-        workspaces,
-        workspaces,
-        run.mailbox,
-        SystemClock(),
-        observer,
-        snapshots,
-        Committer(snapshots, run.id) if snapshots and commits else None,
-        queue,
-        _slots(run, record, root),
-        Lander(root, record, queue) if record.branch else None,
-        run.questions,
+        store=documents,
+        turns=workspaces,
+        checker=workspaces,
+        mailbox=run.mailbox,
+        clock=SystemClock(),
+        observer=observer,
+        snapshots=snapshots,
+        committer=Committer(snapshots, run.id) if snapshots and commits else None,
+        merger=queue,
+        slots=_slots(run, record, root),
+        lander=Lander(root, record, queue) if record.branch else None,
+        questions=run.questions,
     )
     limits = granted or ledger.extended_limits(record.limits)
     started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
     told, steering = tuple(filter(None, notices)), prompts.load("steering", root)
     unwritten, reopens = since_documents(records), resumes and record.workflow in SESSIONS
-    start = Start(started, _agent_chain(record.crew), limits, unwritten, told, resumes, steering, reopens)
+    start = Start(
+        entry=started,
+        agents=_agent_chain(record.crew),
+        limits=limits,
+        unwritten=unwritten,
+        notices=told,
+        resumes=resumes,
+        steering=steering,
+        reopens=reopens,
+    )
     return Kernel(kind.workflow(record, root, limits), world, ledger, start)
 
 
@@ -130,8 +139,26 @@ def _workspaces(
     root, workspace, secrets = project.root, project.workspace(record), secrets_in(environment)
     texts = {name: prompts.load(name, root) for name in ("repair", "continue")}
     files = TurnFiles(workspace, secrets)
-    turns = LocalTurns(run.path, record, root, workspace, files, keeper, agents, texts, environment, secrets)
-    runner = CheckRunner(run.path, run.id, workspace, keeper, check_environment(environment), secrets)
+    turns = LocalTurns(
+        run_dir=run.path,
+        record=record,
+        root=root,
+        workspace=workspace,
+        files=files,
+        keeper=keeper,
+        agents=agents,
+        templates=texts,
+        environment=environment,
+        hidden=secrets,
+    )
+    runner = CheckRunner(
+        run_dir=run.path,
+        run_id=run.id,
+        workspace=workspace,
+        keeper=keeper,
+        environment=check_environment(environment),
+        secrets=secrets,
+    )
     asked = record.loop
     rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
     verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records), held_trees=held_trees(root))
@@ -156,7 +183,7 @@ def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     def room() -> str:
         return room_for(root, record.trees.most_bytes)
 
-    slots = Slots(run.id, run.path / "lock", limits, usual_place(), kinds, room)
+    slots = Slots(run=run.id, run_lock=run.path / "lock", limits=limits, place=usual_place(), kinds=kinds, room=room)
     try:
         slots.leave()
     except (RalphError, OSError):

@@ -74,7 +74,14 @@ async def _merged_aside(
         if not record.checks:
             return candidate.commit, None
         environment, secrets = check_environment(os.environ), secrets_in(os.environ)
-        runner = CheckRunner(run.path, run.id, scratch.workspace, keeper, environment, secrets)
+        runner = CheckRunner(
+            run_dir=run.path,
+            run_id=run.id,
+            workspace=scratch.workspace,
+            keeper=keeper,
+            environment=environment,
+            secrets=secrets,
+        )
         furniture = Furniture(project.root, record.trees)
         await asyncio.to_thread(furniture.lay, scratch)
         await furniture.set_up(scratch, runner, scratch.name, "")

@@ -69,7 +69,7 @@ def _remove(project: Project, run: RunDir) -> list[str]:
         record = run.record()
         if record.snapshots and (project.root / record.workspace).is_dir():
             Snapshots.open(project.root, project.workspace(record), run.id, run.path).drop()
-        for tree in worktree.found(project.root):
+        for tree in worktree.find_worktrees(project.root):
             into = (record.branch,) if tree.branch != record.branch else ()
             out = Furniture(tree.root, record.trees).paths(tree)
             if tree.run == run.id and not (removal := worktree.remove(tree, *into, leaving_out=out)):

@@ -42,6 +42,13 @@ class Finding:
     facts: Mapping[str, object] = field(default_factory=dict)
     """The same for programs, where there is more to it than a line."""
 
+    @property
+    def mark(self) -> str:
+        """What the line of a finding begins with."""
+        if not self.ok:
+            return "BAD"
+        return "-" if self.absent else "ok"
+
 
 @click.command("doctor")
 @json_option
@@ -50,8 +57,7 @@ def command(as_json: bool) -> int:
     findings = list(examine(here()))
     lines = []
     for finding in findings:
-        mark = "BAD" if not finding.ok else "-" if finding.absent else "ok"
-        lines.append(f"{mark:<4} {finding.subject:<10} {finding.said}")
+        lines.append(f"{finding.mark:<4} {finding.subject:<10} {finding.said}")
         lines += [f"{'':16}next: {finding.todo}"] if finding.todo else []
     tell(as_json, lines, command="doctor", version=__version__, findings=[asdict(finding) for finding in findings])
     return 0 if all(finding.ok for finding in findings) else Outcome.USAGE.exit_code

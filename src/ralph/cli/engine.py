@@ -19,7 +19,7 @@ from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import RunRecord
-from ralph.git.worktree import PLACE, found
+from ralph.git.worktree import PLACE, find_worktrees
 from ralph.store.files import signature
 from ralph.store.runs import Project, RunDir
 
@@ -64,7 +64,7 @@ def work_on(
 
 def _trees_left(project: Project, record: RunRecord) -> list[str]:
     """What a run that is over leaves on the disk beside its work."""
-    mine = [tree for tree in found(project.root) if tree.run == record.id] if record.branch else []
+    mine = [tree for tree in find_worktrees(project.root) if tree.run == record.id] if record.branch else []
     told = f"{len(mine)} in {PLACE}; `ralph worktrees` says what is in them, --prune removes what is merged"
     return [f"Trees:  {told}"] if mine else []
 

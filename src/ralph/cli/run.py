@@ -33,7 +33,7 @@ from ralph.documents.run_record import LoopSettings, RunRecord
 from ralph.git.commits import clean_for_commit
 from ralph.git.history import HEADS, head_of
 from ralph.git.repository import repository
-from ralph.git.worktree import possible
+from ralph.git.worktree import can_have_worktrees
 from ralph.store.files import read_limited, remove, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
@@ -85,7 +85,7 @@ def command(
     asked, left_out = _asked(own, criteria, lambda text: compile_criterion(text, record.check_seconds, project.root))
     checks = tuple(dict.fromkeys(check for one in asked for check in one.checks))
     wearing = settings(preset, source, checks=bool(checks))
-    apart = options.worktree or (wearing.has_waves and possible(project.root))
+    apart = options.worktree or (wearing.has_waves and can_have_worktrees(project.root))
     refuse_landing(options, on_own_branch=apart)
     notices = [*loaded.notices, *dict.fromkeys(note for one in asked for note in one.notes), *left_out]
     notices += [*_told(source, checks=bool(checks)), *_side_by_side(wearing, apart=apart)]

@@ -22,7 +22,7 @@ def command(prune: bool, as_json: bool) -> int:
     are in no commit.
     """
     project = here()
-    rows = [_row(project, tree, prune=prune) for tree in worktree.found(project.root)]
+    rows = [_row(project, tree, prune=prune) for tree in worktree.find_worktrees(project.root)]
     lines = [] if rows else [f"No worktrees of runs in {project.root}."]
     for row in rows:
         lines.append(f"{row['run']}  {row['what']:<14} {row['state']:<9} {row['path']}")

@@ -272,4 +272,10 @@ def _where(head: str) -> str:
 
 
 def _finding(path: str, sentence: str, *, warn: bool = False) -> Finding:
-    return Finding(Rule.HISTORY_REWRITTEN, path, 0, sentence, Severity.WARNING if warn else Severity.ERROR)
+    return Finding(
+        rule=Rule.HISTORY_REWRITTEN,
+        path=path,
+        line=0,
+        sentence=sentence,
+        severity=Severity.WARNING if warn else Severity.ERROR,
+    )

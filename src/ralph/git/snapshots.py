@@ -342,7 +342,9 @@ def _is_ignored(top: Path, workspace: Path) -> bool:
 def _entry(number: int, chunk: str) -> Entry:
     sha, label, rest = chunk.split("\n", 2)
     noted = dict(_TRAILER.findall(rest))
-    return Entry(number, sha, label, noted.get("Restores"), noted.get("Position", sha))
+    return Entry(
+        number=number, sha=sha, label=label, restores=noted.get("Restores"), position=noted.get("Position", sha)
+    )
 
 
 def _file_stat(field: str, fields: Iterator[str]) -> FileStat:

@@ -76,7 +76,7 @@ def ensure_worktree(root: Path, run: str) -> Worktree:
     return _worktree(place, root, path, branch_of(run), notices)
 
 
-def possible(root: Path) -> bool:
+def can_have_worktrees(root: Path) -> bool:
     """Whether there can be worktrees at all: there is git, a repository, and a commit in it."""
     place = repository(root) if shutil.which("git") else None
     return place is not None and bool(Git(place.top).commit())
@@ -117,7 +117,7 @@ def create_scratch(root: Path, run: str, start: str) -> Worktree:
     return _worktree(place, root, path, "")
 
 
-def found(root: Path) -> list[Worktree]:
+def find_worktrees(root: Path) -> list[Worktree]:
     """The worktrees of Ralph's in a project, as git knows them."""
     place, root = repository(root), root.resolve()
     if place is None:
@@ -128,14 +128,20 @@ def found(root: Path) -> list[Worktree]:
         path = Path(lines.get("worktree", ""))
         if path.parent == root / PLACE:
             run, _, name = path.name.partition(".")
-            branch = "" if name == "merge" else f"ralph/{run}/{name.replace('.', '/')}" if name else branch_of(run)
-            trees.append(_worktree(place, root, path, branch))
+            trees.append(_worktree(place, root, path, _branch_in(run, name)))
     return trees
+
+
+def _branch_in(run: str, name: str) -> str:
+    """The branch of the worktree of that name; the one in which merges are tried has none."""
+    if name == "merge":
+        return ""
+    return f"ralph/{run}/{name.replace('.', '/')}" if name else branch_of(run)
 
 
 def hand_submodules_over(root: Path, run: str, commit: str) -> None:
     """Give the user's submodules what a commit of a run names, from the worktrees of the run that have it."""
-    for tree in found(root):
+    for tree in find_worktrees(root):
         if tree.run == run and tree.path.exists():
             hand_submodules_on(Git(tree.path), commit, Git(_top(tree)))
 
@@ -187,7 +193,7 @@ def remove(tree: Worktree, *into: str, leaving_out: Sequence[str] = ()) -> Remov
 
 def forget(root: Path, run: str) -> list[str]:
     """Delete the refs and branches of a run that is over; branches whose work is not in HEAD stay, and are named."""
-    if not possible(root):
+    if not can_have_worktrees(root):
         return []
     git, kept = Git(root), []
     own = (
@@ -232,7 +238,7 @@ def _place(root: Path) -> Repository:
 
 def _worktree(place: Repository, root: Path, path: Path, branch: str, notices: tuple[str, ...] = ()) -> Worktree:
     root = root.resolve()
-    return Worktree(root, path, path / root.relative_to(place.top), branch, notices)
+    return Worktree(root=root, path=path, workspace=path / root.relative_to(place.top), branch=branch, notices=notices)
 
 
 def _made(place: Repository, path: Path, branch: str, start: str) -> bool:

@@ -115,7 +115,7 @@ class Journal:
         if seen:
             body["seen"] = seen
         line = self.chain.sign(dump(body)).encode()
-        return line, Record(self.seq + 1, at, entry, documents, seen or {})
+        return line, Record(seq=self.seq + 1, at=at, entry=entry, documents=documents, seen=seen or {})
 
     def append_line(self, line: bytes, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
@@ -340,4 +340,10 @@ def _read_line(text: str, where: str) -> Record:
         seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
-    return Record(seq, at, from_plain(kind, body, where), body.get("documents", {}), body.get("seen", {}))
+    return Record(
+        seq=seq,
+        at=at,
+        entry=from_plain(kind, body, where),
+        documents=body.get("documents", {}),
+        seen=body.get("seen", {}),
+    )

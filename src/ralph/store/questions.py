@@ -64,16 +64,16 @@ class Questions:
         said = (self._data(f"{id}.answer.json") or {}) if answered else {}
         options = data.get("options")
         return Question(
-            id,
-            _clean(data["question"]),
-            tuple(_clean(one) for one in options[:20]) if isinstance(options, list) else (),
-            _clean(data.get("default", "")),
-            _number(data.get("asked_at")),
-            _number(data.get("timeout")),
-            _clean(data.get("turn", "")),
-            _clean(data.get("role", "")),
-            _clean(said["answer"]) if "answer" in said else None,
-            _clean(said.get("by", "")),
+            id=id,
+            question=_clean(data["question"]),
+            options=tuple(_clean(one) for one in options[:20]) if isinstance(options, list) else (),
+            default=_clean(data.get("default", "")),
+            asked_at=_number(data.get("asked_at")),
+            timeout=_number(data.get("timeout")),
+            turn=_clean(data.get("turn", "")),
+            role=_clean(data.get("role", "")),
+            answer=_clean(said["answer"]) if "answer" in said else None,
+            by=_clean(said.get("by", "")),
         )
 
     def _data(self, name: str) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
-"""A bell at directories: it rings when a file comes to them or is written, by the events of the system (inotify).
+"""Watching directories for new and written files, by the events of the system (inotify).
 
-Where the system has no such events, or none to spare, nobody rings: who waits has to look by itself.
+If the system has no such events, or none to spare, the caller has to look by itself.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ _ENOUGH = 64 * 1024
 
 
 @contextlib.contextmanager
-def hung(ring: Callable[[], object], *directories: Path) -> Iterator[bool]:
-    """Have a bell at these directories for as long as this lasts; whether there is one."""
-    descriptor = _watch(directories)
+def watch(notify: Callable[[], object], *directories: Path) -> Iterator[bool]:
+    """Call `notify` whenever a file in these directories appears or is written; yields whether that is possible."""
+    descriptor = _open_watch(directories)
     if descriptor < 0:
         yield False
         return
     loop = asyncio.get_running_loop()
-    loop.add_reader(descriptor, lambda: (os.read(descriptor, _ENOUGH), ring()))
+    loop.add_reader(descriptor, lambda: (os.read(descriptor, _ENOUGH), notify()))
     try:
         yield True
     finally:
@@ -32,8 +32,8 @@ def hung(ring: Callable[[], object], *directories: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _watch(directories: tuple[Path, ...]) -> int:
-    """The descriptor from which their events can be read; below 0 where there is none."""
+def _open_watch(directories: tuple[Path, ...]) -> int:
+    """The descriptor from which their events can be read; below 0 if there is none."""
     system = ctypes.CDLL(None, use_errno=True)
     if not hasattr(system, "inotify_init1"):
         return -1

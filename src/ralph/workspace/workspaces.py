@@ -204,7 +204,7 @@ class Workspaces:
 
     def tidy(self) -> None:
         """Remove the worktrees in which nobody has worked: that for merges, and those of people who only looked."""
-        for tree in worktree.found(self.root):
+        for tree in worktree.find_worktrees(self.root):
             if tree.run == self.record.id and tree.name.startswith(LOOK):
                 self.close(tree.name)
             elif tree.run == self.record.id and tree.name == "merge":

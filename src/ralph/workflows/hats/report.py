@@ -7,7 +7,7 @@ from ralph.documents.hats.definition import HatsSettings
 from ralph.workflows.hats.gates import Gate
 from ralph.workflows.hats.prompt import DECISIONS
 from ralph.workflows.hats.state import HatsState
-from ralph.workflows.loop.report import changes_text, cost, duration, totals
+from ralph.workflows.loop.report import changes_text, cost, duration, missing_section, totals
 
 
 def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, tasks: Tasks) -> str:
@@ -32,6 +32,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
         _decisions(state),
         "## Last events\n\n" + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent),
+        missing_section(ended),
         "## Next\n\n" + _next(run, ended),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -25,7 +25,7 @@ def completion_report(state: LoopState, fixed: Fixed, ended: RunEnded, checks: t
         _facts(state, fixed, ended),
         "## Verification\n\n" + (_fenced(state.verification) if state.verification else _never_ran(checks)),
         _files(ended),
-        _missing(ended),
+        missing_section(ended),
         "## Iterations\n\n" + _history(state),
         _lessons(state),
         "## Next\n\n" + _next(state, fixed, ended),
@@ -60,7 +60,8 @@ def _files(ended: RunEnded) -> str:
     return "## Files\n\n| file | added | removed |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
-def _missing(ended: RunEnded) -> str:
+def missing_section(ended: RunEnded) -> str:
+    """What of the user's branches, tags and stash is missing, with the commands that bring it back."""
     if not ended.missing:
         return ""
     return "## Missing from the repository\n\n" + "\n".join(f"- {sentence}" for sentence in ended.missing)
