@@ -240,8 +240,8 @@ async def drive_many(place: Path, runs: int) -> float:
     from datetime import datetime
 
     from ralph.app.kernel import build_kernel
-    from ralph.cli.tellers import teller_for
-    from ralph.cli.view import PlainView
+    from ralph.cli.render.choose import renderer_for
+    from ralph.cli.render.live import PlainView
     from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
     from ralph.store.runs import Project
     from ralph.supervisor.client import Keeper
@@ -260,7 +260,7 @@ async def drive_many(place: Path, runs: int) -> float:
         )
         own.create(run, record)
         keeper = Keeper(run.path)
-        view = PlainView(teller_for(own, record, record.limits), record.limits, io.StringIO())
+        view = PlainView(renderer_for(own, record, record.limits), record.limits, io.StringIO())
         kernel = build_kernel(own, run, record, keeper, view, ())
         stop = await kernel.run()
         await keeper.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
-from ralph.cli.hats_words import HatsTeller
+from ralph.cli.render.hats import HatsRenderer
 from ralph.core.entries import Record
 from ralph.core.events import TurnEnded
 from ralph.core.turns import TurnEnd, TurnResult
@@ -104,10 +104,10 @@ def test_what_a_wave_published_is_told_though_its_last_one_was_not_merged(tmp_pa
     stamps = [datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds") for at in (now, now, later)]
     rows = zip(("piece.done", "wave.worker.failed", "round.done"), stamps, (2, 3, 4), strict=True)
     (tmp_path / "events").write_bytes(b"".join(line(topic, "", ts, turn=turn) for topic, ts, turn in rows))
-    teller = HatsTeller("r", events=tmp_path / "events")
+    renderer = HatsRenderer("r", events=tmp_path / "events")
     ends = [(3, now, TurnEnd.FAILED), (4, later, TurnEnd.FINISHED)]
     told = [
-        [words for words in teller.lines(record) if "->" in words]
+        [words for words in renderer.lines(record) if "->" in words]
         for record in (Record(1, at, TurnEnded("k", n, "hat", 1, TurnResult(end, at, at), True)) for n, at, end in ends)
     ]
     assert told == [["  -> piece.done", "  -> wave.worker.failed"], ["  -> round.done"]]

@@ -12,8 +12,8 @@ from pathlib import Path
 from ralph.app.create_run import discard
 from ralph.app.engine import drive
 from ralph.cli.console import tell
-from ralph.cli.tellers import teller_for
-from ralph.cli.view import view_for
+from ralph.cli.render.choose import renderer_for
+from ralph.cli.render.live import view_for
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Limits
@@ -46,11 +46,11 @@ def work_on(
     """Drive a run in the foreground and say how it ended."""
     record = run.record()
     limits = granted or record.limits
-    teller = teller_for(project, record, limits)
-    with view_for(teller, limits, as_json=as_json) as view:
+    renderer = renderer_for(project, record, limits)
+    with view_for(renderer, limits, as_json=as_json) as view:
         stop = asyncio.run(drive(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")
-    lines = ["", *teller.closing(view.ended, report)] if view.ended else []
+    lines = ["", *renderer.closing(view.ended, report)] if view.ended else []
     if landed := view.landed:
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")

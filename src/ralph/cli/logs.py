@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ralph.cli.console import clock_time, here, json_option, latest_run, one_line
-from ralph.cli.tellers import teller_for
-from ralph.cli.words import Teller
+from ralph.cli.render.choose import renderer_for
+from ralph.cli.render.journal import Renderer
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError, UsageError
@@ -50,14 +50,14 @@ def command(
     project = here()
     chosen = latest_run(project, run)
     record = chosen.record()
-    teller = teller_for(project, record, record.limits, from_the_start=True)
+    renderer = renderer_for(project, record, record.limits, from_the_start=True)
     for line in _lines(chosen, follow):
         if as_json:
             click.echo(json.dumps(line, ensure_ascii=False))
         else:
             if tools and line.get("type") == "turn.ended":
                 _print_tools(chosen, line.get("turn"))
-            _print(line, teller)
+            _print(line, renderer)
     if output and not as_json:
         _print_outputs(chosen)
     return 0
@@ -80,7 +80,7 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
         time.sleep(0.1)
 
 
-def _print(line: dict[str, Any], teller: Teller) -> None:
+def _print(line: dict[str, Any], renderer: Renderer) -> None:
     try:
         at = moment(line["at"])
         if line["type"] == "turn.progress":
@@ -90,7 +90,7 @@ def _print(line: dict[str, Any], teller: Teller) -> None:
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         click.echo(f"?         a line that is not Ralph's: {str(line)[:120]}")
         return
-    for text in teller.lines(record):
+    for text in renderer.lines(record):
         click.echo(f"{clock_time(at)}  {text}" if text else "")
     if isinstance(record.entry, RunEnded):
         click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")

@@ -20,7 +20,7 @@ from ralph.cli.console import here, json_option, tell
 from ralph.cli.engine import begin, detach, refuse_inside_a_turn, work_on
 from ralph.cli.options import options_from, run_options
 from ralph.cli.plan import show_plan
-from ralph.cli.session_words import contract, shown
+from ralph.cli.render.session import contract, shown
 from ralph.cli.sessions_here import Found, chosen, for_request, sessions
 from ralph.cli.trust import ask_consent, ask_consent_again
 from ralph.core.codec import to_plain

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from ralph.cli.words import Teller
+from ralph.cli.render.journal import Renderer
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
 from ralph.core.events import ChecksEnded, Landed, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
@@ -18,8 +18,8 @@ from ralph.workflows.loop.report import duration
 class PlainView(Observer):
     """One line for each thing that happens."""
 
-    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
-        self._teller, self._limits = teller, limits
+    def __init__(self, renderer: Renderer, limits: Limits, out: TextIO) -> None:
+        self._renderer, self._limits = renderer, limits
         self._out = out
         self.ended: RunEnded | None = None
         self.landed: Landed | None = None
@@ -38,7 +38,7 @@ class PlainView(Observer):
         if isinstance(record.entry, RunEnded):
             self.ended = record.entry
             self.documents = list(record.documents)
-        for line in self._teller.lines(record):
+        for line in self._renderer.lines(record):
             self._line(line)
 
     def told(self, turn: Turn, event: AgentEvent) -> None:
@@ -58,8 +58,8 @@ class PlainView(Observer):
 class LiveView(PlainView):
     """The same lines, above one that says what is going on right now."""
 
-    def __init__(self, teller: Teller, limits: Limits, out: TextIO) -> None:
-        super().__init__(teller, limits, out)
+    def __init__(self, renderer: Renderer, limits: Limits, out: TextIO) -> None:
+        super().__init__(renderer, limits, out)
         from rich.console import Console
         from rich.live import Live
 
@@ -134,7 +134,7 @@ def cost_so_far(spent: Spent, limits: Limits) -> str:
     return f"at least {known}" if spent.unpriced_turns else known
 
 
-def view_for(teller: Teller, limits: Limits, *, as_json: bool) -> PlainView:
+def view_for(renderer: Renderer, limits: Limits, *, as_json: bool) -> PlainView:
     """The view that fits where the output goes; with --json, standard output is left to the result."""
     out = sys.stderr if as_json else sys.stdout
-    return LiveView(teller, limits, out) if out.isatty() else PlainView(teller, limits, out)
+    return LiveView(renderer, limits, out) if out.isatty() else PlainView(renderer, limits, out)

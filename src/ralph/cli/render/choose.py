@@ -1,7 +1,7 @@
-"""Who tells what happens in a run: each workflow has its own words."""
+"""Choose the renderer of a run by its workflow."""
 
 from ralph.app.workflows import SESSIONS
-from ralph.cli.words import Teller
+from ralph.cli.render.journal import Renderer
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.run_record import RunRecord
@@ -9,19 +9,19 @@ from ralph.store.files import read_limited
 from ralph.store.runs import Project
 
 
-def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Teller:
-    """Who tells what happens in a run: from where its documents are, or from its beginning."""
+def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Renderer:
+    """The renderer of a run, from where its documents are, or from its beginning."""
     if record.workflow in SESSIONS:
-        from ralph.cli.session_words import SessionTeller
+        from ralph.cli.render.session import SessionRenderer
 
-        return SessionTeller(record.id)
+        return SessionRenderer(record.id)
     if record.hats:
         from ralph.app.hats import hats_workflow
-        from ralph.cli.hats_words import HatsTeller
+        from ralph.cli.render.hats import HatsRenderer
 
-        return HatsTeller(record.id, events=project.root / hats_workflow(record, project.root).events_path)
+        return HatsRenderer(record.id, events=project.root / hats_workflow(record, project.root).events_path)
     from ralph.app.loops import loop_workflow
-    from ralph.cli.loop_words import LoopTeller
+    from ralph.cli.render.loop import LoopRenderer
 
     loop = loop_workflow(record, project.root, limits)
     path = project.root / loop.state_path
@@ -33,4 +33,4 @@ def teller_for(project: Project, record: RunRecord, limits: Limits, *, from_the_
         state = loop.load({loop.state_path: text} if text else {})
     except StateError:
         state = loop.load({})
-    return LoopTeller(record.id, loop=loop, state=state)
+    return LoopRenderer(record.id, loop=loop, state=state)

@@ -4,7 +4,7 @@ import re
 from itertools import groupby
 from typing import Any
 
-from ralph.cli.words import Teller
+from ralph.cli.render.journal import Renderer
 from ralph.core.events import RunEnded
 from ralph.core.limits import ways_to_go_on
 from ralph.core.outcomes import Outcome
@@ -17,7 +17,7 @@ from ralph.workflows.session.terms import SessionTerms
 from ralph.workflows.session.working import is_open
 
 
-class SessionTeller(Teller):
+class SessionRenderer(Renderer):
     """Tells the records of one session, one after the other."""
 
     noun = "session"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from ralph.cli.words import DOUBLE, RULE, Teller, checked_lines, turn_ended_lines, words_line
+from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, turn_ended_lines, words_line
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted, TurnStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.limits import Limits, ways_to_go_on
@@ -23,7 +23,7 @@ _LIMITS = {
 
 
 @dataclass
-class LoopTeller(Teller):
+class LoopRenderer(Renderer):
     """Tells the records of one loop, one after the other; it follows the loop's state to know what was learned."""
 
     loop: Loop = field(kw_only=True)

@@ -1,4 +1,4 @@
-"""How the command line tells what happens in a run: its journal as lines that a person reads."""
+"""The journal of a run as lines that the user reads."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -41,8 +41,8 @@ RULE, DOUBLE = "─" * 60, "═" * 60
 
 
 @dataclass
-class Teller:
-    """Tells the records of one run, one after the other."""
+class Renderer:
+    """Renders the records of one run, in order."""
 
     noun: ClassVar[str] = "run"
     run: str

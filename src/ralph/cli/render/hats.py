@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ralph.cli.session_words import SessionTeller
-from ralph.cli.words import DOUBLE, turn_ended_lines
+from ralph.cli.render.journal import DOUBLE, turn_ended_lines
+from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import Record, RunStarted, TurnStarted
 from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.limits import ways_to_go_on
@@ -14,7 +14,7 @@ from ralph.workflows.loop.report import changes_text, cost, duration, totals
 
 
 @dataclass
-class HatsTeller(SessionTeller):
+class HatsRenderer(SessionRenderer):
     """Tells the records of one run, one after the other, with the events that its turns published."""
 
     events: Path = Path()
