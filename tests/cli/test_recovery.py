@@ -572,6 +572,34 @@ class TestResume:
         assert again.code == 3
         assert len(project.journal("turn.started")) >= 2, "the command that was offered grants a turn"
 
+    def test_a_stuck_run_goes_on_with_another_agent(self, project: Project) -> None:
+        done = project.work("true")
+        run = project.run.name
+        assert (done.code, f"- ralph resume {run} --agent NAME" in done.out) == (4, True)
+        resumed = project.ralph("resume", "--agent-command", project.agent("touch done.txt"), "--yes")
+        assert resumed.code == 0, resumed.said
+        assert "from here on" in project.ralph("logs").out
+        assert [entry["agent"] for entry in project.journal("turn.started")][-1] != "true"
+
+    def test_another_agent_stays_for_later_resumes_and_keeps_the_limits(self, project: Project) -> None:
+        project.work("true", "--max-iterations", "1")
+        project.ralph("resume", "--agent-command", project.agent("echo other"), "--yes", "--max-iterations", "2")
+        project.ralph("resume", "--max-iterations", "3")
+        labels = [entry["agent"] for entry in project.journal("turn.started")]
+        assert labels[0] != labels[1] == labels[2]
+
+    def test_another_model_is_for_the_agent_of_the_run(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        assert project.ralph("resume", "--model", "larger", "--yes").code == 3
+        assert project.journal("turn.started")[-1]["agent"] == "scripted (larger)"
+
+    def test_the_agent_of_a_run_under_way_is_not_changed(self, project: Project) -> None:
+        engine = begin(project)
+        done = project.ralph("resume", project.run.name, "--model", "larger")
+        assert (done.code, "stay until it ends" in done.err) == (2, True)
+        (project.root / "go").touch()
+        engine.communicate(timeout=120)
+
     def test_counters_after_a_resume_name_the_new_limit(self, project: Project) -> None:
         project.work("true", "--max-iterations", "2")
         project.ralph("resume", "--max-iterations", "3")

@@ -12,6 +12,7 @@ from typing import Any
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
+from ralph.app.change_agents import with_changed_crew
 from ralph.app.workflows import SESSIONS, kind_of, roles_of
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
@@ -81,6 +82,7 @@ def build_kernel(
     ledger.signals.quorum, ledger.signals.roles = kind.quorum, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
+    record = with_changed_crew(record, ledger)
     own = worktree.ensure_worktree(root, run.id) if record.workspace != "." else None
     environment = fenced(os.environ, own) if own else dict(os.environ)
     agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}

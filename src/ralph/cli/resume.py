@@ -9,19 +9,22 @@ from typing import Any
 import click
 
 from ralph.app.adopt import adopt, programs_of
-from ralph.app.run_options import parse_deadline, positive
+from ralph.app.change_agents import change_agents, with_changed_crew
+from ralph.app.run_options import RunOptions, build_crew, parse_deadline, positive
 from ralph.app.start_checks import cost_notices
 from ralph.app.workflows import SESSIONS
 from ralph.cli.choose_run import nothing_to_resume, stopped_run
 from ralph.cli.console import agree, here, json_option, one_line, tell
 from ralph.cli.engine import detach, refuse_inside_a_turn, work_on
-from ralph.cli.trust import ask_consent_again
+from ralph.cli.trust import ask_consent, ask_consent_again
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
+from ralph.documents.run_record import Crew
 from ralph.engine.ledger import Ledger
 from ralph.store.journal import read_records
 from ralph.store.runs import Project, RunDir, describe_run
+from ralph.store.settings import load_config
 
 _LIMITS = (
     ("max_iterations", "iterations", 1),
@@ -30,12 +33,18 @@ _LIMITS = (
     ("max_cost", "cost", 1),
 )
 """Options that set a limit, the field of `Limits`, and how many of its units one of theirs is."""
+_AGENTS = ("agents", "agent_command", "scenario", "model")
+"""Options that say who does the turns."""
 _FLAGS = ("no_deadline", "allow_unpriced")
 
 
 @click.command("resume")
 @click.argument("run", required=False)
 @click.option("--guidance", metavar="TEXT", help="What the agent should know or do differently from here on.")
+@click.option("--agent", "agents", multiple=True, help="Another agent from here on; again for one that takes over.")
+@click.option("--agent-command", help="Any program as the agent from here on.")
+@click.option("--scenario", help="Another scenario file of the scripted agent.")
+@click.option("--model", default="", help="Another model from here on.")
 @click.option("--max-iterations", type=int, help="Iterations at most, those already made included.")
 @click.option("--timeout", type=float, help="Active minutes at most, those already used included.")
 @click.option("--deadline", help="A new moment after which no work is done, e.g. 2026-11-16T07:00 (local time).")
@@ -66,10 +75,9 @@ def command(
     if not run and not as_json:
         click.echo(f"Resuming {describe_run(chosen)}")
     if chosen.alive:
-        if _asked(given):
-            raise UsageError(
-                f"run {chosen.id} is under way: its limits hold until it ends", todo="leave the limits out"
-            )
+        if _asked(given) or _names_agent(given):
+            what = f"run {chosen.id} is under way: its limits and its agents stay until it ends"
+            raise UsageError(what, todo="pause it first (`ralph signal pause`), or leave the options out")
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance or ""))
         lines = [f"Run {chosen.id} is under way; a pause that was asked for is taken back."]
         return tell(as_json, lines, command="resume", run=chosen.id, signalled=True)
@@ -81,13 +89,34 @@ def command(
         raise UsageError(f"run {chosen.id} is over: {outcome}", where=str(chosen.path), todo=todo)
     chosen.refuse_claimed()
     granted = _limits(chosen, given)
-    notices += tuple(cost_notices(project, chosen.record(), granted))
+    record = chosen.record()
+    if _names_agent(given):
+        record = replace(record, crew=_crew(project, chosen, given))
+    notices += tuple(cost_notices(project, record, granted))
     ask_consent_again(project, yes=yes)
+    if _names_agent(given):
+        ask_consent(project, record, yes=yes)
+        change_agents(chosen, record.crew)
     if guidance:
         chosen.mailbox.post(Signal("", SignalType.RESUME, guidance))
     if detached:
         return detach(project, chosen, as_json=as_json, options=_as_options(given))
     return work_on(project, chosen, notices, as_json=as_json, granted=granted, resumes=True)
+
+
+def _names_agent(given: Mapping[str, Any]) -> bool:
+    return any(given[name] for name in _AGENTS)
+
+
+def _crew(project: Project, run: RunDir, given: Mapping[str, Any]) -> Crew:
+    """The agents from here on: those that the options name, or those of the run with another model."""
+    options = RunOptions(**{name: given[name] for name in _AGENTS})
+    if options.name_an_agent:
+        return build_crew(project, load_config(project.root), options)
+    record = run.record()
+    crew = with_changed_crew(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).crew
+    first, *rest = crew.chain
+    return replace(crew, chain=(replace(first, model=options.model), *rest))
 
 
 def _adopt(project: Project, run: RunDir, *, yes: bool) -> str:
@@ -142,7 +171,7 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_options(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The same options again, for an engine in the background."""
+    """The options on limits again, for an engine in the background; the agents are in the journal."""
     flags = tuple(f"--{name.replace('_', '-')}" for name in _FLAGS if given[name])
-    named = {name: value for name, value in given.items() if value is not None and name not in _FLAGS}
+    named = {name: value for name, value in given.items() if value is not None and name not in (*_FLAGS, *_AGENTS)}
     return (*flags, *(f"--{name.replace('_', '-')}={value}" for name, value in named.items()))

@@ -61,6 +61,16 @@ class LimitExtended:
 
 
 @dataclass(frozen=True)
+class AgentsChanged:
+    """The user resumed the run with other agents, or another model."""
+
+    crew: str
+    """Who does the turns from here on, as JSON, as `run.json` has it."""
+    label: str
+    """The first of them, as people are told."""
+
+
+@dataclass(frozen=True)
 class TurnStarted:
     """A turn is about to start; from here on its number is taken."""
 
@@ -152,6 +162,7 @@ Entry = (
     | RunAdopted
     | HistoryChanged
     | LimitExtended
+    | AgentsChanged
     | TurnStarted
     | ChecksStarted
     | MergeStarted
@@ -176,6 +187,7 @@ NAMES: dict[str, type[Entry]] = {
     "run.adopted": RunAdopted,
     "history.changed": HistoryChanged,
     "limit.extended": LimitExtended,
+    "agents.changed": AgentsChanged,
     "turn.started": TurnStarted,
     "checks.started": ChecksStarted,
     "merge.started": MergeStarted,

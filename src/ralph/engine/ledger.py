@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import (
+    AgentsChanged,
     HistoryChanged,
     LimitExtended,
     QuestionAnswered,
@@ -46,6 +47,8 @@ class Ledger:
     unavailable: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
+    crew: str = ""
+    """Who does the turns, as JSON, if the user changed that since the run was created."""
     ended: RunEnded | None = None
     started: RunStarted | None = None
     """The first start of the run, with the hashes frozen then."""
@@ -68,6 +71,8 @@ class Ledger:
                 self.unavailable = {label: until for label, until in self.unavailable.items() if until != NEVER}
             case LimitExtended(limits=limits):
                 self.limits = limits
+            case AgentsChanged(crew=crew):
+                self.crew = crew
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).start_turn(entry, record.at)
                 self.turns = max(self.turns, entry.turn)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
+    AgentsChanged,
     ChecksStarted,
     HistoryChanged,
     LimitExtended,
@@ -61,6 +62,8 @@ class Renderer:
                 return [*lines, *(f"MISSING: {sentence}" for sentence in change.missing)] or [
                     "nothing is missing any more"
                 ]
+            case AgentsChanged(label=label):
+                return [f"from here on {label} does the turns"]
             case LimitExtended(reason=reason):
                 return [f"the limit was extended: {reason}"]
             case TurnStarted() as entry:

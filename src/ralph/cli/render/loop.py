@@ -134,6 +134,7 @@ class LoopRenderer(Renderer):
         lines = [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"')
+            lines.append(f"- ralph resume {run} --agent NAME   (another agent; or --model NAME, another model)")
         if not ways:
             lines.append(f"- ralph resume {run}   (continue from here)")
         if best and best.snapshot != last:
