@@ -509,6 +509,6 @@ class TestNotifications:
     def test_one_that_is_broken_later_does_not_keep_a_run_from_going_on(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
-        assert project.real("resume").code == 3
+        assert project.real("resume", "--yes").code == 3, "ralph.yml has changed, so Ralph asks again"
         assert any("nobody is notified" in entry["text"] for entry in project.journal("notice"))
         assert project.real("abort").code == 0

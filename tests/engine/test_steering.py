@@ -243,6 +243,15 @@ class TestTheNextTurn:
         assert len(text) < IN_FORCE_BUDGET + 1000
         assert all(f"rule {number:04d}" in file for number in range(900))
 
+    def test_how_to_respond_is_only_said_if_there_is_a_steer(self, tmp_path: Path) -> None:
+        sim = Simulation(tmp_path, [Play(), Play(works)])
+        sim.mailbox.post(INFO, "the target is Azure")
+        sim.after(2.0, lambda: sim.mailbox.post(STEER, "use httpx"))
+        sim.run()
+        first, second = words(sim)[:2]
+        assert told("INFO", "the target is Azure", first) and "need no action" in first
+        assert "scope change" not in first and "scope change" in second
+
     def test_a_long_message_is_cut_in_the_prompt_and_whole_in_the_inbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
         sim.mailbox.post(STEER, "x" * 60_000 + " the end")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ralph.core.signals import Received, Signal
+from ralph.core.signals import Received, Signal, SignalType
 from ralph.core.turns import INBOX
 from ralph.documents.templates import fill
 
@@ -19,6 +19,7 @@ MESSAGE_BUDGET = 4000
 _LINE_OVERHEAD = 32
 """Characters that the type and the time of a message take."""
 _IN_FORCE = "These messages hold for the whole run, oldest first. If two contradict each other, follow the later one."
+_NO_STEER = "RESUME says how to continue. INFO and the text of a PAUSE need no action."
 _CUT = f"(cut here; the whole message is in `{INBOX}/{GUIDANCE_FILE}`)"
 
 
@@ -54,20 +55,15 @@ def render_guidance(template: str, messages: Messages) -> Guidance:
     if facts:
         parts.append(f"# What the user told you earlier\n{facts}\n")
     if new:
-        parts.append(render_new(template, new))
+        parts.append(_render_new(template, new, [one.signal for one in messages.new]))
     everything = [*messages.in_force, *messages.facts, *messages.new]
     file = "" if in_force_fits and facts_fit and new_fit else _render_file(everything)
     return Guidance("\n".join(parts), file)
 
 
-def render_new(template: str, listed: str) -> str:
-    """Fill the template of new messages."""
-    return fill("steering", template, {"messages": listed})
-
-
-def render_message(signal: Signal) -> str:
+def render_message(template: str, signal: Signal) -> str:
     """Render a message for an agent that is at work."""
-    return f"- {signal.type}: {_indent(signal.message)}"
+    return _render_new(template, f"- {signal.type}: {_indent(signal.message)}", [signal])
 
 
 def render_pause(signal: Signal) -> str:
@@ -86,6 +82,13 @@ def append_note(notes: str, received: Received) -> str:
     whom = f" to {signal.target}" if signal.target else ""
     head = notes.rstrip() or "# Notes\n\nGuidance from the user. It holds until the session ends."
     return f"{head}\n\n## {signal.type}{whom}, {_render_time(received.at)}\n\n{signal.message.strip()}\n"
+
+
+def _render_new(template: str, listed: str, signals: Iterable[Signal]) -> str:
+    """Render new messages. How to respond to a STEER is only said if there is one."""
+    if any(signal.type is SignalType.STEER for signal in signals):
+        return fill("steering", template, {"messages": listed})
+    return f"# New messages from the user\n{listed}\n\n{_NO_STEER}\n"
 
 
 def _render_list(messages: Sequence[Received], budget: int) -> tuple[str, bool]:

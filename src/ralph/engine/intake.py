@@ -11,7 +11,7 @@ from ralph.core.events import Event, SignalTaken, TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
 from ralph.core.turns import Turn
-from ralph.documents.guidance import render_message, render_new, render_pause
+from ralph.documents.guidance import render_message, render_pause
 from ralph.engine.ledger import Ledger
 from ralph.engine.under_way import UnderWay, World
 
@@ -98,7 +98,7 @@ class Intake:
             await self._world.turns.stop(turn, "steered")
             return
         is_pause = signal.type is SignalType.PAUSE
-        text = render_pause(signal) if is_pause else render_new(self._template, render_message(signal))
+        text = render_pause(signal) if is_pause else render_message(self._template, signal)
         await self._world.turns.tell(turn, signal.id, text)
 
     def _waits(self, signal: Signal, stage: Callable[[], Stage]) -> bool | str:
