@@ -32,6 +32,11 @@ def played(
     return events, account
 
 
+def billed(usage: Usage) -> Usage:
+    """Only what is paid for of a usage, without the details that people want to see."""
+    return Usage(usage.input_tokens, usage.output_tokens, usage.cost, usage.unpriced)
+
+
 def texts(events: Iterable[AgentEvent], kind: Kind) -> list[str]:
     """The texts of the events of a kind."""
     return [event.text for event in events if event.kind is kind]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import STREAMS, played, signed_in, texts
+from playing import STREAMS, billed, played, signed_in, texts
 
 from ralph.agents import stream_lines
 from ralph.agents.agent import Call
@@ -78,7 +78,7 @@ def test_no_browser_is_opened_for_the_pages_that_errors_name() -> None:
 def test_a_turn_that_went_well() -> None:
     events, account = played(Aider(), recorded("aider"))
     assert account.finished and account.failure is None and not account.error and account.session
-    assert account.usage == Usage(1000, 50, 0.0013)
+    assert billed(account.usage) == Usage(1000, 50, 0.0013)
     [text] = texts(events, Kind.TEXT)
     assert text.startswith("hello.txt") and text.endswith("Done."), "neither the banner nor the tokens"
     assert texts(events, Kind.TOOL) == ["edit: hello.txt"]
@@ -102,8 +102,8 @@ def test_a_turn_that_failed_with_exit_code_0(stream: str, failure: Failure, said
 
 
 def test_the_price_of_the_table_where_it_knows_none() -> None:
-    assert played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT], "gpt-5")[1].usage == Usage(10, 5, 0.0000625)
-    assert played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT])[1].usage == Usage(10, 5, unpriced="")
+    assert billed(played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT], "gpt-5")[1].usage) == Usage(10, 5, 0.0000625)
+    assert billed(played(Aider(), [ASKING, b"Hi.", ANSWERED, EXIT])[1].usage) == Usage(10, 5, unpriced="")
 
 
 def test_an_answer_about_errors_is_no_error() -> None:

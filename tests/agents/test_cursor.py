@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import lines_of, played, refuse_success, signed_in, texts
+from playing import billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents.agent import Call
 from ralph.agents.cursor import Cursor
@@ -30,7 +30,7 @@ def test_a_turn_that_went_well() -> None:
     events, account = played(Cursor(), "cursor")
     assert account.finished and account.failure is None and not account.error
     assert account.session == "00000000-0000-4000-8000-000000000001"
-    assert account.usage == Usage(1983 + 5957 + 60, 96, unpriced=""), "cached tokens are told apart"
+    assert billed(account.usage) == Usage(1983 + 5957 + 60, 96, unpriced=""), "cached tokens are told apart"
     assert texts(events, Kind.TEXT) == ["Go.", "Done."]
     assert account.text == "Done.", "its result holds all that was said"
     assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["shell: echo a"], ["a"])

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import Line, lines_of, played, refuse_success, signed_in, texts
+from playing import Line, billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import goose
 from ralph.agents.agent import Call
@@ -52,7 +52,7 @@ def test_what_is_said_and_done() -> None:
     events, account = played(Goose(), "goose")
     assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
     assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
-    assert account.usage == Usage(2000, 100, 0.0036)
+    assert billed(account.usage) == Usage(2000, 100, 0.0036)
     [failed] = [event for event in played(Goose(), "goose-failing-tool")[0] if event.kind is Kind.TOOL_RESULT]
     assert failed.is_error and "exited with code 3" in failed.text
 
@@ -111,7 +111,7 @@ def test_text_in_pieces_is_told_in_lines() -> None:
 
 def test_a_price_that_goose_does_not_know() -> None:
     done = message("Done.", marked=True)
-    assert played(Goose(), [done, COMPLETE])[1].usage == Usage(1000, 50, 0.00175)
+    assert billed(played(Goose(), [done, COMPLETE])[1].usage) == Usage(1000, 50, 0.00175)
     assert played(Goose(prices={"gpt-5": (1000.0, 0.0, 0.0)}), [done, COMPLETE])[1].usage.cost == 1.0
     assert played(Goose(), [message("Done.", marked=False), COMPLETE], "mock")[1].usage.cost is None
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playing import lines_of, played, refuse_success, signed_in, texts
+from playing import billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
 from ralph.agents.agent import Call
@@ -114,13 +114,13 @@ def test_an_error_without_words_has_a_name() -> None:
 
 def test_thoughts_and_what_was_cached_are_tokens() -> None:
     told = [step(cost=0.5, input=100, output=10, reasoning=5, cache={"read": 1000, "write": 200})]
-    assert played(OpenCode(), told)[1].usage == Usage(1300, 15, 0.5)
+    assert billed(played(OpenCode(), told)[1].usage) == Usage(1300, 15, 0.5)
 
 
 def test_a_cost_of_nothing_is_one_that_is_not_known() -> None:
     told = [step(input=600, output=50, cache={"read": 400})]
-    assert played(OpenCode(), told)[1].usage == Usage(1000, 50, None, unpriced="")
-    assert played(OpenCode(), told, "openai/gpt-5")[1].usage == Usage(1000, 50, pytest.approx(0.0013))
+    assert billed(played(OpenCode(), told)[1].usage) == Usage(1000, 50, None, unpriced="")
+    assert billed(played(OpenCode(), told, "openai/gpt-5")[1].usage) == Usage(1000, 50, pytest.approx(0.0013))
     own = OpenCode(prices={"mock-model": (1000.0, 0.0, 0.0)})
     assert played(own, told, "mock/mock-model")[1].usage.cost == pytest.approx(0.6)
 

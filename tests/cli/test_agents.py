@@ -253,3 +253,19 @@ class TestStream:
         assert "tool: read_file: a.txt" in shown
         assert "failed: File not found" in shown
         assert "read_file" not in project.ralph("logs").out
+
+    def test_the_receipt_shows_the_model_and_cached_and_reasoning_tokens(
+        self,
+        project: Project,  # noqa: F811
+        bin_dir: Path,
+    ) -> None:
+        usage = '"input_tokens": 1000, "cached_input_tokens": 400, "output_tokens": 100, "reasoning_output_tokens": 30'
+        script = CODEX_DONE.replace('"input_tokens": 1000, "cached_input_tokens": 0, "output_tokens": 100', usage)
+        program(bin_dir, "codex", script)
+        loop(project, "--agent", "codex", "--model", "gpt-5")
+        receipt = project.ralph("cost", "--json").json
+        assert (receipt["total"]["cached_tokens"], receipt["total"]["reasoning_tokens"]) == (400, 30)
+        assert list(receipt["by_model"]) == ["gpt-5"]
+        shown = project.ralph("cost").out
+        assert "1000 in      100 out (400 cached, 30 reasoning)" in shown
+        assert "by model\n  gpt-5" in shown

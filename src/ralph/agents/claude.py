@@ -210,17 +210,24 @@ class ClaudeReader(StreamReader):
         """
         own = "model_usage_since_last_result"
         is_own = isinstance(data.get(own), dict)
-        models = [Data.of(one) for one in data.inner(own if is_own else "modelUsage").values()]
+        by_model = data.inner(own if is_own else "modelUsage")
+        models, names = [Data.of(one) for one in by_model.values()], ", ".join(by_model) or self.model
+        cached = sum(one.count("cacheReadInputTokens") for one in models)
         spoken = sum(one.count("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens") for one in models)
         heard = sum(one.count("outputTokens") for one in models)
         if is_own:
-            self.told += Usage(spoken, heard, sum(one.money("costUSD") or 0.0 for one in models))
-            yield from self.meter.rise(self.told.input_tokens, self.told.output_tokens, self.told.cost)
+            cost = sum(one.money("costUSD") or 0.0 for one in models)
+            self.told += Usage(spoken, heard, cost, cached_tokens=cached)
+            told = self.told
+            yield from self.meter.rise(
+                told.input_tokens, told.output_tokens, told.cost, cached=told.cached_tokens, model=names
+            )
             return
         if not models:
             usage = data.inner("usage")
             spoken, heard = self._spoken(usage), usage.count("output_tokens")
-        yield from self.meter.rise(spoken, heard, self._cost(data))
+            cached = usage.count("cache_read_input_tokens")
+        yield from self.meter.rise(spoken, heard, self._cost(data), cached=cached, model=names)
 
     def _spoken(self, usage: Data) -> int:
         """Tokens in, those of a cache included."""

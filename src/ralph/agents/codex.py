@@ -253,7 +253,10 @@ class CodexReader(StreamReader):
             case "turn.completed":
                 usage = data.inner("usage")
                 cached = usage.count("cached_input_tokens")
-                yield from self.total({self.model: (usage.count("input_tokens"), cached, usage.count("output_tokens"))})
+                yield from self.total(
+                    {self.model: (usage.count("input_tokens"), cached, usage.count("output_tokens"))},
+                    reasoning=usage.count("reasoning_output_tokens"),
+                )
                 yield from self.done()
             case "turn.failed":
                 yield from self.fail(data.inner("error").word("message") or "the turn failed")

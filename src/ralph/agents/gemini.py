@@ -175,7 +175,9 @@ class GeminiReader(StreamReader):
             case "result":
                 stats = data.inner("stats")
                 models = {name: Data.of(one) for name, one in stats.inner("models").items()} or {self.model: stats}
-                yield from self.total({name: _tokens(one) for name, one in models.items()})
+                used = {name: _tokens(one) for name, one in models.items()}
+                thoughts = sum(used[name][2] - one.count("output_tokens") for name, one in models.items())
+                yield from self.total(used, reasoning=max(0, thoughts))
                 yield from self.done() if data.get("status") == "success" else self.fail(*_trouble(data.inner("error")))
 
 

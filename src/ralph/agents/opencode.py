@@ -166,4 +166,10 @@ class OpenCodeReader(StreamReader):
         """What a step used. Where it does not know the price, it tells a cost of nothing."""
         tokens, cache = part.inner("tokens"), part.inner("tokens", "cache")
         spoken = tokens.count("input") + cache.count("read", "write")
-        return self.spend(spoken, cache.count("read"), tokens.count("output", "reasoning"), part.money("cost"))
+        return self.spend(
+            spoken,
+            cache.count("read"),
+            tokens.count("output", "reasoning"),
+            part.money("cost"),
+            reasoning=tokens.count("reasoning"),
+        )

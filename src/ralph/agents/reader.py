@@ -18,17 +18,28 @@ class Meter:
     told: Usage = field(default_factory=Usage)
 
     def rise(
-        self, spoken: int, heard: int, cost: float | None = None, unpriced: str | None = None
+        self,
+        spoken: int,
+        heard: int,
+        cost: float | None = None,
+        unpriced: str | None = None,
+        *,
+        cached: int = 0,
+        reasoning: int = 0,
+        model: str = "",
     ) -> Iterator[AgentEvent]:
         """What was used more than was told of, if anything; `unpriced` is the model that has no known price."""
         before = self.told
         more = Usage(
-            max(0, spoken - before.input_tokens),
-            max(0, heard - before.output_tokens),
-            None if cost is None else max(0.0, cost - (before.cost or 0.0)),
-            unpriced,
+            input_tokens=max(0, spoken - before.input_tokens),
+            output_tokens=max(0, heard - before.output_tokens),
+            cost=None if cost is None else max(0.0, cost - (before.cost or 0.0)),
+            unpriced=unpriced,
+            cached_tokens=max(0, min(cached, spoken) - before.cached_tokens),
+            reasoning_tokens=max(0, min(reasoning, heard) - before.reasoning_tokens),
+            model=brief(model),
         )
-        if more.tokens or more.cost is not None:
+        if more.cached_tokens or more.reasoning_tokens or more.tokens or more.cost is not None:
             self.told = before + more
             yield AgentEvent(Kind.USAGE, usage=more)
 
@@ -148,23 +159,44 @@ class StreamReader:
             yield AgentEvent(Kind.DENIED, used)
         yield AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=failed)
 
-    def spend(self, spoken: int, cached: int, heard: int, cost: float | None = None) -> Iterator[AgentEvent]:
+    def spend(
+        self, spoken: int, cached: int, heard: int, cost: float | None = None, *, reasoning: int = 0
+    ) -> Iterator[AgentEvent]:
         """What one answer used; what it cost is reckoned where no cost is told, or nothing."""
         cost = cost or cost_of(self.model, spoken, cached, heard, self.prices)
         if spoken or heard or cost:
             unpriced = self.model if cost is None else None
-            yield AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost, unpriced))
+            used = Usage(
+                input_tokens=spoken,
+                output_tokens=heard,
+                cost=cost,
+                unpriced=unpriced,
+                cached_tokens=min(cached, spoken),
+                reasoning_tokens=min(reasoning, heard),
+                model=brief(self.model),
+            )
+            yield AgentEvent(Kind.USAGE, usage=used)
 
-    def total(self, by_model: dict[str, tuple[int, int, int]], cost: float | None = None) -> Iterator[AgentEvent]:
+    def total(
+        self, by_model: dict[str, tuple[int, int, int]], cost: float | None = None, *, reasoning: int = 0
+    ) -> Iterator[AgentEvent]:
         """What all of it used so far, by model, as tokens in, cached ones among them, and out."""
-        spoken, _, heard = (sum(tokens) for tokens in zip(*by_model.values(), strict=True))
+        spoken, cached, heard = (sum(tokens) for tokens in zip(*by_model.values(), strict=True))
         costs = [cost_of(model, *tokens, self.prices) for model, tokens in by_model.items()]
         known = [one for one in costs if one is not None]
         earlier = self.meter.told
         told = len(known) == len(costs) and (earlier.cost is not None or not earlier.tokens)
         reckoned = sum(known) if told and cost is None else cost
         unpriced = next((model for model, one in zip(by_model, costs, strict=True) if one is None), None)
-        yield from self.meter.rise(spoken, heard, reckoned, unpriced if reckoned is None else None)
+        yield from self.meter.rise(
+            spoken,
+            heard,
+            reckoned,
+            unpriced if reckoned is None else None,
+            cached=cached,
+            reasoning=reasoning,
+            model=", ".join(name for name in by_model if name),
+        )
 
     def retry(self, text: str) -> Iterator[AgentEvent]:
         """It tries something again by itself."""

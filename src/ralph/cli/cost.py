@@ -12,13 +12,15 @@ from ralph.core.events import TurnEnded
 from ralph.store.journal import read_claimed
 from ralph.store.runs import RunDir
 
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
 
 @click.command("cost")
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Of all runs of this project together.")
 @json_option
 def command(run: str | None, everything: bool, as_json: bool) -> int:
-    """Print what RUN (the latest) cost: by turn, by role and by agent.
+    """Print what RUN (the latest) cost: by turn, by role, by agent and by model.
 
     Costs are what the agents report; where one tells only tokens, they are reckoned by a table of prices (`prices:` in
     ralph.yml); where it tells neither, they are unknown, and the receipt says so.
@@ -26,7 +28,7 @@ def command(run: str | None, everything: bool, as_json: bool) -> int:
     project = here()
     runs = project.runs() if everything else [latest_run(project, run)]
     items = [item for one in runs for item in receipt(one)]
-    by = {name: _grouped(items, name) for name in ("role", "agent", *(("run",) if everything else ()))}
+    by = {name: _grouped(items, name) for name in ("role", "agent", "model", *(("run",) if everything else ()))}
     lines = [
         f"turn {item['turn']:<4} {item['work']:<16} {item['role']:<14} {item['agent'][:24]:<24} {_money(item)}"
         for item in (() if everything else items)
@@ -55,14 +57,14 @@ def receipt(run: RunDir) -> Iterator[dict[str, Any]]:
                 used = result.usage
                 cost = None if used.cost is None else round(used.cost, 6)
                 facts = {"run": run.id, "turn": turn, "work": key, "role": role, "agent": agents.get(turn, "")}
-                tokens = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}
-                yield {**facts, **tokens, "cost": cost}
+                tokens = {name: getattr(used, name) for name in _TOKENS}
+                yield {**facts, "model": used.model, **tokens, "cost": cost}
 
 
 def _grouped(items: Iterable[dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for item in items:
-        groups.setdefault(item[name], []).append(item)
+        groups.setdefault(item[name] or "not told", []).append(item)
     return {key: _total(group) for key, group in groups.items()}
 
 
@@ -71,8 +73,7 @@ def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
     known = [item["cost"] for item in items if item["cost"] is not None]
     return {
         "turns": len(items),
-        "input_tokens": sum(item["input_tokens"] for item in items),
-        "output_tokens": sum(item["output_tokens"] for item in items),
+        **{name: sum(item[name] for item in items) for name in _TOKENS},
         "cost": round(sum(known), 6) if known else None,
         "unpriced_turns": len(items) - len(known),
     }
@@ -80,6 +81,10 @@ def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _money(sums: dict[str, Any]) -> str:
     tokens = f"{sums['input_tokens']:>9} in {sums['output_tokens']:>8} out"
+    details = [f"{sums['cached_tokens']} cached"] if sums["cached_tokens"] else []
+    details += [f"{sums['reasoning_tokens']} reasoning"] if sums["reasoning_tokens"] else []
+    if details:
+        tokens += f" ({', '.join(details)})"
     cost = "cost unknown" if sums["cost"] is None else f"${sums['cost']:.4f}"
     missing = sums.get("unpriced_turns", 0)
     return f"{tokens}  {cost}" + (f" ({missing} turns unknown)" if missing and sums["cost"] is not None else "")

@@ -17,6 +17,12 @@ class Usage:
     """US dollars; None when the agent did not tell."""
     unpriced: str | None = None
     """The model whose tokens have no known price, empty if the agent did not name it; None if all have a price."""
+    cached_tokens: int = 0
+    """Those of the tokens in that came from a cache."""
+    reasoning_tokens: int = 0
+    """Those of the tokens out that were thoughts."""
+    model: str = ""
+    """The model, or models, that the agent named."""
 
     @property
     def tokens(self) -> int:
@@ -26,7 +32,16 @@ class Usage:
     def __add__(self, other: "Usage") -> "Usage":
         cost = None if self.cost is None and other.cost is None else (self.cost or 0.0) + (other.cost or 0.0)
         unpriced = other.unpriced if self.unpriced is None else self.unpriced
-        return Usage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens, cost, unpriced)
+        models = dict.fromkeys(name for name in (*self.model.split(", "), *other.model.split(", ")) if name)
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=cost,
+            unpriced=unpriced,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            model=", ".join(models),
+        )
 
 
 @dataclass(frozen=True)

@@ -456,6 +456,7 @@ _number = partial(_scalar, float, "a number from 0 to 1e9", _in_reason)
 
 _READERS: Mapping[Any, Callable[[Node, str], Any]] = {
     str: _text,
+    str | None: _text,
     Words: partial(_scalar, str, "text that is not empty", bool),
     RelativePath: _path,
     RelativePath | None: _path,
