@@ -166,7 +166,7 @@ def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Proje
     assert done.code != 0
     page = project.ralph("prompt", "--turn", "3", "--json").json["prompt"]
     assert page.count("Greet in capitals") == 1 and "publish `human.guidance.ack`" in page
-    assert "what a person said is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
+    assert "the message from the user is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
 
 
 def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) -> None:  # noqa: F811

@@ -43,6 +43,7 @@ def test_the_seed_preset_completes_with_honest_hats(project: Project) -> None:  
     done = run_seed(project)
     assert done.code == 0, done.said
     assert turns(project) == ["planner", "builder", "critic", "finalizer"]
+    assert f"Next:   ralph diff {project.run.name}" in done.out
 
 
 def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Project) -> None:  # noqa: F811

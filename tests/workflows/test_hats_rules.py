@@ -155,10 +155,10 @@ class TestCompletion:
         world.play(dutiful, 3)
         world.says("In capitals, please")
         world.play(dutiful, 4)
-        assert "what a person said is not acknowledged" in world.state.notes[0]
+        assert "the message from the user is not acknowledged" in world.state.notes[0]
 
         def acknowledges(world: Stage, hat: str) -> Turned:
-            assert "What a person said is told below" in world.page
+            assert "The user sent you a message (below)" in world.page
             world.now += 1
             world.says("And one thing more")
             return Turned((("human.guidance.ack", ""), ("LOOP_COMPLETE", "")))
@@ -188,7 +188,7 @@ class TestCompletion:
         world.during_checks = lambda: world.says("One thing more")
         world.play(dutiful, 4)
         assert world.checked == 1 and world.state.outcome is None
-        assert "what a person said is not acknowledged" in world.state.notes[0]
+        assert "the message from the user is not acknowledged" in world.state.notes[0]
 
     def test_after_three_refusals_the_coordinator_sees_to_it(self) -> None:
         world = stage(checks=CHECK)
@@ -218,14 +218,14 @@ class TestCompletion:
         world.play(dutiful, 6)
 
         def coordinator(world: Stage, hat: str) -> Turned:
-            assert world.page.count("what a person said is not acknowledged") == 1
+            assert world.page.count("the message from the user is not acknowledged") == 1
             return Turned((("human.guidance.ack", ""),))
 
         world.play(coordinator, 7)
         assert not world.state.guidance
         world.says("In red, too")
         world.play(mute, 8)
-        assert "in the way of the end: what a person said is not acknowledged" in world.page
+        assert "in the way of the end: the message from the user is not acknowledged" in world.page
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""),)), 9)
         world.play(mute, 10)
         assert world.turns[-2:] == [(COORDINATOR, "task.resume")] * 2

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ralph.cli.render.journal import DOUBLE, turn_ended_lines
+from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import Record, RunStarted, TurnStarted
 from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
@@ -77,7 +77,8 @@ class HatsRenderer(SessionRenderer):
     def then(self, ended: RunEnded) -> str:
         is_limit = bool(ways_to_go_on(ended.outcome, ended.limits, ended.spent))
         more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
-        return super().then(ended) + more
+        # A run of hats goes on with `ralph resume`, not with the commands of sessions.
+        return Renderer.then(self, ended) + more
 
 
 def _told(event: Event) -> str:

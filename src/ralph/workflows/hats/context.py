@@ -73,7 +73,7 @@ class HatsContext:
         given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
         reasons = gate_reasons(self.settings, state.gates, given_up)
         if state.guidance:
-            reasons.append("what a person said is not acknowledged (`ralph emit human.guidance.ack`)")
+            reasons.append("the message from the user is not acknowledged (`ralph emit human.guidance.ack`)")
         if self.settings.tasks and (left := tasks.unfinished(self.run)):
             named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
             reasons.append(f"{len(left)} tasks are not closed: {named}")

@@ -119,7 +119,7 @@ def _documents(settings: HatsSettings) -> str:
     return (
         f"The objective is a {settings.source}. The documents that all hats share are in `{settings.documents}`: `context.md`,"
         " `plan.md` (numbered steps), `progress.md` (Current Step, Active Wave, Verification Notes, Completed Steps), `logs/`."
-        " Where the repository has a `CODEASSIST.md`, its rules hold."
+        " If the repository has a `CODEASSIST.md`, follow its rules."
     )
 
 
@@ -133,13 +133,11 @@ def _hat(settings: HatsSettings, hat: Hat) -> str:
     if hat.disallowed_tools:
         lines.append(f"You may not use these tools: {', '.join(hat.disallowed_tools)}.")
     if not hat.may_ask:
-        lines.append("You may not put questions to a person: choose the safest way and record the decision.")
+        lines.append("You may not ask the user: choose the safest way and record the decision.")
     if hat.publishes:
         lines += ["You publish one of:", *(_topic(settings, topic) for topic in hat.publishes)]
     if hat.default_publishes:
-        lines.append(
-            f"Where you publish nothing, `{hat.default_publishes}` is published for you, and counts for little."
-        )
+        lines.append(f"If you publish nothing, `{hat.default_publishes}` is published for you. It passes no gate.")
     return "\n".join(lines)
 
 
@@ -163,7 +161,7 @@ def _coordinator(settings: HatsSettings) -> str:
     """What the coordinator is told: who there is, and what to do about an event that nobody takes."""
     if not settings.hats:
         return (
-            "You are alone: do the next piece of the work yourself, one piece a turn. Keep tasks for what is left.\n"
+            "You work alone: do the next piece of the work, one piece a turn. Keep tasks for what is left.\n"
             f"When all of the objective is done and verified, publish `{settings.completion}`; else publish `work.done`"
             " with what comes next."
         )
@@ -173,11 +171,11 @@ def _coordinator(settings: HatsSettings) -> str:
     ]
     return "\n".join(
         [
-            "You are the coordinator: you get what no hat takes. Do not do the work of a hat yourself. Look at the event,",
-            "the tasks and the documents, and publish the event that brings the right hat to work, with what it needs:",
+            "You are the coordinator: you get the events that no hat takes. Do not do the work of a hat yourself. Look at the",
+            "event, the tasks and the documents, and publish the event that gives the right hat its turn, with what it needs:",
             *rows,
             *(
-                [f"It does not end before these were published: {', '.join(settings.required)}."]
+                [f"The run cannot end before these were published: {', '.join(settings.required)}."]
                 if settings.required
                 else []
             ),
@@ -227,7 +225,7 @@ def _one_event(settings: HatsSettings, state: HatsState, event: QueuedEvent, mos
 
 
 def _notes(state: HatsState, gates: Sequence[str]) -> str:
-    said = "What a person said is told below: heed it, then publish `human.guidance.ack` beside your event."
+    said = "The user sent you a message (below): follow it, then publish `human.guidance.ack` beside your event."
     untold = (gate for gate in gates if not any(note.endswith(gate) for note in state.notes))
     notes = (*state.notes, *(f"in the way of the end: {gate}" for gate in untold))
     return "\n".join([*(f"- {note}" for note in notes), *([said] if state.guidance else [])])

@@ -131,7 +131,7 @@ class Hats(HatsContext):
                 return self._changes(state, self._wake(_after_commit(state), now), now)
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
-                told = "a person said something: see what it asks for, and who does it"
+                told = "New guidance from the user. Decide which hat should act on it."
                 after = ask_coordinator(self, after, told) if state.rests else after
                 return self._changes(state, self._wake(after, now), now)
             case DocumentEdited(path=self.state_path):

@@ -55,7 +55,7 @@ class QueuedEvent:
 
 @dataclass(frozen=True)
 class Guidance:
-    """What a person said, and when."""
+    """A message from the user, and when it came."""
 
     text: str
     at: float
@@ -166,7 +166,7 @@ class HatsState:
     notes: tuple[str, ...] = ()
     """What was refused in the last turn, and why."""
     guidance: tuple[Guidance, ...] = ()
-    """What a person said and no hat has acknowledged."""
+    """Messages from the user that no hat has acknowledged."""
     outside: int = 0
     """How much of what people published from outside was taken."""
     still: int = 0
@@ -209,7 +209,7 @@ class HatsState:
         return Phase.REST in (self.phase, *self.ahead)
 
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
-        """One turn more; what a person said is acknowledged by whoever was told of it."""
+        """One turn more; a message is acknowledged by a turn that was told of it."""
         left = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
         change, changed = ended.result.change, self.changed
         if change and change.files:
