@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from ralph.core.turns import TurnRequest
 from ralph.documents import contracts
-from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.markers import Marker
 from ralph.documents.session.repair import PLANNING
@@ -218,7 +217,7 @@ def _request(
         drafts=_drafts(terms, state) if foreign else {},
         takes=_takes(terms, state, role, task) if foreign else (),
     )
-    return _with_prompt(terms, state.guardrails, request, head)
+    return _with_prompt(terms, state, request, head)
 
 
 def _workspace(state: SessionState, task: str, place: str) -> str:
@@ -256,28 +255,57 @@ def _common(terms: SessionTerms, state: SessionState) -> dict[str, str]:
     }
 
 
-def _with_prompt(terms: SessionTerms, limits: Guardrails, request: TurnRequest, head: Mapping[str, str]) -> TurnRequest:
-    """The turn with its whole prompt: the keys, what the role is told, what lies before it and what it hands over."""
+def _with_prompt(
+    terms: SessionTerms, state: SessionState, request: TurnRequest, head: Mapping[str, str]
+) -> TurnRequest:
+    """The turn with its whole prompt: the keys, the role, the task, the checks, the inbox, and what to hand over."""
     foreign = request.role in terms.roles.foreign
     if terms.roles.skills:
         head = {**head, "SKILLS_DIR": ", ".join(terms.roles.skills)}
     block = "\n".join(f"{name}: {value}" for name, value in head.items())
+    inbox = {name: text for name, text in request.inbox.items() if text.strip()}
+    parts = [block, request.prompt, _task_text(request), _session_checks(terms, state, request.role)]
+    parts.append(f"# What lies before you\n{COPY if foreign else PAPERS}\n{_inbox_list(inbox, request.lends)}")
     handed = "" if foreign else "".join(f"- `{OUTBOX}/{paper}`\n" for paper in request.hands_over)
-    prompt = f"{block}\n\n{request.prompt}\n\n# What lies before you\n{COPY if foreign else PAPERS}\n"
     closing = (
         f"# What to hand over\n{handed}- `{OUTBOX}/result.json`, as `{INBOX}/result.schema.json` says, for example\n"
         f"  `{contracts.example(request.contract)}`\n"
     )
+    limits = state.guardrails
     return replace(
         request,
-        prompt=prompt,
+        prompt="\n\n".join(part for part in parts if part) + "\n",
         closing=closing,
         answer_required=True,
         reads_only=request.role != "executor",
         wall=limits.task_wip_minutes * 60 if request.task else None,
         retries=limits.max_retries,
-        inbox={name: text for name, text in request.inbox.items() if text.strip()},
+        inbox=inbox,
     )
+
+
+def _task_text(request: TurnRequest) -> str:
+    """The task of an executor: who does it should not have to look for it."""
+    text = request.inbox.get("task.md", "").strip() if request.role == "executor" else ""
+    return f"# Your task\n`````\n{text}\n`````" if text else ""
+
+
+def _session_checks(terms: SessionTerms, state: SessionState, role: str) -> str:
+    """What must pass in the end, and how it stood before: for those who plan or work."""
+    if not terms.checks or not state.flow.baseline or role not in ("planner", "executor"):
+        return ""
+    lines = ["# The checks of the session", "The engine runs them before the session is complete."]
+    for check in terms.checks:
+        before = "passed" if check.title in state.flow.held else "failed"
+        lines.append(f"- `{check.command or check.title}` ({before} before the session began)")
+    return "\n".join(lines)
+
+
+def _inbox_list(inbox: Mapping[str, str], lends: Mapping[str, str]) -> str:
+    """What is in the inbox: files by name, the files of a directory by its name."""
+    names = (*inbox, *(f"{name}/" for name in lends))
+    shown = dict.fromkeys(name.partition("/")[0] + "/" * ("/" in name) for name in names)
+    return "The inbox holds " + ", ".join(f"`{name}`" for name in shown) + "."
 
 
 def _drafts(terms: SessionTerms, state: SessionState) -> dict[str, str]:
