@@ -23,10 +23,10 @@ Reverted = tuple[Restored, TakenOff]
 
 @click.command("abort")
 @click.argument("run", required=False)
-@click.option("--message", default="", help="Why; it is kept in the journal.")
+@click.option("--message", default="", help="The reason, for the journal.")
 @click.option(
     "--revert/--keep-changes",
-    help="Bring every file back as it was before the run, also of one that is over; or leave them as they are.",
+    help="Restore every file as it was before the run, even if the run is over. Default: keep the changes.",
 )
 @click.option("--yes", is_flag=True, help="Revert without asking.")
 @json_option

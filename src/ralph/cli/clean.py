@@ -19,8 +19,8 @@ from ralph.workspace.worktree_setup import Furniture
 
 @click.command("clean")
 @click.argument("run", required=False)
-@click.option("--keep", type=click.IntRange(min=0), help="Ended runs to keep (20).")
-@click.option("--older-than", type=click.FloatRange(min=0), help="Days for which every ended run is kept (30).")
+@click.option("--keep", type=click.IntRange(min=0), help="Ended runs to keep. Default: 20.")
+@click.option("--older-than", type=click.FloatRange(min=0), help="Days for which every ended run is kept. Default: 30.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @json_option
 def command(run: str | None, keep: int | None, older_than: float | None, dry_run: bool, as_json: bool) -> int:

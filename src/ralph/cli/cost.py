@@ -17,13 +17,13 @@ _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 @click.command("cost")
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="Of all runs of this project together.")
+@click.option("--all", "everything", is_flag=True, help="Add up all runs of this project.")
 @json_option
 def command(run: str | None, everything: bool, as_json: bool) -> int:
-    """Print what RUN (the latest) cost: by turn, by role, by agent and by model.
+    """Show what RUN cost, by turn, role, agent and model. Default: the latest run.
 
-    Costs are what the agents report; where one tells only tokens, they are reckoned by a table of prices (`prices:` in
-    ralph.yml); where it tells neither, they are unknown, and the receipt says so.
+    Costs are what the agents report. If an agent reports tokens only, Ralph computes the cost from a table of prices
+    (`prices:` in ralph.yml). If no price is known, the cost is shown as unknown.
     """
     project = here()
     runs = project.runs() if everything else [latest_run(project, run)]

@@ -16,10 +16,10 @@ from ralph.store.runs import Project, RunDir
 @click.command("diff")
 @click.argument("run", required=False)
 @click.argument("turn", required=False, type=int)
-@click.option("--stat", is_flag=True, help="Only files and counts.")
+@click.option("--stat", is_flag=True, help="Show only files and counts.")
 @json_option
 def command(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
-    """Show what RUN (the latest) changed in all, or what one TURN of it changed."""
+    """Show what RUN changed, or only one TURN of it. Default: the latest run."""
     project = here()
     if run and run.isascii() and run.isdigit() and len(run) < 6:
         turn, run = int(run), None

@@ -58,7 +58,7 @@ def show(preset: str, where: bool, as_json: bool) -> int:
 @command.command("check")
 @click.argument("preset", required=False)
 @GIVEN
-@click.option("--strict", is_flag=True, help="Exit with 2 for warnings too.")
+@click.option("--strict", is_flag=True, help="Also exit with 2 for warnings.")
 @json_option
 def check(preset: str | None, given: tuple[str, ...], strict: bool, as_json: bool) -> int:
     """Say whether the hats of PRESET can finish, and what is wrong with them; docs/hats-check.md explains each finding.

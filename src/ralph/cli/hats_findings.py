@@ -20,7 +20,7 @@ from ralph.workflows.hats.checking import check_preset
 from ralph.workflows.hats.checking.findings import Finding, Severity
 from ralph.workflows.hats.checking.model import Model
 
-GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As of `ralph run`.")
+GIVEN = click.option("-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="As in `ralph run`.")
 
 
 @dataclass(frozen=True)

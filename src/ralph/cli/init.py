@@ -24,11 +24,13 @@ event_loop:
 
 
 @click.command("init")
-@click.option("--preset", "name", help="The preset to begin with, by its name or file; --list-presets names them.")
-@click.option("-b", "--backend", help="The agent that the preset is for.")
-@click.option("--list-presets", "listing", is_flag=True, help="Name the presets; `ralph hats list` says more of them.")
+@click.option("--preset", "name", help="The preset to start from: a name or a file. --list-presets shows the names.")
+@click.option("-b", "--backend", help="The agent to write into the file.")
+@click.option(
+    "--list-presets", "listing", is_flag=True, help="List the names of the presets. `ralph hats list` explains them."
+)
 @click.option("--schema", "as_schema", is_flag=True, help="Print the JSON Schema of ralph.yml.")
-@click.option("--force", is_flag=True, help="Write over a ralph.yml that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing ralph.yml.")
 @json_option
 def command(name: str | None, backend: str | None, listing: bool, as_schema: bool, force: bool, as_json: bool) -> int:
     """Write ralph.yml into this directory."""

@@ -21,9 +21,9 @@ from ralph.store.runs import RunDir
 
 @click.command("logs")
 @click.argument("run", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
-@click.option("--tools", is_flag=True, help="Also what the agents thought and which tools they used.")
-@click.option("--output", is_flag=True, help="Also what the agents and checks printed last.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the run until it ends.")
+@click.option("--tools", is_flag=True, help="Also show what the agents thought and which tools they used.")
+@click.option("--output", is_flag=True, help="Also show the last output of agents and checks.")
 @click.option("--events", is_flag=True, help="Only the events that agents published.")
 @click.option("--topic", help="With --events: only this topic, or a pattern such as 'build.*'.")
 @click.option("--last", type=click.IntRange(min=1), help="With --events: only the last so many.")

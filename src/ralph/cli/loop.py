@@ -39,27 +39,27 @@ from ralph.workflows.loop.state import OnStuck
 @click.option(
     "--until",
     "criterion",
-    help="What must hold: commands in backticks, metrics, files, phrases like 'tests pass', joined by AND; or @FILE.",
+    help="The criterion: commands in backticks, metrics, files, phrases like 'tests pass', joined by AND; or @FILE.",
 )
 @click.option(
     "--type",
     "kind",
     type=click.Choice([kind.value for kind in TaskType]),
-    help="The kind of task (else judged by its words).",
+    help="The type of task. Default: guessed from its words.",
 )
-@click.option("--scope", multiple=True, metavar="GLOB", help="Only files that match may be changed; can be repeated.")
-@click.option("--confirm", type=int, help="How often in a row the checks must pass on the same tree (1).")
+@click.option("--scope", multiple=True, metavar="GLOB", help="Allow changes only to files that match. Can be repeated.")
+@click.option("--confirm", type=int, help="How often in a row the checks must pass on the same tree. Default: 1.")
 @click.option(
     "--on-stuck",
     type=click.Choice([choice.value for choice in OnStuck]),
     help="What to do when the loop is stuck. Default: stop.",
 )
-@click.option("--reflector", is_flag=True, help="Have a turn of its own reflect on every failed iteration.")
-@click.option("--no-recall", is_flag=True, help="Do not tell the agent what loops before this one learned.")
+@click.option("--reflector", is_flag=True, help="Add a turn that reflects on every failed iteration.")
+@click.option("--no-recall", is_flag=True, help="Don't tell the agent what earlier loops learned.")
 @click.option("--commit/--no-commit", "commits", default=None, help="Commit every iteration on the current branch.")
 @run_options
 def command(task: str, criterion: str | None, as_json: bool, **given: Any) -> int:
-    """Work on TASK (- reads it from standard input) until the commands in --until pass; the engine runs them itself.
+    """Work on TASK until the criterion in --until holds. The engine checks it itself. TASK `-` reads standard input.
 
     \b
     ralph loop "Fix the failing tests" --until '`pytest -q` passes' --agent-command "python3 my_agent.py"

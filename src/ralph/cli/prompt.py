@@ -10,11 +10,14 @@ from ralph.workflows.hats.prompt import sections, tokens
 
 @click.command("prompt")
 @click.argument("run", required=False)
-@click.option("--turn", type=int, help="The number of the turn (the latest).")
+@click.option("--turn", type=int, help="The number of the turn. Default: the latest.")
 @click.option("--sections", "only", is_flag=True, help="Show only the parts and their tokens.")
 @json_option
 def command(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
-    """Show the prompt of a turn of RUN (the latest one) as it was sent, with the tokens of each part, four characters each."""
+    """Show the prompt of a turn of RUN as it was sent, with the tokens of each part. Default: the latest run.
+
+    Four characters count as one token.
+    """
     project = here()
     runs = project.runs()
     if not run and not runs:

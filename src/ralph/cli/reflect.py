@@ -38,7 +38,7 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("run", required=False)
-@click.option("--last", type=click.IntRange(min=1), help="Only the last so many iterations.")
+@click.option("--last", type=click.IntRange(min=1), help="Show only the last iterations, this many.")
 @click.option("--format", "form", type=click.Choice(["markdown", "yaml", "summary"]), default="markdown")
 @json_option
 def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
@@ -79,7 +79,7 @@ def patterns(as_json: bool) -> int:
 
 
 @command.command("clear")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def clear(yes: bool, as_json: bool) -> int:
     """Put all reflections and patterns into an archive, where no loop finds them; the index stays."""

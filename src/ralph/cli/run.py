@@ -44,17 +44,25 @@ from ralph.workflows.hats.prompt import SHARED as SHARED_FILES
 
 @click.command("run")
 @click.option(
-    "-c", "--config", "given", multiple=True, metavar="FILE|KEY=VALUE", help="A file, or one key, over ralph.yml."
+    "-c",
+    "--config",
+    "given",
+    multiple=True,
+    metavar="FILE|KEY=VALUE",
+    help="A file or one key that wins over ralph.yml.",
 )
 @click.option(
-    "-H", "--hats", metavar="FILE|NAME", help="A preset over all files: a file, or a name of `ralph hats list`."
+    "-H",
+    "--hats",
+    metavar="FILE|NAME",
+    help="A preset that wins over all files: a file, or a name from `ralph hats list`.",
 )
-@click.option("-p", "--prompt", help="The objective (- reads it from standard input).")
-@click.option("-P", "--prompt-file", help="The file with the objective (PROMPT.md).")
-@click.option("-b", "--backend", help="The agent, as --agent.")
-@click.option("--completion-promise", help="The event, or last line, that says that all is done (LOOP_COMPLETE).")
-@click.option("--check", "criteria", multiple=True, help="What the engine checks beside the preset's own, as --until.")
-@click.option("--unchecked", is_flag=True, help="Begin whatever `ralph hats check` says of the preset.")
+@click.option("-p", "--prompt", help="The objective. `-` reads standard input.")
+@click.option("-P", "--prompt-file", help="The file with the objective. Default: PROMPT.md.")
+@click.option("-b", "--backend", help="The same as --agent.")
+@click.option("--completion-promise", help="The event or last line that says that all is done. Default: LOOP_COMPLETE.")
+@click.option("--check", "criteria", multiple=True, help="A criterion beside those of the preset, as in --until.")
+@click.option("--unchecked", is_flag=True, help="Start even if `ralph hats check` finds errors in the preset.")
 @run_options
 def command(
     given: tuple[str, ...],
@@ -67,7 +75,7 @@ def command(
     unchecked: bool,
     **more: Any,
 ) -> int:
-    """Have the hats of ralph.yml work on an objective, one turn an event, until it is done and verified.
+    """Let the hats of ralph.yml work on an objective, one turn for each event, until it is done and verified.
 
     \b
     ralph init --preset code-assist && ralph run -p "Add --verbose to the CLI" --check 'tests pass'

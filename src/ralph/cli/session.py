@@ -44,7 +44,7 @@ from ralph.workspace.turn_files import LENT_LIMIT
 
 @click.group("session")
 def command() -> None:
-    """Plan a request, do its tasks side by side, review them, take feedback, plan again."""
+    """Plan a request, do its tasks in parallel, review them, take feedback, plan again."""
 
 
 _SESSION_OPTIONS = (
@@ -65,11 +65,11 @@ def _session_options(command: Callable[..., int]) -> Callable[..., int]:
 
 @command.command("new")
 @click.argument("request")
-@click.option("--classic", is_flag=True, help="Flat files, one task at a time in your own tree.")
-@click.option("--new", "anew", is_flag=True, help="Begin another, though one for the same request is open.")
+@click.option("--classic", is_flag=True, help="Use flat files, and do one task at a time in your own tree.")
+@click.option("--new", "anew", is_flag=True, help="Start another session even if one for the same request is open.")
 @_session_options
 def new(request: str, classic: bool, anew: bool, **given: Any) -> int:
-    """Begin a session for REQUEST."""
+    """Start a session for REQUEST."""
     refuse_inside_a_turn()
     project = here()
     if not request.strip():
@@ -212,9 +212,9 @@ def resume(session: str | None, **given: Any) -> int:
 @command.command("feedback")
 @click.argument("session", required=False)
 @click.option(
-    "--from", "source", type=click.Path(path_type=Path), help="A file with the feedback; else an editor opens."
+    "--from", "source", type=click.Path(path_type=Path), help="The file with the feedback. Default: an editor opens."
 )
-@click.option("--attach", multiple=True, type=click.Path(path_type=Path), help="Files that show what is meant.")
+@click.option("--attach", multiple=True, type=click.Path(path_type=Path), help="A file that shows what you mean.")
 @json_option
 def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, ...], as_json: bool) -> int:
     """Say what is wrong or missing; `ralph session resume` then plans again."""

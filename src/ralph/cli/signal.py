@@ -14,8 +14,10 @@ from ralph.store.runs import Project, RunDir
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
 run_option = click.option("--run", metavar="ID", help="The run. Default: the one that is alive.")
-to_option = click.option("--to", "role", default="", metavar="ROLE", help="The role that is meant; else all.")
-now_option = click.option("--now", is_flag=True, help="Interrupt the turn, and go on with the same conversation.")
+to_option = click.option(
+    "--to", "role", default="", metavar="ROLE", help="The role that should receive it. Default: all."
+)
+now_option = click.option("--now", is_flag=True, help="Interrupt the turn and continue the same conversation.")
 
 
 @click.command("signal")
@@ -24,8 +26,8 @@ now_option = click.option("--now", is_flag=True, help="Interrupt the turn, and g
 @to_option
 @run_option
 @now_option
-@click.option("--iteration", type=click.IntRange(min=0), help="The iteration that it is for.")
-@click.option("--item", "items", multiple=True, help="What exactly is approved; else all of it.")
+@click.option("--iteration", type=click.IntRange(min=0), help="The iteration that it is about.")
+@click.option("--item", "items", multiple=True, help="What you approve. Default: everything.")
 @json_option
 def command(
     type: str,

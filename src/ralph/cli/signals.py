@@ -43,7 +43,7 @@ class Row:
 
 @click.command("signals")
 @run_option
-@click.option("--watch", is_flag=True, help="Go on until the run ends.")
+@click.option("--watch", is_flag=True, help="Follow the run until it ends.")
 @json_option
 def command(run: str | None, watch: bool, as_json: bool) -> int:
     """Show the signals of a run (the one that is under way, or the latest): each with who took it in, and what came of it."""

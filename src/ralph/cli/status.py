@@ -16,7 +16,7 @@ from ralph.store.runs import RunDir, TailSummary, time_ago
 
 @click.command("status")
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="Also runs that ended long ago.")
+@click.option("--all", "everything", is_flag=True, help="Also show runs that ended long ago.")
 @json_option
 def command(run: str | None, everything: bool, as_json: bool) -> int:
     """Show the runs of this project, the latest last; or one RUN."""

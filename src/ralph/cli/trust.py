@@ -19,7 +19,7 @@ _MOST_LINES = 16
 @click.command("trust")
 @click.option("--show", "shows", is_flag=True, help="List what you agreed to here, and what is new since.")
 @click.option("--revoke", "revokes", is_flag=True, help="Forget what you agreed to here.")
-@click.option("--yes", is_flag=True, help="Agree without being asked.")
+@click.option("--yes", is_flag=True, help="Agree without a question.")
 @json_option
 def command(shows: bool, revokes: bool, yes: bool, as_json: bool) -> int:
     """Agree to what this project lets Ralph start: its settings, presets, prompts and roles."""

@@ -9,11 +9,11 @@ from ralph.cli.restore import at_rest
 @click.command("undo")
 @click.argument("run", required=False)
 @click.option(
-    "--force", is_flag=True, help="Also where you changed the same files since; your version is recorded first."
+    "--force", is_flag=True, help="Undo even if you changed the same files since. Your version is recorded first."
 )
 @json_option
 def command(run: str | None, force: bool, as_json: bool) -> int:
-    """Take back what the last turn of RUN (the latest) changed; again, and the turn before it.
+    """Undo what the last turn of RUN changed; call it again for the turn before. Default: the latest run.
 
     The tree is recorded first, and only files that the turn had changed are written.
     """

@@ -13,7 +13,7 @@ from ralph.workspace.worktree_setup import Furniture
 
 
 @click.command("worktrees")
-@click.option("--prune", is_flag=True, help="Remove those of runs that are over whose work is merged; others stay.")
+@click.option("--prune", is_flag=True, help="Remove the worktrees of ended runs whose work is merged.")
 @json_option
 def command(prune: bool, as_json: bool) -> int:
     """List the worktrees of runs: whose they are, what in them is not merged, and what would remove them.
