@@ -263,6 +263,22 @@ def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument
     assert [role for role, _ in roles][:2] == ["first", "second"] and roles[0][1] != roles[1][1]
 
 
+def test_a_prompt_that_is_too_long_for_an_argument_goes_into_a_file(project: Project) -> None:  # noqa: F811
+    agent = project.agent(
+        'echo "$1" > told.txt; file=${1#Read the file }; cat "${file%% *}" > page.txt; "$RALPH_BIN" emit LOOP_COMPLETE'
+    )
+    (project.root / "ralph.yml").write_text(
+        f"event_loop: {{starting_event: go.on}}\ncli: {{backend: custom, command: '{agent}'}}\n"
+        "hats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE]}}\n"
+    )
+    (project.root / "PROMPT.md").write_text("Do it. " + "All of it. " * 20_000 + "The end.\n")
+    done = project.ralph("run", "--yes")
+    assert done.code == 0, done.said
+    assert (project.root / "told.txt").read_text().startswith("Read the file /")
+    page = (project.root / "page.txt").read_text()
+    assert page.startswith("You wear") and "The end." in page
+
+
 def test_what_a_turn_published_counts_though_its_agent_failed_then(project: Project) -> None:  # noqa: F811
     script = project.agent(
         'if [ "$RALPH_HAT" = one ]; then "$RALPH_BIN" emit go.further; exit 3; fi; "$RALPH_BIN" emit LOOP_COMPLETE'

@@ -2,16 +2,18 @@
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import ralph.agents
 from ralph.app.run_options import RunOptions, build_crew
 from ralph.documents.config import AgentSettings, Config
 from ralph.documents.hats.preset import HatKeys, Preset
 from ralph.documents.run_record import AgentSpec, Crew
 from ralph.store.runs import Project
 
-_PROMPT_AS_ARGUMENT = ("sh", "-c", 'exec "$0" "$@" "$(cat)"')
-"""Hands what comes on standard input to a program as its last argument, unread by the shell."""
+_PROMPT_AS_ARGUMENT = ("sh", str(Path(ralph.agents.__file__).with_name("prompt_argument.sh")))
+"""Hands standard input to a program as its last argument, or as a file if it is too long for one."""
 
 
 def with_limits(preset: Preset, config: Config) -> Config:

@@ -1,0 +1,8 @@
+# Runs a program with its prompt, which comes on standard input, as the last argument.
+# Linux takes at most 131,072 bytes in one argument: a longer prompt goes into a file, and the program is told to read that.
+prompt=$(cat)
+if [ "$(printf %s "$prompt" | wc -c)" -gt 120000 ]; then
+  file=$(mktemp) && printf '%s\n' "$prompt" > "$file" || exit 1
+  prompt="Read the file $file and follow it: it holds all of your instructions for this turn."
+fi
+exec "$@" "$prompt"
