@@ -12,9 +12,10 @@ from pathlib import Path
 
 from ralph.core.checks import Verdict
 from ralph.core.codec import from_json, to_json
-from ralph.core.errors import RalphError
+from ralph.core.errors import RalphError, StorageError
 from ralph.core.findings import Finding
 from ralph.store.files import read_limited, storage, write_atomic
+from ralph.store.user_state import ensure_state_directory
 
 KEPT = 50
 """How many trees of a project are remembered."""
@@ -80,15 +81,13 @@ class HeldTrees:
 
 def held_trees(root: Path) -> HeldTrees:
     """The held-up trees of the project at a path."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "ralph" / "held"
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        is_writable = os.access(home, os.W_OK)
-    except OSError:
-        is_writable = False
-    if not is_writable:
+        home = ensure_state_directory()
+    except StorageError:
         return HeldTrees(root / ".ralph" / "held")
-    return HeldTrees(home / hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24])
+    if not os.access(home, os.W_OK):
+        return HeldTrees(root / ".ralph" / "held")
+    return HeldTrees(home / "held" / hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:24])
 
 
 def content_hash(data: bytes | None) -> str:
