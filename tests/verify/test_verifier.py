@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
 from ralph.core.findings import Finding, Rule, Severity
-from ralph.verify.counted import fewer_tests
 from ralph.verify.guards.changes import FileChange
-from ralph.verify.inputs import changed_inputs, input_hashes
-from ralph.verify.scope import out_of_scope, pattern_for
+from ralph.verify.run_findings import (
+    compile_glob,
+    find_changed_inputs,
+    find_fewer_tests,
+    find_out_of_scope,
+    hash_inputs,
+)
 from ralph.verify.verifier import AGAIN, Rules, Verifier
 
 P, F, U = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.COULD_NOT_RUN
@@ -195,15 +199,15 @@ class TestScope:
         ],
     )
     def test_patterns_mean_what_people_know_from_git(self, glob: str, path: str, fits: bool) -> None:
-        assert bool(pattern_for(glob).fullmatch(path)) is fits
+        assert bool(compile_glob(glob).fullmatch(path)) is fits
 
     def test_without_a_scope_everything_may_be_changed(self) -> None:
-        assert out_of_scope((), ["a", "b"]) == []
+        assert find_out_of_scope((), ["a", "b"]) == []
 
     @settings(max_examples=100, deadline=None)
     @given(st.text(max_size=20), st.text(max_size=20))
     def test_any_pattern_can_be_read(self, glob: str, path: str) -> None:
-        pattern_for(glob).fullmatch(path)
+        compile_glob(glob).fullmatch(path)
 
 
 class TestCounts:
@@ -225,20 +229,20 @@ class TestCounts:
     def test_fewer_tests_than_before_are_found(
         self, before: Counts | None, now: Counts | None, rules: list[Severity]
     ) -> None:
-        found = fewer_tests(self.verdict(before), self.verdict(now), [])
+        found = find_fewer_tests(self.verdict(before), self.verdict(now), [])
         assert [finding.severity for finding in found] == rules
 
     def test_where_the_tests_themselves_became_fewer_reading_them_judges_better(self) -> None:
         change = FileChange("tests/test_a.py", "def test_a(): ...\ndef test_b(): ...\n", "def test_ab(): ...\n")
-        (found,) = fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
+        (found,) = find_fewer_tests(self.verdict(Counts(2)), self.verdict(Counts(1)), [change])
         assert found.severity is Severity.WARNING
 
     def test_another_check_is_not_compared(self) -> None:
         other = Verdict((CheckResult("`pytest tests/test_one.py` passes", P, 1.0, tests=Counts(1)),))
-        assert fewer_tests(self.verdict(Counts(10)), other, []) == []
+        assert find_fewer_tests(self.verdict(Counts(10)), other, []) == []
 
     def test_without_a_baseline_nothing_can_be_said(self) -> None:
-        assert fewer_tests(None, self.verdict(Counts(1)), []) == []
+        assert find_fewer_tests(None, self.verdict(Counts(1)), []) == []
 
 
 class TestInputs:
@@ -267,18 +271,18 @@ class TestInputs:
     def test_tools_and_scripts_are_known_by_their_hashes_and_what_is_built_is_not(
         self, workspace: Path, command: str, names: list[str]
     ) -> None:
-        assert [Path(path).name for path in input_hashes([Check(command)], workspace)] == names
+        assert [Path(path).name for path in hash_inputs([Check(command)], workspace)] == names
 
     @pytest.mark.parametrize("spoil", [lambda p: p.write_text("#!/bin/sh\nexit 0\n"), lambda p: p.unlink()])
     def test_a_tool_that_is_not_what_it_was_is_found(self, workspace: Path, spoil: Callable[[Path], Any]) -> None:
-        known = input_hashes([Check(".venv/bin/pytest")], workspace)
-        assert changed_inputs(known, []) == []
+        known = hash_inputs([Check(".venv/bin/pytest")], workspace)
+        assert find_changed_inputs(known, []) == []
         spoil(workspace / ".venv" / "bin" / "pytest")
-        (found,) = changed_inputs(known, [])
+        (found,) = find_changed_inputs(known, [])
         assert found.rule is Rule.VERIFIER_EDITED
 
     def test_what_the_guards_look_at_is_left_to_them(self, workspace: Path) -> None:
-        known = input_hashes([Check("./check.sh")], workspace)
+        known = hash_inputs([Check("./check.sh")], workspace)
         (workspace / "check.sh").write_text("exit 0\n")
-        assert changed_inputs(known, ["check.sh"]) == []
-        assert changed_inputs(known, ["other.sh"])
+        assert find_changed_inputs(known, ["check.sh"]) == []
+        assert find_changed_inputs(known, ["other.sh"])

@@ -28,7 +28,7 @@ from ralph.store.files import read_text
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
-from ralph.verify.inputs import input_hashes
+from ralph.verify.run_findings import hash_inputs
 from ralph.verify.toolchains import Kind, commands_for
 from ralph.workflows.loop.kinds import TaskType, guess
 from ralph.workflows.loop.state import OnStuck
@@ -109,7 +109,7 @@ def _settings(project: Project, config: Config, task: str, asked: Criterion, giv
         reflector=given["reflector"] or config.loop.reflector,
         commit=config.loop.commit if given["commits"] is None else given["commits"],
         recalled=recall(project.root, f"{task} {asked.text}", exclude="", task_type=kind) if recalls else (),
-        inputs=input_hashes(asked.checks, project.root),
+        inputs=hash_inputs(asked.checks, project.root),
     )
 
 

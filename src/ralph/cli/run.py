@@ -38,7 +38,7 @@ from ralph.store.files import read_limited, remove, to_bytes, write_atomic
 from ralph.store.presets import load_preset
 from ralph.store.runs import Project, RunDir
 from ralph.verify.criterion import Criterion, compile_criterion
-from ralph.verify.inputs import input_hashes
+from ralph.verify.run_findings import hash_inputs
 from ralph.workflows.hats.prompt import SHARED as SHARED_FILES
 
 
@@ -141,7 +141,7 @@ def _with_hats(
         criterion=" AND ".join(check.title for check in checks),
         checks=checks,
         slots=replace(record.slots, run=most or record.slots.run),
-        loop=LoopSettings(scope=scope, inputs=input_hashes(checks, root)),
+        loop=LoopSettings(scope=scope, inputs=hash_inputs(checks, root)),
         hats=hats,
     )
 

@@ -37,7 +37,7 @@ from ralph.store.files import read_limited, to_bytes, write_atomic
 from ralph.store.runs import Project
 from ralph.store.settings import load_config
 from ralph.verify.criterion import compile_criterion
-from ralph.verify.inputs import input_hashes
+from ralph.verify.run_findings import hash_inputs
 from ralph.workflows.loop.report import duration
 from ralph.workspace.turn_files import LENT_LIMIT
 
@@ -120,7 +120,7 @@ def _record(project: Project, config: Config, id: str, kind: str, request: str, 
         id=id,
         criterion=" AND ".join(given["criteria"]),
         checks=checks,
-        loop=LoopSettings(inputs=input_hashes(checks, project.root)),
+        loop=LoopSettings(inputs=hash_inputs(checks, project.root)),
         session=SessionSettings(by_waves=given["waves"] or config.session.waves, skills=skills),
     )
 

@@ -6,7 +6,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from ralph.verify.bare import EXITS, reads_as_prose
+from ralph.verify.bare_commands import EXITS, reads_as_prose
 from ralph.verify.toolchains import Kind, commands_for
 
 FORM = "write commands in backticks, joined by AND, inside single quotes: --until '`pytest -q` passes'"

@@ -43,7 +43,7 @@ _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
 _ADDED = " The work passes without that change too, so it only is told."
 
 
-async def judged_as_before(
+async def run_counterproof(
     findings: Sequence[Finding],
     changes: Sequence[FileChange],
     checks: Sequence[Check],
@@ -54,18 +54,20 @@ async def judged_as_before(
     baseline: Verdict | None,
     may_change_tests: bool = False,
 ) -> list[Finding]:
-    """The findings, with what the tests as they were before the run say to the work."""
+    """Run the tests as they were before the run on the work; return the findings with what that shows."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if any(finding.rule not in REBUTTABLE or not is_judge_file(finding.path) for finding in errors):
         return list(findings)
     red = {test for result in (baseline.results if baseline else ()) for test in result.failing}
-    if not errors and (may_change_tests or not red or not any(_is_judge(change) for change in changes)):
+    is_test_changed = any(_is_changed_test(change) for change in changes)
+    if not errors and (may_change_tests or not red or not is_test_changed):
         return list(findings)
     if any(str(runner.workspace) in check.command or _PARENT.search(check.command) for check in checks):
         return list(findings)
     if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots, base)):
         return [*findings, *made_for_tests]
-    back = {change.path for change in changes if (is_judge_file(change.path) if errors else is_test_path(change.path))}
+    goes_back = is_judge_file if errors else is_test_path
+    back = {change.path for change in changes if goes_back(change.path)}
     with _as_before(back, runner, snapshots, base) as workspace:
         if workspace is None:
             return list(findings)
@@ -87,7 +89,7 @@ def _ran_tests(checks: Sequence[Check], verdict: Verdict) -> bool:
     return counted or any(step.kind == "tests" for check in checks for step in steps(lines_of(check.command)))
 
 
-async def changed_since_red(
+async def find_changed_since_red(
     red: Red, checks: Sequence[Check], *, runner: CheckRunner, snapshots: Snapshots
 ) -> list[Finding]:
     """Tests that were seen to fail, were changed since, and still fail as they were."""
@@ -111,7 +113,7 @@ def _still_red(verdict: Verdict, red: Collection[str], when: str = "failed befor
     return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in failing[:MOST_TOLD]]
 
 
-def _is_judge(change: FileChange) -> bool:
+def _is_changed_test(change: FileChange) -> bool:
     """Whether a test may have been changed; a test file that is new only adds to it, and settings may be the work."""
     return is_test_path(change.path) and (change.old is not None or is_build_code(change.path))
 

@@ -11,7 +11,7 @@ from ralph.core.checks import Check, Measure
 from ralph.core.errors import NoCommandError, UsageError
 from ralph.verify import criteria_file, measures, phrases
 from ralph.verify.advice import FORM, advice
-from ralph.verify.bare import EXITS, QUOTED, bare_command, reads_as_prose
+from ralph.verify.bare_commands import EXITS, QUOTED, bare_command, reads_as_prose
 from ralph.verify.toolchains import Found, Kind, commands_for, sought
 
 _SILENT = r"(?:prints nothing|has no output|is silent)".replace(" ", r"\s+")

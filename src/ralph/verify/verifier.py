@@ -10,15 +10,13 @@ from ralph.core.findings import Finding, Rule, Severity
 from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.git.snapshots import Snapshots
 from ralph.store.held_trees import HeldTree, HeldTrees, content_hash
-from ralph.verify.counted import fewer_tests
-from ralph.verify.counterproof import REBUTTABLE, changed_since_red, judged_as_before
+from ralph.verify.counterproof import REBUTTABLE, find_changed_since_red, run_counterproof
 from ralph.verify.guards.changes import FileChange
 from ralph.verify.guards.scan import scan
-from ralph.verify.inputs import changed_inputs
 from ralph.verify.judge_files import is_judge_file, is_recipe, is_test_path
 from ralph.verify.measures import has_lasting_summary
+from ralph.verify.run_findings import find_changed_inputs, find_fewer_tests, find_out_of_scope
 from ralph.verify.runner import CheckRunner
-from ralph.verify.scope import out_of_scope
 
 MOST_TESTS = 400
 """Unchanged test files that are read, to see whether results were copied out of them."""
@@ -65,9 +63,10 @@ class Verifier:
         """The verdict of the checks, with what the guards found; tests that were seen red must pass as they were."""
         tree = (self.snapshots.latest() or "") if self.snapshots else ""
         first = await self.runner.run(key, checks)
-        known = {r.title: r for r in self.last.results} if self.last and tree and self.last.tree == tree else {}
+        is_same_tree = self.last is not None and bool(tree) and self.last.tree == tree
+        known = {result.title: result for result in self.last.results} if self.last and is_same_tree else {}
         results = [
-            await self._settled(key, check, result, known.get(check.title))
+            await self._confirm(key, check, result, known.get(check.title))
             for check, result in zip(checks, first.results, strict=True)
         ]
         verdict = Verdict(tuple(map(self._with_its_summary, results)), tree=tree)
@@ -80,14 +79,14 @@ class Verifier:
             verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
             if held and is_baseline and verdict.gamed:
                 verdict = replace(verdict, findings=(*verdict.findings, _name_run(held, verdict.gamed)))
-            self._remember(verdict)
             if red and self.snapshots and verdict.passed and not self._may_change_tests:
-                since = await changed_since_red(red, checks, runner=self.runner, snapshots=self.snapshots)
+                since = await find_changed_since_red(red, checks, runner=self.runner, snapshots=self.snapshots)
                 verdict = replace(verdict, findings=(*verdict.findings, *since))
+            self._remember(verdict)
         self.last = verdict
         return verdict
 
-    async def _settled(self, key: str, check: Check, result: CheckResult, before: CheckResult | None) -> CheckResult:
+    async def _confirm(self, key: str, check: Check, result: CheckResult, before: CheckResult | None) -> CheckResult:
         """The result after as many further runs as it takes to trust it."""
         flips = before is not None and {before.status, result.status} == {CheckStatus.PASSED, CheckStatus.FAILED}
         if flips or result.flaky:
@@ -119,13 +118,13 @@ class Verifier:
         """What the guards found, without the rules that a person lifted and what a counter-proof rebuts."""
         held = self._held_before()
         changes = await asyncio.to_thread(self._changes)
-        found = await asyncio.to_thread(self._found, checks, verdict, changes)
+        found = await asyncio.to_thread(self._collect, checks, verdict, changes)
         if held and self._base() != held.base:
             found += [one for one in held.findings if self._is_as_held(held, one.path)]
         found = [finding for finding in found if finding.rule not in self.rules.allowed]
         if self.snapshots is None:
             return found
-        return await judged_as_before(
+        return await run_counterproof(
             found,
             changes,
             checks,
@@ -191,17 +190,17 @@ class Verifier:
     def _may_change_tests(self) -> bool:
         return any(rule in self.rules.allowed for rule in REBUTTABLE)
 
-    def _found(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
-        found = changed_inputs(self.rules.inputs, {change.path for change in changes})
+    def _collect(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
+        found = find_changed_inputs(self.rules.inputs, {change.path for change in changes})
         if self.snapshots is None:
-            return [*found, *fewer_tests(self._before, verdict, changes)]
+            return [*found, *find_fewer_tests(self._before, verdict, changes)]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        found += _raised(scan(texts, checks=commands, unchanged=self._unchanged(changes)), checks)
+        found += _raise_for_coverage(scan(texts, checks=commands, unchanged=self._unchanged(changes)), checks)
         if not any(finding.rule in _TESTS_GONE for finding in found):
-            found += fewer_tests(self._before, verdict, changes)
+            found += find_fewer_tests(self._before, verdict, changes)
         ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
-        return [*found, *out_of_scope(self.rules.scope, ours), *self.snapshots.history()]
+        return [*found, *find_out_of_scope(self.rules.scope, ours), *self.snapshots.history()]
 
     def _changes(self) -> list[FileChange]:
         """All that differs from before the run; what is binary has no text."""
@@ -235,12 +234,12 @@ def _name_run(held: HeldTree, findings: Sequence[Finding]) -> Finding:
     return Finding(first.rule, first.path, first.line, sentence, Severity.WARNING)
 
 
-def _raised(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
+def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
     """Where coverage is what counts, tests that assert nothing are no longer only odd."""
-    counts = any(check.measure and check.measure.metric == "coverage" for check in checks)
-    return [
-        replace(one, severity=Severity.ERROR) if counts and one.rule is Rule.TEST_EMPTIED else one for one in findings
-    ]
+    if not any(check.measure and check.measure.metric == "coverage" for check in checks):
+        return list(findings)
+    empty = [replace(one, severity=Severity.ERROR) for one in findings if one.rule is Rule.TEST_EMPTIED]
+    return [*empty, *(one for one in findings if one.rule is not Rule.TEST_EMPTIED)]
 
 
 def _text(data: bytes | None) -> str | None:

@@ -7,9 +7,9 @@ from ralph.core.findings import Finding, Rule
 from ralph.core.patterns import regex
 from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import finding, gained
+from ralph.verify.guards.claim_ledger import RUNS_BEFORE, Ledger, Loss
 from ralph.verify.guards.claims import Kind
 from ralph.verify.guards.comparison import Comparison
-from ralph.verify.guards.ledger import RUNS_BEFORE, Ledger, Loss
 from ralph.verify.guards.marks import Mark, build_tags, is_hollow, marks, rows
 from ralph.verify.guards.units import Source, Unit, likeness, matched
 from ralph.verify.judge_files import is_test_path

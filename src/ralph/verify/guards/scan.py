@@ -13,6 +13,7 @@ def scan(
     files = tuple(change for change in changes if change.old != change.new or change.renamed_from)
     if not files:
         return []
+    # Imported here: a run whose checks fail never needs the rules, and they cost more than all else to import.
     from ralph.verify.guards.comparison import Comparison
     from ralph.verify.guards.rules import RULES
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from ralph.verify.guards.assertions import Assertion, all_literals
 from ralph.verify.guards.changes import language_of
-from ralph.verify.guards.finder import assertions_in
+from ralph.verify.guards.claim_finder import assertions_in
 from ralph.verify.guards.lexer import Token, is_word, partners, token_of, words
 
 _COMMON = words(
