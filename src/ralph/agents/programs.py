@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ralph.agents.adapter import Adapter
 from ralph.agents.agent import Abilities, Call, Reader
-from ralph.agents.stream_lines import Data, parse
+from ralph.agents.stream_lines import Data, brief, parse
 from ralph.core.limits import Usage
 from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
 
@@ -83,7 +83,15 @@ def _event(data: Data) -> AgentEvent:
         raise ValueError("what was heard is known by the files of the words alone")
     if kind is Kind.USAGE:
         return AgentEvent(
-            kind, usage=Usage(data.count("input_tokens"), data.count("output_tokens"), data.number("cost"))
+            kind,
+            usage=Usage(
+                input_tokens=data.count("input_tokens"),
+                output_tokens=data.count("output_tokens"),
+                cost=data.number("cost"),
+                cached_tokens=data.count("cached_tokens"),
+                reasoning_tokens=data.count("reasoning_tokens"),
+                model=brief(data.word("model")),
+            ),
         )
     resets_at = data.number("resets_at")
     return AgentEvent(

@@ -136,8 +136,11 @@ class Player:
             case script.Error():
                 tell("error", message=action.message)
             case Usage():
-                cost = {} if action.cost is None else {"cost": action.cost}
-                tell("usage", input_tokens=action.input_tokens, output_tokens=action.output_tokens, **cost)
+                names = ("cached_tokens", "reasoning_tokens", "model")
+                details = {name: getattr(action, name) for name in names if getattr(action, name)}
+                if action.cost is not None:
+                    details["cost"] = action.cost
+                tell("usage", input_tokens=action.input_tokens, output_tokens=action.output_tokens, **details)
             case script.RateLimit():
                 tell("limit", resets_at=time.time() + action.resets_in, message=action.message)
                 return 1

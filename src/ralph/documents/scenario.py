@@ -312,7 +312,8 @@ def _children(node: Node) -> Iterable[Node]:
 
 def _build(kind: type[T], node: Node, name: str) -> T:
     """A value of that dataclass; errors call it by its name in the file."""
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    # Fields that no reader is for are the engine's own, such as `unpriced` of a usage.
+    known = {f.name: f for f in fields(kind) if f.type in _READERS}  # type: ignore[arg-type]
     required = [f.name for f in known.values() if f.default is MISSING]
     if isinstance(node, MappingNode):
         given = {key: (part, key) for key, part in _pairs(node, known).items()}
@@ -456,7 +457,6 @@ _number = partial(_scalar, float, "a number from 0 to 1e9", _in_reason)
 
 _READERS: Mapping[Any, Callable[[Node, str], Any]] = {
     str: _text,
-    str | None: _text,
     Words: partial(_scalar, str, "text that is not empty", bool),
     RelativePath: _path,
     RelativePath | None: _path,
