@@ -661,3 +661,18 @@ class TestResume:
         path.write_text(json.dumps(record))
         done = project.ralph("resume")
         assert (done.code, "run.json was changed" in done.err) == (2, True)
+
+
+def test_clean_removes_stopped_runs_only_if_asked(project: Project) -> None:
+    stopped(project, "first", "second")
+    assert "Removed 0 runs" in project.ralph("clean", "--keep", "0", "--older-than", "0").out
+    assert "Removed 1 runs" in project.ralph("clean", "--keep", "1", "--older-than", "0", "--stopped").out
+    assert len(project.runs) == 1
+
+
+def test_init_shows_what_each_phrase_would_run(project: Project) -> None:
+    (project.root / "Makefile").write_text("test:\nlint:\n")
+    said = project.ralph("init").out
+    assert re.search(r"tests pass +make test\n", said)
+    assert re.search(r"no lint errors +make lint\n", said)
+    assert re.search(r"it builds +-\n", said)

@@ -21,12 +21,15 @@ from ralph.workspace.worktree_setup import Furniture
 @click.argument("run", required=False)
 @click.option("--keep", type=click.IntRange(min=0), help="Ended runs to keep. Default: 20.")
 @click.option("--older-than", type=click.FloatRange(min=0), help="Days for which every ended run is kept. Default: 30.")
+@click.option("--stopped", is_flag=True, help="Also remove runs that stopped and could be resumed.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @json_option
-def command(run: str | None, keep: int | None, older_than: float | None, dry_run: bool, as_json: bool) -> int:
+def command(
+    run: str | None, keep: int | None, older_than: float | None, stopped: bool, dry_run: bool, as_json: bool
+) -> int:
     """Remove ended runs beyond those to keep, or one RUN; and whatever processes dead runs left behind.
 
-    A run that is under way or can be resumed stays, unless it is named.
+    A run that is under way stays. One that stopped and could be resumed stays, unless it is named or --stopped is given.
     """
     project = here()
     if run:
@@ -35,9 +38,9 @@ def command(run: str | None, keep: int | None, older_than: float | None, dry_run
             raise UsageError(f"run {chosen[0].id} is under way", todo=f"`ralph abort {chosen[0].id}` first")
     else:
         retention = load_config(project.root).retention
-        chosen = _expired(
-            project, retention.runs if keep is None else keep, retention.days if older_than is None else older_than
-        )
+        most = retention.runs if keep is None else keep
+        days = retention.days if older_than is None else older_than
+        chosen = _expired(project, most, days, stopped=stopped)
     orphans = 0
     kept: list[str] = []
     for one in chosen:
@@ -51,9 +54,10 @@ def command(run: str | None, keep: int | None, older_than: float | None, dry_run
     return tell(as_json, lines, command="clean", **facts)
 
 
-def _expired(project: Project, keep: int, days: float) -> list[RunDir]:
-    """Ended runs that are neither among the latest nor young."""
-    ended = [run for run in project.runs() if (outcome := run.outcome(claimed=True)) and not outcome.resumable]
+def _expired(project: Project, keep: int, days: float, *, stopped: bool) -> list[RunDir]:
+    """Ended runs that are neither among the latest nor young; if asked for, also those that could be resumed."""
+    found = [(run, run.outcome(claimed=True)) for run in project.runs()]
+    ended = [run for run, outcome in found if outcome and (stopped or not outcome.resumable)]
     old = time.time() - days * 86400
     return [run for run in ended[: max(0, len(ended) - keep)] if _touched(run.path) < old]
 

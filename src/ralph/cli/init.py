@@ -13,6 +13,7 @@ from ralph.documents.hats.schema import schema
 from ralph.store.files import to_bytes, write_atomic
 from ralph.store.presets import layer_of, preset_named, presets
 from ralph.store.trust import record_trust
+from ralph.verify.phrases import phrases_here
 
 _OTHER_BACKENDS = ("auto", "custom", "kiro-acp")
 PLAIN = """\
@@ -61,5 +62,8 @@ def command(name: str | None, backend: str | None, listing: bool, as_schema: boo
         say_json(command="init", path=str(path), preset=name or "")
     else:
         click.echo(f"Wrote {path}")
+        click.echo("What phrases in checks and --until would run here:")
+        for phrase, commands in phrases_here(here().root):
+            click.echo(f"  {phrase:<16} {commands or '-'}")
         click.echo('Next:   ralph run -p "what is to be done"   (or write it into PROMPT.md)')
     return 0

@@ -40,6 +40,23 @@ class Resolved:
     found: tuple[Found, ...]
 
 
+EXAMPLES = {
+    Kind.TESTS: "tests pass",
+    Kind.LINT: "no lint errors",
+    Kind.TYPES: "no type errors",
+    Kind.BUILD: "it builds",
+    Kind.FORMAT: "well formatted",
+    Kind.COVERAGE: "coverage >= 80%",
+}
+"""A phrase of each kind, as users write it."""
+
+
+def phrases_here(root: Path) -> list[tuple[str, str]]:
+    """What each phrase would run in this repository; the command is empty if there is none."""
+    found = {kind: commands_for(kind, root) for kind in EXAMPLES}
+    return [(phrase, " and ".join(one.command for one in found[kind])) for kind, phrase in EXAMPLES.items()]
+
+
 def resolve(phrase: str, root: Path) -> Resolved | None:
     """What a phrase means in this repository; None where it is no phrase that Ralph knows."""
     words = [
