@@ -152,7 +152,7 @@ class TestImports:
         assert (done.code, what in done.err, where in done.err) == (2, True, True), done.said
 
     def test_unknown_keys_of_the_imported_file_are_warned_of_by_its_name(self, project: Project) -> None:  # noqa: F811
-        self.shared(project, "name: Critic\ninstruction: Be strict.\n")
+        self.shared(project, "name: Critic\ninstruction: Be strict.\npublishes: [LOOP_COMPLETE]\n")
         done = project.ralph(
             "run", "-H", "presets/ours.yml", "-p", "Go", "--agent-command", "cat", "--yes", "--dry-run"
         )
