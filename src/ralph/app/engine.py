@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,9 @@ async def drive(
 def _let_go_of_refs(workspace: Path, run: RunDir) -> None:
     """Let git collect what was pinned for a run that is over, unless something of the user's is missing."""
     ended = run.tail_summary().ended
-    if ended and not ended.outcome.resumable and not ended.missing and (place := repository(workspace)):
+    if not ended or ended.outcome.resumable or ended.missing or not shutil.which("git"):
+        return
+    if place := repository(workspace):
         history.unpin(place.git, run.id)
 
 
