@@ -154,7 +154,7 @@ class TestImports:
     def test_unknown_keys_of_the_imported_file_are_warned_of_by_its_name(self, project: Project) -> None:  # noqa: F811
         self.shared(project, "name: Critic\ninstruction: Be strict.\npublishes: [LOOP_COMPLETE]\n")
         done = project.ralph(
-            "run", "-H", "presets/ours.yml", "-p", "Go", "--agent-command", "cat", "--yes", "--dry-run"
+            "run", "-H", "presets/ours.yml", "-p", "Go", "--agent-command", "cat", "--yes", "--dry-run", "--unchecked"
         )
         assert "../hats/critic.yml, line 2: `instruction` is not a setting; did you mean `instructions`?" in done.said
 
