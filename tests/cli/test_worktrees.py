@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 from test_loop import NEVER_DONE, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
-HAT = "hats:\n  w: {triggers: [work.start], publishes: [LOOP_COMPLETE], instructions: x}\n"
+HAT = """
+event_loop: {starting_event: work.start}
+hats:
+  w: {triggers: [work.start], publishes: [LOOP_COMPLETE], instructions: x}
+"""
 MAKES = "cat > /dev/null; echo {0} > {0}.txt"
 
 

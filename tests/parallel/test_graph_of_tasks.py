@@ -27,6 +27,12 @@ def git(cwd: Path, *args: str) -> str:
     return done.stdout.rstrip("\n")
 
 
+@pytest.fixture(autouse=True)
+def _one_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key that signs a run is the same where the run is created and in its engines."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     root = tmp_path / "repo"

@@ -71,12 +71,34 @@ class Command:
             parser.add_argument(*argument.names, **settings)
         return parser
 
+    def _join_values(self, words: list[str]) -> list[str]:
+        """Write each option and its value as one word.
+
+        argparse takes a value that starts with a dash for an option (`--alternatives "-V"`); joined, it is a value.
+        """
+        options: set[str] = set()
+        for argument in self.arguments:
+            if not argument.short and "action" not in argument.settings:
+                options.update(argument.names)
+        joined: list[str] = []
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                return [*joined, word, *rest]
+            value = next(rest, None) if word in options else None
+            if value is None:
+                joined.append(word)
+            else:
+                joined.append(f"{word}={value}" if word.startswith("--") else f"{word}{value}")
+        return joined
+
     def help(self, before: str) -> str:
         """What `--help` prints."""
         return self.parser(before).format_help().rstrip("\n")
 
     def run(self, before: str, words: list[str]) -> int:
         """Parse the words behind its name, and do it. `act` gets only what was given or has a default."""
+        words = self._join_values(words)
         if "--help" in words or "-h" in words:
             return say(self.help(before))
         parsed = vars(self.parser(before).parse_intermixed_args(words))
