@@ -170,7 +170,7 @@ class TestLandAfterwards:
         assert (done.code, "worked in your own tree" in done.err) == (2, True)
 
 
-class TestFurniture:
+class TestWorktreeSetup:
     def test_copies_links_and_set_up_commands(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text(
             "workspace:\n  setup: [echo ready > .ready]\n  copy: [.env, conf/local.ini]\n  share: [cache]\n"

@@ -226,7 +226,7 @@ class TestTurns:
         assert left(repo) == before
 
 
-class TestFurniture:
+class TestWorktreeSetup:
     def test_it_is_in_every_worktree_and_in_no_commit(self, repo: Path) -> None:
         write(repo, {".env": "KEY=1\n", "data/deep/x": "x", "node_modules/m/index.js": "m"})
         (repo / "data/link").symlink_to("nowhere")

@@ -72,7 +72,7 @@ def discard(project: Project, run: RunDir, error: BaseException) -> None:
 
 
 def _refuse_tracked(root: Path, trees: TreeSettings) -> None:
-    """What git tracks is in every worktree already; as furniture, changes to it would be lost."""
+    """What git tracks is in every worktree already; copied in again, changes to it would be lost."""
     for setting, names in (("copy", trees.copy), ("share", trees.share)):
         for name in names:
             if Git(root).adding(GIT_LITERAL_PATHSPECS="1").run("ls-files", "-z", "--", name).out:

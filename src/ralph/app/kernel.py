@@ -46,7 +46,7 @@ from ralph.workspace.slots import Slots, usual_place
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspace_records import room_for
 from ralph.workspace.workspaces import Workspaces
-from ralph.workspace.worktree_setup import Furniture, fenced
+from ralph.workspace.worktree_setup import WorktreeSetup, fenced
 
 
 class SystemClock:
@@ -87,9 +87,9 @@ def build_kernel(
     environment = fenced(os.environ, own) if own else dict(os.environ)
     agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}
     notices += tuple(agent.ready(environment) for agent in agents.values())
-    furniture = Furniture(root, record.trees).paths(own) if own else ()
+    copied_paths = WorktreeSetup(root, record.trees).paths(own) if own else ()
     workspace = project.workspace(record)
-    snapshots = Snapshots.open(root, workspace, run.id, run.path, but=furniture) if record.snapshots else None
+    snapshots = Snapshots.open(root, workspace, run.id, run.path, but=copied_paths) if record.snapshots else None
     _refuse_lost_base(run, records, snapshots)
     if snapshots is None:
         notices += (_hidden(root, workspace),)

@@ -17,7 +17,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import Keeper
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.workspace.lander import branch_now, fast_forwarded
-from ralph.workspace.worktree_setup import Furniture
+from ralph.workspace.worktree_setup import WorktreeSetup
 
 
 async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | None]:
@@ -82,9 +82,9 @@ async def _merged_aside(
             environment=environment,
             secrets=secrets,
         )
-        furniture = Furniture(project.root, record.trees)
-        await asyncio.to_thread(furniture.lay, scratch)
-        await furniture.set_up(scratch, runner, scratch.name, "")
+        setup = WorktreeSetup(project.root, record.trees)
+        await asyncio.to_thread(setup.copy_files, scratch)
+        await setup.set_up(scratch, runner, scratch.name, "")
         return candidate.commit, await runner.run("land", record.checks)
     finally:
         await keeper.close()

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ralph.agents import plugins
+from ralph.agents import plugins, registry
 from ralph.core.checks import Check
-from ralph.core.errors import RalphError
-from ralph.documents.config import read_yaml
+from ralph.core.errors import AgentUnavailableError, RalphError
+from ralph.documents.config import Config, read_yaml
 from ralph.documents.run_record import Crew
 from ralph.store.files import read_limited, to_text
 from ralph.store.trust import Item
@@ -35,6 +35,15 @@ def items_to_start(
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in typed)),
         *project_items(root, files),
     ]
+
+
+def items_of_project(root: Path, config: Config) -> list[Item]:
+    """What a run with nothing but the project's own settings reads and starts."""
+    try:
+        crew = registry.crew(config, names=(), command=None, scenario_file=None, cwd=root)
+    except AgentUnavailableError:  # there is no agent to agree to; a run says how to get one
+        return project_items(root)
+    return [*_agents(crew), *project_items(root)]
 
 
 def items_to_resume(root: Path) -> list[Item]:

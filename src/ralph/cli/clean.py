@@ -14,7 +14,7 @@ from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.supervisor.processes import TURN_MARK, end_marked
 from ralph.workflows.loop import HOME
-from ralph.workspace.worktree_setup import Furniture
+from ralph.workspace.worktree_setup import WorktreeSetup
 
 
 @click.command("clean")
@@ -75,7 +75,7 @@ def _remove(project: Project, run: RunDir) -> list[str]:
             Snapshots.open(project.root, project.workspace(record), run.id, run.path).drop()
         for tree in worktree.find_worktrees(project.root):
             into = (record.branch,) if tree.branch != record.branch else ()
-            out = Furniture(tree.root, record.trees).paths(tree)
+            out = WorktreeSetup(tree.root, record.trees).paths(tree)
             if tree.run == run.id and not (removal := worktree.remove(tree, *into, leaving_out=out)):
                 kept.append(f"{tree.path.relative_to(project.root)} on {tree.branch}: {removal.why_not}")
         kept += worktree.forget(project.root, run.id)

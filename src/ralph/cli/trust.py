@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ralph.app.trust import items_to_resume, items_to_start, project_items
+from ralph.app.trust import items_of_project, items_to_resume, items_to_start
 from ralph.cli.console import agree, here, json_option, tell
 from ralph.core.stream import clean_text
 from ralph.documents.run_record import RunRecord
 from ralph.store.runs import Project
-from ralph.store.settings import load_user_settings, user_settings_path
+from ralph.store.settings import load_config, load_user_settings, user_settings_path
 from ralph.store.trust import Item, find_new, read_trust, record_trust, revoke_trust
 
 _MOST_LINES = 16
@@ -22,24 +22,27 @@ _MOST_LINES = 16
 @click.option("--yes", is_flag=True, help="Agree without a question.")
 @json_option
 def command(shows: bool, revokes: bool, yes: bool, as_json: bool) -> int:
-    """Agree to what this project lets Ralph start: its settings, presets, prompts and roles."""
+    """Agree to what this project lets Ralph start: its agent, settings, prompts and roles."""
     project = here()
     if revokes:
         was_there = revoke_trust(project.root)
         said = "Revoked: the next run asks again." if was_there else "You had agreed to nothing here."
         return tell(as_json, [said], command="trust", root=str(project.root), revoked=was_there)
-    new = find_new(project.root, project_items(project.root))
+    new = find_new(project.root, items_of_project(project.root, load_config(project.root)))
     agreed = sorted(read_trust(project.root))
     names = [item.name for item, _ in new]
     if shows:
-        lines = [f"Agreed in {project.root}:", *(f"  {name}" for name in agreed if name not in names)]
-        lines += _shown(new) or ["Nothing is new."]
+        known = [f"  {name}" for name in agreed if name not in names]
+        lines = [f"You agreed to these in {project.root}:" if known else f"You agreed to nothing in {project.root}."]
+        lines += known
+        lines += ["You have not agreed to these:", *_shown(new)] if new else ["Nothing is new."]
         return tell(as_json, lines, command="trust", root=str(project.root), agreed=agreed, new=names)
     if new and not yes:
         click.echo("\n".join([f"In {project.root}:", *_shown(new)]), err=True)
         agree(yes=False, where=str(project.root), todo="give --yes")
     record_trust(project.root, (item for item, _ in new))
-    lines = [f"Agreed to {len(new)} new or changed items." if new else "Nothing is new: you agreed to all of it."]
+    items = "1 new or changed item" if len(new) == 1 else f"{len(new)} new or changed items"
+    lines = [f"Agreed to {items}." if new else "Nothing is new: you agreed to all of it."]
     return tell(as_json, lines, command="trust", root=str(project.root), agreed=sorted({*agreed, *names}), new=names)
 
 

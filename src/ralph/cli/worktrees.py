@@ -9,7 +9,7 @@ from ralph.core.errors import RalphError
 from ralph.git import worktree
 from ralph.git.worktree import Worktree
 from ralph.store.runs import Project, RunDir
-from ralph.workspace.worktree_setup import Furniture
+from ralph.workspace.worktree_setup import WorktreeSetup
 
 
 @click.command("worktrees")
@@ -44,7 +44,7 @@ def _row(project: Project, tree: Worktree, *, prune: bool) -> dict[str, Any]:
 def _removed(run: RunDir, tree: Worktree, *, really: bool) -> worktree.Removal:
     try:
         record = run.record()
-        out = Furniture(tree.root, record.trees).paths(tree)
+        out = WorktreeSetup(tree.root, record.trees).paths(tree)
         into = (record.branch,) if record.branch and tree.branch != record.branch else ()
     except (RalphError, OSError):
         out, into = (), ()

@@ -145,8 +145,8 @@ class MergeQueue:
         verdict: Verdict | None = None
         if decision.checks:
             try:
-                await asyncio.to_thread(self.workspaces.furniture.lay, scratch)
-                self._set_up = await self.workspaces.furniture.set_up(scratch, runner, "merge", self._set_up)
+                await asyncio.to_thread(self.workspaces.worktree_setup.copy_files, scratch)
+                self._set_up = await self.workspaces.worktree_setup.set_up(scratch, runner, "merge", self._set_up)
             except SetupError as error:
                 return replace(failed, notice=error.what)
             verdict = await runner.run(f"merge-{decision.key}", decision.checks)

@@ -29,7 +29,7 @@ from ralph.verify.verifier import Verifier
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.turn_files import TurnFiles
 from ralph.workspace.workspace_records import OWN, WorkspaceRecord, WorkspaceRecords
-from ralph.workspace.worktree_setup import Furniture, SetupError, fenced
+from ralph.workspace.worktree_setup import SetupError, WorktreeSetup, fenced
 
 MERGED_DIFF, TASK_DIFF = "merged.diff", "task.diff"
 """Papers for whoever resolves a conflict: what was merged meanwhile, and what the task changed."""
@@ -58,7 +58,7 @@ class Workspaces:
     runner: CheckRunner
     record: RunRecord
     notes: WorkspaceRecords = field(init=False)
-    furniture: Furniture = field(init=False)
+    worktree_setup: WorktreeSetup = field(init=False)
     _sites: dict[str, Site] = field(default_factory=dict)
     _opening: dict[str, asyncio.Lock] = field(default_factory=dict)
     _asked_to_end: dict[int, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Workspaces:
 
     def __post_init__(self) -> None:
         self.notes = WorkspaceRecords(self.turns.run_dir / "workspaces")
-        self.furniture = Furniture(self.turns.root, self.record.trees)
+        self.worktree_setup = WorktreeSetup(self.turns.root, self.record.trees)
 
     @property
     def root(self) -> Path:
@@ -88,10 +88,10 @@ class Workspaces:
             return
         self._own_ready = True
         tree, noted = self._own()
-        self.furniture.lay(tree)
-        ready = await self.furniture.set_up(tree, self.runner, OWN, noted.ready)
+        self.worktree_setup.copy_files(tree)
+        ready = await self.worktree_setup.set_up(tree, self.runner, OWN, noted.ready)
         if ready != noted.ready:
-            self.notes.write(OWN, replace(noted, ready=ready, size=self.furniture.size(tree)))
+            self.notes.write(OWN, replace(noted, ready=ready, size=self.worktree_setup.size(tree)))
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Run a turn where it belongs; in a worktree, what it did is committed to the branch of that."""
@@ -162,7 +162,7 @@ class Workspaces:
     def save(self, site: Site, message: str) -> str:
         """Commit all that is in a worktree to its branch; the commit."""
         brought = site.noted.brought.commit if site.noted.brought else ""
-        out = self.furniture.paths(site.tree)
+        out = self.worktree_setup.paths(site.tree)
         known = (site.noted.base, site.noted.taken_in)
         return saving.save(site.tree, message, leaving_out=out, brought_in=brought, known=known)
 
@@ -176,7 +176,7 @@ class Workspaces:
             return (), ()
         if undecided := merging.undecided(site.tree, brought):
             return undecided, ()
-        tree = saving.tree_of(site.tree, self.furniture.paths(site.tree))
+        tree = saving.tree_of(site.tree, self.worktree_setup.paths(site.tree))
         if lost := merging.taken_back(site.tree, tree, brought):
             return (), lost
         self.save(site, f"ralph: {site.tree.name} with what was merged meanwhile")
@@ -194,7 +194,7 @@ class Workspaces:
             return Removal("there is no git repository any more")
         tree = worktree.of_task(place, self.root, self.record.id, name)
         if tree.path.exists():
-            saving.keep_aside(tree, self._left(name, "end"), self.furniture.paths(tree))
+            saving.keep_aside(tree, self._left(name, "end"), self.worktree_setup.paths(tree))
             saving.put_back(tree, "HEAD")
         removal = worktree.remove(tree, self.record.branch)
         if removal:
@@ -239,7 +239,7 @@ class Workspaces:
         stand = merging.stand(Git(self.root), self.record.branch)
         if noted.taken_in != stand:
             saving.put_back(tree, stand)
-            self.furniture.lay(tree)
+            self.worktree_setup.copy_files(tree)
             self.notes.write(OWN, replace(noted, taken_in=stand))
         return self.verifier.snapshots.take("what was done side by side").snapshot if self.verifier.snapshots else ""
 
@@ -258,7 +258,7 @@ class Workspaces:
                 self._take_over()
                 return
             known = [one for one in (self.record.base, stand) if one]
-            tip = saving.save(tree, message, leaving_out=self.furniture.paths(tree), known=known)
+            tip = saving.save(tree, message, leaving_out=self.worktree_setup.paths(tree), known=known)
             # WorkspaceRecord first: of a stand that is ahead of what is noted, a merge is what it has and the tree has not.
             self.notes.write(OWN, replace(noted, taken_in=tip))
             if tip != stand:
@@ -277,8 +277,8 @@ class Workspaces:
             noted = WorkspaceRecord(f"ralph/{self.record.id}/{name}", start)
             self.notes.write(name, noted)
         tree = worktree.create_for_task(self.root, self.record.id, name, noted.base)
-        self.furniture.lay(tree)
-        home, but = self.notes.home(name), self.furniture.paths(tree)
+        self.worktree_setup.copy_files(tree)
+        home, but = self.notes.home(name), self.worktree_setup.paths(tree)
         snapshots = Snapshots.open(self.root, tree.workspace, self.record.id, home, ref=self._ref(name), but=but)
         if snapshots.latest() is None:
             snapshots.begin(noted.base)
@@ -288,9 +288,9 @@ class Workspaces:
         return Site(tree, turns, verifier, noted)
 
     async def _furnish(self, site: Site) -> None:
-        ready = await self.furniture.set_up(site.tree, site.verifier.runner, site.tree.name, site.noted.ready)
+        ready = await self.worktree_setup.set_up(site.tree, site.verifier.runner, site.tree.name, site.noted.ready)
         if ready != site.noted.ready:
-            size = await asyncio.to_thread(self.furniture.size, site.tree)
+            size = await asyncio.to_thread(self.worktree_setup.size, site.tree)
             self._note(site, replace(site.noted, ready=ready, size=size))
 
     def _bring_in(self, site: Site, key: str) -> None:
@@ -305,15 +305,15 @@ class Workspaces:
             return
         if site.noted.brought:
             own, left = site.noted.brought.own, self._left(site.tree.name, key)
-            saving.keep_aside(site.tree, left, self.furniture.paths(site.tree), since=own)
+            saving.keep_aside(site.tree, left, self.worktree_setup.paths(site.tree), since=own)
             saving.put_back(site.tree, own)
-            self.furniture.lay(site.tree)
+            self.worktree_setup.copy_files(site.tree)
             self._note(site, replace(site.noted, brought=None))
         own = self.save(site, f"ralph: {site.tree.name} before what was merged meanwhile")
         commit = merging.stand(Git(self.root), self.record.branch)
         # Written down before the tree changes: of a merge that a kill leaves in the middle, nothing may be saved.
         self._note(site, replace(site.noted, brought=Brought(commit, own), taken_in=commit))
-        brought = merging.bring_in(site.tree, commit, self.furniture.paths(site.tree))
+        brought = merging.bring_in(site.tree, commit, self.worktree_setup.paths(site.tree))
         if site.verifier.snapshots:
             # From here on the work of the task is what differs from the branch of the run.
             site.verifier.snapshots.begin(commit)
@@ -339,7 +339,7 @@ class Workspaces:
         if not site.tree.path.is_dir():
             # The agent removed it: it is as it was last saved.
             worktree.create_for_task(self.root, self.record.id, site.tree.name, site.noted.base)
-            self.furniture.lay(site.tree)
+            self.worktree_setup.copy_files(site.tree)
         change = site.verifier.snapshots.take(label) if site.verifier.snapshots else None
         if site.noted.brought:
             self.settle(site)
@@ -349,16 +349,16 @@ class Workspaces:
 
     def _thrown_away(self, site: Site, key: str) -> None:
         """Take back what somebody changed who was only to look; it is kept under a ref."""
-        saving.keep_aside(site.tree, self._left(site.tree.name, key), self.furniture.paths(site.tree))
+        saving.keep_aside(site.tree, self._left(site.tree.name, key), self.worktree_setup.paths(site.tree))
         saving.put_back(site.tree, "HEAD")
-        self.furniture.lay(site.tree)
+        self.worktree_setup.copy_files(site.tree)
 
     def _follow(self, site: Site) -> None:
         """Bring a worktree in which people only look to where the branch of the run stands."""
         tip = merging.tip(Git(self.root), self.record.branch)
         if Git(site.tree.path).commit() != tip:
             saving.put_back(site.tree, tip)
-            self.furniture.lay(site.tree)
+            self.worktree_setup.copy_files(site.tree)
         if site.verifier.snapshots:
             site.verifier.snapshots.take("the branch of the run")
 

@@ -33,7 +33,7 @@ class SetupError(RalphError):
 
 
 @dataclass(frozen=True)
-class Furniture:
+class WorktreeSetup:
     """What a project wants in its worktrees."""
 
     root: Path
@@ -49,7 +49,7 @@ class Furniture:
         """What a worktree takes up, where that is limited."""
         return _size(tree.path) if self.trees.most_bytes is not None else 0
 
-    def lay(self, tree: Worktree) -> None:
+    def copy_files(self, tree: Worktree) -> None:
         """Copy untracked files into a worktree, and link what is shared; never over what is there."""
         try:
             for name in self.trees.copy:
