@@ -319,13 +319,13 @@ def main() -> None:
     preset = SCRIPT.with_name("preset").read_text()
     match preset:
         case "review":
-            written("review", ("edges", "tests"), "areas.ready", "area.reviewed", "area.doubtful", "areas.left",
+            written("review", ("edges", "tests"), "areas.ready", "area.reviewed", "area.doubtful", "review.left",
                     "findings-SLUG.md", "report.md")  # fmt: skip
         case "research":
-            written("research", ("how", "why"), "questions.ready", "answer.ready", "answer.doubtful", "questions.left",
+            written("research", ("how", "why"), "questions.ready", "answer.ready", "answer.doubtful", "research.left",
                     "answer-SLUG.md", "report.md")  # fmt: skip
         case "bug-triage":
-            written("triage", ("one", "two"), "reports.ready", "report.triaged", "report.doubtful", "reports.left",
+            written("triage", ("one", "two"), "reports.ready", "report.triaged", "report.doubtful", "triage.left",
                     "triage-SLUG.md", "report.md")  # fmt: skip
         case "docs":
             written("docs", ("first", "second"), "outline.ready", "page.written", "page.unclear", "pages.left",

@@ -197,6 +197,16 @@ def test_starting_again_on_a_tree_that_was_held_up_is_no_success(calculator: Pro
     assert third.code == 3, third.said
 
 
+def test_a_tree_that_was_held_up_is_not_judged_without_snapshots(calculator: Project) -> None:
+    first = held_up(calculator)
+    refused = calculator.play(IDLE, "--no-snapshots", until=CHECK)
+    assert refused.code == 2, refused.said
+    assert f"run {first} was held up" in refused.err
+    assert "--allow test-skipped=REASON" in refused.err
+    allowed = calculator.play(IDLE, "--no-snapshots", "--allow", "test-skipped=it is flaky", until=CHECK)
+    assert allowed.code == 0, allowed.said
+
+
 def test_a_tree_that_was_held_up_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
     held_up(calculator)
     (calculator.root / "test_app.py").write_text(TESTS.format(skip=""))

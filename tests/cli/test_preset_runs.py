@@ -114,12 +114,12 @@ EXPECTED = {
             "inspector upgrade.made",
         ),
     ],
-    "review": written("scout reviewer sceptic", "review.start", "areas.ready area.reviewed area.doubtful areas.left"),
+    "review": written("scout reviewer sceptic", "review.start", "areas.ready area.reviewed area.doubtful review.left"),
     "research": written(
-        "planner researcher examiner", "research.start", "questions.ready answer.ready answer.doubtful questions.left"
+        "planner researcher examiner", "research.start", "questions.ready answer.ready answer.doubtful research.left"
     ),
     "bug-triage": written(
-        "collector triager assessor", "triage.start", "reports.ready report.triaged report.doubtful reports.left"
+        "collector triager assessor", "triage.start", "reports.ready report.triaged report.doubtful triage.left"
     ),
     "docs": written("outliner writer reader", "docs.start", "outline.ready page.written page.unclear pages.left", 1),
 }

@@ -27,6 +27,15 @@ def test_the_newest_report_of_a_run_that_ended_more_than_once(project: Project) 
     assert project.ralph("report", "--json").json["path"] == listed[0]["path"]
 
 
+def test_a_report_that_was_edited_later_is_marked(project: Project) -> None:  # noqa: F811
+    project.play(NEVER_DONE, "--max-iterations", "1")
+    path = project.root / project.ralph("report", "--json").json["path"]
+    assert "CHANGED" not in project.ralph("report").out
+    path.write_text(path.read_text().replace("limit-iterations", "success"))
+    shown = project.ralph("report").out
+    assert "CHANGED after the run" in shown and "ended as limit-iterations" in shown
+
+
 def test_each_run_has_its_own(project: Project) -> None:  # noqa: F811
     project.play(NEVER_DONE, "--max-iterations", "1")
     (first,) = (run.name for run in project.runs)

@@ -100,6 +100,10 @@ class TestAgreeing:
         (project.root / "ralph.yml").write_text(f"# a comment\n{settings}limits: {{iterations: 3}}\n")
         assert project.ralph(*LOOP).code == 0
 
+    def test_a_repository_cannot_lift_the_cost_limit_unasked(self, project: Project) -> None:
+        (project.root / "ralph.yml").write_text("limits: {allow_unpriced: true}\n")
+        assert "allow_unpriced" in project.ralph("trust", "--show").out
+
     def test_a_command_that_a_phrase_stands_for_is_shown(self, project: Project) -> None:
         (project.root / "Makefile").write_text("test:\n\ttouch started\n")
         args = ("loop", "t", "--until", "tests pass", "--scenario", project.scenario(SUCCEEDS))

@@ -15,7 +15,7 @@ from ralph.store.trust import Item
 
 _LIMITS_ONLY = frozenset(
     (
-        *("limits", "turn", "check_timeout", "max_steps", "prices", "slots", "retention", "permissions"),
+        *("limits", "turn", "check_timeout", "max_steps", "slots", "retention", "permissions"),
         *("max_iterations", "max_runtime", "max_cost", "tui", "verbose", "_suppress_warnings"),
     )
 )
@@ -78,13 +78,18 @@ def _settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
     lines = text.splitlines()
     starts = [data.lc.data[key][0] if key in data.lc.data else 0 for key in data]
     for key, start, end in zip(data, starts, [*starts[1:], len(lines)], strict=True):
-        if key in _LIMITS_ONLY or (only and key not in only):
+        if (key in _LIMITS_ONLY and not _lifts_cost_limit(data[key])) or (only and key not in only):
             continue
         value = json.dumps(data[key], default=str)
         yield Item(f"ralph.yml: {key}", "\n".join(lines[start:end]).rstrip(), value)
     if not only:
         scenario = [root / str(data["scenario"])] if data.get("scenario") else []
         yield from (_file(root, other) for other in (*_imports(path, data), *scenario) if other.is_file())
+
+
+def _lifts_cost_limit(value: object) -> bool:
+    """Whether a section of limits lets a run start although its limit on cost cannot hold."""
+    return isinstance(value, dict) and bool(value.get("allow_unpriced"))
 
 
 def _imports(path: Path, data: Mapping[str, Any]) -> list[Path]:

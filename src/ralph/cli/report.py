@@ -8,6 +8,7 @@ import click
 
 from ralph.cli.console import here, json_option, tell
 from ralph.core.errors import StateError, UsageError
+from ralph.store.documents import digest
 from ralph.store.files import read_limited, to_text
 from ralph.store.journal import adopt_advice, moment, read_raw
 from ralph.store.runs import Project, RunDir
@@ -29,9 +30,12 @@ def command(run: str | None, listing: bool, as_json: bool) -> int:
     report = next((report for one in reversed(runs) for report in reversed(list(reports_of(project, one)))), None)
     if report is None:
         raise _none(project, runs, run)
-    text = to_text(read_limited(project.root / report["path"]))
+    data = read_limited(project.root / report["path"])
+    text = to_text(data)
     doubt = project.run(report["run"]).find_doubt()
     warning = [f"CLAIMED, not verified: {doubt}. {adopt_advice(report['run'])}\n"] if doubt else []
+    if report.pop("hash") != digest(data):
+        warning.append(f"CHANGED after the run: Ralph did not write this text. The run ended as {report['outcome']}.\n")
     lines = [*warning, text.rstrip(), f"\nReport: {report['path']}"]
     return tell(as_json, lines, command="report", **report, doubt=doubt, text=text)
 
@@ -44,12 +48,22 @@ def reports_of(project: Project, run: RunDir) -> Iterator[dict[str, str]]:
         return
     for line in lines:
         documents = line.get("documents")
-        for path in documents if isinstance(documents, dict) else ():
+        if not isinstance(documents, dict):
+            continue
+        for path, written in documents.items():
             if _PATH.fullmatch(path) and (project.root / path).is_file():
-                yield {"run": run.id, "outcome": str(line.get("outcome")), "at": str(line.get("at")), "path": path}
+                yield {
+                    "run": run.id,
+                    "outcome": str(line.get("outcome")),
+                    "at": str(line.get("at")),
+                    "path": path,
+                    "hash": str(written),
+                }
 
 
 def _list(reports: list[dict[str, str]], *, as_json: bool) -> int:
+    for one in reports:
+        one.pop("hash")
     lines = [f"{_date(one['at'])}  {one['run']}  {one['outcome']:<18} {one['path']}" for one in reports]
     lines = lines or ["No run here has a report yet."]
     return tell(as_json, lines, command="report", reports=reports)

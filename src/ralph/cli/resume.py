@@ -148,8 +148,9 @@ def _limits(run: RunDir, given: Mapping[str, Any]) -> Limits:
             raise UsageError(f"{spent:g} {what} are used already; {value:g} leaves nothing", todo="give more")
     limits = replace(ledger.extended_limits(record.limits), **asked)
     if limits.deadline is not None and limits.deadline <= time.time():
+        tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")
         when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
-        todo = f"`ralph resume {run.id} --no-deadline`, or give a later one: --deadline 2026-11-16T07:00"
+        todo = f"`ralph resume {run.id} --no-deadline`, or give a later one: --deadline {tomorrow}"
         raise UsageError(f"the deadline of run {run.id} has passed: {when}", where=str(run.path), todo=todo)
     return limits
 

@@ -202,7 +202,8 @@ def resume(session: str | None, **given: Any) -> int:
         raise UsageError(f"session {found.id} was aborted", todo=todo)
     if named := [name for name, value in given.items() if value and name not in ("yes", "detached", "as_json")]:
         told = ", ".join(sorted(named))
-        raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo="leave the options out")
+        todo = f"leave the options out; `ralph resume {found.run.id} --help` lists what can be changed on a resume"
+        raise UsageError(f"session {found.id} was begun with its own settings ({told})", todo=todo)
     ask_consent_again(project, yes=given["yes"])
     if given["detached"]:
         return detach(project, found.run, as_json=given["as_json"], command=("session", "resume"))

@@ -55,10 +55,12 @@ def ask_consent(
     """
     items = items_to_start(project.root, record.crew, record.checks, typed, files)
     push = "may push to remotes" if record.push else "cannot push to remotes"
-    about = (
-        f"An agent can read and change every file you can, run any program, and {push}.\n"
+    undo = (
         f"Its changes in {project.root} are recorded after every turn; `ralph undo` takes them back."
+        if record.snapshots
+        else f"Snapshots are off: its changes in {project.root} cannot be taken back."
     )
+    about = f"An agent can read and change every file you can, run any program, and {push}.\n{undo}"
     _ask(project, items, about, yes=yes)
 
 
@@ -76,7 +78,7 @@ def _ask(project: Project, items: Sequence[Item], about: str, *, yes: bool) -> N
             "\n".join(["Ralph asks before it starts or uses for the first time:", *_shown(new), about]), err=True
         )
         todo = (
-            "answer once in a terminal (`ralph trust`), give --yes, or put `permissions: full-auto` into"
+            "start it once in a terminal and answer, give --yes, or put `permissions: full-auto` into"
             f" {user_settings_path()}; what a repository says about permissions does not count"
         )
         agree(yes=False, where=str(project.root), todo=todo)

@@ -224,9 +224,10 @@ def _stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
             back = f"`git stash pop{f' {name}' if number else ''}` brings it back"
             yield _finding(name, f"the agent stashed work away ({entry.subject}); {back}")
     left = {entry.sha for entry in now.stash}
-    for name, sha in known.items():
+    # The oldest entry comes first: if the user pastes the commands in order, the stack is as it was.
+    for name, sha in reversed(known.items()):
         if sha not in left:
-            back = f"`git stash store {sha}` brings it back"
+            back = f'`git stash store -m "$(git log -1 --format=%s {sha})" {sha}` brings it back'
             yield _finding(name, f"the stash entry {sha[:12]} from before the run was dropped; {back}")
 
 

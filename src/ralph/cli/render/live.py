@@ -128,7 +128,8 @@ class LiveView(PlainView):
 
 def cost_so_far(spent: Spent, limits: Limits) -> str:
     """The money spent and its limit; what is not known is said."""
-    if spent.turns and spent.unpriced_turns == spent.turns:
+    may_be_unpriced = bool(spent.turns) or limits.allow_unpriced
+    if may_be_unpriced and spent.unpriced_turns == spent.turns:
         return "cost unknown"
     known = f"${spent.cost:.4f}" + (f"/${limits.cost:g}" if limits.cost else "")
     return f"at least {known}" if spent.unpriced_turns else known
