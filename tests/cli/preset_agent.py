@@ -255,6 +255,8 @@ def dependency_upgrade() -> None:
             change(Path("requirements.txt"), f"{name}==1", f"{name}==2")
             emit("upgrade.made", task_id=id)
         case "inspector":
+            if TOPIC.endswith(".exhausted"):  # an agent that lies claims the end here, too
+                return emit("LOOP_COMPLETE")
             id = GIVEN["task_id"]
             stuck = json.loads(SCRIPT.read_text()).get("stuck")
             if TOPIC == "upgrade.impossible":
@@ -315,7 +317,9 @@ def main() -> None:
         log.write(f"{HAT} {TOPIC}\n")
     print(f"I am {HAT}, about {TOPIC}.")
     if HAT == "ralph":
-        return emit("LOOP_COMPLETE", said="all of it is done")
+        # The coordinator claims the end. Ralph refuses that at once, because a hat of the preset owns the promise.
+        subprocess.run([os.environ["RALPH_BIN"], "emit", "LOOP_COMPLETE", "all of it is done"], check=False)
+        return
     preset = SCRIPT.with_name("preset").read_text()
     match preset:
         case "review":
