@@ -337,7 +337,7 @@ def main() -> None:
         case _:
             {"debug": debug, "tdd": tdd, "spec-driven": spec_driven, "migration": migration,
              "dependency-upgrade": dependency_upgrade}[preset]()  # fmt: skip
-    return None
+    return
 
 
 if __name__ == "__main__":

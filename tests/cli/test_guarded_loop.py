@@ -142,6 +142,17 @@ def test_failures_in_the_summary_beat_exit_code_0(calculator: Project) -> None:
     )
 
 
+def test_failures_of_the_first_of_two_commands_count(calculator: Project) -> None:
+    (calculator.root / "test_other.py").write_text(
+        "import unittest\n\n\nclass Other(unittest.TestCase):\n    def test_other(self):\n        pass\n"
+    )
+    until = "`python3 -B -m unittest test_app; python3 -B -m unittest test_other` passes"
+    done = calculator.play(IDLE, "--max-iterations", "1", until=until)
+    assert done.code == 3, done.said
+    reason = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]["reason"]
+    assert "exit code 0, but" in reason
+
+
 def test_a_recipe_that_ignores_the_exit_code_is_no_success_from_the_start(calculator: Project) -> None:
     (calculator.root / "Makefile").write_text("test:\n\t-python3 -m unittest -q\n")
     done = calculator.play(yaml(TESTS.format(skip=""), FIXED), until="`make test` passes")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +99,9 @@ class CheckRunner:
     def _result(self, check: Check, ended: Exit, directory: Path) -> CheckResult:
         text = read_output(directory / "stdout") if ended.printed("stdout") else ""
         reported = self._reported(check.command, ended.started_at)
-        tests = reported or measures.count_tests(text, succeeded=ended.code == 0)
+        # The exit code of `pytest a; pytest b` is that of the last command: failures of the first must count.
+        is_sequence = runs_several_commands(check.command)
+        tests = reported or measures.count_tests(text, succeeded=ended.code == 0 and not is_sequence)
         value = number(check.measure, text, tests, ended.code) if check.measure else None
         status, reason = judge(check, ended, text, self.environment.get("PATH"), tests=tests, value=value)
         near = check.measure.nearness(value) if check.measure and value is not None else None
@@ -189,6 +192,17 @@ def number(measure: Measure, text: str, tests: Counts | None, code: int | None) 
     value = measures.counted(measure.metric, tests) if counts else measures.measured(measure.metric, text)
     word = measures.ZERO_IF_UNMENTIONED.get(measure.metric)
     return 0.0 if value is None and code == 0 and word and word not in text.lower() else value
+
+
+def runs_several_commands(command: str) -> bool:
+    """Whether a shell goes on after one of the commands failed: with `;`, `||` or a new line between them."""
+    lexer = shlex.shlex(command.replace("\n", ";"), posix=True, punctuation_chars=";|&")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError:  # an open quote: the shell refuses it, too
+        return False
+    return any(word in (";", "||") for word in words[:-1])
 
 
 def judge(
