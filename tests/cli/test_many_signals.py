@@ -87,7 +87,7 @@ def test_every_signal_is_handled_exactly_once(project: Project, writers: int, ea
             given.setdefault(one, set()).add(entry["key"])
     assert given.keys() == ids, "each reached a turn"
     assert all(len(keys) == 1 for keys in given.values()), "and no other work"
-    # A file that is just being filed has two names for a moment.
+    # Atomic writes pass through a temporary name in the same directory.
     eventually(lambda: len(list((home / "processed").iterdir())) == writers * each)
     assert not (home / "rejected").exists()
     assert project.living() == []
