@@ -87,7 +87,7 @@ def test_every_signal_is_handled_exactly_once(project: Project, writers: int, ea
             given.setdefault(one, set()).add(entry["key"])
     assert given.keys() == ids, "each reached a turn"
     assert all(len(keys) == 1 for keys in given.values()), "and no other work"
-    # Atomic writes pass through a temporary name in the same directory.
+    # Under load, one more entry was seen here once for a moment after the engine had ended. The cause is not known.
     eventually(lambda: len(list((home / "processed").iterdir())) == writers * each)
     assert not (home / "rejected").exists()
     assert project.living() == []
