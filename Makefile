@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TEST_PROGRAMS = $(filter-out %/conftest.py,$(wildcard tests/*/*.py bench/*.py docs/*.py)) examples/demo/demo.py
+MUTATED := workflows/session verify engine
+MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
-.PHONY: demo session test test-slow coverage mutants test-agents check fix bench docs clean
+.PHONY: demo session prompts test test-slow chaos coverage mutants mutants-sample test-agents check fix bench docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -18,11 +21,20 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST_ARGS)
 
+# Kills at every git command, where `make test-slow` takes a sample of them.
+chaos: $(READY)
+	RALPH_CHAOS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m slow -k kill $(PYTEST_ARGS) tests/git
+
 coverage: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 mutants: $(READY)
-	$(BIN)/python bench/mutants.py --count 60 $(MUTANT_ARGS) workflows/session verify engine
+	$(BIN)/python bench/mutants.py --count 60 --tests $(MUTANT_TESTS) $(MUTANT_ARGS) -- $(MUTATED)
+
+# Another small sample for every commit. With a dozen mutants and a rate of about 80 percent, 50 is what can hold.
+mutants-sample: $(READY)
+	$(BIN)/python bench/mutants.py --count 12 --at-least 50 --seed "$$(git rev-parse HEAD)" $(MUTANT_ARGS) \
+	  -- $(MUTATED)
 
 test-agents: $(READY)
 	RALPH_REAL_AGENTS=1 $(BIN)/python -m pytest tests/real_agents -m real_agents -p no:cacheprovider $(PYTEST_ARGS)
@@ -31,12 +43,19 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	@MYPYPATH=src:tests:bench:$(subst $(eval ) ,:,$(wildcard tests/*/)) \
+	  $(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests $(TEST_PROGRAMS)
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/retired_words.py
 
 fix: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+prompts: $(READY)
+	RECORD=1 $(BIN)/python -m pytest -q -p no:cacheprovider tests/prompts/test_golden.py
+	git diff --stat -- tests/prompts
 
 bench: $(READY)
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
@@ -53,4 +72,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .coverage*
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .mutants-cache .coverage*

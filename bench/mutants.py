@@ -2,42 +2,58 @@
 
 python bench/mutants.py --seed 1 --count 40 --at-least 92 workflows/session verify engine
 
-1. Run the tests once with coverage and record which test runs which line (cached by a hash of sources and tests).
-2. Choose COUNT changes at random, seeded, among all changes in the given packages.
-3. Apply each to a copy of the package and run the covering tests, the quickest first, until one fails.
+1. Choose COUNT changes at random, seeded, among all changes in the given packages.
+2. Run the tests of these packages once with coverage and record which test runs which line, and how long it takes.
+   The record of each directory of tests stays in .mutants-cache until sources or these tests change.
+3. Apply each change to a copy of the package and run the tests that cover its line, the quickest first, until one fails.
 
-A change that no test notices is printed as a diff. If it cannot change behavior, list it in bench/mutants_equivalent.toml
+A change that no test notices is printed. If it cannot change behavior, list it in bench/mutants_equivalent.toml
 with a reason; it then counts neither way.
 """
 
 import argparse
 import ast
+import contextlib
 import difflib
 import hashlib
+import json
 import os
+import py_compile
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
-from coverage.numbits import numbits_to_nums, nums_to_numbits
+from coverage.numbits import numbits_to_nums
 
 HERE = Path(__file__).resolve().parent.parent
 SOURCE = HERE / "src" / "ralph"
 EQUIVALENT = HERE / "bench" / "mutants_equivalent.toml"
-CACHE = HERE / ".cache" / "mutants"
-TEST_PATHS = ("tests/workflows", "tests/verify", "tests/engine", "tests/documents", "tests/workspace", "tests/cli")
-MOST_TESTS = 150
-"""How many covering tests are tried for one mutant, the ones that cover the fewest lines first."""
-SECONDS = 240
-"""A mutant whose tests take longer is counted as noticed: it loops."""
+CACHE = HERE / ".mutants-cache"
+MORE_TESTS = {"verify": ("tests/guards",)}
+"""Directories of tests beside `tests/PACKAGE` that are about a package."""
+MOST_SECONDS = 90.0
+"""How much test time is spent on one mutant, by what the tests took when they were recorded."""
+LEAST_PATIENCE = 60.0
+"""Seconds that the tests of one mutant always get; a mutant whose tests take much longer than recorded loops."""
+UNSTEADY = 1.0
+"""A test that takes longer than this many seconds may fail under load: it has to fail twice to count."""
+FEWEST_TESTS = 200
+"""How many tests are tried however long they take: a record that was made on a busy machine overstates it."""
+QUICK_TESTS = 4000
+"""How many tests at most are run for one mutant."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,8 @@ class Mutant:
 
     file: str
     line: int
+    statement: range
+    """The lines of the statement that has the change, without the statements inside it."""
     function: str
     kind: str
     before: str
@@ -55,6 +73,14 @@ class Mutant:
     @property
     def key(self) -> tuple[str, str, str, str]:
         return self.file, self.function, self.before, self.after
+
+    @property
+    def package(self) -> str:
+        return str(Path(self.file).parent)
+
+    def __str__(self) -> str:
+        place = f"src/ralph/{self.file}:{self.line} {self.function} ({self.kind})"
+        return f"{place}\n  - {self.before}\n  + {self.after}"
 
 
 COMPARE = {
@@ -78,16 +104,29 @@ class Mutator(ast.NodeTransformer):
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.seen = -1
-        self.hit: tuple[int, str, str] | None = None
+        self.hit: tuple[int, range, str, str] | None = None
+        self.functions: list[str] = []
+        """The function of each change that is possible."""
         self._functions: list[str] = []
+        self._statement = range(0)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        outer = self._statement
+        if isinstance(node, ast.stmt):
+            self._statement = lines_of_statement(node)
+        try:
+            return super().visit(node)  # type: ignore[no-any-return]
+        finally:
+            self._statement = outer
 
     def _take(self, node: ast.AST, kind: str) -> bool:
         if not self._functions:  # constants and decorators of a module are not behavior of a function
             return False
         self.seen += 1
+        self.functions.append(".".join(self._functions))
         if self.seen != self.wanted:
             return False
-        self.hit = (node.lineno, ".".join(self._functions), kind)  # type: ignore[attr-defined]
+        self.hit = (node.lineno, self._statement, self.functions[-1], kind)  # type: ignore[attr-defined]
         return True
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -169,15 +208,24 @@ class Mutator(ast.NodeTransformer):
         return node  # what a message says is compared by golden files, not here
 
 
+def lines_of_statement(statement: ast.stmt) -> range:
+    """The lines of a statement; of one with a body those before its body."""
+    body = getattr(statement, "body", None) or getattr(statement, "cases", None)
+    if not body:
+        return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
+    first = body[0].pattern.lineno if isinstance(body[0], ast.match_case) else body[0].lineno
+    return range(statement.lineno, max(first, statement.lineno + 1))
+
+
 def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-def count_mutants(source: str) -> int:
-    """How many changes are possible in a source text."""
+def functions_of_mutants(source: str) -> list[str]:
+    """The function of each change that is possible in a source text."""
     counter = Mutator(wanted=-2)
     counter.visit(ast.parse(source))
-    return counter.seen + 1
+    return counter.functions
 
 
 def make_mutant(file: Path, number: int) -> Mutant:
@@ -186,13 +234,14 @@ def make_mutant(file: Path, number: int) -> Mutant:
     mutator = Mutator(number)
     tree = ast.fix_missing_locations(mutator.visit(ast.parse(source)))
     assert mutator.hit is not None
-    line, function, kind = mutator.hit
+    line, statement, function, kind = mutator.hit
     text = ast.unparse(tree)
     plain = ast.unparse(ast.parse(source)).splitlines()
     changed = [row for row in difflib.ndiff(plain, text.splitlines()) if row[:2] in {"- ", "+ "}]
     return Mutant(
         file=str(file.relative_to(SOURCE)),
         line=line,
+        statement=statement,
         function=function,
         kind=kind,
         before=" ".join(row[2:].strip() for row in changed if row.startswith("- ")),
@@ -201,10 +250,10 @@ def make_mutant(file: Path, number: int) -> Mutant:
     )
 
 
-def choose(packages: list[str], count: int, seed: int) -> list[Mutant]:
+def choose(packages: list[str], count: int, seed: str) -> list[Mutant]:
     """A random sample of all changes that are possible in the packages."""
     files = sorted(file for package in packages for file in source_files(package))
-    numbers = [(file, number) for file in files for number in range(count_mutants(file.read_text()))]
+    numbers = [(file, n) for file in files for n in range(len(functions_of_mutants(file.read_text())))]
     random.Random(seed).shuffle(numbers)
     chosen: list[Mutant] = []
     for file, number in numbers:
@@ -223,118 +272,302 @@ def source_files(package: str) -> list[Path]:
     return sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
-def coverage_map(test_paths: tuple[str, ...]) -> Path:
-    """The coverage database with one context per test, made once for this state of sources and tests."""
-    state = hashlib.sha256()
-    for place in (SOURCE, HERE / "tests"):
-        for file in sorted(place.rglob("*.py")):
-            state.update(file.read_bytes())
-    data = CACHE / f"coverage-{state.hexdigest()[:16]}"
-    if data.exists():
-        return data
-    shutil.rmtree(CACHE, ignore_errors=True)
-    CACHE.mkdir(parents=True)
-    print("Recording which test runs which line (once for this state of the code) ...", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadgroup", "-m", "not slow"]
-    command += ["--cov=ralph", "--cov-context=test", "--cov-report=", *test_paths]
-    done = subprocess.run(command, cwd=HERE, env={**os.environ, "COVERAGE_FILE": f"{data}.new"}, check=False)
-    if done.returncode:
-        raise SystemExit("The tests fail without any change: run make test first.")
-    Path(f"{data}.new").rename(data)
-    return data
+class Record:
+    """Which tests run a line and how long they take, as recorded by one run of some tests."""
 
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.seconds: dict[str, float] = json.loads((place / "seconds.json").read_text())
+        self._names: dict[str, str] = json.loads((place / "names.json").read_text())
 
-class Coverage:
-    """Which tests run a line, most specific first."""
-
-    def __init__(self, data: Path) -> None:
-        self._lines: dict[str, list[tuple[str, frozenset[int]]]] = {}
-        self._breadth: dict[str, int] = {}
-        with sqlite3.connect(data) as database:
+    @cached_property
+    def _lines(self) -> dict[str, list[tuple[str, frozenset[int]]]]:
+        """For every source file the tests that run it, each with the lines that it runs."""
+        found: dict[str, list[tuple[str, frozenset[int]]]] = {}
+        with contextlib.closing(sqlite3.connect(self.place / "coverage")) as database:
             files = dict(database.execute("select id, path from file"))
             contexts = dict(database.execute("select id, context from context"))
-            for file_id, context_id, bits in self._rows(database):
-                test = contexts[context_id].partition("|")[0]
-                if not test:
-                    continue
-                lines = frozenset(numbits_to_nums(bits))
-                name = str(Path(files[file_id]).relative_to(SOURCE)) if files[file_id].startswith(str(SOURCE)) else ""
-                self._lines.setdefault(name, []).append((test, lines))
-                self._breadth[test] = self._breadth.get(test, 0) + len(lines)
+            rows = database.execute("select file_id, context_id, numbits from line_bits")
+            for file_id, context_id, bits in rows:
+                test = self._names.get(_test_of_context(contexts[context_id]))
+                if test and files[file_id].startswith(f"{SOURCE}/"):
+                    name = str(Path(files[file_id]).relative_to(SOURCE))
+                    found.setdefault(name, []).append((test, frozenset(numbits_to_nums(bits))))
+        return found
 
-    @staticmethod
-    def _rows(database: sqlite3.Connection) -> Iterator[tuple[int, int, bytes]]:
-        rows = list(database.execute("select file_id, context_id, numbits from line_bits"))
-        if rows:
-            yield from rows
-            return
-        # With branch coverage, arcs are recorded instead of lines.
-        lines: dict[tuple[int, int], set[int]] = {}
-        for file_id, context_id, start, end in database.execute("select file_id, context_id, fromno, tono from arc"):
-            lines.setdefault((file_id, context_id), set()).update(line for line in (start, end) if line > 0)
-        for (file_id, context_id), numbers in lines.items():
-            yield file_id, context_id, nums_to_numbits(numbers)
+    def _old_line(self, file: str, line: int) -> int:
+        """Where a line was when the tests were recorded; 0 if it was not there."""
+        before = self.place / "ralph" / file
+        if not before.exists():
+            return 0
+        old, new = before.read_text().splitlines(), (SOURCE / file).read_text().splitlines()
+        if old == new:
+            return line
+        for start, start_now, size in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+            if start_now < line <= start_now + size:
+                return start + line - start_now
+        return 0
+
+    def tests(self, mutant: Mutant) -> set[str]:
+        """The tests that run the line of a mutant, or the first line of its statement that any test runs.
+
+        Python runs no code on some lines: the first line of `if (` and a condition below has none.
+        """
+        for line in (mutant.line, *mutant.statement):
+            old = self._old_line(mutant.file, line)
+            if covering := {test for test, lines in self._lines.get(mutant.file, ()) if old in lines}:
+                return covering
+        return set()
+
+
+class Records:
+    """The records of all parts of the tests."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self._records = records
+        self.seconds = {test: seconds for record in records for test, seconds in record.seconds.items()}
 
     def tests(self, mutant: Mutant) -> list[str]:
-        covering = {test for test, lines in self._lines.get(mutant.file, ()) if mutant.line in lines}
-        return sorted(covering, key=lambda test: (self._breadth[test], test))[:MOST_TESTS]
+        """The tests that run the line of a mutant, the quickest first."""
+        covering = set().union(*(record.tests(mutant) for record in self._records))
+        return sorted(covering, key=lambda test: (self.seconds[test], test))
 
 
-def is_noticed(mutant: Mutant, tests: list[str]) -> bool:
-    """Whether one of the tests fails with the change."""
-    with tempfile.TemporaryDirectory(prefix="ralph-mutant-") as place:
-        copy = Path(place) / "src" / "ralph"
-        shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+def _test_of_context(context: str) -> str:
+    """The test that a coverage context names: `test|run` in the test process, `test (call)` in its children."""
+    for ending in ("|setup", "|run", "|teardown", " (setup)", " (call)", " (teardown)"):
+        context = context.removesuffix(ending)
+    return context
+
+
+CONFIG = """\
+[run]
+branch = False
+parallel = True
+patch = subprocess
+# Programs that a test starts record under the name of that test.
+context = ${PYTEST_CURRENT_TEST-}
+include = %s
+"""
+
+
+def hash_files(*places: Path) -> str:
+    state = hashlib.sha256()
+    for place in places:
+        for file in sorted(file for file in place.rglob("*") if file.is_file() and "__pycache__" not in file.parts):
+            state.update(f"{file.relative_to(HERE)}\0".encode())
+            state.update(file.read_bytes())
+    return state.hexdigest()[:16]
+
+
+def choose_tests(mutants: list[Mutant]) -> list[str]:
+    """The directories of tests that are about the packages of some mutants."""
+    found: list[str] = []
+    for package in sorted({mutant.file.partition("/")[0] for mutant in mutants}):
+        found += [name for name in (f"tests/{package}", *MORE_TESTS.get(package, ())) if (HERE / name).is_dir()]
+    return found
+
+
+def record_tests(tests: str, *, jobs: int, keeps: bool) -> Record:
+    """Which test runs which line: recorded once for this state of the sources and of these tests."""
+    name = tests.replace("/", "-")
+    place = CACHE / f"{name}-{hash_files(SOURCE, HERE / tests)}"
+    if (place / "seconds.json").exists():
+        return Record(place)
+    earlier = [found.parent for found in CACHE.glob(f"{name}-*/seconds.json")]
+    if keeps and earlier:
+        return Record(earlier[0])
+    print(f"Recording which test of {tests} runs which line (once for this state of the code) ...", flush=True)
+    started = time.monotonic()
+    for old in CACHE.glob(f"{name}-*"):
+        shutil.rmtree(old)
+    place.mkdir(parents=True)
+    config = place / "coveragerc"
+    config.write_text(CONFIG % (SOURCE / "*"))
+    shutil.copytree(SOURCE, place / "ralph", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "loadgroup", "-m", "not slow"]
+    command += ["--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report=", "-p", "mutants_plugin"]
+    environment = {
+        **os.environ,
+        "COVERAGE_FILE": str(place / "coverage"),
+        "PYTHONPATH": os.pathsep.join((str(HERE / "src"), str(HERE / "bench"))),
+        "MUTANTS_RECORD": str(place),
+    }
+    done = subprocess.run([*command, tests], cwd=HERE, env=environment, check=False)
+    if done.returncode:
+        raise SystemExit(f"Tests in {tests} fail without any change: run make test first.")
+    names: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for file in place.glob("tests-*.json"):
+        for name_in_run, test, duration in json.loads(file.read_text()):
+            names[name_in_run], seconds[test] = test, duration
+    (place / "names.json").write_text(json.dumps(names))
+    (place / "seconds.json").write_text(json.dumps(seconds))
+    print(f"Recorded {len(seconds)} tests in {time.monotonic() - started:.0f} s", flush=True)
+    return Record(place)
+
+
+class Result(StrEnum):
+    NOTICED = "noticed"
+    TIMED_OUT = "noticed by a time-out"
+    MISSED = "missed"
+    UNCOVERED = "covered by no test"
+    EQUIVALENT = "equivalent"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of one mutant."""
+
+    mutant: Mutant
+    result: Result
+    by: str = ""
+    """The test that noticed it, or how many tests did not."""
+
+
+def try_mutant(mutant: Mutant, record: Records) -> Tried:
+    """Run the tests that cover the line of a mutant until one fails."""
+    covering = record.tests(mutant)
+    if not covering:
+        return Tried(mutant, Result.UNCOVERED)
+    tests: list[str] = []
+    spent = 0.0
+    for test in covering[:QUICK_TESTS]:
+        spent += record.seconds[test]
+        if len(tests) >= FEWEST_TESTS and spent > MOST_SECONDS:
+            break
+        tests.append(test)
+    with tempfile.TemporaryDirectory(prefix="ralph-mutant-", dir=memory(), ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        copy = place / "src" / "ralph"
+        shutil.copytree(SOURCE, copy)  # with its compiled modules: most tests start programs
         (copy / mutant.file).write_text(mutant.text)
-        environment = {**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", *tests]
-        try:
-            done = subprocess.run(
-                command, cwd=HERE, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        py_compile.compile(str(copy / mutant.file), doraise=True)
+        end, failed = run_tests(place, tests, LEAST_PATIENCE + 6 * spent)
+        if failed and record.seconds.get(failed, 0.0) > UNSTEADY:
+            end, failed = run_tests(
+                place, [failed, *(test for test in tests if test != failed)], LEAST_PATIENCE + 6 * spent
             )
+    if end is None:
+        return Tried(mutant, Result.TIMED_OUT)
+    if end == 0:
+        return Tried(mutant, Result.MISSED, f"{len(tests)} of {len(covering)} covering tests ran")
+    return Tried(mutant, Result.NOTICED, failed or "a test module that cannot be imported")
+
+
+def memory() -> str | None:
+    """A directory in memory, if there is one: most tests wait for a disk and for nothing else."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 3 << 30 else None
+
+
+def run_tests(place: Path, tests: list[str], patience: float) -> tuple[int | None, str]:
+    """The exit status of pytest, None after a time-out, and the test that failed."""
+    (place / "tests").write_text("\n".join(tests))
+    (place / "failed").unlink(missing_ok=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(place / "src"), str(HERE / "bench"))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MUTANTS_TESTS": str(place / "tests"),
+        "MUTANTS_FAILED": str(place / "failed"),
+    }
+    files = dict.fromkeys(test.partition("::")[0] for test in tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    command += ["-p", "mutants_plugin", f"--basetemp={place / 'base'}", *files]
+    with (place / "output").open("w") as output:
+        child = subprocess.Popen(
+            command, cwd=HERE, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            status: int | None = child.wait(patience)
         except subprocess.TimeoutExpired:
-            return True
-    if done.returncode not in {0, 1, 2}:  # 2: the change breaks the import of a test module
-        raise SystemExit(f"pytest could not run: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.returncode != 0
+            status = None
+            end_group(child)
+    failed = (place / "failed").read_text() if (place / "failed").exists() else ""
+    if status not in {0, 1, 2, None}:  # 2: the change breaks the import of a test module
+        raise SystemExit(f"pytest could not run: {(place / 'output').read_text()[-3000:]}")
+    return status, failed
 
 
-def load_equivalent() -> set[tuple[str, str, str, str]]:
-    if not EQUIVALENT.exists():
-        return set()
-    rows = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
-    return {(row["file"], row["function"], row["before"], row["after"]) for row in rows}
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """End the tests of a mutant, politely first so that they end what they started."""
+    for how, patience in ((signal.SIGINT, 10.0), (signal.SIGKILL, 10.0)):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(child.pid, how)
+            child.wait(patience)
+
+
+def load_equivalent() -> dict[tuple[str, str, str, str], str]:
+    """The changes that cannot change behavior, with the reason."""
+    rows = tomllib.loads(EQUIVALENT.read_text()).get("mutant", []) if EQUIVALENT.exists() else []
+    return {(row["file"], row["function"], row["before"], row["after"]): row["reason"] for row in rows}
+
+
+def find_stale(keys: set[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    """The listed changes that are not possible any more: the code has moved on."""
+    possible: set[tuple[str, str, str, str]] = set()
+    for name in {key[0] for key in keys}:
+        file, functions = SOURCE / name, {key[1] for key in keys if key[0] == name}
+        if not file.exists():
+            continue
+        for number, function in enumerate(functions_of_mutants(file.read_text())):
+            if function in functions:
+                possible.add(make_mutant(file, number).key)
+    return sorted(keys - possible)
+
+
+def try_all(mutants: list[Mutant], record: Records, jobs: int) -> Iterator[Tried]:
+    """What came of each mutant, as it becomes known."""
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(lambda mutant: try_mutant(mutant, record), mutants)
+
+
+def report(tried: list[Tried]) -> float:
+    """Print what was missed and the figures of each package; the percentage that was noticed."""
+    print()
+    for one in tried:
+        if one.result in {Result.MISSED, Result.UNCOVERED}:
+            print(f"{one.result}: {one.mutant}" + (f"\n  {one.by}" if one.by else ""))
+    columns = list(Result)
+    print("\npackage".ljust(32) + "  ".join(str(column) for column in columns))
+    packages = sorted({one.mutant.package for one in tried})
+    for package in [*packages, "all"]:
+        tally = Counter(one.result for one in tried if package in {one.mutant.package, "all"})
+        print(package.ljust(31) + "  ".join(str(tally[column]).rjust(len(str(column))) for column in columns))
+    relevant = [one for one in tried if one.result is not Result.EQUIVALENT]
+    noticed = sum(one.result in {Result.NOTICED, Result.TIMED_OUT} for one in relevant)
+    share = 100.0 * noticed / len(relevant) if relevant else 100.0
+    print(f"\n{noticed} of {len(relevant)} mutants that are not equivalent were noticed ({share:.0f} %)")
+    return share
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("packages", nargs="+", help="packages or modules below src/ralph")
     parser.add_argument("--count", type=int, default=40, help="how many changes to try. Default: 40")
-    parser.add_argument("--seed", type=int, default=1, help="which changes are chosen. Default: 1")
+    parser.add_argument("--seed", default="1", help="which changes are chosen. Default: 1")
     parser.add_argument("--at-least", type=float, default=92.0, help="fail below this percentage. Default: 92")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once. Default: all cores")
+    parser.add_argument(
+        "--tests", nargs="+", help="tests to record. Default: those of the packages with a chosen change"
+    )
+    parser.add_argument(
+        "--keep-record", action="store_true", help="use the last record although the code has changed: may miss more"
+    )
     options = parser.parse_args()
 
-    coverage = Coverage(coverage_map(TEST_PATHS))
     equivalent = load_equivalent()
+    for file, function, before, after in find_stale(set(equivalent)):
+        print(f"not possible any more: {file} {function}: {before} -> {after}")
     chosen = choose(options.packages, options.count, options.seed)
-    relevant = [mutant for mutant in chosen if mutant.key not in equivalent]
-    uncovered, tried = [], []
-    for mutant in relevant:
-        (tried if coverage.tests(mutant) else uncovered).append(mutant)
-
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda mutant: is_noticed(mutant, coverage.tests(mutant)), tried))
-    missed = [mutant for mutant, noticed in zip(tried, results, strict=True) if not noticed]
-    for title, rows in (("not noticed", missed), ("not covered by any test", uncovered)):
-        for mutant in rows:
-            print(f"{title}: src/ralph/{mutant.file}:{mutant.line} {mutant.function} ({mutant.kind})")
-            print(f"  - {mutant.before}\n  + {mutant.after}")
-    share = 100.0 * sum(results) / len(relevant) if relevant else 100.0
-    print(
-        f"{sum(results)} of {len(relevant)} noticed ({share:.0f} %), {len(chosen) - len(relevant)} equivalent left out"
-    )
-    return 0 if share >= options.at_least else 1
+    directories = options.tests or choose_tests(chosen)
+    record = Records([record_tests(tests, jobs=options.jobs, keeps=options.keep_record) for tests in directories])
+    print(f"Sample of {options.count} with --seed {options.seed}", flush=True)
+    tried = [Tried(mutant, Result.EQUIVALENT) for mutant in chosen if mutant.key in equivalent]
+    for one in try_all([mutant for mutant in chosen if mutant.key not in equivalent], record, options.jobs):
+        tried.append(one)
+        print(f"{len(tried)}/{len(chosen)} {one.result}: {one.mutant.file}:{one.mutant.line} {one.by}", flush=True)
+    return 0 if report(tried) >= options.at_least else 1
 
 
 if __name__ == "__main__":

@@ -161,11 +161,11 @@ def bench_start() -> None:
 
 def bench_tools() -> None:
     """What agents call hundreds of times in a run, as a turn finds it, against the interpreter itself."""
-    from ralph.workspace.launcher import launcher
+    from ralph.workspace.local import write_launcher
 
     with project(git=False, most=1) as place:
         (place / ".ralph").mkdir()
-        ralph, events = str(launcher(place)), ["--file", "events.jsonl"]
+        ralph, events = str(write_launcher(place)), ["--file", "events.jsonl"]
         for number in range(100):
             timed([ralph, "tools", "task", "add", f"task {number}", "--description", "what has to hold " * 20], place)
         timed([ralph, "tools", "memory", "add", "the cache has to be cleared"], place)
@@ -211,15 +211,15 @@ def against_python(cases: dict[str, list[str]], place: Path, bound: float) -> No
 def bench_prompt() -> None:
     """The fixed part of a prompt, in tokens of about four characters, against the peer's."""
     from ralph.core.checks import Check
-    from ralph.store import prompts
-    from ralph.workflows.loop.prompting import NAMES
+    from ralph.store import settings
+    from ralph.workflows.loop.prompt import NAMES
     from ralph.workflows.loop.rules import Loop
-    from ralph.workflows.loop.state import Fixed, Phase
+    from ralph.workflows.loop.state import LoopParameters, Phase
 
-    templates = {name: prompts.load(name, Path("/nonexistent")) for name in NAMES}
-    loop = Loop("", (Check("x"),), templates, Fixed("", "", 10, 0.0, None))
+    templates = {name: settings.load_prompt(name, Path("/nonexistent")) for name in NAMES}
+    loop = Loop("", (Check("x"),), templates, LoopParameters("", "", 10, 0.0, None))
     decision = loop.decide(replace(loop.load({}), phase=Phase.ACT, iteration=1), 0.0)
-    tokens = len(decision.work[0].prompt) / 4
+    tokens = len(decision.work[0].prompt.text) / 4
     row("fixed prompt overhead against 3,200 tokens", f"{tokens:.0f}", "3200", tokens / 3200, 1 / 3)
 
 
@@ -240,11 +240,11 @@ async def drive_many(place: Path, runs: int) -> float:
     from datetime import datetime
 
     from ralph.app.kernel import build_kernel
-    from ralph.cli.render.choose import renderer_for
+    from ralph.cli.render.journal import renderer_for
     from ralph.cli.render.live import PlainView
-    from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
+    from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, SlotLimits
     from ralph.store.runs import Project
-    from ralph.supervisor.client import Keeper
+    from ralph.supervisor.client import KeeperClient
     from ralph.verify.criterion import compile_criterion
 
     async def one(number: int) -> None:
@@ -253,15 +253,15 @@ async def drive_many(place: Path, runs: int) -> float:
         own = Project(root)
         run = own.claim(datetime.now())
         checks = compile_criterion("`test -e done`", 60, root).checks
-        agent = Crew((AgentSpec("command", ("sh", "-c", "sleep 20; touch done")),))
+        agent = AgentSelection((AgentSpec("command", ("sh", "-c", "sleep 20; touch done")),))
         slots = SlotLimits(machine=runs)
         record = RunRecord(
             run.id, "loop", "wait", "`test -e done`", checks, agent, time.time(), snapshots=False, slots=slots
         )
         own.create(run, record)
-        keeper = Keeper(run.path)
+        keeper = KeeperClient(run.path)
         view = PlainView(renderer_for(own, record, record.limits), record.limits, io.StringIO())
-        kernel = build_kernel(own, run, record, keeper, view, ())
+        kernel = build_kernel(own, run, record, keeper=keeper, observer=view, notices=())
         stop = await kernel.run()
         await keeper.close()
         assert stop.outcome.succeeded, stop
@@ -289,10 +289,10 @@ def bench_parallel(seconds: float) -> None:
     """The time of eight equal tasks on eight slots, each in a worktree, checked and merged, against that of one alone."""
     import json
 
-    from ralph.app.create_run import Ground, create_run
+    from ralph.app.start import WorkLocation, create_run
     from ralph.core.checks import Check
     from ralph.core.limits import Limits
-    from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits
+    from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, SlotLimits
     from ralph.store.runs import Project
 
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
@@ -304,11 +304,11 @@ def bench_parallel(seconds: float) -> None:
         agent = AgentSpec("command", ("sh", "-c", f"cat > /dev/null; sleep {seconds}; echo x > $RALPH_TASK"))
         task = json.dumps({f"t{number}": [] for number in range(1, 9)})
         record = RunRecord(
-            *("", "graph", task, "", (Check("true"),), Crew((agent,)), time.time()),
+            *("", "graph", task, "", (Check("true"),), AgentSelection((agent,)), time.time()),
             limits=Limits(None, None),
             slots=SlotLimits(8, machine=8),
         )
-        run, _ = create_run(Project(root), record, Ground.BRANCH)
+        run, _ = create_run(Project(root), record, WorkLocation.BRANCH)
         engine = Path(__file__).parents[1] / "tests" / "parallel" / "engine.py"
         took = timed([PYTHON, str(engine), str(root), run.id], place)
     finally:
@@ -318,7 +318,7 @@ def bench_parallel(seconds: float) -> None:
 
 def bench_worktree(files: int) -> None:
     """Making, saving and removing the worktree of a task, against `git worktree add`, `commit` and `remove`."""
-    from ralph.git import saving, worktree
+    from ralph.git import merging, worktree
 
     place = Path(tempfile.mkdtemp(prefix="ralph-bench-"))
     try:
@@ -333,7 +333,7 @@ def bench_worktree(files: int) -> None:
         tree = worktree.create_for_task(place, "000000-000000", "task/1", "HEAD")
         made = time.perf_counter() - begun
         (tree.path / "new").write_text("x")
-        tip = saving.save(tree, "x")
+        tip = merging.save_worktree(tree, "x")
         removal = worktree.remove(tree, tip)
         took = time.perf_counter() - begun
         assert removal, removal.why_not
@@ -349,6 +349,10 @@ def bench_session() -> None:
     mean = statistics.mean(ratios)
     what = f"makespan of 20 pipelined sessions against their lower bounds (worst {max(ratios):.3f})"
     row(what, f"{mean:.3f}", "1", mean, 1.05)
+    python = 1000 * statistics.median(timed([PYTHON, "-c", "pass"], Path.cwd()) for _ in range(9))
+    rules = per_task(30)
+    what = "rules of a session of 30 tasks, per task, against starting Python once"
+    row(what, f"{rules:.1f} ms", f"{python:.1f} ms", rules / python, 1.5)
     few, many = (per_task(count) for count in (1000, 10_000))
     row(
         "rules of a session of 10,000 tasks, per task, against one of 1,000",
@@ -368,7 +372,7 @@ def per_task(count: int) -> float:
         """Whatever is asked for is done at once, and goes well."""
 
         def content(self, work):
-            if "TASK_BREAKDOWN" not in work.prompt:
+            if "TASK_BREAKDOWN" not in work.prompt.text:
                 return super().content(work)
             papers = {}
             for number in range(1, count + 1):
@@ -411,7 +415,7 @@ def makespan(seed: int) -> float:
         """Executors take their time; everybody else, and every merge, takes none and goes well."""
 
         def content(self, work):
-            if "TASK_BREAKDOWN" in work.prompt:
+            if "TASK_BREAKDOWN" in work.prompt.text:
                 papers = {}
                 for number, others in needed.items():
                     names = ", ".join(f"task-{one}" for one in others)
@@ -423,7 +427,7 @@ def makespan(seed: int) -> float:
     driver = Timed(session(), random.Random(0))
     rails = replace(driver.state.guardrails, max_executors=slots, max_reviewers=count, max_cycles=1)
     driver.state = replace(driver.state, guardrails=rails)
-    driver.rules = replace(driver.rules, compiled=lambda _: ())
+    driver.rules = replace(driver.rules, compile_criterion=lambda _: ())
     driver.chance = Certain()
     ends: dict[str, float] = {}
     clock = 0.0

@@ -57,3 +57,9 @@ def _own_state_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         del os.environ["XDG_STATE_HOME"]
     else:
         os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture(autouse=True)
+def _no_heads_of_other_tests() -> None:
+    """Pytest gives the directory of a test to the next one of that name, and its journal is not the one from before."""
+    shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]) / "ralph" / "heads", ignore_errors=True)

@@ -60,26 +60,26 @@ class Story:
         return next(path for path in (self.project / ".ralph-sessions").iterdir() if path.is_dir())
 
     def tell(self) -> None:
-        """One command after the other, as a person would type them."""
-        say("A small project: codes are there, the rest is asked for. `acceptance.py` says what it must do in the end.")
-        say("The planner's instructions give a task nine seconds. One task is too large for that, one is done badly at")
-        say("first, and one cannot be done with what the session knows.")
+        """One command after the other, as a user would type them."""
+        say("A small project: it has codes, and the session builds the rest. `acceptance.py` tests the result.")
+        say("The planner limits each task to nine seconds. One task is too large for that, one fails its first review,")
+        say("and one fails because facts are missing.")
         watch = Watch(self)
         new = ["session", "new", REQUEST, *CHECKS, "--agent-command", AGENT, "--yes"]
-        self.ralph("new", *new, expect=AWAITING, on={"task-4 is to be split": self.look})
+        self.ralph("new", *new, expect=AWAITING, on={"split task-4": self.look})
         self.found |= {"progress@work": watch.first("[/] task-1 "), "progress@feedback": self.progress}
         self.ralph("show@feedback", "session", "show")
         say(
-            "A task failed three times, and the command line waits for it. What only a person knows goes in as feedback."
+            "A task failed three times, and the command line waits for it. The user gives feedback with the missing facts."
         )
         notes = ["--from", str(HERE / "notes.md"), "--attach", str(HERE / "app.log")]
         self.ralph("feedback", "session", "feedback", *notes)
-        say("The instructions are anybody's to change: from here on a task may take half an hour.")
+        say("You can change the instructions: from now on, a task can take half an hour.")
         self.found["instructions.md"] = before = self.instructions.read_text()
         self.instructions.write_text(before.replace("task_wip_minutes: 0.15", "task_wip_minutes: 30"))
         self.ralph("resume", "session", "resume", expect=AWAITING)
         self.ralph("show@approval", "session", "show")
-        say("Everything is done. What was learned is kept when somebody says so.")
+        say("Everything is done. Ralph keeps what was learned when the user approves it.")
         self.ralph("approve", "session", "approve")
         for name, command in (("show@end", "show"), ("list", "list"), ("tree", "tree")):
             self.ralph(name, "session", command)

@@ -1,7 +1,7 @@
-"""Notifications: what a person should hear of while they are away, through any service that apprise knows.
+"""Notifications for users who are away, through any service that apprise knows.
 
-They are sent in the background. A service that fails is noticed once; it neither delays the run nor ends it. What an address
-says is secret: it is in no journal, no log and no message.
+They are sent in the background. A service that fails is reported once and neither delays nor ends the run. Addresses are
+secret: they are in no journal, no log and no message.
 """
 
 import contextlib
@@ -22,46 +22,44 @@ from ralph.core.turns import TurnEnd
 from ralph.engine.ports import Observer
 
 EVENTS = ("done", "stuck", "question", "limit", "failed")
-"""What can be notified of."""
+"""The kinds of notifications."""
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
 _LAST_WAIT = 20.0
 """Seconds for which the end of a run waits for the last notification."""
 _NEEDS_YOU = frozenset((Outcome.STUCK, Outcome.BLOCKED, Outcome.AWAITING_GUIDANCE))
 _NEEDS_YOU |= frozenset((Outcome.AWAITING_FEEDBACK, Outcome.AWAITING_APPROVAL))
 _YOUR_OWN = frozenset((Outcome.PAUSED, Outcome.ABORTED, Outcome.INTERRUPTED))
-"""Ends that a person asked for."""
+"""Ends that the user asked for."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where notifications go, and which."""
+    """One service, and the kinds of notifications that it gets."""
 
     url: str
     events: tuple[str, ...] = EVENTS
 
     @property
     def name(self) -> str:
-        """What people are told of it: its kind alone."""
+        """The name that users see: its kind, without the secret address."""
         return self.url.partition(":")[0]
 
 
 def services_for(wanted: Iterable[tuple[str, tuple[str, ...]]], environment: Mapping[str, str]) -> tuple[Service, ...]:
-    """The services of the settings, with the variables in their addresses; an error says what is missing."""
-    found = tuple(Service(_expanded(url, environment), events) for url, events in wanted)
+    """The services of the settings, with variables in their addresses replaced."""
+    found = tuple(Service(_expand_variables(url, environment), events) for url, events in wanted)
     if found and importlib.util.find_spec("apprise") is None:
         todo = "pip install 'ralph-engine[notify]', or take `notify:` out of ralph.yml"
-        raise UsageError("notifications are set up, and apprise is not installed", where="ralph.yml", todo=todo)
+        raise UsageError("`notify` needs apprise, which is not installed", where="ralph.yml", todo=todo)
     for number, service in enumerate(found, 1):
-        if not _accepted(service.url):
-            todo = "look it up in the list of apprise: a kind, then ://, then what it needs"
-            raise UsageError(
-                f"the address {number} of `notify` is none that apprise knows", where="ralph.yml", todo=todo
-            )
+        if not _is_known_address(service.url):
+            todo = "write it as the documentation of apprise shows: SERVICE://DETAILS"
+            raise UsageError(f"apprise does not support address {number} of `notify`", where="ralph.yml", todo=todo)
     return found
 
 
 class Notifier(Observer):
-    """Looks on, and tells the services what they are for."""
+    """Observes a run and notifies the services that want to know."""
 
     def __init__(self, run: str, task: str, services: Sequence[Service], environment: Mapping[str, str]) -> None:
         self._run, self._task, self._services = run, " ".join(task.split())[:80], services
@@ -71,10 +69,10 @@ class Notifier(Observer):
         self._failed: set[str] = set()
         self._limit = 0.0
         self.notice: Callable[[str], object] = lambda text: None
-        """Whom a failing service is told of; it is called from another thread."""
+        """Called with a notice if a service fails, from another thread."""
 
-    def recorded(self, record: Record) -> None:
-        """Send what a person should hear of."""
+    def on_record(self, record: Record) -> None:
+        """Send a notification if the record is worth one."""
         if found := self._news(record):
             kind, title, text = found
             if self._thread is None:
@@ -83,7 +81,7 @@ class Notifier(Observer):
             self._waiting.put((kind, self._redactor.text(title), self._redactor.text(text)))
 
     def close(self) -> None:
-        """Wait for what is still being sent, but not for long."""
+        """Wait up to 20 seconds for what is still being sent."""
         if self._thread:
             self._waiting.put(None)
             self._thread.join(_LAST_WAIT)
@@ -113,7 +111,7 @@ class Notifier(Observer):
         while (message := self._waiting.get()) is not None:
             kind, title, text = message
             for number, service in enumerate(self._services, 1):
-                if kind in service.events and not _sent(service.url, title, text):
+                if kind in service.events and not _send(service.url, title, text):
                     self._fail(f"notification {number} ({service.name}) could not be sent")
 
     def _fail(self, said: str) -> None:
@@ -124,7 +122,7 @@ class Notifier(Observer):
 
 
 def kind_of(outcome: Outcome) -> str:
-    """What the end of a run is to a person who is away."""
+    """The kind of notification for an outcome."""
     if outcome.succeeded:
         return "done"
     if outcome in _NEEDS_YOU:
@@ -132,7 +130,7 @@ def kind_of(outcome: Outcome) -> str:
     return "limit" if outcome.value.startswith("limit-") else "failed"
 
 
-def _expanded(url: str, environment: Mapping[str, str]) -> str:
+def _expand_variables(url: str, environment: Mapping[str, str]) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in environment:
@@ -142,15 +140,15 @@ def _expanded(url: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, url)
 
 
-def _accepted(url: str) -> bool:
-    _quiet()
+def _is_known_address(url: str) -> bool:
+    _silence_apprise()
     import apprise
 
     return bool(apprise.Apprise().add(url))
 
 
-def _sent(url: str, title: str, text: str) -> bool:
-    _quiet()
+def _send(url: str, title: str, text: str) -> bool:
+    _silence_apprise()
     import apprise
 
     try:
@@ -160,8 +158,8 @@ def _sent(url: str, title: str, text: str) -> bool:
         return False
 
 
-def _quiet() -> None:
-    """What apprise logs may hold addresses: nobody is shown it."""
+def _silence_apprise() -> None:
+    """Silence apprise, whose log may contain addresses."""
     logger = logging.getLogger("apprise")
     logger.propagate = False
     if not logger.handlers:

@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Adapter, Call
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
-from ralph.workspace.stream import Account
+from ralph.core.turns import AgentEvent, EventKind, Failure
+from ralph.workspace.turn_files import OutputSummary
 
 STREAMS = Path(__file__).with_name("streams")
 Line = bytes | dict[str, Any]
@@ -22,9 +21,9 @@ def lines_of(stream: str) -> list[bytes]:
 
 def played(
     agent: Adapter, told: str | Iterable[Line], model: str = "", before: Usage | None = None
-) -> tuple[list[AgentEvent], Account]:
+) -> tuple[list[AgentEvent], OutputSummary]:
     """What a reader makes of a recorded stream, or of lines: the events, and the account of them."""
-    reader, account, events = agent.reader(Call(Path(), model), before or Usage()), Account(), []
+    reader, account, events = agent.reader(Call(Path(), model), before or Usage()), OutputSummary(), []
     for line in lines_of(told) if isinstance(told, str) else told:
         for event in reader.read(line if isinstance(line, bytes) else json.dumps(line).encode()):
             events.append(event)
@@ -37,7 +36,7 @@ def billed(usage: Usage) -> Usage:
     return Usage(usage.input_tokens, usage.output_tokens, usage.cost, usage.unpriced)
 
 
-def texts(events: Iterable[AgentEvent], kind: Kind) -> list[str]:
+def texts(events: Iterable[AgentEvent], kind: EventKind) -> list[str]:
     """The texts of the events of a kind."""
     return [event.text for event in events if event.kind is kind]
 
@@ -46,7 +45,9 @@ def refuse_success(agent: Adapter, stream: str, failure: Failure, said: str) -> 
     """Holds a recorded turn to have failed, for a reason that is told once; what is told of it."""
     events, account = played(agent, stream)
     assert not account.finished and account.failure is failure and said in account.error
-    assert len([event for event in events if event.kind in (Kind.LIMIT, Kind.ERROR)]) == 1, "a failure is told once"
+    assert len([event for event in events if event.kind in (EventKind.LIMIT, EventKind.ERROR)]) == 1, (
+        "a failure is told once"
+    )
     return account.error
 
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralph.agents import registry
-from ralph.agents.acp import Acp
-from ralph.agents.acp_bridge import _asked
-from ralph.agents.agent import Call
-from ralph.agents.programs import EventLines, event_line
+from ralph.agents.acp_bridge import _parse_arguments
+from ralph.agents.adapter import Call
+from ralph.agents.programs import Acp, EventLines, event_line
 from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
+from ralph.core.text import clean_text
+from ralph.core.turns import AgentEvent, EventKind, Failure
 from ralph.documents import run_record
-from ralph.documents.config import Config, parse
+from ralph.documents.config import Config, parse_config
 from ralph.documents.run_record import AgentSpec
 
 PYTHON = sys.executable
@@ -27,7 +27,7 @@ TEXTS = st.text().map(clean_text)
 
 
 def crew(text: str, acp: str | None = None, names: tuple[str, ...] = ()) -> list[AgentSpec]:
-    return list(registry.crew(parse(text, "ralph.yml"), names, None, None, Path("/repo"), acp).chain)
+    return list(registry.select_agents(parse_config(text, "ralph.yml"), names, None, None, Path("/repo"), acp).chain)
 
 
 class TestAsking:
@@ -52,34 +52,35 @@ class TestAsking:
 
     def test_for_a_role_and_for_who_takes_over(self) -> None:
         text = f"agent: {{agent: claude, program: {PYTHON}}}\nroles: {{debugger: {{acp: {ACP}}}}}\nescalate: {{acp: {ACP}}}"
-        found = registry.crew(parse(text, "ralph.yml"), (), None, None, Path("/repo"))
+        found = registry.select_agents(parse_config(text, "ralph.yml"), (), None, None, Path("/repo"))
         assert found.roles["debugger"] == (AgentSpec("acp", WORDS),)
         assert found.escalation == AgentSpec("acp", WORDS)
 
     def test_a_role_has_another_model_of_the_same_agent(self) -> None:
         text = f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{model: m2}}}}"
-        found = registry.crew(parse(text, "ralph.yml"), (), None, None, Path("/repo"))
+        found = registry.select_agents(parse_config(text, "ralph.yml"), (), None, None, Path("/repo"))
         assert found.roles["debugger"] == (AgentSpec("acp", WORDS, model="m2"),)
 
     def test_an_option_wins(self) -> None:
         assert crew("agent: claude", acp=f"{PYTHON} 'an agent.py'") == [AgentSpec("acp", (PYTHON, "an agent.py"))]
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "error", "said"),
         [
-            (f"agent: {{acp: {ACP}, agent: claude}}", "exclude each other"),
-            (f"agent: {{acp: {ACP}, program: x}}", "exclude each other"),
-            (f"agent: {{acp: {ACP}}}\nagent_command: x", "exclude each other"),
-            (f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{program: x}}}}", "`program` is not for"),
-            ('agent: {acp: "\'"}', "cannot be split"),
-            ("agent: {acp: no-such-program-anywhere}", "was not found"),
-            ("agent: {apc: x}", "did you mean `acp`?"),
-            ("agent: acp", "needs the program"),
+            (f"agent: {{acp: {ACP}, agent: claude}}", UsageError, "cannot be used together"),
+            (f"agent: {{acp: {ACP}, program: x}}", UsageError, "cannot be used together"),
+            (f"agent: {{acp: {ACP}}}\nagent_command: x", UsageError, "cannot be used together"),
+            (f"agent: {{acp: {ACP}}}\nroles: {{debugger: {{program: x}}}}", UsageError, "`program` is not for"),
+            ('agent: {acp: "\'"}', UsageError, "cannot be split"),
+            ("agent: {acp: no-such-program-anywhere}", AgentUnavailableError, "was not found"),
+            ("agent: {apc: x}", UsageError, "did you mean `acp`?"),
+            ("agent: acp", UsageError, "needs the program"),
         ],
     )
-    def test_what_is_wrong_is_said(self, text: str, said: str) -> None:
+    def test_what_is_wrong_is_said(self, text: str, error: type[RalphError], said: str) -> None:
         with pytest.raises(RalphError) as refusal:
             crew(text)
+        assert type(refusal.value) is error
         assert said in str(refusal.value)
 
     def test_one_that_is_not_there_is_left_out_where_there_are_others(self) -> None:
@@ -110,14 +111,14 @@ class TestAsking:
 class TestStarting:
     def test_the_bridge_stands_before_the_agent(self) -> None:
         call = Call(Path("/repo"), "m1", ("-v",), 1.5, 30, "s-1", ("sub-agents", "WebFetch"))
-        agent = registry.make(AgentSpec("acp", ("opencode", "acp")))
+        agent = registry.make_adapter(AgentSpec("acp", ("opencode", "acp")))
         words = agent.command(call)
         assert words == (
             *(PYTHON, "-P", "-m", "ralph.agents.acp_bridge", "--model", "m1", "--session", "s-1"),
             *("--without-tool", "sub-agents", "--without-tool", "WebFetch", "--", "opencode", "acp", "-v"),
         )
-        asked = _asked(words[4:])
-        assert (list(asked.words), asked.model, asked.session) == (["opencode", "acp", "-v"], "m1", "s-1")
+        asked = _parse_arguments(words[4:])
+        assert (list(asked.command), asked.model, asked.session) == (["opencode", "acp", "-v"], "m1", "s-1")
         assert list(asked.without_tools) == ["sub-agents", "WebFetch"]
 
     def test_nothing_is_said_that_was_not_asked_for(self) -> None:
@@ -136,7 +137,7 @@ def read(line: bytes, before: Usage | None = None) -> AgentEvent:
 
 class TestReading:
     @given(
-        st.sampled_from([kind for kind in Kind if kind not in (Kind.USAGE, Kind.HEARD)]),
+        st.sampled_from([kind for kind in EventKind if kind not in (EventKind.USAGE, EventKind.HEARD)]),
         TEXTS,
         TEXTS,
         st.none() | st.floats(1, 4e9),
@@ -144,14 +145,14 @@ class TestReading:
         st.none() | st.sampled_from(Failure),
     )
     def test_an_event_is_read_as_it_was_written(
-        self, kind: Kind, text: str, session: str, resets_at: float | None, is_error: bool, failure: Failure | None
+        self, kind: EventKind, text: str, session: str, resets_at: float | None, is_error: bool, failure: Failure | None
     ) -> None:
         event = AgentEvent(kind, text, resets_at=resets_at, is_error=is_error, session=session, failure=failure)
         assert list(EventLines().read(event_line(event))) == [event]
 
     @given(st.integers(0, 10**12), st.integers(0, 10**12), st.none() | st.floats(0, 10**6))
-    def test_usage_is_too(self, spoken: int, heard: int, cost: float | None) -> None:
-        event = AgentEvent(Kind.USAGE, usage=Usage(spoken, heard, cost))
+    def test_usage_is_too(self, input_tokens: int, heard: int, cost: float | None) -> None:
+        event = AgentEvent(EventKind.USAGE, usage=Usage(input_tokens, heard, cost))
         assert list(EventLines().read(event_line(event, model=""))) == [event]
 
     @pytest.mark.parametrize(
@@ -169,13 +170,13 @@ class TestReading:
         assert list(EventLines().read(line)) == []
 
     def test_money_is_reckoned_where_a_model_is_named(self) -> None:
-        event = AgentEvent(Kind.USAGE, usage=Usage(1_000_000, 100_000))
+        event = AgentEvent(EventKind.USAGE, usage=Usage(1_000_000, 100_000))
         assert read(event_line(event, model="my-model", cached_tokens=500_000)).usage.cost == pytest.approx(1.55)
         assert read(event_line(event, model="nobody-knows-it")).usage.cost is None
         assert read(event_line(event)).usage.cost is None
 
     def test_money_of_the_whole_conversation_is_less_what_was_told_before(self) -> None:
-        line = event_line(AgentEvent(Kind.USAGE, usage=Usage(0, 0, 2.5)), whole_cost=True)
+        line = event_line(AgentEvent(EventKind.USAGE, usage=Usage(0, 0, 2.5)), whole_cost=True)
         assert read(line, Usage(1, 1, 2.0)).usage.cost == 0.5
         assert read(line, Usage(1, 1)).usage.cost == 2.5
         assert read(line, Usage(1, 1, 3.0)).usage.cost == 2.5, "it counts anew"

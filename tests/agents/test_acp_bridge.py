@@ -349,7 +349,7 @@ class TestFiles:
         (nursery.root / "to-nothing").symlink_to(out / "nothing")
         path = where.replace("{out}", str(out))
         told = played(nursery, {"turn": [self.read(path), self.write(path), text("Done.")]})
-        assert all(f"no file in the workspace {nursery.root}" in answer["message"] for answer in told.answers)
+        assert all(f"not a file in the workspace {nursery.root}" in answer["message"] for answer in told.answers)
         assert len(told.of("denied")) == 2
         assert ((out / "secret").read_text(), (out / "nothing").exists()) == ("secret", False)
         assert told.code == 0, "the agent may go on"
@@ -361,7 +361,7 @@ class TestFiles:
         names = ("sub/.git/config", ".git/hooks/post-merge", "by-a-link/config", ".ralph/runs/x/run.json")
         told = played(nursery, {"turn": [self.read(names[0]), *map(self.write, names), self.write(".gitignore")]})
         assert told.answers[0] == {"content": "theirs"} and told.answers[-1] == {}
-        assert all("git's or Ralph's own" in answer["message"] for answer in told.answers[1:-1])
+        assert all("belongs to git or Ralph" in answer["message"] for answer in told.answers[1:-1])
         assert (nursery.root / "sub" / ".git" / "config").read_text() == "theirs"
         assert not (nursery.root / ".git").exists() and not (nursery.root / ".ralph").exists()
 
@@ -405,9 +405,9 @@ class TestConversation:
         told = played(nursery, play, "--session", "s-0")
         assert (told.code, told.end["text"], told.end["failure"]) == (1, "no such session", "agent")
 
-    def test_an_agent_that_cannot_go_on_says_so(self, nursery: Nursery) -> None:
+    def test_an_agent_that_cannot_continue_says_so(self, nursery: Nursery) -> None:
         told = played(nursery, {"greeting": {"agentCapabilities": {}}}, "--session", "s-1")
-        assert (told.code, told.end["text"]) == (1, "it cannot go on with a conversation")
+        assert (told.code, told.end["text"]) == (1, "it cannot continue a conversation")
 
     def test_one_without_a_name_is_an_error(self, nursery: Nursery) -> None:
         assert played(nursery, {"answers": {"session/new": {"sessionId": 7}}}).code == 1
@@ -461,7 +461,7 @@ class TestSettings:
 
     def test_an_agent_that_offers_no_models_says_so(self, nursery: Nursery) -> None:
         told = played(nursery, {}, "--model", "m1")
-        assert (told.end["failure"], "lets nobody choose its model" in told.end["text"]) == ("access", True)
+        assert (told.end["failure"], "model cannot be chosen by the protocol" in told.end["text"]) == ("access", True)
 
 
 REFUSED = {"error": {"code": -32000, "message": "Authentication required"}}
@@ -502,7 +502,7 @@ class TestTrouble:
         [
             ([{"complain": "usage: agent [--help]"}, {"exit": 2}], "exit code 2 (usage: agent [--help])"),
             ([{"print": "Hello, human!"}, {"exit": 0}], "it printed: Hello, human!"),
-            ([{"print": "> "}, {"hang": 1}], "did not answer the greeting within 3 seconds; it printed: >"),
+            ([{"print": "> "}, {"hang": 1}], "did not answer `initialize` within 3 seconds; it printed: >"),
             ([{"print": '"text"'}, {"print": "[1]"}, {"exit": 0}], 'it printed: "text"'),
         ],
     )
@@ -521,7 +521,7 @@ class TestTrouble:
     def test_another_version_of_the_protocol(self, nursery: Nursery) -> None:
         told = played(nursery, {"greeting": {"protocolVersion": 99}})
         assert told.end["text"] == (
-            "it speaks version 99 of the protocol, and Ralph version 1: take another version of it, or of Ralph"
+            "it speaks version 99 of the protocol, and Ralph version 1: use another version of it, or of Ralph"
         )
         assert told.end["failure"] == "access"
 

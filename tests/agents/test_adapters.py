@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from playing import billed
 
 from ralph.agents import stream_lines
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Adapter, Call
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
-from ralph.agents.failures import end_of_limit, failure_of
+from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.gemini import Gemini
-from ralph.agents.stream_lines import TEXT_CHARS, TOOL_CHARS
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
-from ralph.workspace.stream import Account
+from ralph.core.turns import AgentEvent, EventKind, Failure
+from ralph.workspace.turn_files import OutputSummary
+
+# Written out: a test that imports what it checks cannot fail.
+TEXT_CHARS = 20000
+TOOL_CHARS = 300
 
 STREAMS = Path(__file__).with_name("streams")
 NOW = 1794802400.0
@@ -51,7 +53,7 @@ def raw(stream: str) -> list[bytes]:
 
 def played(agent: str, told: Iterable[bytes | dict[str, Any]], model: str = "", before: Usage | None = None) -> Any:
     """What a reader makes of lines: the events, and the account of them."""
-    reader, account, events = agent_of(agent).reader(Call(Path(), model), before or Usage()), Account(), []
+    reader, account, events = agent_of(agent).reader(Call(Path(), model), before or Usage()), OutputSummary(), []
     for line in told:
         for event in reader.read(line if isinstance(line, bytes) else json.dumps(line).encode()):
             events.append(event)
@@ -59,7 +61,7 @@ def played(agent: str, told: Iterable[bytes | dict[str, Any]], model: str = "", 
     return events, account
 
 
-def texts(events: Iterable[AgentEvent], kind: Kind) -> list[str]:
+def texts(events: Iterable[AgentEvent], kind: EventKind) -> list[str]:
     """The texts of the events of a kind."""
     return [event.text for event in events if event.kind is kind]
 
@@ -73,7 +75,7 @@ class TestCommand:
             *("/opt/claude", "-p", "--disallowedTools", "Task", "Agent", "Workflow", "WebFetch"),
             *("--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions"),
             *("--model", "opus", "--max-budget-usd", "1.500000", "--max-turns", "30", "--resume", "abc"),
-            *Claude.hook_words,
+            *Claude.hook_arguments,
             *("--append-system-prompt", "x"),
         )
 
@@ -135,15 +137,15 @@ class TestRealStreams:
         assert account.finished and account.failure is None and not account.error
         assert billed(account.usage) == Usage(*tokens, cost)
         assert account.session == "id-1"
-        assert len(texts(events, Kind.RESULT)) == 1 and events[-1].kind is Kind.RESULT
+        assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
     @pytest.mark.parametrize("stream", ["claude", "codex", "gemini"])
     def test_what_is_said_and_done(self, stream: str) -> None:
         events, account = played(stream, raw(stream))
-        assert texts(events, Kind.TEXT) == ["Go.", "Done."]
-        (used,) = texts(events, Kind.TOOL)
+        assert texts(events, EventKind.TEXT) == ["Go.", "Done."]
+        (used,) = texts(events, EventKind.TOOL)
         assert used.split(": ", 1)[0] in ("Bash", "shell", "run_shell_command") and "echo a" in used
-        assert texts(events, Kind.TOOL_RESULT) == ["a"]
+        assert texts(events, EventKind.TOOL_RESULT) == ["a"]
         assert account.text == "Done."
 
     @pytest.mark.parametrize(
@@ -165,11 +167,11 @@ class TestRealStreams:
     def test_a_turn_that_failed_and_why(self, stream: str, failure: Failure, said: str) -> None:
         events, account = played(stream, raw(stream))
         assert not account.finished and account.failure is failure and said in account.error
-        told = [event for event in events if event.kind in (Kind.LIMIT, Kind.ERROR)]
+        told = [event for event in events if event.kind in (EventKind.LIMIT, EventKind.ERROR)]
         assert len(told) == 1, "a failure is told once"
         assert account.limited is (failure is Failure.LIMIT)
-        assert events[-1].kind is Kind.RESULT and events[-1].is_error and events[-1].failure is failure
-        assert not texts(events, Kind.TEXT) or stream in ("claude-turns", "claude-budget")
+        assert events[-1].kind is EventKind.RESULT and events[-1].is_error and events[-1].failure is failure
+        assert not texts(events, EventKind.TEXT) or stream in ("claude-turns", "claude-budget")
 
     def test_when_a_limit_is_over(self) -> None:
         assert played("claude", raw("claude-limited"))[1].resets_at == 1794809672
@@ -183,7 +185,7 @@ class TestRealStreams:
     @pytest.mark.parametrize("stream", ["claude-retried", "codex-retried"])
     def test_a_retry_is_no_error(self, stream: str) -> None:
         events, _ = played(stream, raw(stream))
-        assert len(texts(events, Kind.RETRY)) == 1 and not texts(events, Kind.ERROR)
+        assert len(texts(events, EventKind.RETRY)) == 1 and not texts(events, EventKind.ERROR)
 
     def test_denials_come_with_the_command_once(self) -> None:
         assert played("claude", raw("claude-denied"))[1].denied == ["Write: /repo/hello.txt"]
@@ -205,7 +207,7 @@ class TestRealStreams:
 
     def test_the_users_price(self) -> None:
         reader = Gemini(prices={"gemini-2.5-pro": (1000.0, 1000.0, 0.0)}).reader(HERE, Usage())
-        usage = [event.usage for line in raw("gemini") for event in reader.read(line) if event.kind is Kind.USAGE]
+        usage = [event.usage for line in raw("gemini") for event in reader.read(line) if event.kind is EventKind.USAGE]
         assert [billed(one) for one in usage] == [Usage(1500, 80, 1.5)]
 
 
@@ -227,7 +229,7 @@ class TestCutStreams:
 
     @given(st.integers(0, 2**32), st.sampled_from(ALL))
     @settings(max_examples=300, deadline=None)
-    def test_spoilt_lines_do_no_harm(self, seed: int, stream: str) -> None:
+    def test_malformed_lines_do_no_harm(self, seed: int, stream: str) -> None:
         chance = random.Random(seed)
         spoilt = [piece for line in raw(stream) for piece in _spoil(line, chance)]
         events, account = played(stream, spoilt, "gpt-5")
@@ -261,7 +263,7 @@ class TestCutStreams:
                 assert played(name, [line])[0] == []
 
 
-_SHORT = (Kind.TOOL, Kind.TOOL_RESULT, Kind.DENIED, Kind.RETRY)
+_SHORT = (EventKind.TOOL, EventKind.TOOL_RESULT, EventKind.DENIED, EventKind.RETRY)
 
 
 def _succeeds(line: bytes) -> bool:
@@ -333,7 +335,7 @@ class TestClaude:
         done = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": text}]}
         events, account = played("claude", [said, {"type": "user", "message": {"content": [done]}}])
         assert not account.limited and account.failure is None
-        assert [event.kind for event in events] == [Kind.TEXT, Kind.TOOL_RESULT]
+        assert [event.kind for event in events] == [EventKind.TEXT, EventKind.TOOL_RESULT]
 
     def test_a_limit_with_extra_usage_or_a_warning_is_none(self) -> None:
         over: dict[str, Any] = {"status": "rejected", "resetsAt": NOW + 60, "isUsingOverage": True}
@@ -357,15 +359,15 @@ class TestClaude:
         assert billed(played("claude", [end(10, 0.5), end(5, 0.25)])[1].usage) == Usage(15, 2, 0.75)
 
     def test_a_message_in_pieces_counts_once_and_sub_agents_do_not_speak(self) -> None:
-        def piece(key: str, spoken: int, heard: int, parent: str | None = None) -> dict[str, Any]:
-            usage = {"input_tokens": spoken, "output_tokens": heard, "cache_read_input_tokens": 100}
+        def piece(key: str, input_tokens: int, heard: int, parent: str | None = None) -> dict[str, Any]:
+            usage = {"input_tokens": input_tokens, "output_tokens": heard, "cache_read_input_tokens": 100}
             message = {"id": key, "content": [{"type": "text", "text": key}], "usage": usage}
             return {"type": "assistant", "message": message, "parent_tool_use_id": parent}
 
         told = [piece("a", 10, 1), piece("a", 10, 5), piece("b", 7, 1, "toolu"), piece("a", 10, 5)]
         events, account = played("claude", told)
         assert billed(account.usage) == Usage(217, 6)
-        assert texts(events, Kind.TEXT) == ["a", "a", "a"]
+        assert texts(events, EventKind.TEXT) == ["a", "a", "a"]
 
 
 class TestGemini:
@@ -377,7 +379,7 @@ class TestGemini:
 
         told = [piece("One li"), piece("ne.\nTwo"), piece(" lines."), {"type": "result", "status": "success"}]
         events, account = played("gemini", told)
-        assert texts(events, Kind.TEXT) == ["One line.", "Two lines."]
+        assert texts(events, EventKind.TEXT) == ["One line.", "Two lines."]
         assert account.text == "One line.\nTwo lines." and account.finished
 
     def test_its_own_limit_of_turns(self) -> None:
@@ -428,7 +430,7 @@ class TestFailures:
         ],
     )
     def test_classes(self, text: str, failure: Failure) -> None:
-        assert failure_of(text) is failure
+        assert classify_failure(text) is failure
 
     @pytest.mark.parametrize(
         ("name", "stderr", "failure"),
@@ -474,7 +476,7 @@ class TestFailures:
         ],
     )
     def test_when_a_limit_ends(self, text: str, seconds: float | None) -> None:
-        told = end_of_limit(text, NOW)
+        told = find_limit_end(text, NOW)
         assert told is None if seconds is None else told == pytest.approx(NOW + seconds, abs=0.01)
 
 
@@ -532,10 +534,10 @@ class TestCodexSignIn:
         assert Codex().sign_in({}, tmp_path)[0] is None
 
 
-def told_by(agent: Adapter, *lines: dict[str, Any]) -> list[tuple[Kind, str, bool]]:
+def told_by(agent: Adapter, *lines: dict[str, Any]) -> list[tuple[EventKind, str, bool]]:
     reader = agent.reader(Call(Path("/repo")), Usage())
     events = [event for line in lines for event in reader.read(json.dumps(line).encode())]
-    return [(event.kind, event.text, event.is_sub_agent) for event in events if event.kind is not Kind.USAGE]
+    return [(event.kind, event.text, event.is_sub_agent) for event in events if event.kind is not EventKind.USAGE]
 
 
 class TestWhatPeopleWantToSee:
@@ -554,10 +556,10 @@ class TestWhatPeopleWantToSee:
             {"type": "assistant", "message": {"id": "n", "content": inner}, "parent_tool_use_id": "1"},
             {"type": "user", "message": {"content": result}},
         ) == [
-            (Kind.THINKING, "Where is it?", False),
-            (Kind.TOOL, "TodoWrite: 1 of 2 done: test", False),
-            (Kind.TOOL, "Grep: x", True),
-            (Kind.TOOL_RESULT, "[image] a page", False),
+            (EventKind.THINKING, "Where is it?", False),
+            (EventKind.TOOL, "TodoWrite: 1 of 2 done: test", False),
+            (EventKind.TOOL, "Grep: x", True),
+            (EventKind.TOOL_RESULT, "[image] a page", False),
         ]
 
     def test_codex(self) -> None:
@@ -569,8 +571,8 @@ class TestWhatPeopleWantToSee:
             {"type": "item.started", "item": {"id": "2", "type": "todo_list", "items": items}},
             {"type": "item.started", "item": {"id": "3", "type": "collab_tool_call", "prompt": "review it"}},
         ) == [
-            (Kind.WARNING, "No metadata for this model", False),
-            (Kind.THINKING, "Where is it?", False),
-            (Kind.TOOL, "todo: 1 of 2 done: test", False),
-            (Kind.TOOL, "collab_tool_call: review it", True),
+            (EventKind.WARNING, "No metadata for this model", False),
+            (EventKind.THINKING, "Where is it?", False),
+            (EventKind.TOOL, "todo: 1 of 2 done: test", False),
+            (EventKind.TOOL, "collab_tool_call: review it", True),
         ]

@@ -10,10 +10,10 @@ import pytest
 from playing import STREAMS, billed, played, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.aider import Aider
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812712.0
 """When it was told last of a limit of which 3524 seconds were left."""
@@ -79,9 +79,9 @@ def test_a_turn_that_went_well() -> None:
     events, account = played(Aider(), recorded("aider"))
     assert account.finished and account.failure is None and not account.error and account.session
     assert billed(account.usage) == Usage(1000, 50, 0.0013)
-    [text] = texts(events, Kind.TEXT)
+    [text] = texts(events, EventKind.TEXT)
     assert text.startswith("hello.txt") and text.endswith("Done."), "neither the banner nor the tokens"
-    assert texts(events, Kind.TOOL) == ["edit: hello.txt"]
+    assert texts(events, EventKind.TOOL) == ["edit: hello.txt"]
     assert account.text == text
 
 
@@ -96,7 +96,7 @@ def test_a_turn_that_went_well() -> None:
 def test_a_turn_that_failed_with_exit_code_0(stream: str, failure: Failure, said: str, tries: int) -> None:
     events, account = played(Aider(), recorded(stream))
     assert not account.finished and account.failure is failure and said in account.error
-    assert len(texts(events, Kind.RETRY)) == tries and not texts(events, Kind.TEXT)
+    assert len(texts(events, EventKind.RETRY)) == tries and not texts(events, EventKind.TEXT)
     if failure is Failure.LIMIT:
         assert account.resets_at == pytest.approx(NOW + 3524)
 

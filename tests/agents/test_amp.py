@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from playing import played, refuse_success, signed_in, texts
 
-from ralph.agents.agent import Call
-from ralph.agents.amp import Amp
-from ralph.core.stream import Failure, Kind
+from ralph.agents.adapter import Call
+from ralph.agents.claude import Amp
+from ralph.core.turns import EventKind, Failure
 
 
 def test_the_command() -> None:
@@ -32,8 +32,8 @@ def test_a_turn_that_went_well() -> None:
     events, account = played(Amp(), "amp")
     assert account.finished and account.failure is None and not account.error
     assert account.session == "T-00000000-0000-4000-8000-000000000001"
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["Bash: echo a"], ["a"])
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["Bash: echo a"], ["a"])
 
 
 def test_tokens_of_the_cache_are_part_of_those_put_in() -> None:

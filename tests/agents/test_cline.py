@@ -9,10 +9,10 @@ import pytest
 from playing import billed, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.cline import Cline
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812700.0
 
@@ -36,8 +36,8 @@ def ended(reason: str, text: str = "", **usage: Any) -> dict[str, Any]:
 def test_the_command() -> None:
     call = Call(Path("/repo"), "gpt-5", ("--thinking", "high"), 1.5, 30, "abc")
     words = Cline("/opt/cline").command(call)
-    assert words[:5] == (sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", "/opt/cline")
-    assert words[5:-1] == ("--json", "--act", "--auto-approve", "true", "-m", "gpt-5", "--thinking", "high")
+    assert words[:6] == (sys.executable, "-P", "-m", "ralph.agents.wrap_program", "pipe-prompt", "/opt/cline")
+    assert words[6:-1] == ("--json", "--act", "--auto-approve", "true", "-m", "gpt-5", "--thinking", "high")
     assert len(words[-1].split()) > 1, "a single word would be taken for a command"
 
 
@@ -50,8 +50,8 @@ def test_a_turn_that_went_well() -> None:
     assert account.finished and account.failure is None and not account.error
     assert (account.usage.input_tokens, account.usage.output_tokens) == (2000, 80)
     assert account.usage.cost == pytest.approx(0.00285), "by the table, as it tells none"
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["run_commands: echo a"], ["a"])
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["run_commands: echo a"], ["a"])
 
 
 def test_a_cost_that_it_tells_is_taken() -> None:
@@ -97,7 +97,7 @@ def test_what_it_tries_again_is_no_error() -> None:
         ended("completed", "Done."),
     ]
     events, account = played(Cline(), lines)
-    assert texts(events, Kind.RETRY) == ["overloaded", "retrying (attempt 1/3)"]
+    assert texts(events, EventKind.RETRY) == ["overloaded", "retrying (attempt 1/3)"]
     assert account.finished and account.failure is None
 
 

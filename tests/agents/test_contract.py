@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from ralph.agents import registry
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
-from ralph.agents.contract import ASKED, FAILURES, SECRET, AdapterContract, recorded
+from ralph.agents.adapter import Abilities, Adapter, Call
+from ralph.agents.contract import FAILURES, REQUESTS, SECRET, AdapterContract, find_recordings
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.turns import AgentEvent, EventKind, Failure
 
 STREAMS = Path(__file__).with_name("streams")
 TEMPLATE = Path(__file__).parents[2] / "examples" / "agent-plugin"
@@ -42,7 +41,7 @@ sys.path.insert(0, str(TEMPLATE / "src"))
 parrot = importlib.import_module("ralph_agent_parrot.adapter")
 sys.path.remove(str(TEMPLATE / "src"))
 Parrot: type[Adapter] = parrot.Parrot
-EXAMPLES = recorded(TEMPLATE / "tests" / "streams", "parrot")
+EXAMPLES = find_recordings(TEMPLATE / "tests" / "streams", "parrot")
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +53,13 @@ def place(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_streams(name: str) -> dict[str, tuple[Path, ...]]:
     """The recorded streams of one of our agents; `claude-acp.jsonl` is none of claude's where there is a claude-acp."""
     longer = tuple(f"{other}" for other in registry.ADAPTERS if other.startswith(f"{name}-"))
-    found = recorded(STREAMS, name)
+    found = find_recordings(STREAMS, name)
     return {kind: tuple(one for one in files if not one.stem.startswith(longer)) for kind, files in found.items()}
 
 
 def contract(name: str) -> type[AdapterContract]:
     """The tests of one of our agents."""
-    about = {"adapter": registry.known(name), "streams": own_streams(name), "tokens": TOKENS}
+    about = {"adapter": registry.get_adapter(name), "streams": own_streams(name), "tokens": TOKENS}
     return type(f"Test{name.title()}", (AdapterContract,), about)
 
 
@@ -75,16 +74,16 @@ class TestTemplate(AdapterContract):
     tokens = {"parrot": (1240, 30)}  # noqa: RUF012 - as people will write it
 
 
-def test_every_recorded_stream_is_somebodys() -> None:
+def test_every_recorded_stream_belongs_to_an_agent() -> None:
     own = {path for name in registry.ADAPTERS for files in own_streams(name).values() for path in files}
     assert not {path for path in STREAMS.iterdir() if path.suffix in (".jsonl", ".txt")} - own
 
 
-def test_the_names_of_files_say_how_a_turn_ended(tmp_path: Path) -> None:
+def test_file_names_say_how_a_turn_ended(tmp_path: Path) -> None:
     failing = [f"a-{suffix}.jsonl" for suffix in FAILURES]
     for name in (*failing, "a.jsonl", "a-resumed.txt", "ab.jsonl", "a.md"):
         (tmp_path / name).touch()
-    found = {kind: {path.name for path in files} for kind, files in recorded(tmp_path, "a").items()}
+    found = {kind: {path.name for path in files} for kind, files in find_recordings(tmp_path, "a").items()}
     assert found == {"success": {"a.jsonl", "a-resumed.txt"}, "failure": set(failing)}
 
 
@@ -115,17 +114,17 @@ def saying(say: Callable[[Call], Iterable[str]]) -> type[Adapter]:
     return with_(command=lambda self, call: tuple(say(call)))
 
 
-def words(call: Call) -> tuple[str, ...]:
-    """What the true one says."""
+def real_command(call: Call) -> tuple[str, ...]:
+    """The command of the real adapter."""
     return Parrot().command(call)
 
 
-def changed(kind: Kind, **changes: Any) -> Callable[[list[AgentEvent]], list[AgentEvent]]:
+def changed(kind: EventKind, **changes: Any) -> Callable[[list[AgentEvent]], list[AgentEvent]]:
     """Events of a kind are told with something else about them."""
     return lambda events: [replace(event, **changes) if event.kind is kind else event for event in events]
 
 
-def without(*kinds: Kind) -> Callable[[list[AgentEvent]], list[AgentEvent]]:
+def without(*kinds: EventKind) -> Callable[[list[AgentEvent]], list[AgentEvent]]:
     """Events of these kinds are not told."""
     return lambda events: [event for event in events if event.kind not in kinds]
 
@@ -140,7 +139,7 @@ class Trusting:
 
     def read(self, line: bytes) -> Iterator[AgentEvent]:
         if line.startswith(b'{"type": "end", "ok": true'):
-            yield AgentEvent(Kind.RESULT, "done")
+            yield AgentEvent(EventKind.RESULT, "done")
 
 
 class Sharing:
@@ -150,14 +149,14 @@ class Sharing:
 
     def read(self, line: bytes) -> Iterator[AgentEvent]:
         self.seen[line] = self.seen.get(line, 0) + 1
-        yield AgentEvent(Kind.TEXT, f"line {self.seen[line]}")
+        yield AgentEvent(EventKind.TEXT, f"line {self.seen[line]}")
 
 
 class Unguarded:
     """Reads JSON as if every line were an object."""
 
     def read(self, line: bytes) -> Iterator[AgentEvent]:
-        yield AgentEvent(Kind.TEXT, importlib.import_module("json").loads(line)["type"])
+        yield AgentEvent(EventKind.TEXT, importlib.import_module("json").loads(line)["type"])
 
 
 class Counting:
@@ -180,65 +179,85 @@ def leaking(self: Adapter, call: Call) -> tuple[str, ...]:
     """Remembers the model of the call before."""
     told = getattr(self, "last", "")
     self.last = call.model or told  # type: ignore[attr-defined]
-    return (*words(replace(call, model="")), *((self.last,) if self.last else ()))  # type: ignore[attr-defined]
+    return (*real_command(replace(call, model="")), *((self.last,) if self.last else ()))  # type: ignore[attr-defined]
 
 
-def furnishing(self: Adapter, environment: object, home: Path) -> tuple[bool, str]:
+def writing_settings(self: Adapter, environment: object, home: Path) -> tuple[bool, str]:
     home.mkdir(exist_ok=True)
     (home / "settings.json").touch()
     return False, self.advice
 
 
 CAN, ONE = Parrot.abilities, Trusting()
-RESULT, SESSION, USAGE = Kind.RESULT, Kind.SESSION, Kind.USAGE
+RESULT, SESSION, USAGE = EventKind.RESULT, EventKind.SESSION, EventKind.USAGE
 BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
-    ("it_says_who_it_is", with_(install=""), "its install is ''"),
-    ("it_says_who_it_is", with_(keys="PARROT_API_KEY"), "its keys are a str"),
-    ("it_says_who_it_is", with_(abilities={"tokens": True}), "not of the class Abilities"),
-    ("its_abilities_agree", with_(abilities=Abilities(resume=True)), "whose id it does not tell"),
-    ("its_abilities_agree", with_(keys=(), credentials=()), "nothing says how a person is known"),
-    ("it_hears_only_where_it_can", with_(hears=lambda self, call: True), "neither hooks nor live_input"),
+    ("it_describes_itself", with_(install=""), "its install is ''"),
+    ("it_describes_itself", with_(keys="PARROT_API_KEY"), "its keys are a str"),
+    ("it_describes_itself", with_(abilities={"tokens": True}), "not of the class Abilities"),
+    ("its_abilities_agree", with_(abilities=Abilities(resume=True)), "whose id it does not report"),
+    ("its_abilities_agree", with_(keys=(), credentials=()), "nothing shows whether the user is signed in"),
+    (
+        "it_receives_messages_only_if_its_abilities_say_so",
+        with_(can_receive_messages=lambda self, call: True),
+        "neither hooks nor live_input",
+    ),
     ("turns_are_recorded", {"streams": {"success": EXAMPLES["success"]}}, "no recorded turn of the kind failure"),
     ("turns_are_recorded", {"streams": {**EXAMPLES, "success": (Path(os.devnull),)}}, "a recorded success is empty"),
-    ("turns_are_recorded", {"tokens": {}}, "says of no success"),
-    ("the_command_is_words", with_(command=lambda self, call: list(words(call))), "and no tuple of words"),
-    ("the_command_is_words", saying(lambda call: (*words(call), "")), "a word is none"),
+    ("turns_are_recorded", {"tokens": {}}, "has no entry for a recorded success"),
     (
-        "the_command_is_words",
+        "the_command_is_a_tuple_of_strings",
+        with_(command=lambda self, call: list(real_command(call))),
+        "not a tuple of strings",
+    ),
+    ("the_command_is_a_tuple_of_strings", saying(lambda call: (*real_command(call), "")), "not an argument"),
+    (
+        "the_command_is_a_tuple_of_strings",
         saying(lambda call: ("parrot", "--json", "--model", str(call.model or None))),
-        "a value that is none",
+        "a missing value",
     ),
     (
-        "the_command_is_words",
-        saying(lambda call: (*words(call), os.urandom(8).hex())),
+        "the_command_is_a_tuple_of_strings",
+        saying(lambda call: (*real_command(call), os.urandom(8).hex())),
         "another command the second time",
     ),
-    ("the_program_may_be_elsewhere", saying(lambda call: ("parrot", *words(call)[1:])), "is not started"),
-    ("what_is_asked_for_is_said", saying(lambda call: words(replace(call, model=""))), "it can .model."),
-    ("what_is_asked_for_is_said", saying(lambda call: words(replace(call, session=""))), "it can .resume."),
-    ("what_is_asked_for_is_said", with_(abilities=replace(CAN, budget=True)), "it can .budget."),
-    ("what_is_asked_for_is_said", with_(abilities=replace(CAN, step_limit=True)), "it can .step_limit."),
-    ("what_is_asked_for_is_said", with_(abilities=replace(CAN, tool_limits=True)), "it can .tool_limits."),
-    ("what_is_asked_for_is_said", with_(abilities=replace(CAN, model=False)), "it cannot .model."),
+    ("the_program_can_be_named", saying(lambda call: ("parrot", *real_command(call)[1:])), "is not started"),
     (
-        "nothing_is_said_that_was_not_asked_for",
-        saying(lambda call: words(replace(call, model=call.model or "big"))),
-        "'big' stands where nothing",
+        "every_request_is_passed_on",
+        saying(lambda call: real_command(replace(call, model=""))),
+        "its abilities have model",
     ),
     (
-        "nothing_is_said_that_was_not_asked_for",
-        saying(lambda call: (*words(call), "--continue")),
-        "a new conversation was asked for",
+        "every_request_is_passed_on",
+        saying(lambda call: real_command(replace(call, session=""))),
+        "its abilities have resume",
     ),
-    ("nothing_is_said_that_was_not_asked_for", with_(command=leaking), "is left from another call"),
-    ("arguments_of_the_user_are_handed_on", saying(lambda call: words(replace(call, arguments=()))), "is not in"),
+    ("every_request_is_passed_on", with_(abilities=replace(CAN, budget=True)), "its abilities have budget"),
+    ("every_request_is_passed_on", with_(abilities=replace(CAN, step_limit=True)), "its abilities have step_limit"),
+    ("every_request_is_passed_on", with_(abilities=replace(CAN, tool_limits=True)), "its abilities have tool_limits"),
+    ("every_request_is_passed_on", with_(abilities=replace(CAN, model=False)), "its abilities do not have model"),
+    (
+        "nothing_else_is_passed_on",
+        saying(lambda call: real_command(replace(call, model=call.model or "big"))),
+        "'big' is passed although the call",
+    ),
+    (
+        "nothing_else_is_passed_on",
+        saying(lambda call: (*real_command(call), "--continue")),
+        "the request is for a new conversation",
+    ),
+    ("nothing_else_is_passed_on", with_(command=leaking), "is left from another call"),
+    (
+        "arguments_of_the_user_are_handed_on",
+        saying(lambda call: real_command(replace(call, arguments=()))),
+        "is not in",
+    ),
     ("every_level_of_permissions_is_passed_on", with_(permission_modes={}), "full-auto"),
     ("every_level_of_permissions_is_passed_on", with_(permission_modes={"full-auto": (), "some": ()}), "its levels"),
     (
         "every_level_of_permissions_is_passed_on",
         with_(
             permission_modes={"full-auto": (), "plan": ("--plan",)},
-            command=lambda self, call: words(replace(call, permissions="full-auto")),
+            command=lambda self, call: real_command(replace(call, permissions="full-auto")),
         ),
         "is not in",
     ),
@@ -247,49 +266,61 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
         with_(
             permission_modes={"full-auto": ("--all",)},
             permission_options=("--mode",),
-            command=lambda self, call: (*words(call), "--all"),
+            command=lambda self, call: (*real_command(call), "--all"),
         ),
-        "the user asked for --mode",
+        "the user chose --mode",
     ),
-    ("the_prompt_is_no_word", saying(lambda call: (*words(call), call.prompt.read_text())), "No such file"),
     (
-        "the_prompt_is_no_word",
-        saying(lambda call: (*words(call), call.prompt.read_text() if call.prompt.exists() else "?")),
+        "the_prompt_is_not_on_the_command_line",
+        saying(lambda call: (*real_command(call), call.prompt.read_text())),
+        "No such file",
+    ),
+    (
+        "the_prompt_is_not_on_the_command_line",
+        saying(lambda call: (*real_command(call), call.prompt.read_text() if call.prompt.exists() else "?")),
         "on the command line",
     ),
-    ("the_environment_is_variables", environment(PARROT_QUIET=1), "PARROT_QUIET is 1"),
-    ("the_environment_is_variables", environment(**{"A=B": "1"}), "names no variable"),
-    ("the_environment_is_variables", with_(environment=meddling), "environment of Ralph itself"),
-    ("a_success_is_told_once_and_last", reading(to_events=without(RESULT)), "told 0 times"),
-    ("a_success_is_told_once_and_last", reading(to_events=lambda events: [*events, *events]), "told 2 times"),
+    ("the_environment_has_valid_variables", environment(PARROT_QUIET=1), "PARROT_QUIET is 1"),
+    ("the_environment_has_valid_variables", environment(**{"A=B": "1"}), "is not the name of a variable"),
+    ("the_environment_has_valid_variables", with_(environment=meddling), "environment of Ralph"),
+    ("a_success_is_reported_once_and_last", reading(to_events=without(RESULT)), "reported 0 times"),
+    ("a_success_is_reported_once_and_last", reading(to_events=lambda events: [*events, *events]), "reported 2 times"),
     (
-        "a_success_is_told_once_and_last",
-        reading(to_events=lambda events: [*events, AgentEvent(Kind.TEXT, "And...")]),
+        "a_success_is_reported_once_and_last",
+        reading(to_events=lambda events: [*events, AgentEvent(EventKind.TEXT, "And...")]),
         "after the end comes",
     ),
     (
-        "a_success_is_told_once_and_last",
+        "a_success_is_reported_once_and_last",
         reading(to_events=changed(RESULT, is_error=True, failure=Failure.AGENT)),
-        "a failure is told",
+        "a failure is reported",
     ),
-    ("it_tells_what_it_can_tell", reading(to_events=without(SESSION)), "session is True"),
-    ("it_tells_what_it_can_tell", reading(to_events=without(USAGE)), "tokens is True"),
-    ("it_tells_what_it_can_tell", with_(abilities=replace(CAN, cost=True)), "cost is True"),
-    ("it_tells_what_it_can_tell", with_(abilities=replace(CAN, tokens=False)), "tokens is False"),
+    ("it_reports_what_its_abilities_say", reading(to_events=without(SESSION)), "session is True"),
+    ("it_reports_what_its_abilities_say", reading(to_events=without(USAGE)), "tokens is True"),
+    ("it_reports_what_its_abilities_say", with_(abilities=replace(CAN, cost=True)), "cost is True"),
+    ("it_reports_what_its_abilities_say", with_(abilities=replace(CAN, tokens=False)), "tokens is False"),
     ("tokens_are_counted_once", with_(reader=lambda self, call, before: Counting()), "counted as .1860, 50."),
     ("tokens_are_counted_once", reading(to_events=changed(USAGE, usage=Usage(-5, 1))), "negative"),
-    ("a_failure_is_told", reading(to_events=changed(RESULT, is_error=False, failure=None)), "told as a success"),
-    ("a_failure_is_told", reading(to_events=without(RESULT, Kind.ERROR, Kind.LIMIT)), "no failure is told"),
-    ("a_failure_is_told", reading(to_events=changed(RESULT, failure=Failure.OVERLOAD)), "the failure is limit"),
-    ("a_stream_that_is_cut_is_no_success", with_(reader=lambda self, call, before: Trusting()), "of 449 bytes"),
     (
-        "a_stream_that_is_cut_is_no_success",
+        "a_failure_is_reported",
+        reading(to_events=changed(RESULT, is_error=False, failure=None)),
+        "reported as a success",
+    ),
+    (
+        "a_failure_is_reported",
+        reading(to_events=without(RESULT, EventKind.ERROR, EventKind.LIMIT)),
+        "no failure is reported",
+    ),
+    ("a_failure_is_reported", reading(to_events=changed(RESULT, failure=Failure.OVERLOAD)), "the failure is limit"),
+    ("a_stream_that_is_cut_is_not_a_success", with_(reader=lambda self, call, before: Trusting()), "of 449 bytes"),
+    (
+        "a_stream_that_is_cut_is_not_a_success",
         reading(to_events=lambda events: events or [AgentEvent(RESULT, "nothing more is said")]),
         "cut after 0 of",
     ),
-    ("spoilt_lines_do_no_harm", with_(reader=lambda self, call, before: Unguarded()), "not clean"),
+    ("malformed_lines_do_no_harm", with_(reader=lambda self, call, before: Unguarded()), "not clean"),
     (
-        "spoilt_lines_do_no_harm",
+        "malformed_lines_do_no_harm",
         reading(to_line=lambda line: line if line.endswith(b"}") else raising()),
         "nobody expected",
     ),
@@ -300,7 +331,9 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
     ),
     (
         "foreign_lines_change_nothing",
-        reading(to_events=lambda events: events or [AgentEvent(Kind.ERROR, "what is that?", failure=Failure.AGENT)]),
+        reading(
+            to_events=lambda events: events or [AgentEvent(EventKind.ERROR, "what is that?", failure=Failure.AGENT)]
+        ),
         "failure is agent instead",
     ),
     (
@@ -314,16 +347,16 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
         "longer than 300",
     ),
     (
-        "readers_know_nothing_of_each_other",
+        "readers_share_no_state",
         with_(reader=lambda self, call, before: Sharing()),
-        "depends on another reader",
+        "depend on another reader",
     ),
-    ("readers_know_nothing_of_each_other", with_(reader=lambda self, call, before: ONE), "the same reader"),
+    ("readers_share_no_state", with_(reader=lambda self, call, before: ONE), "the same reader"),
     ("exits_are_explained", with_(failure=raising), "nobody expected"),
     (
         "exits_are_explained",
         with_(failure=lambda self, code, stderr: (Failure.AGENT, stderr)),
-        "said of exit None is ''",
+        "message for exit None is ''",
     ),
     (
         "exits_are_explained",
@@ -331,25 +364,25 @@ BROKEN: list[tuple[str, type[Adapter] | dict[str, Any], str]] = [
         "the failure of exit None",
     ),
     (
-        "nobody_is_signed_in_on_an_empty_machine",
+        "an_empty_machine_is_not_signed_in",
         with_(sign_in=lambda self, environment, home: (True, "surely")),
         "neither a key nor a file",
     ),
     (
-        "nobody_is_signed_in_on_an_empty_machine",
+        "an_empty_machine_is_not_signed_in",
         with_(sign_in=lambda self, environment, home: (False, "")),
-        "nothing is said of how",
+        "does not say how to sign in",
     ),
-    ("nobody_is_signed_in_on_an_empty_machine", with_(sign_in=furnishing), "wrote files"),
+    ("an_empty_machine_is_not_signed_in", with_(sign_in=writing_settings), "wrote files"),
     (
-        "keys_are_seen_and_not_told",
+        "keys_are_found_and_not_shown",
         with_(sign_in=lambda self, environment, home: (False, self.advice)),
-        "is not looked at",
+        "is ignored",
     ),
     (
-        "keys_are_seen_and_not_told",
+        "keys_are_found_and_not_shown",
         with_(sign_in=lambda self, environment, home: (True, str(environment) if environment else "a file")),
-        "a key is told",
+        "a key is shown",
     ),
 ]
 
@@ -367,7 +400,7 @@ def run(check: str, one: AdapterContract, place: Path) -> None:
         "success": one.streams.get("success", ()),
         "failing": one.streams.get("failure", ()),
         "stream": both,
-        "ability": tuple(ASKED),
+        "ability": tuple(REQUESTS),
         "tmp_path": (place,),
     }
     named = [name for name in inspect.signature(method).parameters if name in values]
@@ -376,7 +409,7 @@ def run(check: str, one: AdapterContract, place: Path) -> None:
 
 
 @pytest.mark.parametrize(("check", "broken", "why"), BROKEN, ids=[f"{one[0]}: {one[2]}" for one in BROKEN])
-def test_a_check_sees_what_is_wrong(check: str, broken: Any, why: str, tmp_path: Path) -> None:
+def test_each_check_detects_a_broken_adapter(check: str, broken: Any, why: str, tmp_path: Path) -> None:
     about = broken if isinstance(broken, dict) else {"adapter": broken()}
     one = type("Contract", (TestTemplate,), about)()
     with pytest.raises((AssertionError, ValueError, FileNotFoundError), match=why):
@@ -384,23 +417,23 @@ def test_a_check_sees_what_is_wrong(check: str, broken: Any, why: str, tmp_path:
 
 
 @pytest.mark.parametrize("check", checks())
-def test_every_check_is_seen_to_fail_and_to_pass(check: str, tmp_path: Path) -> None:
+def test_every_check_can_fail_and_pass(check: str, tmp_path: Path) -> None:
     assert check in {name for name, *_ in BROKEN}
     run(check, TestTemplate(), tmp_path)
 
 
-def test_a_failure_may_be_told_on_standard_error_alone(tmp_path: Path) -> None:
+def test_a_failure_can_be_reported_on_standard_error_only(tmp_path: Path) -> None:
     (tmp_path / "parrot-signed-out.jsonl").touch()
-    one = type("Contract", (TestTemplate,), {"streams": recorded(tmp_path, "parrot")})()
-    with pytest.raises(AssertionError, match="no failure is told"):
-        run("a_failure_is_told", one, tmp_path)
+    one = type("Contract", (TestTemplate,), {"streams": find_recordings(tmp_path, "parrot")})()
+    with pytest.raises(AssertionError, match="no failure is reported"):
+        run("a_failure_is_reported", one, tmp_path)
     (tmp_path / "parrot-signed-out").mkdir()
     (tmp_path / "parrot-signed-out" / "stderr").write_text("parrot: error: 401 Unauthorized\n")
-    run("a_failure_is_told", one, tmp_path)
+    run("a_failure_is_reported", one, tmp_path)
 
 
-def test_a_key_that_is_told_is_seen(tmp_path: Path) -> None:
-    telling = with_(sign_in=lambda self, environment, home: (True, f"with {environment.get('PARROT_API_KEY')}"))
-    with pytest.raises(AssertionError, match="a key is told") as told:
-        run("keys_are_seen_and_not_told", type("Contract", (TestTemplate,), {"adapter": telling()})(), tmp_path)
-    assert SECRET not in str(told.value), "not by the contract either"
+def test_the_contract_does_not_show_a_key(tmp_path: Path) -> None:
+    leaky = with_(sign_in=lambda self, environment, home: (True, f"with {environment.get('PARROT_API_KEY')}"))
+    with pytest.raises(AssertionError, match="a key is shown") as error:
+        run("keys_are_found_and_not_shown", type("Contract", (TestTemplate,), {"adapter": leaky()})(), tmp_path)
+    assert SECRET not in str(error.value), "not even by the contract"

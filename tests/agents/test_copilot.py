@@ -10,10 +10,10 @@ import pytest
 from playing import STREAMS, billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.copilot import Copilot
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812400.0
 HERE = Call(Path("/repo"), prompt=Path("/run/turn/prompt.md"))
@@ -49,7 +49,7 @@ def test_a_new_conversation_has_an_id_from_the_start() -> None:
     assert Copilot().command(Call(Path("/repo"), prompt=Path("/run/next/prompt.md")))[-1] != last
     reader = Copilot().reader(HERE, Usage())
     told = [event for line in lines_of("copilot")[:-1] for event in reader.read(line)]
-    assert [event.session for event in told if event.kind is Kind.SESSION] == [session]
+    assert [event.session for event in told if event.kind is EventKind.SESSION] == [session]
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_a_turn_that_went_well(stream: str) -> None:
 
 def test_what_is_said_and_done() -> None:
     events, _ = played(Copilot(), "copilot")
-    assert texts(events, Kind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
-    assert texts(events, Kind.TOOL)[1] == "bash: echo a"
-    assert texts(events, Kind.TOOL_RESULT)[1] == "a <shellId: 1 completed with exit code 0>"
-    [failed] = [event for event in played(Copilot(), "copilot-failing-tool")[0] if event.kind is Kind.TOOL_RESULT]
+    assert texts(events, EventKind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
+    assert texts(events, EventKind.TOOL)[1] == "bash: echo a"
+    assert texts(events, EventKind.TOOL_RESULT)[1] == "a <shellId: 1 completed with exit code 0>"
+    [failed] = [event for event in played(Copilot(), "copilot-failing-tool")[0] if event.kind is EventKind.TOOL_RESULT]
     assert failed.is_error and "exit code 3" in failed.text
     assert played(Copilot(), "copilot-denied")[1].denied == ["bash: cat nothing.txt"]
-    retries = texts(played(Copilot(), "copilot-retried")[0], Kind.RETRY)
+    retries = texts(played(Copilot(), "copilot-retried")[0], EventKind.RETRY)
     assert retries == ["api_error: mock error 529"] * 2
 
 
@@ -133,7 +133,7 @@ def test_a_turn_that_failed_and_why(stream: str, failure: Failure, said: str) ->
 def test_when_a_limit_is_over() -> None:
     near, plan = (played(Copilot(), stream)[1].resets_at for stream in ("copilot-limited", "copilot-plan-limited"))
     [asked_at] = [json.loads(line)["timestamp"] for line in lines_of("copilot-limited") if b'"session.error"' in line]
-    assert near == pytest.approx(stream_lines.moment(stream_lines.Data(timestamp=asked_at)) + 600)
+    assert near == pytest.approx(stream_lines.read_timestamp(stream_lines.Data(timestamp=asked_at)) + 600)
     resets_at = {json.loads(json.loads(line)["data"]["errorMessage"])["resets_at"] for line in failed_calls()}
     assert {plan} == resets_at, "it is only in what the provider said"
 

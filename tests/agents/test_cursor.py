@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from playing import billed, lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents.agent import Call
-from ralph.agents.cursor import Cursor
+from ralph.agents.adapter import Call
+from ralph.agents.claude import Cursor
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 
 def tool(subtype: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -31,9 +31,9 @@ def test_a_turn_that_went_well() -> None:
     assert account.finished and account.failure is None and not account.error
     assert account.session == "00000000-0000-4000-8000-000000000001"
     assert billed(account.usage) == Usage(1983 + 5957 + 60, 96, unpriced=""), "cached tokens are told apart"
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."]
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."]
     assert account.text == "Done.", "its result holds all that was said"
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
 
 
 def test_a_result_without_usage_as_older_versions_tell_it() -> None:
@@ -68,7 +68,7 @@ def test_a_failure_without_a_last_event_is_told_on_standard_error() -> None:
 )
 def test_what_a_tool_gave(body: dict[str, Any], texts_and_errors: list[tuple[str, bool]]) -> None:
     events = played(Cursor(), [tool("completed", "readToolCall", body)])[0]
-    assert [(one.text, one.is_error) for one in events if one.kind is Kind.TOOL_RESULT] == texts_and_errors
+    assert [(one.text, one.is_error) for one in events if one.kind is EventKind.TOOL_RESULT] == texts_and_errors
 
 
 def test_a_denial_is_told_with_its_command() -> None:
@@ -78,7 +78,7 @@ def test_a_denial_is_told_with_its_command() -> None:
 
 def test_tools_of_servers_are_functions() -> None:
     events = played(Cursor(), [tool("started", "function", {"name": "jira", "arguments": '{"id": 7}'})])[0]
-    assert [used.split(":")[0] for used in texts(events, Kind.TOOL)] == ["jira"]
+    assert [used.split(":")[0] for used in texts(events, EventKind.TOOL)] == ["jira"]
 
 
 def test_sign_in(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 from playing import Line, billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import goose
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.goose import Goose
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794811850.0
 HERE = Call(Path("/repo"))
@@ -45,15 +45,15 @@ def test_a_turn_that_went_well(stream: str) -> None:
     events, account = played(Goose(), stream)
     assert account.finished and account.failure is None and not account.error
     assert (account.session, account.usage.input_tokens, account.usage.output_tokens) == ("20261116_1", 2000, 100)
-    assert len(texts(events, Kind.RESULT)) == 1 and events[-1].kind is Kind.RESULT
+    assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
 
 def test_what_is_said_and_done() -> None:
     events, account = played(Goose(), "goose")
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["shell: echo a"], ["a"])
     assert billed(account.usage) == Usage(2000, 100, 0.0036)
-    [failed] = [event for event in played(Goose(), "goose-failing-tool")[0] if event.kind is Kind.TOOL_RESULT]
+    [failed] = [event for event in played(Goose(), "goose-failing-tool")[0] if event.kind is EventKind.TOOL_RESULT]
     assert failed.is_error and "exited with code 3" in failed.text
 
 
@@ -106,7 +106,7 @@ def test_an_error_is_what_goose_says_itself_and_last(told: list[Line], finished:
 def test_text_in_pieces_is_told_in_lines() -> None:
     told = [message(piece, marked=True) for piece in ("One li", "ne.\nTwo", " lines.")]
     events, account = played(Goose(), [*told, COMPLETE])
-    assert texts(events, Kind.TEXT) == ["One line.", "Two lines."] and account.text == "One line.\nTwo lines."
+    assert texts(events, EventKind.TEXT) == ["One line.", "Two lines."] and account.text == "One line.\nTwo lines."
 
 
 def test_a_price_that_goose_does_not_know() -> None:
@@ -116,7 +116,7 @@ def test_a_price_that_goose_does_not_know() -> None:
     assert played(Goose(), [message("Done.", marked=False), COMPLETE], "mock")[1].usage.cost is None
 
 
-def test_no_conversation_to_go_on_with() -> None:
+def test_no_conversation_to_continue_with() -> None:
     account = played(Goose(), [b"", b"  error: Cannot resume session 20260101_99 - no such session exists"])[1]
     assert account.failure is Failure.AGENT and "Cannot resume" in account.error and not account.session
 

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from ralph.agents import hook
-from ralph.agents.acp import Acp
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+from ralph.agents import live_messages
+from ralph.agents.adapter import Adapter, Call, hook_command
 from ralph.agents.claude import Claude
 from ralph.agents.codex import Codex
 from ralph.agents.copilot import Copilot
 from ralph.agents.gemini import Gemini
-from ralph.agents.hook_config import hook_command
 from ralph.agents.opencode import OpenCode
+from ralph.agents.programs import Acp
 from ralph.agents.qwen import Qwen
 
 HERE = Call(Path("/repo"))
@@ -65,7 +63,7 @@ class TestHook:
         trap = words / "python"
         trap.write_text("#!/bin/sh\nexit 7\n")
         trap.chmod(0o755)
-        script = str(Path(hook.__file__).with_suffix(".sh"))
+        script = str(Path(live_messages.__file__).with_suffix(".sh"))
         run = ["sh", script, str(trap), "claude:Stop"]
         assert subprocess.run(run, env={"RALPH_WORDS": str(words)}, check=False).returncode == 0
         (words / "new.txt").touch()
@@ -97,7 +95,7 @@ class TestHook:
         for key in path:
             told = told[key]
         assert told == f"{first}\n\n{second}"
-        assert hook.heard(str(words)) == [("b.yaml", "hook"), ("a.yaml", "hook")]
+        assert live_messages.list_received(str(words)) == [("b.yaml", "hook"), ("a.yaml", "hook")]
         assert fired(agent, event, words) == "", "once"
 
     def test_a_sub_agent_does_not_take_them(self, words: Path) -> None:
@@ -125,13 +123,13 @@ class TestReady:
     def test_arguments_of_the_user_come_first(self) -> None:
         for given in (("--settings", "mine.json"), ("--settings={}",), ("--bare",)):
             call = Call(Path("/repo"), arguments=given)
-            assert not Claude().hears(call)
+            assert not Claude().can_receive_messages(call)
             assert Claude().command(call)[-len(given) :] == given and "hooks" not in str(Claude().command(call))
 
     def test_copilot_has_a_plugin(self, tmp_path: Path) -> None:
         agent = Copilot()
-        assert not agent.hears(HERE) and "--plugin-dir" not in agent.command(HERE)
-        assert agent.ready(home_of(tmp_path)) == "" and agent.hears(HERE)
+        assert not agent.can_receive_messages(HERE) and "--plugin-dir" not in agent.command(HERE)
+        assert agent.prepare(home_of(tmp_path)) == "" and agent.can_receive_messages(HERE)
         place = Path(agent.command(HERE)[agent.command(HERE).index("--plugin-dir") + 1])
         assert json.loads((place / "plugin.json").read_text())["hooks"] == "hooks.json"
         assert set(json.loads((place / "hooks.json").read_text())["hooks"]) == {"postToolUse", "agentStop"}
@@ -140,7 +138,7 @@ class TestReady:
         environment, theirs = home_of(tmp_path), tmp_path / "defaults.json"
         theirs.write_text('{"model": {"name": "x"}, "hooks": {"Stop": [1], "Other": [2]}}')
         agent = Qwen()
-        assert agent.ready({**environment, "QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(theirs)}) == ""
+        assert agent.prepare({**environment, "QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(theirs)}) == ""
         made = json.loads(Path(agent.environment(HERE)["QWEN_CODE_SYSTEM_DEFAULTS_PATH"]).read_text())
         assert (made["model"], made["hooks"]["Other"], made["hooks"]["Stop"][0]) == ({"name": "x"}, [2], 1)
         assert len(made["hooks"]["Stop"]) == 2
@@ -150,23 +148,27 @@ class TestReady:
         theirs = tmp_path / "defaults.json"
         theirs.write_text(text)
         agent = Qwen()
-        assert str(theirs) in agent.ready({**home_of(tmp_path), "QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(theirs)})
-        assert not agent.hears(HERE) and set(agent.environment(HERE)) == {"QWEN_CODE_NO_RELAUNCH"}
+        assert str(theirs) in agent.prepare({**home_of(tmp_path), "QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(theirs)})
+        assert not agent.can_receive_messages(HERE) and set(agent.environment(HERE)) == {"QWEN_CODE_NO_RELAUNCH"}
 
     @pytest.mark.parametrize("agent", [Copilot(), Qwen(), Gemini()], ids=lambda agent: agent.name)
     def test_where_nothing_can_be_laid_that_is_said(self, agent: Adapter, tmp_path: Path) -> None:
         environment = {**home_of(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "file")}
         (tmp_path / "file").touch()
-        assert "wait until its turn is over" in agent.ready(environment)
-        assert not agent.hears(HERE)
+        assert "wait until its turn is over" in agent.prepare(environment)
+        assert not agent.can_receive_messages(HERE)
 
     def test_agents_by_acp_have_the_same_hooks(self, tmp_path: Path) -> None:
         copilot = Acp("c", ("copilot", "--acp"))
-        assert not copilot.hears(HERE)
-        copilot.ready(home_of(tmp_path))
-        assert copilot.hears(HERE) and copilot.command(HERE)[-4:-1] == ("copilot", "--acp", "--plugin-dir")
-        assert Acp("o", ("/opt/opencode", "acp")).hears(HERE)
-        assert not Acp("g", ("gemini", "--acp")).hears(HERE)
+        assert not copilot.can_receive_messages(HERE)
+        copilot.prepare(home_of(tmp_path))
+        assert copilot.can_receive_messages(HERE) and copilot.command(HERE)[-4:-1] == (
+            "copilot",
+            "--acp",
+            "--plugin-dir",
+        )
+        assert Acp("o", ("/opt/opencode", "acp")).can_receive_messages(HERE)
+        assert not Acp("g", ("gemini", "--acp")).can_receive_messages(HERE)
 
 
 class TestGemini:
@@ -179,7 +181,7 @@ class TestGemini:
         (real / "settings.json").write_text("{ // mine\n}")
         (tmp_path / "home" / ".env").write_text("A=1")
         before = sorted(path.relative_to(real) for path in real.rglob("*"))
-        assert agent.ready(environment) == "" and agent.hears(HERE)
+        assert agent.prepare(environment) == "" and agent.can_receive_messages(HERE)
         home = Path(agent.environment(HERE)["GEMINI_CLI_HOME"])
         assert (home / ".gemini/settings.json").resolve() == real / "settings.json"
         assert (home / ".env").read_text() == "A=1"
@@ -194,23 +196,23 @@ class TestGemini:
         real = tmp_path / "home" / ".gemini"
         real.mkdir()
         (real / "old.json").touch()
-        agent.ready(environment)
+        agent.prepare(environment)
         home = Path(agent.environment(HERE)["GEMINI_CLI_HOME"]) / ".gemini"
         (real / "old.json").unlink()
         (real / "new.json").write_text("theirs")
         (home / "new.json").write_text("left by a program that replaces files")
-        agent.ready(environment)
+        agent.prepare(environment)
         assert not os.path.lexists(home / "old.json")
         assert (home / "new.json").read_text() == "theirs"
 
     def test_its_sandbox_is_left_alone(self, tmp_path: Path) -> None:
         environment = home_of(tmp_path)
-        assert "sandbox" in Gemini().ready({**environment, "GEMINI_SANDBOX": "docker"})
+        assert "sandbox" in Gemini().prepare({**environment, "GEMINI_SANDBOX": "docker"})
         agent = Gemini()
-        agent.ready(environment)
+        agent.prepare(environment)
         for given in (("-s",), ("--sandbox=docker",), ("-e", "none")):
             call = Call(Path("/repo"), arguments=given)
-            assert not agent.hears(call) and "GEMINI_CLI_HOME" not in agent.environment(call)
+            assert not agent.can_receive_messages(call) and "GEMINI_CLI_HOME" not in agent.environment(call)
 
 
 class TestCodex:
@@ -226,32 +228,32 @@ class TestCodex:
     def test_they_are_trusted_as_it_says_itself(self, tmp_path: Path) -> None:
         environment, program = home_of(tmp_path), self.program(tmp_path)
         agent = Codex(program)
-        assert not agent.hears(HERE) and not any("hooks" in word for word in agent.command(HERE))
-        assert agent.ready(environment) == "" and agent.hears(HERE)
+        assert not agent.can_receive_messages(HERE) and not any("hooks" in word for word in agent.command(HERE))
+        assert agent.prepare(environment) == "" and agent.can_receive_messages(HERE)
         settings = [word for word in agent.command(HERE) if word.startswith("hooks.")]
         assert settings[-1] == 'hooks.state={"p"={trusted_hash="sha256:post"},"s"={trusted_hash="sha256:stop"}}'
         assert [setting.partition("=")[0] for setting in settings] == ["hooks.PostToolUse", "hooks.Stop", "hooks.state"]
-        assert not agent.hears(Call(Path("/repo"), arguments=("-c", "hooks.Stop=[]")))
+        assert not agent.can_receive_messages(Call(Path("/repo"), arguments=("-c", "hooks.Stop=[]")))
 
     def test_it_is_asked_once_for_each_version(self, tmp_path: Path) -> None:
         environment, program = home_of(tmp_path), self.program(tmp_path)
-        Codex(program).ready(environment)
+        Codex(program).prepare(environment)
         asked = list((tmp_path / "home/.cache/ralph/codex-hooks").iterdir())
         asked[0].write_text("hooks.state={kept=1}")
         again = Codex(program)
-        again.ready(environment)
-        assert again.hook_words[-1] == "hooks.state={kept=1}"
+        again.prepare(environment)
+        assert again.hook_arguments[-1] == "hooks.state={kept=1}"
         Path(program).unlink()
         other = Codex(self.program(tmp_path))
-        other.ready(environment)
-        assert "sha256:post" in other.hook_words[-1]
+        other.prepare(environment)
+        assert "sha256:post" in other.hook_arguments[-1]
 
     def test_where_it_does_not_say_there_are_none(self, tmp_path: Path) -> None:
         environment = home_of(tmp_path)
         for program in (self.program(tmp_path, broken=True), "/nowhere/codex"):
             agent = Codex(program)
-            assert "hooks/list" in agent.ready(environment)
-            assert not agent.hears(HERE)
+            assert "hooks/list" in agent.prepare(environment)
+            assert not agent.can_receive_messages(HERE)
 
 
 class TestOpenCode:
@@ -261,14 +263,16 @@ class TestOpenCode:
         environment, workspace = home_of(tmp_path), tmp_path / "repo"
         (workspace / ".opencode").mkdir(parents=True)
         agent, call = OpenCode(), Call(workspace)
-        agent.ready({**environment, "OPENCODE_CONFIG_CONTENT": '{"model": "x", "plugin": ["theirs"]}'})
+        agent.prepare({**environment, "OPENCODE_CONFIG_CONTENT": '{"model": "x", "plugin": ["theirs"]}'})
         for place in (tmp_path / "home/.config/opencode", workspace / ".opencode"):
-            assert not agent.hears(call) and "OPENCODE_CONFIG_CONTENT" not in agent.environment(call)
+            assert not agent.can_receive_messages(call) and "OPENCODE_CONFIG_CONTENT" not in agent.environment(call)
             (place / "node_modules").mkdir(parents=True)
             (place / "package-lock.json").write_text(
                 '{"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1"}}}}'
             )
-        assert agent.hears(call) and not agent.hears(Call(workspace, arguments=("--pure",)))
+        assert agent.can_receive_messages(call) and not agent.can_receive_messages(
+            Call(workspace, arguments=("--pure",))
+        )
         made = json.loads(agent.environment(call)["OPENCODE_CONFIG_CONTENT"])
         assert (made["model"], made["plugin"][0], made["plugin"][1][-20:]) == (
             "x",
@@ -278,5 +282,5 @@ class TestOpenCode:
 
     def test_settings_in_a_form_of_their_own_are_left_alone(self, tmp_path: Path) -> None:
         agent = OpenCode()
-        agent.ready({**home_of(tmp_path), "OPENCODE_CONFIG_CONTENT": "// jsonc\n{}"})
-        assert not agent.hears(Call(tmp_path))
+        agent.prepare({**home_of(tmp_path), "OPENCODE_CONFIG_CONTENT": "// jsonc\n{}"})
+        assert not agent.can_receive_messages(Call(tmp_path))

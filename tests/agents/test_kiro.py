@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playing import STREAMS, played, signed_in, texts
 
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.kiro import Kiro
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 PAID = " ▸ Credits: 12.29 • Time: 17m 51s".encode()
 
@@ -16,7 +16,7 @@ PAID = " ▸ Credits: 12.29 • Time: 17m 51s".encode()
 def test_the_command() -> None:
     call = Call(Path("/repo"), "claude-sonnet-4.6", ("--agent", "mine"), 1.5, 30, "abc")
     words = Kiro("/opt/kiro").command(call)
-    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.pipe_prompt")
+    assert words[:5] == (sys.executable, "-P", "-m", "ralph.agents.wrap_program", "pipe-prompt")
     assert words[words.index("/opt/kiro") + 1 :] == (
         *("chat", "--no-interactive", "--trust-all-tools", "--wrap", "never", "--model", "claude-sonnet-4.6"),
         *("--agent", "mine"),
@@ -27,7 +27,7 @@ def test_the_command() -> None:
 def test_a_turn_that_went_well() -> None:
     events, account = played(Kiro(), (STREAMS / "kiro.txt").read_bytes().splitlines())
     assert account.finished and account.failure is None and not account.error
-    said = texts(events, Kind.TEXT)
+    said = texts(events, EventKind.TEXT)
     assert said[0] == "I run a command." and said[-1] == "Done.", "without colours and marks"
     assert account.text.endswith("Done.")
 

@@ -11,10 +11,10 @@ import pytest
 from playing import billed, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.mini import Mini
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812700.0
 INSIDE = Path(Mini().environment(Call(Path()))["PYTHONPATH"].split(os.pathsep)[0])
@@ -100,8 +100,8 @@ def test_a_turn_that_went_well() -> None:
     assert account.finished and account.failure is None and not account.error
     assert (account.usage.input_tokens, account.usage.output_tokens) == (2000, 80)
     assert account.usage.cost == pytest.approx(0.00285)
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert texts(events, Kind.TOOL)[0] == "bash: echo a" and texts(events, Kind.TOOL_RESULT) == ["a"]
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert texts(events, EventKind.TOOL)[0] == "bash: echo a" and texts(events, EventKind.TOOL_RESULT) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_answer_in_a_wrong_form_is_paid_for_too() -> None:
     wrong = told("user", "No tool calls found.", interrupt_type="FormatError", usage=usage, model="gpt-5", cost=0.0)
     events, account = played(Mini(), [wrong, told("exit", "All is well.", exit_status="Submitted")])
     assert billed(account.usage) == Usage(10, 5, 0.0000625), "by the table, as a cost of nothing is none"
-    assert texts(events, Kind.RETRY) == ["No tool calls found."] and account.text == "All is well."
+    assert texts(events, EventKind.RETRY) == ["No tool calls found."] and account.text == "All is well."
 
 
 def test_a_command_that_fails() -> None:

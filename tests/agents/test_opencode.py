@@ -8,10 +8,10 @@ import pytest
 from playing import billed, lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
 from ralph.agents.opencode import OpenCode
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812700.0
 HERE = Call(Path("/repo"))
@@ -69,10 +69,12 @@ def test_a_turn_that_went_well_and_what_it_used(stream: str, used: Usage) -> Non
 
 def test_what_is_said_and_done() -> None:
     events, _ = played(OpenCode(), "opencode")
-    assert texts(events, Kind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
-    assert texts(events, Kind.TOOL)[1] == "bash: echo a" and "/repo/hello.txt" in texts(events, Kind.TOOL)[0]
-    assert texts(events, Kind.TOOL_RESULT) == ["Wrote file successfully.", "a"]
-    [failed] = [event for event in played(OpenCode(), "opencode-failing-tool")[0] if event.kind is Kind.TOOL_RESULT]
+    assert texts(events, EventKind.TEXT) == ["I write hello.txt.", "I run a command.", "Done."]
+    assert texts(events, EventKind.TOOL)[1] == "bash: echo a" and "/repo/hello.txt" in texts(events, EventKind.TOOL)[0]
+    assert texts(events, EventKind.TOOL_RESULT) == ["Wrote file successfully.", "a"]
+    [failed] = [
+        event for event in played(OpenCode(), "opencode-failing-tool")[0] if event.kind is EventKind.TOOL_RESULT
+    ]
     assert failed.is_error and "No such file" in failed.text
     assert played(OpenCode(), "opencode-denied")[1].denied == ["bash: cat nothing.txt"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from playing import billed, lines_of, played, refuse_success, signed_in, texts
 
-from ralph.agents import hook, stream_lines
-from ralph.agents.agent import Call
+from ralph.agents import live_messages, stream_lines
+from ralph.agents.adapter import Call
 from ralph.agents.pi import Pi
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794811860.0
 EXIT = {"type": "exit", "code": 0}
@@ -32,10 +32,10 @@ def answer(reason: str, error: str = "", **usage: Any) -> dict[str, Any]:
 def test_the_command() -> None:
     call = Call(Path("/repo"), "openai/gpt-5", ("--thinking", "high"), 1.5, 30, "abc")
     words = Pi("/opt/pi").command(call)
-    assert words[:4] == (sys.executable, "-P", "-m", "ralph.agents.filter_output")
+    assert words[:5] == (sys.executable, "-P", "-m", "ralph.agents.wrap_program", "filter-output")
     assert words[words.index("--") + 1 :] == (
         *("/opt/pi", "-p", "--mode", "json", "--model", "openai/gpt-5", "--session", "abc"),
-        *("-e", str(Path(hook.__file__).with_name("plugins") / "pi.ts"), "--thinking", "high"),
+        *("-e", str(Path(live_messages.__file__).with_name("plugins") / "pi.ts"), "--thinking", "high"),
     )
 
 
@@ -47,20 +47,20 @@ def test_a_turn_that_went_well(stream: str, cost: float) -> None:
     assert account.finished and account.failure is None and not account.error
     assert (account.session, account.usage.input_tokens, account.usage.output_tokens) == ("id-1", 2000, 100)
     assert account.usage.cost == pytest.approx(cost)
-    assert len(texts(events, Kind.RESULT)) == 1 and events[-1].kind is Kind.RESULT
+    assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
 
 def test_what_is_said_and_done() -> None:
     events, account = played(Pi(), "pi")
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["bash: echo a"], ["a"])
-    [failed] = [event for event in played(Pi(), "pi-failing-tool")[0] if event.kind is Kind.TOOL_RESULT]
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (["bash: echo a"], ["a"])
+    [failed] = [event for event in played(Pi(), "pi-failing-tool")[0] if event.kind is EventKind.TOOL_RESULT]
     assert failed.is_error and "exited with code 3" in failed.text
 
 
 def test_a_retry_is_no_error() -> None:
     events, _ = played(Pi(), "pi-retried")
-    assert texts(events, Kind.RETRY) == ["try 1 of 3: terminated"] and not texts(events, Kind.ERROR)
+    assert texts(events, EventKind.RETRY) == ["try 1 of 3: terminated"] and not texts(events, EventKind.ERROR)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import ralph
-from ralph.agents import plugins, registry
-from ralph.agents.agent import Call
+from ralph.agents import registry, third_party
+from ralph.agents.adapter import Call
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure
+from ralph.core.turns import AgentEvent, Failure
 from ralph.documents import config
 from ralph.documents.run_record import AgentSpec
-from ralph.workspace.stream import Tail
+from ralph.workspace.turn_files import OutputTail
 
 RALPH = Path(sys.executable).with_name("ralph")
 NUMBERS = count()
@@ -38,15 +38,15 @@ BROKEN = {
     "syntax": ("def", "cannot be imported: SyntaxError"),
     "leaving": ("import sys; sys.exit(3)", "cannot be imported: SystemExit"),
     "nothing": ("", "cannot be imported: AttributeError"),
-    "function": ("def Owl(*_): return None", "it is no class derived from ralph.agents.adapter.Adapter"),
-    "other": ("class Owl: pass", "it is no class derived from ralph.agents.adapter.Adapter"),
+    "function": ("def Owl(*_): return None", "it is not a subclass of ralph.agents.adapter.Adapter"),
+    "other": ("class Owl: pass", "it is not a subclass of ralph.agents.adapter.Adapter"),
     "abstract": (HEAD.replace("def command", "def another"), "Owl does not define command"),
-    "silent": (HEAD.replace('"pip install owl"', '""'), "Owl does not say its install"),
-    "alias": (HEAD.replace('"owl", "pip', '"barn-owl", "pip'), "Owl calls itself barn-owl"),
-    "unsaid": (HEAD + "    abilities = property(lambda self: self.moon)\n", "cannot be made: AttributeError"),
+    "silent": (HEAD.replace('"pip install owl"', '""'), "Owl does not set install"),
+    "alias": (HEAD.replace('"owl", "pip', '"barn-owl", "pip'), "Owl has the name barn-owl"),
+    "unsaid": (HEAD + "    abilities = property(lambda self: self.moon)\n", "cannot be created: AttributeError"),
     "raising": (
         HEAD + "    def __init__(self, *_): raise ValueError('no moon')\n",
-        "cannot be made: ValueError: no moon",
+        "cannot be created: ValueError: no moon",
     ),
 }
 
@@ -83,41 +83,41 @@ class TestRegistry:
 
     def test_an_adapter_is_found_by_its_name(self, owl: Callable[[str | None], None]) -> None:
         owl(HEAD)
-        assert registry.known("owl", "/opt/owl").program == "/opt/owl"
-        assert registry.make(AgentSpec("owl")).name == "owl"
-        assert registry.third_parties() == {"owl": None}
+        assert registry.get_adapter("owl", "/opt/owl").program == "/opt/owl"
+        assert registry.make_adapter(AgentSpec("owl")).name == "owl"
+        assert registry.list_third_party() == {"owl": None}
 
     @pytest.mark.parametrize("how", BROKEN)
     def test_what_cannot_be_used_is_an_error_with_its_package(self, how: str, owl: Any) -> None:
         text, told = BROKEN[how]
         owl(None if how == "missing" else text)
         with pytest.raises(AgentUnavailableError) as error:
-            registry.crew(config.Config(), ("owl",), None, None, Path())
+            registry.select_agents(config.Config(), ("owl",), None, None, Path())
         assert told in error.value.what
         assert error.value.where.startswith("ralph-agent-owl 1.2 (owl = owl_")
         assert "pip uninstall ralph-agent-owl" in error.value.todo
-        assert str(registry.third_parties()["owl"]) == str(error.value)
+        assert str(registry.list_third_party()["owl"]) == str(error.value)
 
     def test_a_name_of_ours_stays_ours(self, site: Path) -> None:
         install(site, "impostor", "impostor", HEAD, claude="impostor:Owl", scripted="impostor:Owl")
-        assert type(registry.known("claude")).__module__ == "ralph.agents.claude"
-        wrong = registry.third_parties()
-        assert all("an agent that Ralph has itself" in str(wrong[name]) for name in ("claude", "scripted"))
+        assert type(registry.get_adapter("claude")).__module__ == "ralph.agents.claude"
+        wrong = registry.list_third_party()
+        assert all("an agent that Ralph ships" in str(wrong[name]) for name in ("claude", "scripted"))
         with pytest.raises(UsageError, match="unknown agent"):
-            registry.crew(config.parse("agents: [scripted]", ""), (), None, None, Path())
+            registry.select_agents(config.parse_config("agents: [scripted]", ""), (), None, None, Path())
 
     def test_a_name_that_two_claim_is_nobodys(self, site: Path, owl: Callable[[str | None], None]) -> None:
         owl(HEAD)
         install(site, "another-owl", "another", HEAD, owl="another:Owl")
         with pytest.raises(AgentUnavailableError, match="2 packages claim the agent owl") as error:
-            registry.known("owl")
+            registry.get_adapter("owl")
         assert "another-owl 1.2" in error.value.where and "ralph-agent-owl 1.2" in error.value.where
 
     def test_an_unknown_name_is_told_with_those_of_packages(self, owl: Callable[[str | None], None]) -> None:
         owl(HEAD)
         with pytest.raises(UsageError, match="unknown agent 'howl'") as error:
-            registry.crew(config.Config(), ("howl",), None, None, Path())
-        assert error.value.todo.startswith("did you mean owl? known are claude, ")
+            registry.select_agents(config.Config(), ("howl",), None, None, Path())
+        assert error.value.todo.startswith("did you mean owl? known values: claude, ")
 
     def test_settings_may_name_it_everywhere(
         self, owl: Callable[[str | None], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,9 +127,11 @@ class TestRegistry:
         (tmp_path / "owl").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
         text = "agents: [{agent: owl, model: snowy}]\nroles: {debugger: {agent: owl}}\nescalate: {agent: owl, model: eagle}"
-        crew = registry.crew(config.parse(text, ""), (), None, None, Path())
+        crew = registry.select_agents(config.parse_config(text, ""), (), None, None, Path())
         assert list(crew.everyone) == ["owl (snowy)", "owl", "owl (eagle)"]
-        assert registry.crew(config.parse("agent: owl", ""), (), None, None, Path()).chain == (AgentSpec("owl"),)
+        assert registry.select_agents(config.parse_config("agent: owl", ""), (), None, None, Path()).chain == (
+            AgentSpec("owl"),
+        )
 
     def test_it_is_taken_where_nothing_else_is_there(
         self, owl: Callable[[str | None], None], site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,20 +140,20 @@ class TestRegistry:
         install(site, "ralph-agent-dodo", "dodo", None, dodo="dodo:Dodo")
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(AgentUnavailableError, match="none was found"):
-            registry.crew(config.Config(), (), None, None, Path())
+            registry.select_agents(config.Config(), (), None, None, Path())
         (tmp_path / "owl").write_text("#!/bin/sh\n")
         (tmp_path / "owl").chmod(0o755)
-        assert registry.crew(config.Config(), (), None, None, Path()).chain == (AgentSpec("owl"),)
+        assert registry.select_agents(config.Config(), (), None, None, Path()).chain == (AgentSpec("owl"),)
 
     def test_packages_are_not_looked_at_for_agents_of_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def looked_at(**_: object) -> None:
             pytest.fail("entry points were read")
 
-        monkeypatch.setattr(plugins, "entry_points", looked_at)
+        monkeypatch.setattr(third_party, "entry_points", looked_at)
         for name in registry.ADAPTERS:
-            registry.make(AgentSpec(name))
-        registry.make(AgentSpec("command", ("true",)))
-        registry.crew(config.Config(), (), "true", None, Path())
+            registry.make_adapter(AgentSpec(name))
+        registry.make_adapter(AgentSpec("command", ("true",)))
+        registry.select_agents(config.Config(), (), "true", None, Path())
 
 
 @dataclass
@@ -215,8 +217,8 @@ class Owl(Parrot):
     name = "owl"
     def reader(self, call, before): return Deaf()
     def failure(self, code, stderr): raise OSError("no moon")
-    def ready(self, environment): raise OSError("no moon")
-    def hears(self, call): raise OSError("no moon")
+    def prepare(self, environment): raise OSError("no moon")
+    def can_receive_messages(self, call): raise OSError("no moon")
     def sign_in(self, environment, home): raise OSError("no moon")
     def environment(self, call): return None
 """
@@ -234,7 +236,9 @@ class TestFaults:
         recorded = TEMPLATE.parent / "tests" / "streams" / "parrot.jsonl"
         (tmp_path / "stdout").write_bytes(recorded.read_bytes())
         told: list[AgentEvent] = []
-        account = Tail(tmp_path, registry.known("owl").reader(Call(tmp_path), Usage()), told.append).finish()
+        account = OutputTail(
+            tmp_path, registry.get_adapter("owl").reader(Call(tmp_path), Usage()), told.append
+        ).finish()
         assert (account.finished, account.failure) == (False, Failure.AGENT)
         assert account.error.startswith("the adapter of owl (ralph-agent-owl 1.2) fails in read(): ")
         assert told[-1].text == account.error and told[0].session
@@ -244,11 +248,11 @@ class TestFaults:
     ) -> None:
         monkeypatch.syspath_prepend(str(TEMPLATE))
         owl(RAISES.replace("{does}", "pass"))
-        agent, call = registry.known("owl"), Call(tmp_path)
+        agent, call = registry.get_adapter("owl"), Call(tmp_path)
         assert agent.command(call)[0] == "owl" and agent.abilities.resume
         told = "the adapter of owl (ralph-agent-owl 1.2) fails in {}(): OSError: no moon"
         assert agent.failure(1, "") == (Failure.AGENT, told.format("failure"))
-        assert (agent.hears(call), agent.ready({})) == (False, told.format("ready"))
+        assert (agent.can_receive_messages(call), agent.prepare({})) == (False, told.format("prepare"))
         assert agent.sign_in({}, tmp_path) == (False, told.format("sign_in"))
         with pytest.raises(AgentUnavailableError, match="fails in environment"):
             agent.environment(call)
@@ -258,7 +262,7 @@ class TestFaults:
         (bench.place / "bin" / "owl").symlink_to(bench.place / "bin" / "parrot")
         said = bench.ralph(*TASK[:-2], "owl", "--yes", code=6)
         assert "the adapter of owl (ralph-agent-owl 1.2) fails in environment(): TypeError" in said
-        assert "update or mend that package, or name another agent" in said
+        assert "update or fix that package, or name another agent" in said
         done = bench.ralph(*TASK[:-2], "owl", "--agent", "parrot", "--yes")
         assert "turn 2: implementer (parrot)" in done, "the next agent takes over"
 
@@ -276,20 +280,20 @@ class TestCommandLine:
         assert "run `parrot login`, or set PARROT_API_KEY" in bench.ralph(*TASK, PARROT_API_KEY="", code=6)
 
     def test_the_doctor_knows_it(self, bench: Bench) -> None:
-        assert "ok   agent      parrot: parrot 0.1.0, unproven, signed in (PARROT_API_KEY)" in bench.ralph("doctor")
+        assert "ok   agent      parrot: parrot 0.1.0, not tested, signed in (PARROT_API_KEY)" in bench.ralph("doctor")
 
     def test_a_broken_one_is_a_bad_line_and_harms_nobody(self, bench: Bench) -> None:
         install(bench.place / "site", "ralph-agent-dodo", "dodo", "import extinct", dodo="dodo:Dodo")
         install(bench.place / "site", "impostor", "", None, codex="dodo:Dodo")
         said = bench.ralph("doctor", code=2)
         assert "BAD  agent      dodo: the adapter of dodo cannot be imported: ModuleNotFoundError" in said
-        assert "ralph-agent-dodo 1.2" in said and "next: update or mend that package" in said
+        assert "ralph-agent-dodo 1.2" in said and "next: update or fix that package" in said
         assert "BAD  agent      codex: an installed package claims codex" in said
         bench.ralph("--help")
         bench.ralph("status")
         bench.ralph(*TASK)
 
-    def test_a_run_goes_on_with_it_and_says_where_it_is_gone(self, bench: Bench) -> None:
+    def test_a_run_continues_with_it_and_says_where_it_is_gone(self, bench: Bench) -> None:
         bench.ralph(*HARD, "--max-iterations", "1", code=3)
         said = bench.ralph("resume", "--max-iterations", "3", without=True, code=6)
         assert "no installed package has an adapter for parrot" in said

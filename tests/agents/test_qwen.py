@@ -7,11 +7,11 @@ import pytest
 from playing import lines_of, played, refuse_success, signed_in, texts
 
 from ralph.agents import stream_lines
-from ralph.agents.acp import Acp
-from ralph.agents.agent import Call
+from ralph.agents.adapter import Call
+from ralph.agents.programs import Acp
 from ralph.agents.qwen import Qwen
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure, Kind
+from ralph.core.turns import EventKind, Failure
 
 NOW = 1794811850.0
 HERE = Call(Path("/repo"))
@@ -54,13 +54,16 @@ def test_a_turn_that_went_well(stream: str, usage: Usage) -> None:
         usage.output_tokens,
     )
     assert account.usage.cost == pytest.approx(usage.cost)
-    assert len(texts(events, Kind.RESULT)) == 1 and events[-1].kind is Kind.RESULT
+    assert len(texts(events, EventKind.RESULT)) == 1 and events[-1].kind is EventKind.RESULT
 
 
 def test_what_is_said_and_done() -> None:
     events, account = played(Qwen(), "qwen")
-    assert texts(events, Kind.TEXT) == ["Go.", "Done."] and account.text == "Done."
-    assert (texts(events, Kind.TOOL), texts(events, Kind.TOOL_RESULT)) == (["run_shell_command: echo a"], ["a"])
+    assert texts(events, EventKind.TEXT) == ["Go.", "Done."] and account.text == "Done."
+    assert (texts(events, EventKind.TOOL), texts(events, EventKind.TOOL_RESULT)) == (
+        ["run_shell_command: echo a"],
+        ["a"],
+    )
 
 
 def test_a_conversation_gone_on_with_counts_only_what_is_new() -> None:
@@ -131,5 +134,5 @@ def test_sign_in(environment: dict[str, str], file: str, told: bool | None, tmp_
 
 
 def test_its_prompts_do_not_begin_a_command_with_a_variable() -> None:
-    assert Qwen().ralph_command == Acp("qwen --acp", ("qwen", "--acp")).ralph_command == "ralph"
-    assert Acp("other", ("other",)).ralph_command == '"$RALPH_BIN"'
+    assert Qwen().refuses_variables and Acp("qwen --acp", ("qwen", "--acp")).refuses_variables
+    assert not Acp("other", ("other",)).refuses_variables

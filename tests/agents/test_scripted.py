@@ -172,7 +172,7 @@ def test_a_rate_limit_says_when_it_is_over_and_ends_the_turn(stage: Stage) -> No
     assert 0 < limit["resets_at"] - time.time() <= 60
 
 
-def test_an_error_is_told_and_the_turn_goes_on(stage: Stage) -> None:
+def test_an_error_is_told_and_the_turn_continues(stage: Stage) -> None:
     played = stage.steps("error: no credit", "exit: 4")
     assert played.events == [{"type": "error", "message": "no credit"}]
     assert played.code == 4
@@ -265,7 +265,7 @@ def test_the_entry_is_found_by_identity_and_prompt(stage: Stage) -> None:
 def test_a_turn_without_an_entry_fails_and_says_which(stage: Stage) -> None:
     played = stage.play("turns: [{when: {turn: 9}, steps: [say: hi]}]", RALPH_TASK="T-1")
     assert played.code == 1
-    assert "no entry is for this turn (role actor, task T-1, turn 1)" in played.error
+    assert "no entry matches this turn (role actor, task T-1, turn 1)" in played.error
 
 
 def test_a_turn_without_an_entry_may_finish(stage: Stage) -> None:
@@ -447,5 +447,5 @@ def test_words_are_taken_in_between_steps(stage: Stage) -> None:
     assert sorted(os.listdir(words)) == ["a.heard.hook", "b.heard.hook"]
 
 
-def test_who_listens_in_vain_goes_on(stage: Stage) -> None:
+def test_who_listens_in_vain_continues(stage: Stage) -> None:
     assert stage.steps("listen: 0.05", "say: nothing came").events[-1]["text"] == "nothing came"

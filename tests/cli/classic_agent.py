@@ -71,7 +71,7 @@ def main() -> None:
     elif role == "executor":
         time.sleep(float(script.get("slow", 0)))
         if once(f"scribble-{id}"):
-            home = pathlib.Path(keys["SESSION_PATH"])
+            home = next(path for path in pathlib.Path(".ralph-sessions").iterdir() if path.is_dir())
             (home / "progress.md").write_text("- [x] task-1 (Completed)\n- [x] task-2 (Completed)\n")
             (home / "progress.review1.md").write_text("## Overall Assessment\nComplete\n")
         if not once(f"lazy-{id}") and id not in script.get("never", []):

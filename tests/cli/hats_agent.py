@@ -55,7 +55,7 @@ def section(page: str, name: str) -> str:
 
 
 def planner(page: str, topic: str) -> None:
-    [place] = re.findall(r"are in `([^`]+)`: `context.md`", section(page, "documents"))
+    [place] = re.findall(r"documents in `([^`]+)`", section(page, "documents"))
     home = Path(place)
     name = home.name
     if topic == "build.start":
@@ -124,7 +124,7 @@ def finalizer(script: dict, page: str, given: dict) -> None:
         return
     ralph("tools", "task", "close", given["task_id"])
     left = json.loads(ralph("tools", "task", "ready", "--format", "json"))
-    [place] = re.findall(r"are in `([^`]+)`: `context.md`", section(page, "documents"))
+    [place] = re.findall(r"documents in `([^`]+)`", section(page, "documents"))
     if left or "## Current Step\n02" not in (Path(place) / "progress.md").read_text():
         emit("queue.advance", {"closed": given["task_id"]})
     else:

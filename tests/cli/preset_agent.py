@@ -25,7 +25,8 @@ def section(name: str) -> str:
 
 EVENT = section("event-for-you")
 [TOPIC] = re.findall(r"^`([^`]+)` from", EVENT, re.MULTILINE)
-[HOME] = [Path(place) for place in re.findall(r"are in `([^`]+)`: `context.md`", section("documents"))]
+# A preset that has no use for documents is told of none.
+[HOME] = map(Path, re.findall(r"documents in `([^`]+)`", section("documents")) or [".agents/scratchpad/own"])
 GIVEN = next((json.loads(line) for line in EVENT.splitlines() if line.startswith("{")), {})
 
 

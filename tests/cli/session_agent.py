@@ -54,6 +54,21 @@ inherited_by: []
 
 ## Notes
 """
+QUESTION = """---
+category: {name}
+iteration: {iteration}
+cycle: 1
+---
+# Questions
+
+## Cycle 1
+
+### Question 1
+- **ID**: Q-TECH-001
+- **Question**: Where do the files go?
+- **Priority**: Low
+- **Status**: Unanswered
+"""
 FILES = {"task-1": "a.txt", "task-2": "b.txt", "task-3": "c.txt", "task-4": "d.txt", "task-5": "e.txt"}
 NEEDS = {"task-3": "task-1, task-2", "task-4": "task-3"}
 
@@ -84,7 +99,7 @@ def main() -> None:
     if mode in script.get("blocked", []):
         put("result.json", json.dumps({"status": "blocked", "blockers": ["there is no database"]}))
         return
-    if keys["SESSION_PATH"].startswith(".ralph/turn/"):
+    if keys.get("SESSION_PATH", "").startswith(".ralph/turn/"):
         edits_the_session(pathlib.Path(keys["SESSION_PATH"]), task)
         return
     if mode in ("INITIALIZE", "UPDATE"):
@@ -96,11 +111,12 @@ def main() -> None:
     elif role == "questioner":
         if mode == "feedback-analysis" and (logs := list(pathlib.Path(os.environ["RALPH_INBOX"]).rglob("*.log"))):
             answer["critical_findings"] = [logs[0].read_text()]
-        name = {"ALL": "technical"}.get(keys["CATEGORY"], keys["CATEGORY"])
-        put(
-            f"questions/{name}.md",
-            f"---\ncategory: {name}\niteration: {keys['ITERATION']}\ncycle: 1\n---\n# Questions\n",
-        )
+        if mode == "research":
+            for asked in (pathlib.Path(os.environ["RALPH_INBOX"]) / "questions").glob("*.md"):
+                put(f"questions/{asked.name}", asked.read_text().replace("Unanswered", "Answered"))
+        else:
+            name = keys["CATEGORY"]
+            put(f"questions/{name}.md", QUESTION.format(name=name, iteration=keys["ITERATION"]))
     elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
         for one in ("task-1", "task-2", "task-3", "task-4") if mode == "TASK_BREAKDOWN" else ("task-5",):
             text = TASK.format(id=one, iteration=keys["ITERATION"], file=FILES[one], needed=NEEDS.get(one, ""))

@@ -92,7 +92,7 @@ def test_without_an_engine_a_living_agent_is_ended_first(project: Project) -> No
     assert files(project) == start
 
 
-def test_nobody_there_to_agree_changes_nothing(project: Project) -> None:  # noqa: F811
+def test_revert_without_a_terminal_changes_nothing(project: Project) -> None:  # noqa: F811
     project.work(WORK, "--max-iterations", "1")
     changed = files(project)
     done = project.real("abort", "--revert")
@@ -102,7 +102,7 @@ def test_nobody_there_to_agree_changes_nothing(project: Project) -> None:  # noq
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
-def test_a_person_is_asked(project: Project, answer: str) -> None:  # noqa: F811
+def test_the_user_is_asked(project: Project, answer: str) -> None:  # noqa: F811
     start = files(project)
     project.work(WORK, "--max-iterations", "1")
     ours, theirs = pty.openpty()
@@ -165,3 +165,42 @@ def test_a_worktree_of_the_run(project: Project) -> None:  # noqa: F811
     assert project.git("rev-parse", branch) == base
     assert project.git("status", "--porcelain", cwd=tree) == ""
     assert files(project) == start
+
+
+def test_commands_in_the_worktree_of_a_run_mean_that_run(project: Project) -> None:  # noqa: F811
+    project.work(WORK, "--max-iterations", "1")
+    project.work("date +%N > README", "--worktree", "--max-iterations", "1")
+    [tree] = (project.root / ".ralph" / "worktrees").iterdir()
+    name = tree.name
+    project.work("date +%N > README", "--max-iterations", "1")
+    shown = project.ralph("status", "--json", cwd=tree)
+    assert {row["run"] for row in shown.json["runs"]} == {run.name for run in project.runs}
+    assert project.ralph("diff", "--json", cwd=tree).json["run"] == name
+    done = project.ralph("abort", "--json", cwd=tree)
+    assert (done.code, done.json["run"], done.json["outcome"]) == (0, name, "aborted"), done.said
+
+
+def test_no_run_starts_in_the_worktree_of_another(project: Project) -> None:  # noqa: F811
+    project.work("date +%N > README", "--worktree", "--max-iterations", "1")
+    tree = project.root / ".ralph" / "worktrees" / project.run.name
+    done = project.ralph(*project.working("true"), cwd=tree)
+    assert done.code == 2
+    assert f"this is the worktree of run {project.run.name}" in done.err
+    assert f"cd {project.root}" in done.err
+    assert len(project.runs) == 1
+
+
+def test_revert_names_submodules_that_it_cannot_restore(project: Project, tmp_path: Path) -> None:  # noqa: F811
+    other = tmp_path / "other"
+    subprocess.run(["git", "init", "-q", str(other)], check=True, env=project.environment)
+    (other / "lib.txt").write_text("lib\n")
+    for command in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "lib"]):
+        subprocess.run(["git", *command], cwd=other, check=True, env=project.environment)
+    project.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "lib")
+    project.git("commit", "-qm", "a submodule")
+    project.ralph(*project.working("echo changed > lib/lib.txt; echo x > made.txt", "--max-iterations", "1"))
+    done = project.ralph("abort", "--revert", "--yes")
+    assert done.code == 0, done.said
+    assert not (project.root / "made.txt").exists()
+    assert "All files that git does not ignore are as they were before the run" in done.out
+    assert "NOT RESTORED: the submodule lib has changes. Look at them with: git -C lib status" in done.out

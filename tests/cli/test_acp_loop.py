@@ -41,7 +41,7 @@ def test_a_loop_ends_when_the_check_passes(acp: Project) -> None:
     assert ended["result"]["usage"] == {"input_tokens": 1000, "output_tokens": 50, "cost": 0.25}
 
 
-def test_the_settings_name_one_and_a_conversation_goes_on(acp: Project) -> None:
+def test_the_settings_name_one_and_a_conversation_continues(acp: Project) -> None:
     broken = {"ask": ["fs/write_text_file", {"path": ".ralph/turn/outbox/result.json", "content": "{}"}]}
     command = json.dumps(agent({**DONE, "turn": [WRITE, broken]}))
     (acp.root / "ralph.yml").write_text(f"agent:\n  acp: {command}\n  env: {{ACP_MORE: yes}}\n")
@@ -51,13 +51,13 @@ def test_the_settings_name_one_and_a_conversation_goes_on(acp: Project) -> None:
     assert ("session/new" in methods, "session/load" in methods) == (True, True)
 
 
-def test_one_that_is_not_signed_in_ends_the_run_with_what_to_do(acp: Project) -> None:
+def test_agent_that_is_not_signed_in_ends_the_run_with_advice(acp: Project) -> None:
     done = acp.ralph("loop", "Say hello", "--until", UNTIL, "--yes", "--agent-acp", agent(REFUSED))
     assert done.code == 6
     assert "Log in (Run `agent login`)" in done.out
 
 
-def test_a_program_that_is_no_agent_ends_the_run_with_what_to_do(acp: Project) -> None:
+def test_program_that_is_no_agent_ends_the_run_with_advice(acp: Project) -> None:
     done = acp.ralph("loop", "Say hello", "--until", UNTIL, "--yes", "--agent-acp", "true")
     assert done.code == 6
     assert "speaks the Agent Client Protocol" in done.out

@@ -45,17 +45,19 @@ def forged(project: Project) -> Project:
 
 class TestForgedSuccess:
     def test_status_says_that_it_is_only_claimed(self, forged: Project) -> None:
-        said = forged.ralph("status")
-        assert "claimed: success" in said.out
-        assert "its journal was changed by somebody else" in said.out
-        assert f"ralph resume {forged.run.name} --adopt" in said.out
+        shown = forged.ralph("status").out
+        assert "claimed: success" in shown
+        assert "cost unknown" in shown, "what it claims to have cost is not verified"
+        assert "$" not in shown
+        assert "something other than Ralph changed its journal" in shown
+        assert f"ralph resume {forged.run.name} --adopt" in shown
         [row] = forged.ralph("status", "--json").json["runs"]
         assert row["state"] == "claimed: success"
 
     def test_doctor_finds_it(self, forged: Project) -> None:
         found = forged.ralph("doctor")
         assert found.code == 2
-        assert "its journal was changed by somebody else" in found.out
+        assert "something other than Ralph changed its journal" in found.out
 
     def test_resume_and_land_refuse_it(self, forged: Project) -> None:
         refused = forged.ralph("resume", forged.run.name)
@@ -63,7 +65,7 @@ class TestForgedSuccess:
         assert "--adopt" in refused.err
         assert forged.ralph("land", forged.run.name).code == 2
 
-    def test_adopting_it_goes_on_from_the_last_line_of_ours(self, forged: Project) -> None:
+    def test_adopting_it_continues_from_the_last_line_of_ours(self, forged: Project) -> None:
         ours = len(forged.journal()) - 1
         for script in forged.home.glob("agent-*.sh"):
             script.write_text("touch done.txt\n")
@@ -82,6 +84,68 @@ class TestForgedSuccess:
         project.play(NEVER_DONE, "--max-iterations", "1")
         assert project.ralph("resume", project.run.name, "--adopt").code == 3
         assert project.journal("run.adopted") == []
+
+
+class TestACutJournal:
+    """Lines that are gone from the end leave no trace in the journal itself."""
+
+    @pytest.fixture(params=["the last line", "all but two lines", "the whole file"])
+    def cut(self, project: Project, request: pytest.FixtureRequest) -> Project:
+        """A run that failed, and a journal that does not say so any more."""
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        path = project.run / "journal.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        kept = {"the last line": len(lines) - 1, "all but two lines": 2, "the whole file": 0}[request.param]
+        path.write_text("".join(lines[:kept]))
+        if not kept:
+            path.unlink()
+        return project
+
+    def test_status_and_doctor_say_it(self, cut: Project) -> None:
+        said = cut.ralph("status")
+        assert "NOT VERIFIED: lines are missing at the end of its journal" in said.out
+        assert f"ralph resume {cut.run.name} --adopt" in said.out
+        assert "lines are missing at the end of its journal" in cut.ralph("doctor").out
+
+    def test_resume_refuses_it_until_it_is_adopted(self, cut: Project) -> None:
+        refused = cut.ralph("resume", cut.run.name)
+        assert refused.code == 2
+        assert "lines are missing at the end of its journal" in refused.err
+        assert cut.ralph("resume", cut.run.name, "--adopt", "--yes").code == 3
+        assert cut.journal("run.adopted")
+        assert "NOT VERIFIED" not in cut.ralph("status").out
+        assert cut.ralph("resume", cut.run.name).code == 3
+
+    def test_the_report_of_such_a_run_is_only_claimed(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        assert project.ralph("resume").code == 3
+        path = project.run / "journal.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        assert "CLAIMED, not verified: lines are missing" in project.ralph("report").out
+
+    def test_a_run_that_was_removed_and_begun_anew_is_a_new_one(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        shutil.rmtree(project.run)
+        assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
+        assert "NOT VERIFIED" not in project.ralph("status").out
+
+    def test_records_outside_the_project_are_removed_with_the_run(self, project: Project) -> None:
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        heads = project.home / ".local" / "state" / "ralph" / "heads"
+        [head] = heads.iterdir()
+        assert stat.S_IMODE(head.stat().st_mode) == 0o600
+        assert project.ralph("clean", project.run.name).code == 0
+        assert list(heads.iterdir()) == []
+
+    def test_record_that_is_behind_or_damaged_raises_no_doubt(self, project: Project) -> None:
+        """After a power cut what was written last outside of the project may be missing."""
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        [head] = (project.home / ".local" / "state" / "ralph" / "heads").iterdir()
+        third = project.journal()[2]
+        for left in (f"{3:012d} {third['mac']}\n", "", "0000"):
+            head.write_text(left)
+            assert "NOT VERIFIED" not in project.ralph("status").out
+            assert project.ralph("resume").code == 3
 
 
 def unsigned(run: Path) -> None:
@@ -114,6 +178,20 @@ class TestRunsOfOthers:
             assert clone.journal("checks.started")[0]["key"] == "baseline"
             assert list(clone.run.glob("claimed-*/turns/*"))
             assert "claimed" not in clone.ralph("status").out
+
+    def test_a_run_of_the_user_that_was_copied_to_another_path_is_not_theirs_there(
+        self, project: Project, tmp_path: Path
+    ) -> None:
+        """The user agreed to what it starts in one project, and the copy may have other scripts behind the same commands."""
+        project.play(NEVER_DONE, "--max-iterations", "1")
+        copy = Project(tmp_path / "copy", project.home)
+        shutil.copytree(project.root, copy.root)
+        refused = copy.ralph("resume", copy.run.name)
+        assert refused.code == 2, refused.said
+        assert "another machine or directory" in refused.err
+        assert "claimed: limit-iterations" in copy.ralph("status").out
+        assert copy.ralph("resume", copy.run.name, "--adopt", "--yes").code == 3
+        assert project.ralph("resume").code == 3, "the original is still the user's own"
 
     def test_a_cloned_run_without_a_journal_is_refused_too(self, project: Project) -> None:
         project.play(NEVER_DONE, "--max-iterations", "1")

@@ -48,12 +48,12 @@ def test_every_call_of_a_code_assist_preset_works_and_is_seen(project: Project, 
     assert [(one["id"], one["decision"]) for one in decided] == [
         *(("DEC-001", "Use -v"), ("DEC-002", "by hand"), ("DEC-003", "Use -q")),
     ]
-    assert "turn 1 (implementer) says: the flag is parsed" in project.ralph("logs").out
+    assert "turn 1 (implementer) reports: the flag is parsed" in project.ralph("logs").out
     listed = [json.loads(line) for line in project.ralph("logs", "--events", "--json").out.splitlines()]
     assert [event["topic"] for event in listed] == ["tasks.ready", "review.ready"]
     assert listed[1]["payload"] == {"task_id": task["id"]}
     assert project.ralph("logs", run, "--events", "--topic", "*.ready", "--last", "1").out.split()[1] == "review.ready"
-    assert "Nothing that matches build.* was published" in project.ralph("logs", "--events", "--topic", "build.*").out
+    assert "No events match build.* in run" in project.ralph("logs", "--events", "--topic", "build.*").out
     assert project.ralph("logs", "--events", "--topic", "build.*", "--json").out == ""
     assert project.ralph("tools", "task", "list", "--all", "--format", "quiet").out.strip() == task["id"]
     assert project.git("status", "--porcelain", "--", ".ralph") == ""
@@ -77,7 +77,7 @@ def test_another_ralph_on_the_path_is_not_taken_for_this_one(project: Project) -
     assert "ralph, version" in added
 
 
-def test_progress_is_seen_while_the_turn_goes_on(project: Project) -> None:
+def test_progress_is_seen_while_the_turn_continues(project: Project) -> None:
     script = 'ralph tools interact progress "nearly there"; while [ ! -f go ]; do sleep 0.05; done; touch done.txt'
     process = project.start(*project.working(script))
     eventually(lambda: "nearly there" in project.ralph("status").out)
@@ -85,7 +85,7 @@ def test_progress_is_seen_while_the_turn_goes_on(project: Project) -> None:
     (project.root / "go").touch()
     assert process.wait(120) == 0
     out, _ = followed.communicate(timeout=120)
-    assert out.count("says: nearly there") == 1
+    assert out.count("reports: nearly there") == 1
     assert "nearly there" not in project.ralph("status").out
 
 

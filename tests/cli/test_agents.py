@@ -1,15 +1,17 @@
 """Agents of others from the command line, by programs that speak as they do: chains, roles, money, and what to do without one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_loop import Done, Project, project  # noqa: F401 - the fixture
+from test_loop import Done, Project, eventually, project  # noqa: F401 - the fixture
 
-from ralph.agents.proofs import Proof
+from ralph.agents.registry import Proof
 
 CLAUDE = """#!/bin/sh
+case "$*" in *app-server*) exit 1;; esac  # how codex is asked about hooks: it would be waited for
 cat > /dev/null
 echo "claude $*" >> "$HOME/calls"
 {body}
@@ -95,7 +97,7 @@ def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None
     done = loop(project)
     assert done.code == 0, done.said
     assert "codex (gpt-5) takes over from claude" in done.out
-    assert "words for codex wait until its turn is over" in done.out, "this one has no hooks"
+    assert "messages to codex wait until its turn is over" in done.out, "this one has no hooks"
     receipt = project.ralph("cost", "--json").json
     assert [turn["agent"] for turn in receipt["turns"]] == ["claude", "codex (gpt-5)"]
     assert receipt["by_agent"]["codex (gpt-5)"]["input_tokens"] == 1000
@@ -104,14 +106,14 @@ def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None
     assert project.ralph("cost", "--all", "--json").json["by_run"]
 
 
-def test_a_refused_key_ends_the_run_with_what_to_do(project: Project, bin_dir: Path) -> None:  # noqa: F811
+def test_refused_key_ends_the_run_with_advice(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", REFUSED)
     done = loop(project)
     assert done.code == 6
     assert "/login" in done.out
 
 
-def test_without_any_agent_it_says_what_to_install(project: Project, bin_dir: Path) -> None:  # noqa: F811
+def test_error_without_any_agent_says_what_to_install(project: Project, bin_dir: Path) -> None:  # noqa: F811
     done = loop(project)
     assert done.code == 6
     assert "npm install -g @anthropic-ai/claude-code" in done.err
@@ -137,7 +139,7 @@ def test_the_doctor_knows_versions_and_keys(project: Project, bin_dir: Path) -> 
     assert "signed in (ANTHROPIC_API_KEY)" in project.ralph("doctor").out
 
 
-def test_the_doctor_knows_what_was_tried(
+def test_doctor_shows_which_agent_versions_are_proven(
     project: Project,  # noqa: F811
     bin_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -146,11 +148,11 @@ def test_the_doctor_knows_what_was_tried(
         (bin_dir / name).write_text(f"#!/bin/sh\necho '{name} 1.2.3'\n")
         (bin_dir / name).chmod(0o755)
     known = {"claude": Proof("1.2.3", "2026-11-16", ("a", "b"), ("c",)), "codex": Proof("1.2.30", "2026-11-16", ("a",))}
-    monkeypatch.setattr("ralph.cli.doctor.proofs", lambda: known)
+    monkeypatch.setattr("ralph.app.doctor.load_proofs", lambda: known)
     said = project.ralph("doctor").out
-    assert "claude: claude 1.2.3, proven (2 of 3 cases), not signed in" in said
-    assert "codex: codex 1.2.3, not the proven version 1.2.30, not signed in" in said
-    assert "gemini: gemini 1.2.3, unproven, not signed in" in said
+    assert "claude: claude 1.2.3, tested (2 of 3 cases), not signed in" in said
+    assert "codex: codex 1.2.3, not the tested version 1.2.30, not signed in" in said
+    assert "gemini: gemini 1.2.3, not tested, not signed in" in said
     told = {one["facts"].get("name"): one["facts"] for one in project.ralph("doctor", "--json").json["findings"]}
     assert [told[name]["standing"] for name in known] == ["proven", "other-version"]
     assert (told["claude"]["proof"]["failed"], told["gemini"]["proof"]) == (["c"], None)
@@ -170,12 +172,12 @@ def test_a_role_has_its_own_model(project: Project, bin_dir: Path) -> None:  # n
     assert models == [False, False, True]
 
 
-def test_more_room_and_words_of_a_person_with_a_resume(project: Project, bin_dir: Path) -> None:  # noqa: F811
+def test_resume_extends_limits_and_passes_a_message_of_the_user(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", DONE.replace("echo hello > done.txt", "true"))
     assert loop(project, "--max-iterations", "1").code == 3
     run = project.run.name
     refused = project.ralph("resume", run, "--max-iterations", "1")
-    assert (refused.code, "used already" in refused.err) == (2, True)
+    assert (refused.code, "has already used" in refused.err) == (2, True)
     program(bin_dir, "claude", DONE)
     done = project.ralph("resume", run, "--max-iterations", "4", "--guidance", "write the file, please")
     assert done.code == 0, done.said
@@ -250,7 +252,7 @@ class TestStream:
         program(bin_dir, "gemini", GEMINI)
         loop(project, "--agent", "gemini")
         shown = project.ralph("logs", "--tools").out
-        assert "tool: read_file: a.txt" in shown
+        assert "> read_file: a.txt" in shown
         assert "failed: File not found" in shown
         assert "read_file" not in project.ralph("logs").out
 
@@ -269,3 +271,13 @@ class TestStream:
         shown = project.ralph("cost").out
         assert "1000 in      100 out (400 cached, 30 reasoning)" in shown
         assert "by model\n  gpt-5" in shown
+
+
+def test_status_says_what_a_run_waits_for(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", LIMITED)
+    started = project.start(*("loop", "t", "--until", "`test -f done.txt` passes", "--agent", "claude", "--yes"))
+    eventually(lambda: project.journal("turn.ended"))
+    doing = project.ralph("status", "--json").json["runs"][0]["doing"]
+    assert re.fullmatch(r"waits until \d\d:\d\d: waiting for the provider's limit", doing), doing
+    assert project.ralph("abort").code == 0
+    started.wait(timeout=60)

@@ -31,7 +31,7 @@ class TestCommandLine:
             (loop("--agent", "scriptd"), 2, "did you mean scripted?"),
             (loop("--agent", "command"), 2, "--agent-command"),
             (loop("--agent", "scripted"), 2, "--scenario"),
-            (loop("--agent", "scripted", "--agent-command", "true"), 2, "exclude each other"),
+            (loop("--agent", "scripted", "--agent-command", "true"), 2, "cannot be used together"),
             (loop(), 6, "--agent-command"),
             (loop("--agent-command", "no-such-program --fast"), 6, "no-such-program"),
             (loop("--agent-command", ""), 2, "empty"),
@@ -66,7 +66,7 @@ class TestCommandLine:
         ],
         ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
     )
-    def test_a_mistake_is_named_with_what_to_type_instead(
+    def test_usage_error_says_what_to_type_instead(
         self,
         project: Project,
         args: tuple[str, ...],
@@ -109,7 +109,7 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         "moment", ["yesterday", "2020-01-01T00:00", "", "0001-01-01", "9999-12-31T23:59:59", "2026-13-01", "²"]
     )
-    def test_a_deadline_that_cannot_be_kept_is_refused(self, project: Project, moment: str) -> None:
+    def test_unusable_deadline_is_refused(self, project: Project, moment: str) -> None:
         done = project.ralph(*loop("--agent-command", "true", "--dry-run", "--deadline", moment))
         assert done.code == 0 if moment.startswith("9999") else done.code == 2
         assert moment.startswith("9999") or "--deadline" in done.err
@@ -223,7 +223,7 @@ class TestPlaces:
             assert project.real(*project.playing(SUCCEEDS)).code == 0
 
     @pytest.mark.parametrize("place", [".ralph", ".ralph/runs", ".aiwg", ".aiwg/ralph", ".ralph/turn"])
-    def test_a_file_where_a_directory_belongs_is_named(self, project: Project, place: str) -> None:
+    def test_file_in_the_place_of_a_directory_is_named(self, project: Project, place: str) -> None:
         path = project.root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine\n")
@@ -243,7 +243,7 @@ class TestPlaces:
         assert done.returncode != 1
         assert "Traceback" not in done.stderr
 
-    def test_without_git_a_run_says_how_to_go_on_and_can(self, project: Project) -> None:
+    def test_without_git_a_run_says_how_to_continue_and_can(self, project: Project) -> None:
         tools = project.home / "tools"
         tools.mkdir()
         for tool in ("test", "touch", "sh", "cat", "env"):
@@ -282,7 +282,7 @@ class TestPlaces:
         try:
             subprocess.run(["mount", "-o", "remount,ro,bind", git], check=True)
             done = project.play(SUCCEEDS)
-            assert (done.code, "make it writable, then start again" in done.err) == (7, True), done.said
+            assert (done.code, "make the disk writable, then start again" in done.err) == (7, True), done.said
             assert f"{git} is not writable" in project.ralph("doctor").out
             done = project.play(SUCCEEDS, "--no-snapshots")
             assert (done.code, "as untracked files" in done.out) == (0, True), done.said
@@ -331,10 +331,22 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield project
 
 
+@pytest.fixture(scope="module")
+def kept(stopped: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of that project and of the user's state, from which each test gets both back."""
+    place = tmp_path_factory.mktemp("kept")
+    shutil.copytree(stopped.root, place / "root", symlinks=True)
+    shutil.copytree(stopped.home, place / "home", symlinks=True)
+    return place
+
+
 @pytest.fixture
-def copy(stopped: Project, tmp_path: Path) -> Iterator[Project]:
-    shutil.copytree(stopped.root, tmp_path / "project", symlinks=True)
-    project = Project(tmp_path / "project", stopped.home)
+def copy(stopped: Project, kept: Path) -> Iterator[Project]:
+    """The stopped project as it was, in the place in which its run was started: elsewhere it would only be claimed."""
+    for name, place in (("root", stopped.root), ("home", stopped.home)):
+        shutil.rmtree(place)
+        shutil.copytree(kept / name, place, symlinks=True)
+    project = Project(stopped.root, stopped.home)
     yield project
     project.end()
 
@@ -379,7 +391,7 @@ class TestSpoiltFiles:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("name", ["commit.json", "state.json", "current-loop.json", "lock", "tree.lock"])
-    def test_files_that_are_read_to_go_on(self, copy: Project, tmp_path: Path, name: str, kind: str) -> None:
+    def test_files_that_are_read_to_continue(self, copy: Project, tmp_path: Path, name: str, kind: str) -> None:
         victim = tmp_path / "victim"
         victim.write_text("precious\n")
         run, loops = copy.run, copy.root / ".aiwg" / "ralph"
@@ -426,7 +438,7 @@ class TestSpoiltFiles:
         assert list(outside.iterdir()) == []
         assert not (copy.root / "no-such-directory").exists()
 
-    def test_a_torn_last_line_is_set_aside_and_the_run_goes_on(self, copy: Project) -> None:
+    def test_a_torn_last_line_is_set_aside_and_the_run_continues(self, copy: Project) -> None:
         journal = copy.run / "journal.jsonl"
         before = journal.read_bytes()
         journal.write_bytes(before + b'{"seq": 99, "at": "20')
@@ -453,7 +465,7 @@ class TestSpoiltFiles:
             assert copy.ralph(*command).code in (0, 2)
         assert copy.ralph("resume").code == 3, "a directory without run.json is no candidate"
 
-    def test_the_latest_run_is_the_one_that_began_last_within_a_second_too(self, copy: Project) -> None:
+    def test_latest_run_is_found_among_runs_of_the_same_second(self, copy: Project) -> None:
         first = copy.run
         later = first.with_name(first.name[:14] + "0000")
         earlier = first.rename(first.with_name(first.name[:14] + "ffff"))
@@ -466,7 +478,7 @@ class TestSpoiltFiles:
 
 
 class TestCleanAndDoctor:
-    def test_clean_keeps_the_latest_and_what_could_go_on(self, project: Project) -> None:
+    def test_clean_keeps_the_latest_and_resumable_runs(self, project: Project) -> None:
         resumable = project.play(NEVER_DONE, "--max-iterations", "1", "--json").json["run"]
         (project.root / "done.txt").touch()
         assert project.play(SUCCEEDS).code == 0
@@ -523,7 +535,7 @@ class TestCleanAndDoctor:
         marks = {line.split()[2]: line.split()[0] for line in done.out.splitlines() if " agent " in line}
         assert (marks["amp:"], marks["scripted:"]) == ("-", "ok"), "what is not installed is no fault, and not fine"
 
-    def test_doctor_names_what_is_broken(self, copy: Project) -> None:
+    def test_doctor_names_broken_parts(self, copy: Project) -> None:
         (copy.run / "run.json").write_text("{")
         (copy.root / "ralph.yml").write_text("agent: nobody\n")
         done = copy.ralph("doctor")
@@ -555,7 +567,7 @@ class TestFullDisk:
     FILL = "dd if=/dev/zero of=fill bs=64k 2> /dev/null; dd if=/dev/zero of=fill2 bs=1 count=4096 2> /dev/null"
 
     @pytest.mark.parametrize("snapshots", [(), ("--no-snapshots",)], ids=["snapshots", "plain"])
-    def test_a_run_that_fills_the_disk_pauses_and_goes_on_when_there_is_room(
+    def test_a_run_that_fills_the_disk_pauses_and_continues_when_there_is_room(
         self, small_disk: Project, snapshots: tuple[str, ...]
     ) -> None:
         project = small_disk
@@ -597,7 +609,7 @@ class TestWithoutUntil:
             "loop", "Make the file until test -f done.txt passes.", "--agent-command", "touch done.txt", "--yes"
         )
         assert done.code == 0, done.said
-        assert "the criterion is taken from the task: `test -f done.txt` passes" in done.out
+        assert "the task names the criterion: `test -f done.txt` passes" in done.out
         assert "- Changes: 1 file, +0, -0 (done.txt)" in done.out
 
     def test_without_one_the_commands_of_this_repository_are_proposed(self, project: Project) -> None:

@@ -7,7 +7,7 @@ import pytest
 from test_hats import words
 from test_loop import Project, project  # noqa: F401 - the fixture
 
-import ralph.workflows.hats.checking as checking
+from ralph.workflows import hats
 
 ROOT = Path(__file__).parents[2]
 BROKEN = ROOT / "tests" / "workflows" / "presets" / "broken"
@@ -38,7 +38,7 @@ def lost(project: Project) -> Project:  # noqa: F811
 def test_a_preset_by_its_name(project: Project) -> None:  # noqa: F811
     done = project.ralph("hats", "check", "code-assist", "--strict")
     assert done.code == 0, done.said
-    assert "4 hats, nothing is wrong; the shortest way to the end is 4 turns: planner -> builder" in done.out
+    assert "4 hats, no problems; the shortest path to the end is 4 turns: planner -> builder" in done.out
 
 
 def test_the_preset_of_the_project_with_files_and_lines(lost: Project) -> None:
@@ -66,10 +66,10 @@ def test_warnings_alone_are_no_failure_unless_they_are_to_be(project: Project) -
     assert project.ralph("hats", "check", path, "--strict").code == 2
 
 
-def test_a_limit_by_option_is_told_of_as_such(project: Project) -> None:  # noqa: F811
+def test_warning_about_a_limit_names_the_option_that_set_it(project: Project) -> None:  # noqa: F811
     done = project.ralph("hats", "check", "code-assist", "-c", "event_loop.max_iterations=2")
     assert done.code == 2
-    assert "-c event_loop.max_iterations=2: error: 2 turns: the shortest way takes 4 turns" in done.out
+    assert "-c event_loop.max_iterations=2: error: 2 turns: the shortest path takes 4 turns" in done.out
 
 
 def test_without_hats_there_is_nothing_to_check_or_draw(project: Project) -> None:  # noqa: F811
@@ -84,20 +84,20 @@ def test_keys_that_are_none_and_hats_of_other_files_are_noted(project: Project) 
     (project.root / "mine.yml").write_text("event_loop:\n  max_iteratons: 30\n")
     done = project.ralph("hats", "check", "mine.yml")
     assert "note: mine.yml, line 2: `event_loop.max_iteratons` is not a setting; did you mean" in done.out
-    assert "note: mine.yml has no hats of its own" in done.out
+    assert "note: mine.yml has no hats" in done.out
     assert len(project.ralph("hats", "check", "mine.yml", "--json").json["notes"]) == 2
 
 
 def test_a_run_is_refused_before_anything_is_spent(lost: Project) -> None:
     done = lost.ralph("run", "-p", "Build it", *words(lost, mute=["builder", "critic"]))
     assert done.code == 2
-    assert "ralph.yml:10: error: no way leads to the end" in done.err and "--unchecked" in done.err
+    assert "ralph.yml:10: error: no path leads to the end" in done.err and "--unchecked" in done.err
     assert not list((lost.root / ".ralph").glob("runs/*"))
     done = lost.ralph("run", "-p", "Build it", "--unchecked", *words(lost, mute=["builder", "critic", "ralph"]))
     assert done.code == 4, done.said
 
 
-def test_a_run_says_what_it_is_warned_of(project: Project) -> None:  # noqa: F811
+def test_run_prints_the_warnings_of_the_check(project: Project) -> None:  # noqa: F811
     done = project.ralph("run", "-H", str(BROKEN / "starves.yml"), "-p", "x", "--dry-run", *words(project))
     assert done.code == 0, done.said
     assert "starves.yml:9: warning: once builder has had its turns" in done.said
@@ -110,8 +110,8 @@ def test_the_picture_in_all_its_forms(lost: Project) -> None:
     assert lost.ralph("hats", "graph", "-o", "flow.txt").out == "Wrote flow.txt\n"
     assert "│ ✗ no-path" in (lost.root / "flow.txt").read_text()
     refused = lost.ralph("hats", "graph", "-o", ".")
-    assert (refused.code, "give the path of a file" in refused.err) == (2, True), refused.said
-    assert "does not say which format" in lost.ralph("hats", "graph", "-o", "flow.svg").err
+    assert (refused.code, "name a file in a directory that exists" in refused.err) == (2, True), refused.said
+    assert "names no known format" in lost.ralph("hats", "graph", "-o", "flow.svg").err
     assert not (lost.root / "flow.svg").exists()
     assert lost.ralph("hats", "graph", "-o", "-").out == lost.ralph("hats", "graph").out
     lost.ralph("hats", "graph", "-o", "flow.mmd", "code-assist")
@@ -119,7 +119,7 @@ def test_the_picture_in_all_its_forms(lost: Project) -> None:
 
 
 def test_every_finding_is_explained_and_has_a_preset_that_shows_it() -> None:
-    source = "".join(path.read_text() for path in Path(checking.__file__).parent.glob("*.py"))
+    source = "".join(path.read_text() for path in Path(hats.__file__).parent.glob("preset_*.py"))
     found = set(re.findall(r'\b(error|warning)\(\s*"([a-z-]+)"', source))
     page = (ROOT / "docs" / "hats-check.md").read_text()
     told = re.findall(r"^\| `([\w-]+)` \| (\w+) \|", page, re.MULTILINE)
@@ -152,6 +152,6 @@ def test_one_hat_is_counted_in_the_singular(project: Project) -> None:  # noqa: 
         "event_loop: {starting_event: go.on}\nhats: {one: {triggers: [go.on], publishes: [LOOP_COMPLETE], instructions: Go.}}\n"
     )
     assert (
-        "ralph.yml: 1 hat, nothing is wrong; the shortest way to the end is 1 turn: one"
+        "ralph.yml: 1 hat, no problems; the shortest path to the end is 1 turn: one"
         in project.ralph("hats", "check").out
     )

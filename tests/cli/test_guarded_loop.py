@@ -1,9 +1,14 @@
 """Gaming the checks, through the whole loop: caught, told, lifted only by a person who says why."""
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import replace
 
 import pytest
-from test_loop import Project, project  # noqa: F401 - the fixture
+from test_loop import Project, eventually, project  # noqa: F401 - the fixture
 
 TESTS = """import unittest
 from app import add
@@ -73,7 +78,7 @@ def test_a_rule_is_lifted_with_a_reason_that_is_journaled(calculator: Project) -
     assert any("the test needs a database" in entry["text"] for entry in calculator.journal("notice"))
 
 
-def test_warnings_are_told_and_hold_nothing_up(calculator: Project) -> None:
+def test_warnings_are_printed_and_do_not_stop_the_run(calculator: Project) -> None:
     """What may be right is for a person to judge."""
     weaker = '{path: test_app.py, find: "self.assertEqual(add(0, 0), 0)", replace: "self.assertIsNotNone(add(0, 0))"}'
     fix = '{path: app.py, find: "a - b", replace: "a + b"}'
@@ -95,7 +100,7 @@ class AddTest(unittest.TestCase):
 """
 
 
-def test_tests_that_were_rewritten_are_only_told_where_the_work_passes_the_old_ones_too(calculator: Project) -> None:
+def test_rewritten_tests_are_a_warning_if_the_original_tests_pass_too(calculator: Project) -> None:
     done = calculator.play(yaml(HONEST, "def add(a, b):\n    return a + b\n"), until=CHECK)
     assert done.code == 0, done.said
     assert "ERROR" not in done.out
@@ -118,7 +123,34 @@ def test_a_test_that_failed_must_pass_as_it_was(calculator: Project) -> None:
     assert done.code == 3, done.said
     assert "WARNING test_app.py:7 [assertion-weakened]" in done.out
     name = "test_add (test_app.AddTest.test_add)"
-    assert f"ERROR {name} [verifier-edited] {name} failed before the run, and as it was then it still does" in done.out
+    assert (
+        f"ERROR {name} [verifier-edited] {name} failed before the run, and its original version still fails" in done.out
+    )
+
+
+EASIER = TESTS.format(skip="").replace("add(1, 2), 3", "add(2, 1), 1")
+SUBTRACTS = "def add(a, b):\n    subtrahend = b\n    return a - subtrahend\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["cd docs && python3 -m unittest discover -q -s ..", "python3 -m unittest discover -q -s docs/.."]
+)
+def test_a_path_that_stays_inside_the_tree_does_not_spare_the_original_tests(calculator: Project, command: str) -> None:
+    (calculator.root / "docs").mkdir()
+    (calculator.root / "docs" / "index.md").write_text("# Docs\n")
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Docs")
+    done = calculator.play(yaml(EASIER, SUBTRACTS), "--max-iterations", "1", until=f"`{command}` passes")
+    assert done.code == 3, done.said
+    assert "[verifier-edited]" in done.out
+    assert "failed before the run, and its original version still fails" in done.out
+
+
+def test_notice_says_that_the_original_tests_could_not_run(calculator: Project) -> None:
+    command = f"python3 -m unittest discover -q -s ../{calculator.root.name}"
+    done = calculator.play(yaml(EASIER, SUBTRACTS), "--max-iterations", "1", until=f"`{command}` passes")
+    assert done.code == 0, done.said
+    assert f"The original tests could not be run apart from the changed ones with `{command}`" in done.out
 
 
 def yaml(tests: str, product: str) -> str:
@@ -142,6 +174,35 @@ def test_failures_in_the_summary_beat_exit_code_0(calculator: Project) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "addition", "code", "severity"),
+    [
+        ("", EXITS_WITH_0, 3, "ERROR"),
+        ("", "import os\n\n\ndef stop():\n    os._exit(0)\n\n\n", 3, "ERROR"),
+        ("", "from os import _exit\n\n\n", 3, "ERROR"),
+        ("", "import os\n\n\ndef spawn():\n    if os.fork() == 0:\n        os._exit(0)\n\n\n", 0, "WARNING"),
+        (
+            "import os\n\n\ndef stop():\n    os._exit(0)\n\n\n",
+            "import os\n\n\ndef stop(really):\n    os._exit(0)\n    os._exit(really)\n\n\n",
+            0,
+            "WARNING",
+        ),
+        ("", "import os\n\n\ndef fail():\n    os._exit(1)\n\n\n", 0, ""),
+    ],
+    ids=["at-exit", "call", "import", "child", "as-before", "failure"],
+)
+def test_product_code_that_can_end_the_test_process_with_0_is_found(
+    calculator: Project, before: str, addition: str, code: int, severity: str
+) -> None:
+    broken = "def add(a, b):\n    return a - b\n"
+    (calculator.root / "app.py").write_text(before + broken)
+    calculator.git("commit", "-qam", "The product before the run", "--allow-empty")
+    done = calculator.play(yaml(TESTS.format(skip=""), addition + FIXED), "--max-iterations", "1", until=CHECK)
+    assert done.code == code, done.said
+    found = re.findall(r"(\w+) app.py:\d+ \[test-detected\]", done.out)
+    assert set(found) == ({severity} if severity else set())
+
+
 def test_failures_of_the_first_of_two_commands_count(calculator: Project) -> None:
     (calculator.root / "test_other.py").write_text(
         "import unittest\n\n\nclass Other(unittest.TestCase):\n    def test_other(self):\n        pass\n"
@@ -151,6 +212,29 @@ def test_failures_of_the_first_of_two_commands_count(calculator: Project) -> Non
     assert done.code == 3, done.said
     reason = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]["reason"]
     assert "exit code 0, but" in reason
+
+
+NODE_SUITE = "# tests 2\\n# pass {}\\n# fail {}\\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("python3 -B -m unittest test_app", "python3 -B -m unittest test_other"),
+        (f"printf '{NODE_SUITE.format(1, 1)}'", f"printf '{NODE_SUITE.format(2, 0)}'"),
+        ("echo '1 failed, 1 passed in 0.10s'", "echo '2 passed in 0.10s'"),
+    ],
+    ids=["unittest", "node", "pytest-quiet"],
+)
+def test_failures_of_the_first_suite_of_a_script_count(calculator: Project, lines: tuple[str, str]) -> None:
+    (calculator.root / "test_other.py").write_text(
+        "import unittest\n\n\nclass Other(unittest.TestCase):\n    def test_other(self):\n        pass\n"
+    )
+    (calculator.root / "t.sh").write_text("\n".join(lines) + "\n")
+    done = calculator.play(IDLE, "--max-iterations", "1", until="`sh t.sh` passes")
+    assert done.code == 3, done.said
+    reason = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]["reason"]
+    assert re.match(r"exit code 0, but 1 of \d tests fails", reason)
 
 
 def test_a_recipe_that_ignores_the_exit_code_is_no_success_from_the_start(calculator: Project) -> None:
@@ -198,11 +282,12 @@ def test_starting_again_on_a_tree_that_was_held_up_is_no_success(calculator: Pro
     again = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
     assert again.code == 3, again.said
     assert "NOTHING TO DO" not in again.out
-    ended = calculator.journal("checks.ended", run=calculator.runs[-1])
+    [second] = [run for run in calculator.runs if run.name != first]
+    ended = calculator.journal("checks.ended", run=second)
     baseline, after = (entry["verdict"]["findings"] for entry in ended)
     assert [finding["rule"] for finding in after] == ["test-skipped"]
     assert [finding["rule"] for finding in baseline] == ["test-skipped", "test-skipped"]
-    assert f"Run {first} was held up for this" in again.out
+    assert f"Run {first} had this finding" in again.out
     assert "--allow 'test-skipped=why it is right'" in again.out
     third = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
     assert third.code == 3, third.said
@@ -212,10 +297,23 @@ def test_a_tree_that_was_held_up_is_not_judged_without_snapshots(calculator: Pro
     first = held_up(calculator)
     refused = calculator.play(IDLE, "--no-snapshots", until=CHECK)
     assert refused.code == 2, refused.said
-    assert f"run {first} was held up" in refused.err
+    assert f"run {first} had guard findings" in refused.err
     assert "--allow test-skipped=REASON" in refused.err
     allowed = calculator.play(IDLE, "--no-snapshots", "--allow", "test-skipped=it is flaky", until=CHECK)
     assert allowed.code == 0, allowed.said
+
+
+def test_a_subdirectory_that_was_held_up_is_not_judged_without_snapshots(calculator: Project) -> None:
+    (calculator.root / "sub").mkdir()
+    for name in ("app.py", "test_app.py"):
+        calculator.git("mv", name, f"sub/{name}")
+    calculator.git("commit", "-qm", "Move it")
+    below = replace(calculator, root=calculator.root / "sub")
+    scenario = skipping("      - say: I am done\n")
+    assert below.play(scenario, "--max-iterations", "1", until=CHECK).code == 3
+    refused = below.play(IDLE, "--no-snapshots", until=CHECK)
+    assert refused.code == 2, refused.said
+    assert "had guard findings" in refused.err
 
 
 def test_a_tree_that_was_held_up_is_free_once_the_gaming_is_removed(calculator: Project) -> None:
@@ -240,6 +338,60 @@ def test_a_tree_that_was_held_up_can_be_allowed_with_a_reason(calculator: Projec
     assert calculator.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
 
 
+class TestACopyOfATreeThatWasHeldUp:
+    @staticmethod
+    def is_held_up(copy: Project, run: str) -> bool:
+        again = copy.play(IDLE, "--max-iterations", "1", until=CHECK)
+        assert (again.code, "NOTHING TO DO" in again.out) in ((3, False), (0, True)), again.said
+        assert again.code == 0 or f"Run {run} had this finding" in again.out, again.said
+        return again.code == 3
+
+    @pytest.mark.parametrize("how", [("mv",), ("cp", "-r")], ids=["moved", "copied"])
+    @pytest.mark.parametrize("has_git", [True, False], ids=["with git", "without git"])
+    def test_it_stays_held_up_when_the_project_is_moved_or_copied(
+        self, calculator: Project, how: tuple[str, ...], has_git: bool
+    ) -> None:
+        if not has_git:
+            shutil.rmtree(calculator.root / ".git")
+        first = held_up(calculator)
+        subprocess.run([*how, calculator.root, calculator.home / "other"], check=True)
+        copy = replace(calculator, root=calculator.home / "other")
+        refused = copy.play(IDLE, "--no-snapshots", until=CHECK)
+        assert refused.code == 2, refused.said
+        assert f"run {first} had guard findings" in refused.err
+        assert self.is_held_up(copy, first)
+        allowed = copy.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
+        assert allowed.code == 0, allowed.said
+        assert not self.is_held_up(copy, first), "what was allowed stays so"
+
+    def test_a_clone_with_the_gamed_files_is_held_up(self, calculator: Project) -> None:
+        first = held_up(calculator)
+        calculator.git("commit", "-qam", "it passes now")
+        calculator.git("clone", "-q", ".", str(calculator.home / "clone"))
+        clone = replace(calculator, root=calculator.home / "clone")
+        assert self.is_held_up(clone, first)
+
+    def test_a_clone_without_the_gamed_files_is_free(self, calculator: Project) -> None:
+        first = held_up(calculator)
+        calculator.git("clone", "-q", ".", str(calculator.home / "clone"))
+        clone = replace(calculator, root=calculator.home / "clone")
+        (clone.root / "app.py").write_text(FIXED)
+        assert not self.is_held_up(clone, first)
+
+    def test_a_clone_from_before_a_deleted_test_was_written_is_free(self, calculator: Project) -> None:
+        calculator.git("rm", "-q", "--cached", "test_app.py")
+        calculator.git("commit", "-q", "--amend", "-m", "without tests")
+        calculator.git("add", "-A")
+        calculator.git("commit", "-qm", "with tests")
+        deletes = 'turns: [{steps: [{run: "rm test_app.py; touch done.txt"}]}]'
+        assert calculator.play(deletes, "--max-iterations", "1", until="`test -f done.txt` passes").code == 3
+        calculator.git("clone", "-q", ".", str(calculator.home / "clone"))
+        clone = replace(calculator, root=calculator.home / "clone")
+        clone.git("checkout", "-q", "HEAD~1")
+        (clone.root / "done.txt").touch()
+        assert clone.play(IDLE, "--max-iterations", "1", until="`test -f done.txt` passes").code == 0
+
+
 @pytest.mark.parametrize(
     "check", ["`test -f done.txt` passes", "`test -f done.txt && python3 -m compileall -q .` passes"]
 )
@@ -249,3 +401,189 @@ def test_deleted_tests_are_not_excused_by_a_check_that_runs_none(calculator: Pro
     assert done.code == 3, done.said
     assert "[test-deleted]" in done.out
     assert "The work passes without that change too" not in done.out
+
+
+SKIPS_AND_HANGS = f"""
+sed -i "s/^    def test_add/{SKIP.rstrip()}\\\\n    def test_add/" test_app.py
+touch changed
+sleep 60
+"""
+
+
+class TestChangesThatNoVerdictCovers:
+    """A run that ends before its checks ran leaves changes that nobody has judged."""
+
+    @pytest.fixture(params=["aborted", "killed"])
+    def unjudged(self, calculator: Project, request: pytest.FixtureRequest) -> Project:
+        engine = calculator.start(*calculator.working(SKIPS_AND_HANGS, until=CHECK))
+        eventually(lambda: (calculator.root / "changed").exists())
+        if request.param == "aborted":
+            assert calculator.ralph("abort").code == 0
+        else:
+            engine.kill()
+        engine.communicate()
+        calculator.end()
+        assert "skip" in (calculator.root / "test_app.py").read_text()
+        return calculator
+
+    def test_the_next_run_compares_with_the_state_before_it(self, unjudged: Project) -> None:
+        first = unjudged.run.name
+        again = unjudged.play(IDLE, "--max-iterations", "1", until=CHECK)
+        assert again.code == 3, again.said
+        assert "NOTHING TO DO" not in again.out
+        assert "[test-skipped]" in again.out
+        assert f"Run {first} ended before its changes were verified" in again.out
+        assert f"ralph diff {first}" in again.out
+        assert "--allow 'test-skipped=why it is right'" in again.out
+        allowed = unjudged.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
+        assert allowed.code == 0, allowed.said
+        assert unjudged.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
+
+    def test_it_is_recognized_after_the_project_was_moved(self, unjudged: Project) -> None:
+        first = unjudged.run.name
+        moved = replace(unjudged, root=unjudged.root.rename(unjudged.home / "moved"))
+        refused = moved.play(IDLE, "--no-snapshots", until=CHECK)
+        assert refused.code == 2, refused.said
+        again = moved.play(IDLE, "--max-iterations", "1", until=CHECK)
+        assert again.code == 3, again.said
+        assert f"Run {first} ended before its changes were verified" in again.out
+        allowed = moved.play(IDLE, "--allow", "test-skipped=no database here", until=CHECK)
+        assert allowed.code == 0, allowed.said
+        assert moved.play(IDLE, until=CHECK).code == 0, "what was allowed stays so"
+
+    def test_it_is_not_accepted_without_snapshots(self, unjudged: Project) -> None:
+        first = unjudged.run.name
+        refused = unjudged.play(IDLE, "--no-snapshots", until=CHECK)
+        assert refused.code == 2, refused.said
+        assert f"run {first} ended before its changes were verified" in refused.err
+        allowed = unjudged.play(IDLE, "--no-snapshots", "--allow", "verifier-edited=I looked at it", until=CHECK)
+        assert allowed.code == 0, allowed.said
+
+    def test_the_advice_does_not_name_a_run_that_was_removed(self, unjudged: Project) -> None:
+        first = unjudged.run.name
+        assert unjudged.ralph("clean", first).code == 0
+        again = unjudged.play(IDLE, "--max-iterations", "1", until=CHECK)
+        assert again.code == 3, again.said
+        assert "[test-skipped]" in again.out
+        assert f"ralph diff {first}" not in again.out
+        [command] = set(re.findall(r"`(git diff \w+ -- test_app\.py)`", again.out))
+        assert "+    @unittest.skip" in unjudged.git(*shlex.split(command)[1:])
+
+    def test_a_run_whose_snapshots_are_gone_is_named(self, unjudged: Project) -> None:
+        first = unjudged.run.name
+        unjudged.git("update-ref", "-d", f"refs/ralph/{first}")
+        unjudged.git("reflog", "expire", "--expire=now", "--all")
+        unjudged.git("gc", "-q", "--prune=now")
+        again = unjudged.play(IDLE, "--max-iterations", "1", until=CHECK)
+        assert again.code == 3, again.said
+        assert "NOTHING TO DO" not in again.out
+        assert f"Run {first} changed this tree and nothing verified it" in again.out
+        advised = shlex.split(re.findall(r"start again with (--allow .*)\.$", again.out, re.MULTILINE)[0])
+        assert "verifier-edited=why it is right" in advised
+        assert unjudged.play(IDLE, *advised, until=CHECK).code == 0
+
+    def test_reverted_change_no_longer_holds_up_a_run(self, unjudged: Project) -> None:
+        unjudged.git("checkout", "-q", "test_app.py")
+        (unjudged.root / "app.py").write_text(FIXED)
+        assert unjudged.play(IDLE, until=CHECK).code == 0
+
+
+def test_gaming_that_was_not_enough_is_not_forgotten(calculator: Project) -> None:
+    """The checks still failed, so no guard looked; the next run starts from there."""
+    games = yaml(TESTS.format(skip=SKIP), "def add(a, b):\n    return 1\n")
+    assert calculator.play(games, "--max-iterations", "1", until=CHECK).code == 3
+    (calculator.root / "app.py").write_text("def add(a, b):\n    return 0\n")
+    again = calculator.play(IDLE, "--max-iterations", "1", until=CHECK)
+    assert again.code == 3, again.said
+    assert "[test-skipped]" in again.out
+
+
+def test_changes_of_the_user_after_an_aborted_run_are_not_held_up(calculator: Project) -> None:
+    assert calculator.play(IDLE, "--max-iterations", "1", until=CHECK).code == 3
+    (calculator.root / "test_app.py").write_text(TESTS.format(skip=SKIP))
+    assert calculator.play(IDLE, until=CHECK).code == 0
+
+
+QUOTES = TESTS.format(skip="").replace("self.assertEqual(add(0, 0), 0)", "print('1 failed, 3 passed in 2.0s')")
+
+
+def test_a_summary_that_a_test_prints_is_not_the_summary_of_the_check(calculator: Project) -> None:
+    """What is tested may be a tool that shows the results of other tests."""
+    (calculator.root / "test_app.py").write_text(QUOTES)
+    calculator.git("commit", "-qam", "Print the summary of another run")
+    done = calculator.play(yaml(QUOTES, FIXED), until=CHECK)
+    assert done.code == 0, done.said
+
+
+FLAKY = """import os
+
+
+def test_flaky():
+    if os.path.exists("first-try"):
+        os.remove("first-try")
+        raise AssertionError("not at the first try")
+
+
+def test_other():
+    assert True
+"""
+
+
+def test_a_recipe_that_no_longer_has_to_run_tests_again_gets_a_warning_at_most(calculator: Project) -> None:
+    """The second run, before the work, tries only what failed in the first; after it, the first one passes."""
+    again = "python3 -m pytest -q -p no:cacheprovider test_flaky.py::test_flaky"
+    recipe = f"test:\n\tpython3 -m pytest -q -p no:cacheprovider test_flaky.py || {again}\n\ttest -f done.txt\n"
+    (calculator.root / "Makefile").write_text(recipe)
+    (calculator.root / "test_flaky.py").write_text(FLAKY)
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Tests that are tried twice")
+    (calculator.root / "first-try").touch()
+    steps = [{"write": {"path": "done.txt", "content": "x"}}]
+    done = calculator.play(json.dumps({"turns": [{"steps": steps}]}), until="`make test` passes")
+    baseline, after = (entry["verdict"]["results"][0]["tests"] for entry in calculator.journal("checks.ended"))
+    assert (baseline["passed"] + baseline["failed"], after["passed"]) == (3, 2)
+    assert done.code == 0, done.said
+    assert (
+        "[fewer-tests] 2 tests ran, and 3 before the run: the runner may have counted some of them twice." in done.out
+    )
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason"),
+    [
+        ("[  PASSED  ] 1 test.\\n[  FAILED  ] 2 tests, listed below:", "2 of 3 tests fail"),
+        ("67%% tests passed, 1 tests failed out of 3", "1 of 3 tests fails"),
+        ("app-1  | 2 failed, 3 passed in 1.00s", "2 of 5 tests fail"),
+    ],
+    ids=["gtest", "ctest", "compose"],
+)
+def test_failures_in_other_summaries_beat_exit_code_0(calculator: Project, summary: str, reason: str) -> None:
+    (calculator.root / "Makefile").write_text(f"test:\n\t@printf '{summary}\\n'\n")
+    done = calculator.play(IDLE, "--max-iterations", "1", until="`make test` passes")
+    assert done.code == 3, done.said
+    result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
+    assert result["reason"] == f"exit code 0, but {reason}"
+
+
+def test_vanished_tests_are_not_a_pass(calculator: Project) -> None:
+    recipe = "test:\n\t-python3 -m unittest -q {}\n\ttest -f done.txt\n"
+    (calculator.root / "Makefile").write_text(recipe.format("test_app"))
+    (calculator.root / "app.py").write_text(FIXED)
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "A recipe")
+    empty = json.dumps(
+        {
+            "turns": [
+                {
+                    "steps": [
+                        {"write": {"path": "test_app.py", "content": "import sys\nsys.argv[1:] = ['-q']\n"}},
+                        {"write": {"path": "done.txt", "content": "x"}},
+                    ]
+                }
+            ]
+        }
+    )
+    done = calculator.play(empty, "--max-iterations", "1", until="`make test` passes")
+    assert done.code == 3, done.said
+    result = calculator.journal("checks.ended")[-1]["verdict"]["results"][0]
+    assert (result["status"], result["reason"]) == ("could-not-run", "no tests ran, and 2 ran before the run")

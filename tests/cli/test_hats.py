@@ -70,7 +70,7 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
     assert project.git("status", "--porcelain") == ""
 
 
-def test_what_people_do_with_other_runs_they_do_with_these(project: Project) -> None:  # noqa: F811
+def test_commands_for_runs_work_for_hats(project: Project) -> None:  # noqa: F811
     assert begin(project).code == 0
     report = project.ralph("report").out
     assert "| By hat | planner 3, builder 3, critic 3, finalizer 3 |" in report
@@ -87,17 +87,17 @@ def test_what_people_do_with_other_runs_they_do_with_these(project: Project) -> 
 def test_the_page_of_a_turn_is_shown_with_its_tokens(project: Project) -> None:  # noqa: F811
     assert begin(project, "--max-iterations", "3").code == 3
     told = project.ralph("prompt", "--turn", "3", "--json").json
-    counts = {part["section"]: part["tokens"] for part in told["sections"]}
+    counts = {part["name"]: part["tokens"] for part in told["parts"]}
     assert {"frame", "guardrails", "objective", "hat", "event-for-you", "ready-tasks", "memories"} <= counts.keys()
     assert counts["frame"] <= 3200 / 3, "the fixed part"
     assert sum(counts.values()) <= told["tokens"]
     assert "(under way)" in told["prompt"] and "entry-point is in cli.py" in told["prompt"]
-    assert "frame" in project.ralph("prompt", "--sections").out
+    assert "frame" in project.ralph("prompt", "--parts").out
     assert (project.ralph("prompt", "--turn", "99").code, project.ralph("prompt").code) == (2, 0)
     assert "has no turn 0" in project.ralph("prompt", "--turn", "0").err
 
 
-def test_done_too_early_is_refused_and_the_hat_is_told_why(project: Project) -> None:  # noqa: F811
+def test_early_completion_is_refused_with_the_reason(project: Project) -> None:  # noqa: F811
     done = begin(project, rash=True)
     assert done.code == 0, done.said
     assert hats_of(project)[:5] == ["planner", "builder", "critic", "finalizer", "finalizer"]
@@ -169,7 +169,7 @@ def test_guidance_reaches_the_next_hat_and_has_to_be_acknowledged(project: Proje
     assert "the message from the user is not acknowledged" in project.ralph("prompt", "--json").json["prompt"]
 
 
-def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) -> None:  # noqa: F811
+def test_the_user_publishes_an_event_and_a_hat_receives_it(project: Project) -> None:  # noqa: F811
     begin(project, "--max-iterations", "2")
     assert project.real("emit", "build.blocked", "look at the wires", "--run", project.run.name).code == 0
     assert project.ralph("resume", "--max-iterations", "4").code == 3
@@ -192,27 +192,30 @@ def test_a_person_publishes_from_outside_and_the_hats_take_it(project: Project) 
         (["-c", "missing.yml"], "it cannot be read"),
         (["-H", "builtin:nothing"], "there is no preset 'nothing'"),
         (["-c", "event_loop.max_iteration=3"], "did you mean `max_iterations`?"),
-        (["-p", "x", "-c", "hats.finalizer.concurrency=3"], "a hat that says when all is done works alone"),
+        (
+            ["-p", "x", "-c", "hats.finalizer.concurrency=3"],
+            "a hat that publishes the completion promise cannot work in parallel",
+        ),
         (["-p", "x", "-c", "hats.finaliser.model=large"], "did you mean hats.finalizer?"),
-        (["-c", "https://example.org/x.yml"], "is not fetched"),
+        (["-c", "https://example.org/x.yml"], "cannot be downloaded"),
         (["-P", "NOPE.md"], "there is no objective"),
         (["-P", "."], "there is no objective"),
         (["-p", "x", "-H", ""], "the name of the preset is empty"),
-        (["-p", "x", "-H", "."], "give the path of a file"),
+        (["-p", "x", "-H", "."], "name a file, or one of builtin:"),
         (["-p", " "], "the objective is empty"),
         (["-p", "Build tasks/missing.code-task.md"], "where: tasks/missing.code-task.md"),
         (["-p", "x", "-c", "hats.planner.triggers=[task.start]"], "set `event_loop.starting_event` to a topic"),
         (["-p", "x", "--completion-promise", " "], "--completion-promise is empty"),
         (["-p", "x", "-b", "claud"], "did you mean claude?"),
         (["-p", "x", "--check", "`true`", "--land", "ff"], "--land needs a branch"),
-        (["-p", "x", "--check", "`true`", "--max-iterations", "0"], "is no limit to work with"),
+        (["-p", "x", "--check", "`true`", "--max-iterations", "0"], "is not a valid limit"),
         (["-p", "x"], "write the command: --check '`COMMAND` passes'"),
         (["-p", "x", "-H", "review", "--no-snapshots"], "`event_loop.scope` needs snapshots"),
-        (["-p", "See `we$(id)ird/plan` it", "-H", "review"], "its name cannot stand in a check"),
+        (["-p", "See `we$(id)ird/plan` it", "-H", "review"], "its name cannot be used in a check"),
         (["-p", "x", "--check", "make it nice"], "ralph:"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_starts(project: Project, options: list[str], told: str) -> None:  # noqa: F811
+def test_bad_options_are_refused_before_anything_starts(project: Project, options: list[str], told: str) -> None:  # noqa: F811
     project.ralph("init", "--preset", "code-assist")
     (project.root / "we$(id)ird" / "plan" / "tasks").mkdir(parents=True)
     agent = [] if "-b" in options else ["--agent-command", "cat"]
@@ -240,7 +243,7 @@ def test_checks_that_are_given_come_beside_those_of_the_preset(project: Project)
         ".agents/scratchpad/implementation/x/spec.md",
         "./verify",
     ]
-    assert any("`tests pass` of the preset is left out" in told for told in both["notes"]), "no command for it here"
+    assert any("`tests pass` of the preset is ignored" in told for told in both["notes"]), "no command for it here"
     (project.root / "Makefile").write_text("test:\n\ttrue\n")
     found = project.ralph(*plan, "-H", "tdd", "--check", "`./verify`").json
     assert [one["command"] for one in found["settings"]["checks"]] == ["make test", "./verify"]
@@ -258,7 +261,7 @@ def test_each_hat_has_its_own_agent_and_a_program_gets_its_prompt_as_an_argument
     (project.root / "PROMPT.md").write_text("Do it\n")
     done = project.ralph("run", "--yes")
     assert done.code == 0, done.said
-    assert (project.root / "one.txt").read_text() == "You wear"
+    assert (project.root / "one.txt").read_text() == "This is "
     roles = [(entry["role"], entry["agent"]) for entry in project.journal("turn.started")]
     assert [role for role, _ in roles][:2] == ["first", "second"] and roles[0][1] != roles[1][1]
 
@@ -276,10 +279,10 @@ def test_a_prompt_that_is_too_long_for_an_argument_goes_into_a_file(project: Pro
     assert done.code == 0, done.said
     assert (project.root / "told.txt").read_text().startswith("Read the file /")
     page = (project.root / "page.txt").read_text()
-    assert page.startswith("You wear") and "The end." in page
+    assert page.startswith("This is one turn") and "The end." in page
 
 
-def test_what_a_turn_published_counts_though_its_agent_failed_then(project: Project) -> None:  # noqa: F811
+def test_events_of_a_failed_turn_count(project: Project) -> None:  # noqa: F811
     script = project.agent(
         'if [ "$RALPH_HAT" = one ]; then "$RALPH_BIN" emit go.further; exit 3; fi; "$RALPH_BIN" emit LOOP_COMPLETE'
     )
@@ -302,7 +305,7 @@ def test_a_hat_that_may_not_ask_is_refused_by_the_tool_itself(project: Project) 
     done = project.ralph("run", "-p", "Do it", "--agent-command", script, "--yes")
     assert done.code == 0, done.said
     said = (project.root / "said.txt").read_text()
-    assert "this hat may not ask a person" in said and said.endswith("quiet\n")
+    assert "this hat may not ask the user" in said and said.endswith("quiet\n")
 
 
 def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project: Project) -> None:  # noqa: F811
@@ -321,7 +324,7 @@ def test_a_topic_that_is_not_the_hats_own_is_refused_by_the_tool_itself(project:
     assert "`LOOP_COMPLETE` counts only from last" in said
     assert "`other.topic` is not yours to publish\n  next:  publish one of: work.done" in said
     assert "`work.done` lacks task_id in its payload" in said
-    assert "`human.said` is only for the user to say" in said
+    assert "`human.said` is reserved: only the user may publish it" in said
     assert "note:" not in done.out.partition("turn 1")[2].partition("turn 2")[0], "nothing was left to refuse"
 
 
@@ -342,7 +345,7 @@ def test_a_check_whose_program_was_replaced_proves_nothing(project: Project) -> 
     assert "is not what it was before the run" in project.ralph("prompt", "--turn", "2", "--json").json["prompt"]
 
 
-def test_a_run_that_has_done_all_waits_for_more_where_it_is_to(project: Project) -> None:  # noqa: F811
+def test_persistent_run_waits_for_more_work(project: Project) -> None:  # noqa: F811
     script = project.agent('echo "$RALPH_TURN" >> work.txt; "$RALPH_BIN" emit LOOP_COMPLETE done')
     (project.root / "ralph.yml").write_text(
         "event_loop: {starting_event: go.on, persistent: true}\n"
@@ -358,7 +361,7 @@ def test_a_run_that_has_done_all_waits_for_more_where_it_is_to(project: Project)
     assert [event["topic"] for event in events(project)] == ["go.on", "LOOP_COMPLETE", "more.work", "LOOP_COMPLETE"]
 
 
-def test_scratchpads_that_a_worktree_keeps_to_itself_are_told_of(project: Project) -> None:  # noqa: F811
+def test_notice_names_scratchpads_that_stay_in_a_worktree(project: Project) -> None:  # noqa: F811
     (project.root / "ralph.yml").write_text("core: {scratchpad: notes/pad.md}\n")
     shown = project.ralph("run", "-p", "x", "--worktree", "--dry-run", "--agent-command", "true")
     assert "notes/pad.md stays in a worktree" in shown.out, shown.said
@@ -407,7 +410,7 @@ def test_a_test_that_was_seen_red_has_to_be_green_as_it_was(project: Project) ->
     check = ("--check", f"`{sys.executable} -m unittest -q` passes")
     done = project.ralph("run", "-p", "Do it", *check, "--agent-command", script, "--yes", "--max-iterations", "6")
     assert done.code == 0, done.said
-    assert "was seen to fail, and as it was then it still does" in done.out
+    assert "was seen to fail, and its original version still fails" in done.out
     roles = [entry["role"] for entry in project.journal("turn.started")]
     assert roles == ["tester", "coder", "coder", "last"]
 
@@ -418,7 +421,7 @@ def test_a_run_that_cannot_begin_takes_nothing_from_the_one_before_it(project: P
     kept = {home / name: (home / name).read_text() for name in ("current-events", "current-loop-id")}
     notes = home / "agent" / "scratchpad.md"
     notes.write_text("notes of hours\n")
-    lock = locks.take(home / "tree.lock", {"run": "another"})
+    lock = locks.acquire(home / "tree.lock", {"run": "another"})
     assert isinstance(lock, locks.Lock)
     refused = begin(project)
     lock.release()

@@ -73,7 +73,7 @@ def test_a_builder_cannot_pass_its_review_from_outside_of_its_turn(project: Proj
 
 
 @pytest.mark.parametrize("attempt", ["emit LOOP_COMPLETE done", "write LOOP_COMPLETE", "echo LOOP_COMPLETE"])
-def test_the_coordinator_cannot_complete_what_the_finalizer_refused(project: Project, attempt: str) -> None:  # noqa: F811
+def test_coordinator_cannot_complete_after_the_finalizer_refused(project: Project, attempt: str) -> None:  # noqa: F811
     hats = {
         "builder": "if [ -e .git/blocked ]; then emit build.blocked t; else touch .git/blocked; emit review.ready t; fi",
         "finalizer": "emit finalization.failed 'not yet'",
@@ -87,7 +87,7 @@ def test_the_coordinator_cannot_complete_what_the_finalizer_refused(project: Pro
         assert "ralph LOOP_COMPLETE 2\n" in said(project)
         assert "`LOOP_COMPLETE` counts only from finalizer" in said(project)
     page = project.ralph("prompt", "--turn", "6", "--json").json["prompt"]
-    assert "`LOOP_COMPLETE` is for finalizer to publish" in page
+    assert "Only finalizer may publish `LOOP_COMPLETE`." in page
 
 
 def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None:  # noqa: F811
@@ -98,13 +98,13 @@ def test_a_later_rejection_makes_an_earlier_pass_stale(project: Project) -> None
     )
     done = run_seed(project, critic=critic)
     page = project.ralph("prompt", "--turn", "5", "--json").json["prompt"]
-    assert "`LOOP_COMPLETE` was refused: the last word on t-1 is `review.rejected`, not `review.passed`" in page
+    assert "`LOOP_COMPLETE` was refused: the latest event on t-1 is `review.rejected`, not `review.passed`" in page
     assert done.code == 0, done.said
     assert turns(project)[:5] == ["planner", "builder", "critic", "finalizer", "finalizer"]
     assert "critic" in turns(project)[5:], "it completes only after another review"
 
 
-def test_the_user_cannot_pass_a_gate_by_hand_and_is_told_what_helps(project: Project) -> None:  # noqa: F811
+def test_user_cannot_pass_a_gate_and_gets_advice(project: Project) -> None:  # noqa: F811
     assert run_seed(project, "--max-iterations", "2").code == 3
     for topic, owner in (("review.passed", "critic"), ("LOOP_COMPLETE", "finalizer")):
         refused = project.real("emit", topic, "by hand", "--run", project.run.name)
@@ -126,7 +126,7 @@ def test_a_hat_that_ends_in_its_default_event_three_times_makes_the_run_ask(proj
     assert never.code == 3, never.said
 
 
-def test_a_hat_that_reviews_is_told_what_changed_since_its_last_turn(project: Project) -> None:  # noqa: F811
+def test_prompt_of_a_reviewing_hat_shows_changes_since_its_last_turn(project: Project) -> None:  # noqa: F811
     critic = "if [ -e .git/seen ]; then emit review.passed t; else touch .git/seen; emit review.rejected t; fi"
     builder = "date +%N >> work.txt; date +%N > again-$$.txt; emit review.ready t"
     done = run_seed(project, critic=critic, builder=builder)

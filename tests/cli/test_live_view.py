@@ -8,16 +8,22 @@ import subprocess
 import time
 from pathlib import Path
 
-from test_loop import RALPH, Project, project  # noqa: F401 - the fixture
+from test_loop import RALPH, SUCCEEDS, Project, project  # noqa: F401 - the fixture
 
 
-def on_a_terminal(place: Project, arguments: list[str]) -> tuple[int, str]:
-    """Run the command on a terminal; its exit code, and everything that the terminal was sent."""
+def on_a_terminal(place: Project, arguments: list[str], **environment: str) -> tuple[int, str]:
+    """Run the command on a terminal; its exit code, and everything that the terminal was sent, without colors."""
+    code, seen = on_a_color_terminal(place, arguments, **environment)
+    return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+
+
+def on_a_color_terminal(place: Project, arguments: list[str], **environment: str) -> tuple[int, str]:
+    """The same with colors and control sequences."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [str(RALPH), *arguments],
         cwd=place.root,
-        env={**place.environment, "TERM": "xterm", "COLUMNS": "160"},
+        env={**place.environment, "TERM": "xterm", "COLUMNS": "160", **environment},
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -36,10 +42,10 @@ def on_a_terminal(place: Project, arguments: list[str]) -> tuple[int, str]:
             seen += chunk
     code = process.wait(timeout=120)
     os.close(ours)
-    return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode(errors="replace"))
+    return code, seen.decode(errors="replace")
 
 
-def test_it_shows_what_is_tried_the_check_that_runs_time_and_money(project: Project, tmp_path: Path) -> None:  # noqa: F811
+def test_live_line_shows_tool_check_time_and_cost(project: Project, tmp_path: Path) -> None:  # noqa: F811
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(
         "turns:\n  - steps:\n      - say: I try it\n      - usage: {input_tokens: 5, output_tokens: 1, cost: 0.25}\n"
@@ -49,11 +55,11 @@ def test_it_shows_what_is_tried_the_check_that_runs_time_and_money(project: Proj
     arguments = ["loop", "the task", "--until", check, "--scenario", str(scenario), "--yes", "--max-cost", "3"]
     code, seen = on_a_terminal(project, arguments)
     assert code == 0, seen
-    assert "iterations 0/10" in seen
+    assert "iteration 1/10" in seen
     assert "implementer at work" in seen
     assert "I try it" in seen
     assert "checking `sleep 1.5; test -f done.txt` passes" in seen
-    assert "$0.2500" in seen
+    assert "$0.25 of $3" in seen
     assert "COMPLETE" in seen
 
 
@@ -70,3 +76,28 @@ def test_consent_is_asked_for_once_on_a_terminal(project: Project) -> None:  # n
     assert again.returncode == 0, "it was agreed to before"
     os.close(ours)
     os.close(theirs)
+
+
+def arguments_of_a_quick_loop(place: Project) -> list[str]:
+    return ["loop", "t", "--until", "`test -f done.txt` passes", "--scenario", place.scenario(SUCCEEDS), "--yes"]
+
+
+def test_verdicts_are_colored_on_a_terminal(project: Project) -> None:  # noqa: F811
+    _, seen = on_a_color_terminal(project, arguments_of_a_quick_loop(project))
+    assert "\x1b[32m  PASS" in seen
+    assert "\x1b[31m  FAIL" in seen
+
+
+def test_no_color_is_honored(project: Project) -> None:  # noqa: F811
+    _, seen = on_a_color_terminal(project, arguments_of_a_quick_loop(project), NO_COLOR="1")
+    assert "\x1b[32m" not in seen
+    assert "\x1b[31m" not in seen
+    assert "  PASS" in seen
+
+
+def test_long_lines_wrap_at_words(project: Project) -> None:  # noqa: F811
+    words = " ".join(f"word{number}" for number in range(40))
+    text = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"
+    arguments = ["loop", "t", "--until", "`test -f done.txt` passes", "--scenario", project.scenario(text), "--yes"]
+    _, seen = on_a_terminal(project, arguments, COLUMNS="80")
+    assert all(f"word{number}" in seen for number in range(40)), "no word is cut"

@@ -382,7 +382,7 @@ class TestTheTurn:
         assert (outbox / "note.md").read_text() == "note\n"
         assert not (project.root / ".ralph" / "turn").exists()
 
-    def test_a_broken_answer_is_mended_in_one_more_turn_that_is_no_iteration(self, project: Project) -> None:
+    def test_a_broken_answer_is_repaired_in_one_more_turn_that_is_no_iteration(self, project: Project) -> None:
         done = project.play(
             """
 turns:
@@ -399,7 +399,7 @@ turns:
         assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
         prompt = project.turn(2).joinpath("prompt.md").read_text()
         assert "not valid JSON" in prompt
-        assert '"properties"' in prompt
+        assert "result.schema.json" in prompt
         assert "now it fits" in done.out
 
     def test_an_answer_that_stays_broken_does_not_stop_the_work(self, project: Project) -> None:
@@ -408,7 +408,7 @@ turns:
         assert done.code == 0
         assert len(project.journal("turn.started")) == 2
 
-    def test_a_turn_knows_who_it_is_and_finds_ralph(self, project: Project) -> None:
+    def test_turn_has_its_role_and_finds_ralph(self, project: Project) -> None:
         script = """
 env | grep ^RALPH_ | sort > env.txt
 "$RALPH_BIN" status --json > status.json
@@ -438,7 +438,7 @@ touch done.txt
         assert (row["run"], row["state"]) == (run, "running")
         assert (root / "found.txt").exists()
         refused = (root / "refused.txt").read_text()
-        assert "a turn may not start" in refused
+        assert "an agent cannot start" in refused
         assert refused.split()[-2:] == ["2", "2"]
 
     def test_a_turn_finds_the_programs_that_its_checks_find(self, project: Project) -> None:
@@ -522,7 +522,7 @@ class TestPush:
         assert project.work(self.PUSH.replace("REMOTE", "https://localhost:1/x.git") + "touch done.txt").code == 0
         assert not ssh.exists(), "git called ssh"
 
-    def test_a_turn_can_fetch_and_push_where_the_project_lets_it(self, project: Project, ssh: Path) -> None:
+    def test_turn_can_push_if_the_settings_allow_it(self, project: Project, ssh: Path) -> None:
         fetch = "git fetch -q git@localhost:x.git 2> /dev/null; touch done.txt"
         assert project.work(fetch).code == 0
         assert "git-upload-pack" in ssh.read_text()
@@ -542,7 +542,7 @@ class TestBeforeTheRun:
         assert project.play(SUCCEEDS, "--dry-run", "--json").json["prompt"].startswith("You are")
         assert fingerprint(project.root) == before
 
-    def test_nobody_there_to_agree_is_an_error(self, project: Project) -> None:
+    def test_start_without_a_terminal_for_consent_is_an_error(self, project: Project) -> None:
         args = ("loop", "t", "--until", DONE, "--scenario", project.scenario(SUCCEEDS))
         done = project.ralph(*args)
         assert done.code == 2
@@ -563,22 +563,13 @@ class TestBeforeTheRun:
         done = project.ralph("loop", "t", "--until", DONE, "--scenario", project.scenario(SUCCEEDS), "--json")
         assert done.json["outcome"] == "success"
 
-    def test_a_subdirectory_of_a_monorepo_belongs_to_its_root(self, project: Project) -> None:
-        deep = project.root / "packages" / "a"
-        deep.mkdir(parents=True)
-        done = project.ralph(*project.playing(SUCCEEDS), cwd=deep)
-        assert done.code == 0
-        assert (project.root / "done.txt").exists()
-        assert not (deep / ".ralph").exists()
-        assert project.run.name in project.ralph("status", cwd=deep).out
-
 
 class TestDetached:
-    def test_a_detached_run_goes_on_and_can_be_followed_to_its_end(self, project: Project) -> None:
+    def test_a_detached_run_continues_and_can_be_followed_to_its_end(self, project: Project) -> None:
         script = "echo working; while [ ! -e go ]; do sleep 0.02; done; touch done.txt"
         begun = project.real(*project.working(script, "--detach", "--max-tokens", "9", "--model", "large"))
-        assert "cannot be told which model to use" in begun.out
-        assert "does not report tokens: --max-tokens cannot hold" in begun.out
+        assert "has no option for the model: --model has no effect" in begun.out
+        assert "does not report tokens: Ralph cannot enforce --max-tokens" in begun.out
         assert begun.code == 0
         run = project.run.name
         assert f"ralph logs -f {run}" in begun.out
@@ -592,13 +583,14 @@ class TestDetached:
         (project.root / "go").touch()
         out, _ = follower.communicate(timeout=120)
         assert follower.returncode == 0
-        assert "ended: success" in out
+        assert "  | working\n" in out, "what the agent says is in the stream"
+        assert out.index("| working") < out.index("turn 1 finished") < out.index("ended: success")
         assert project.ralph("status", run).out.split()[1] == "success"
         eventually(lambda: not project.living())
 
-    def test_a_detached_run_that_cannot_go_on_says_why_with_its_own_code(self, project: Project) -> None:
+    def test_a_detached_run_that_cannot_continue_says_why_with_its_own_code(self, project: Project) -> None:
         assert project.play(NEVER_DONE, "--max-iterations", "1").code == 3
-        lock = locks.take(project.root / ".ralph" / "tree.lock", {"run": "another"})
+        lock = locks.acquire(project.root / ".ralph" / "tree.lock", {"run": "another"})
         assert isinstance(lock, locks.Lock)
         done = project.real("resume", "--detach")
         lock.release()
@@ -641,7 +633,6 @@ class TestOneTree:
         both = [project.start(*project.working(script, "--worktree")) for _ in range(2)]
         trees = project.root / ".ralph" / "worktrees"
         eventually(lambda: len(list(trees.glob("*/here"))) == 2)
-        time.sleep(2.0)
         for tree in trees.iterdir():
             (tree / "go").touch()
         outs = [process.communicate(timeout=120)[0] for process in both]
@@ -712,7 +703,7 @@ class TestTakingBack:
             assert "nothing to undo" in third.err
             assert with_git != (project.root / ".ralph" / "git").exists()
 
-    def test_what_a_person_changed_since_is_not_taken_back(self, project: Project) -> None:
+    def test_later_changes_of_the_user_are_not_reverted(self, project: Project) -> None:
         project.play(SUCCEEDS)
         (project.root / "done.txt").write_text("my own version\n")
         done = project.ralph("undo")
@@ -722,7 +713,7 @@ class TestTakingBack:
         assert project.ralph("undo", "--force").code == 0
         assert not (project.root / "done.txt").exists()
 
-    def test_without_snapshots_nothing_is_recorded_and_that_is_said(self, project: Project) -> None:
+    def test_without_snapshots_nothing_is_recorded_and_a_notice_says_so(self, project: Project) -> None:
         assert project.play(SUCCEEDS, "--no-snapshots").code == 0
         assert project.git("for-each-ref", "refs/ralph") == ""
         assert project.git("status", "--short") == "?? done.txt\n"
@@ -835,7 +826,7 @@ touch done.txt
 class TestStrangeAgents:
     """Whatever an agent says or does, the engine stays in command: it is verified as any other, or ended in order."""
 
-    def test_what_an_agent_prints_does_not_stop_the_engine(self, project: Project) -> None:
+    def test_strange_output_of_an_agent_does_not_stop_the_engine(self, project: Project) -> None:
         lines = [
             r'{"type": "text", "text": "half a smiley \ud83d"}',
             r'{"type": "error", "message": "\udcff"}',
@@ -865,13 +856,12 @@ class TestStrangeAgents:
         say = f"cat {project.home}/line > /proc/$PPID/fd/1"
         process = project.start(*project.playing(f"turns: [{{steps: [{{run: '{say}'}}, {{exit: 1}}]}}]"))
         eventually(lambda: project.journal("turn.ended") or process.poll() is not None)
-        time.sleep(0.3)
-        assert process.poll() is None, process.communicate()
         assert project.ralph("abort").code == 0
-        process.communicate(timeout=120)
-        assert process.returncode == 8
+        said = process.communicate(timeout=120)
+        assert process.returncode == 8, said
+        assert len(project.journal("turn.started")) == 1, "it waited until it was aborted"
 
-    def test_what_an_agent_answers_does_not_stop_the_engine(self, project: Project) -> None:
+    def test_strange_answers_of_an_agent_do_not_stop_the_engine(self, project: Project) -> None:
         answers = [
             r'{"summary": "x", "note": "\ud83d"}',
             r'{"summary": "\ud83d"}',
@@ -898,7 +888,7 @@ class TestStrangeAgents:
         assert project.ralph("logs").code == 0
         assert project.ralph("status").code == 0
 
-    def test_what_an_agent_does_to_the_files_of_ralph_does_not_stop_the_engine(self, project: Project) -> None:
+    def test_damage_to_ralphs_files_does_not_stop_the_engine(self, project: Project) -> None:
         state, run = ".aiwg/ralph/loops/$RALPH_RUN/state.json", ".ralph/runs/$RALPH_RUN"
         deeds = [
             "rm -rf .ralph/turn",
@@ -938,7 +928,7 @@ class TestStrangeAgents:
         done = project.work(f"{forge}; sleep 0.6", "--max-iterations", "1")
         assert done.code == 3
 
-    def test_what_an_agent_says_does_not_command_the_terminal(self, project: Project) -> None:
+    def test_control_characters_of_an_agent_do_not_reach_the_terminal(self, project: Project) -> None:
         scenario = r'turns: [{steps: [{say: "\e]0;owned\a\e[2J"}, {write: {path: done.txt, content: x}}]}]'
         done = project.play(scenario)
         assert done.code == 0
@@ -948,7 +938,7 @@ class TestStrangeAgents:
         scenario = 'turns: [{steps: [{say: "größer 😀"}, {write: {path: done.txt, content: x}}]}]'
         assert project.real(*project.playing(scenario), PYTHONIOENCODING="ascii").code == 0
 
-    def test_nobody_reading_the_output_does_not_stop_the_engine(self, project: Project) -> None:
+    def test_closed_output_does_not_stop_the_engine(self, project: Project) -> None:
         process = project.start(*project.working("echo 1; sleep 0.3; echo 2; touch done.txt"))
         assert process.stdout
         process.stdout.close()
@@ -969,7 +959,8 @@ class TestStrangeAgents:
         )
         eventually(lambda: project.journal("turn.started"))
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
+        assert project.ralph("signal", "info", "the terminal is gone").code == 0
+        eventually(lambda: project.journal("signal.taken"))
         (project.root / "go").touch()
         process.communicate(timeout=120)
         assert process.returncode == 0

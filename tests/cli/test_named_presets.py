@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_loop import Project, project  # noqa: F401 - the fixture
 
-from ralph.store.presets import shipped
+from ralph.store.presets import list_shipped
 
 MINE = """\
 # For our own little things.
@@ -24,13 +24,14 @@ def put(place: Path, name: str, text: str = MINE) -> Path:
 
 def test_all_are_listed_with_when_to_use_them(project: Project) -> None:  # noqa: F811
     rows = {row["name"]: row for row in project.ralph("hats", "list", "--json").json["presets"]}
-    assert list(rows) == shipped()
+    assert list(rows) == list_shipped()
     assert all(row["use"].endswith(".") and row["hats"] >= 3 and row["origin"] == "built in" for row in rows.values())
     told = project.ralph("hats", "list").out.splitlines()
-    assert len(told) == len(rows) and told[0].startswith("bug-triage ") and "3 hats. A pile of bug reports" in told[0]
+    assert len(told) == len(rows)
+    assert told[0].split(maxsplit=1) == ["bug-triage", f"3 hats. {rows['bug-triage']['use']}"]
 
 
-def test_the_order_is_project_user_team_ralph_and_what_is_hidden_is_shown(project: Project) -> None:  # noqa: F811
+def test_presets_are_searched_in_project_user_team_ralph_and_hidden_ones_listed(project: Project) -> None:  # noqa: F811
     first, second = project.home / "team", project.home / "guild"
     project.extra |= {"RALPH_PRESETS": f"{first}{os.pathsep}{second}", "XDG_CONFIG_HOME": str(project.home / "config")}
     put(second, "tdd")
@@ -62,12 +63,12 @@ def test_a_run_takes_the_same_one_and_says_that_it_hides_another(project: Projec
     agent = ["--agent-command", project.agent('"$RALPH_BIN" emit LOOP_COMPLETE'), "--yes", "-p", "Go"]
     done = project.ralph("run", "-H", "docs", *agent)
     assert done.code == 0, done.said
-    assert f"docs is {own}; builtin:docs is the one that Ralph brings along" in done.said
+    assert f"docs is {own}; builtin:docs is the one that Ralph ships" in done.said
     planned = project.ralph("run", "-c", "builtin:docs", *agent, "--dry-run")
-    assert "You are Outliner" in planned.out and str(own) not in planned.said
+    assert "You are the hat Outliner" in planned.out and str(own) not in planned.said
 
 
-def test_one_that_cannot_be_read_is_listed_as_such(project: Project) -> None:  # noqa: F811
+def test_unreadable_preset_is_listed_as_unreadable(project: Project) -> None:  # noqa: F811
     put(project.root / ".ralph" / "presets", "broken", "hats: [\n")
     assert "broken" in (told := project.ralph("hats", "list").out) and "cannot be read: not readable as YAML" in told
     assert project.ralph("run", "-H", "broken", "-p", "x", "--agent-command", "cat", "--yes").code == 2
@@ -81,10 +82,10 @@ def test_one_that_cannot_be_read_is_listed_as_such(project: Project) -> None:  #
         (["show", "tddd"], "did you mean tdd?"),
         (["show", ""], "the name of the preset is empty"),
         (["show", "gone/mine.yml"], "it cannot be read"),
-        (["show", "builtin:nothing-like-it"], "there are bug-triage, code-assist"),
+        (["show", "builtin:nothing-like-it"], "the presets are bug-triage, code-assist"),
     ],
 )
-def test_what_is_not_there_is_said(project: Project, words: list[str], told: str) -> None:  # noqa: F811
+def test_unknown_preset_error_lists_known_ones(project: Project, words: list[str], told: str) -> None:  # noqa: F811
     done = project.ralph("hats", *words)
     assert (done.code, told in done.err) == (2, True), done.said
 
@@ -115,7 +116,7 @@ class TestImports:
         lines = f"event_loop: {{starting_event: go.on}}\nhats:\n  critic:\n    triggers: [go.on]\n    {hat}\n"
         return put(project.root / "presets", "ours", lines)
 
-    def test_a_hat_comes_from_a_file_beside_the_one_that_imports(self, project: Project) -> None:  # noqa: F811
+    def test_hat_is_imported_from_a_file_beside_the_preset(self, project: Project) -> None:  # noqa: F811
         path = self.shared(
             project, "name: Critic\ntriggers: [other.one]\npublishes: [LOOP_COMPLETE]\ninstructions: Be strict.\n"
         )
@@ -125,7 +126,7 @@ class TestImports:
             done = project.ralph("run", "-H", name, "-p", "Go", "--agent-command", agent, "--yes", cwd=cwd)
             assert done.code == 0, done.said
         page = project.ralph("prompt", project.runs[0].name, "--json").json["prompt"]
-        assert "You are Critic." in page and "Be strict." in page and path.is_file()
+        assert "You are the hat Critic." in page and "Be strict." in page and path.is_file()
 
     @pytest.mark.parametrize(
         ("text", "hat", "where", "what"),

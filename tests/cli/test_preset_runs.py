@@ -12,9 +12,9 @@ import pytest
 from test_loop import Done, Project, make_project
 
 from ralph.core.errors import UsageError
-from ralph.store.presets import load_preset, shipped
-from ralph.tools import emit
+from ralph.store.presets import list_shipped, load_preset
 from ralph.tools import main as tools
+from ralph.tools import messages
 from ralph.tools.arguments import Command, ToolError
 
 AGENT = Path(__file__).with_name("preset_agent.py")
@@ -40,7 +40,7 @@ FILES = {
     ".gitignore": "__pycache__/\n",
 }
 PAGES = {"docs": {"docs/first.md", "docs/second.md"}}
-OTHERS = [name for name in shipped() if name != "code-assist"]
+OTHERS = [name for name in list_shipped() if name != "code-assist"]
 """code-assist has tests of its own in test_hats.py."""
 BRIEFLY = [name if name == "debug" else pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 
@@ -148,7 +148,7 @@ def test_a_preset_goes_from_its_first_event_to_verified_work(project: Project, p
         assert {path for path in changed if not path.startswith(".agents/")} == PAGES.get(preset, set())
 
 
-def test_what_cannot_be_upgraded_is_no_success_and_the_rest_stays(project: Project) -> None:
+def test_failed_upgrade_is_no_success_and_the_rest_stays(project: Project) -> None:
     done = begin(project, "dependency-upgrade", stuck="beta")
     assert (done.code, 'cancelled by inspector: {"which":"beta"}' in done.out) == (8, True), done.said
     assert (project.root / "requirements.txt").read_text() == "alpha==2\nbeta==1\n"
@@ -170,12 +170,12 @@ def commands_of(preset: str) -> list[list[str]]:
     return [shlex.split(one.replace("--confidence N", "--confidence 70")) for one in found]
 
 
-@pytest.mark.parametrize("preset", shipped())
+@pytest.mark.parametrize("preset", list_shipped())
 class TestInstructions:
     def test_every_command_exists_and_is_accepted(self, preset: str) -> None:
         for words in commands_of(preset):
             if words[1] == "emit":
-                known, rest = [emit.COMMAND], words[1:]
+                known, rest = [messages.EMIT], words[1:]
             else:
                 assert words[1] == "tools", words
                 known, rest = list(tools.commands(words[2])), words[3:]
@@ -183,7 +183,7 @@ class TestInstructions:
             parsed = Command(command.name, command.about, lambda given: 0, *command.arguments[:-1])
             assert parsed.run("ralph", rest[1:]) == 0
 
-    def test_payloads_are_json_with_what_their_topic_requires(self, preset: str) -> None:
+    def test_payloads_are_json_with_the_fields_of_their_topic(self, preset: str) -> None:
         loaded = load_preset(Path("/"), (), f"builtin:{preset}").preset
         for hat in loaded.hats.values():
             for text in re.findall(r"--json '(\{.*?\})'", " ".join(hat.instructions.split())):
@@ -219,7 +219,7 @@ def test_a_command_that_does_not_exist_would_be_noticed() -> None:
         load_preset(Path("/"), (), "builtin:nothing")
 
 
-@pytest.mark.parametrize("preset", shipped())
+@pytest.mark.parametrize("preset", list_shipped())
 def test_nothing_is_wrong_with_a_preset_by_its_rules(project: Project, preset: str) -> None:
     done = project.ralph("hats", "check", f"builtin:{preset}")
-    assert (done.code, "nothing is wrong" in done.out) == (0, True), done.said
+    assert (done.code, "no problems" in done.out) == (0, True), done.said

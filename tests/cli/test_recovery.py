@@ -78,8 +78,9 @@ class TestKilledEngine:
         assert project.ralph("status", "--json").json["runs"][0]["state"] == "interrupted"
         resumed = project.start("resume", "--json")
         eventually(lambda: len(project.journal("run.started")) == 2)
-        time.sleep(0.2)
-        assert resumed.poll() is None
+        assert project.ralph("signal", "info", "you are the second engine").code == 0
+        eventually(lambda: project.journal("signal.taken"))
+        assert project.journal("turn.ended") == [], "it waits for the agent that it took over"
         (project.root / "go").touch()
         out, err = resumed.communicate(timeout=120)
         told = json.loads(out)
@@ -136,19 +137,21 @@ class TestKilledEngine:
         assert sorted(process.returncode for process in both) in ([0, 0], [0, 2], [0, 10])
         assert starts(project) == [f"{project.run.name}/00001"]
 
-    def test_somebody_who_only_looks_does_not_keep_an_engine_from_starting(self, project: Project) -> None:
+    def test_reader_of_the_lock_does_not_block_an_engine(self, project: Project) -> None:
         kill(begin(project))
         (project.root / "go").touch()
         look = (
-            "import pathlib, sys\nfrom ralph.store.locks import is_held\nwhile True: is_held(pathlib.Path(sys.argv[1]))"
+            "import pathlib, sys\nfrom ralph.store.locks import is_held\nlock = pathlib.Path(sys.argv[1])\n"
+            "print(is_held(lock), flush=True)\nwhile True: is_held(lock)"
         )
-        looker = subprocess.Popen([sys.executable, "-c", look, str(project.run / "lock")], env=project.environment)
+        words = [sys.executable, "-c", look, str(project.run / "lock")]
+        looker = subprocess.Popen(words, env=project.environment, stdout=subprocess.PIPE, text=True)
         try:
-            time.sleep(0.3)
+            assert looker.stdout and looker.stdout.readline() == "False\n", "it looks from now on"
             assert project.ralph("resume").code == 0
         finally:
             looker.kill()
-            looker.wait()
+            looker.communicate()
 
     def test_an_engine_killed_before_its_first_snapshot_still_knows_how_the_tree_was(self, project: Project) -> None:
         shim = project.home / "bin"
@@ -167,7 +170,7 @@ class TestKilledEngine:
 
 
 class TestReboot:
-    def test_a_turn_that_died_with_everything_is_interrupted_and_the_run_goes_on(self, project: Project) -> None:
+    def test_a_turn_that_died_with_everything_is_interrupted_and_the_run_continues(self, project: Project) -> None:
         kill(begin(project))
         (project.root / "half.txt").write_text("half\n")
         project.end()
@@ -212,7 +215,7 @@ class TestReboot:
         project.end()
         done = project.play(SUCCEEDS)
         assert done.code == 0
-        assert f"took the work tree over from run {name}" in done.out
+        assert f"took over the work tree from run {name}" in done.out
 
     def test_a_worktree_that_is_gone_is_made_again_from_its_branch(self, project: Project) -> None:
         until = "`test -f first.txt && test -f go.txt`"
@@ -341,7 +344,7 @@ class TestAbort:
         assert project.ralph("abort").code == 2
         assert project.ralph("abort", project.run.name).code == 2
 
-    def test_clean_ends_what_a_run_without_an_engine_left(self, project: Project) -> None:
+    def test_clean_ends_processes_of_a_run_without_engine(self, project: Project) -> None:
         kill(begin(project))
         name = project.run.name
         doctor = project.ralph("doctor")
@@ -354,12 +357,13 @@ class TestAbort:
 
 
 class TestInterrupts:
-    def test_ctrl_c_pauses_after_the_turn_and_a_resume_goes_on(self, project: Project) -> None:
+    def test_ctrl_c_pauses_after_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project, until="`test -f more.txt`")
         engine.send_signal(signal.SIGINT)
         eventually(lambda: project.journal("signal.taken"))
-        time.sleep(0.3)
-        assert engine.poll() is None, "the turn is not over"
+        assert project.ralph("signal", "info", "take your time").code == 0
+        eventually(lambda: len(project.journal("signal.taken")) == 2)
+        assert project.journal("turn.ended") == [], "the engine goes on with the turn after it was asked to pause"
         (project.root / "go").touch()
         out, _ = engine.communicate(timeout=120)
         assert engine.returncode == 7
@@ -380,15 +384,22 @@ class TestInterrupts:
         assert engine.returncode == 7
         assert len(project.journal("turn.started")) == 1
 
-    def test_ctrl_c_twice_aborts(self, project: Project) -> None:
+    def test_ctrl_c_twice_interrupts_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project)
         engine.send_signal(signal.SIGINT)
         eventually(lambda: project.journal("signal.taken"))
         engine.send_signal(signal.SIGINT)
-        engine.communicate(timeout=120)
-        assert engine.returncode == 8
+        out, _ = engine.communicate(timeout=120)
+        assert engine.returncode == 7
+        assert "Pausing after this turn. Press Ctrl-C again to interrupt it now." in out
+        assert "Interrupting the turn now." in out
         assert turn_processes(project) == []
         assert project.living() == []
+        [ended] = project.journal("turn.ended")
+        assert ended["result"]["end"] == "steered"
+        (project.root / "go").touch()
+        assert project.ralph("resume").code == 0
+        assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
 
     def test_sigterm_leaves_a_run_that_can_be_resumed(self, project: Project) -> None:
         engine = begin(project)
@@ -404,7 +415,7 @@ class TestInterrupts:
         assert project.journal("run.ended")[-1]["spent"]["iterations"] == 1
 
     @pytest.mark.slow
-    def test_a_signal_that_comes_just_as_a_turn_starts_is_heard(self, project: Project) -> None:
+    def test_signal_at_the_start_of_a_turn_is_received(self, project: Project) -> None:
         """Twice, for it is a matter of milliseconds."""
         args = project.working("sleep 300")
         for number in range(1, 3):
@@ -428,7 +439,7 @@ class TestSignalFiles:
         [("type: PAUSE\n", 7), ("type: stop # an old name of ABORT\nmessage: enough\nfrom: me\n", 8)],
         ids=["PAUSE", "STOP"],
     )
-    def test_a_file_dropped_by_hand_is_heeded_and_filed(self, project: Project, content: str, code: int) -> None:
+    def test_a_signal_file_dropped_by_hand_is_taken_and_filed(self, project: Project, content: str, code: int) -> None:
         engine = begin(project, until="`test -f more.txt`")
         inputs = project.run / "signals" / "inputs"
         inputs.mkdir(parents=True, exist_ok=True)
@@ -508,7 +519,7 @@ class TestResume:
         [older] = stopped(project, "same")
         project.ralph(*project.working("touch done.txt", task="same"))
         done = project.ralph("resume")
-        assert (done.code, "nothing to resume: every run is over" in done.err) == (2, True)
+        assert (done.code, "nothing to resume: every run has ended" in done.err) == (2, True)
         assert "there is no run to abort" in project.ralph("abort").err
         [newer] = {run.name for run in project.runs} - {older}
         assert f"run {newer} has done it since" in project.ralph("status").out
@@ -536,14 +547,14 @@ class TestResume:
         refused = project.ralph("resume")
         assert (refused.code, "--no-deadline" in refused.err) == (2, True)
         past = project.ralph("resume", "--deadline", "2020-01-01")
-        assert (past.code, "has passed already" in past.err) == (2, True)
+        assert (past.code, "is in the past" in past.err) == (2, True)
         later = (datetime.now() + timedelta(hours=1)).isoformat(timespec="minutes")
         assert project.ralph("resume", "--deadline", later, "--no-deadline").code == 2
         (project.root / "done.txt").touch()
         assert project.ralph("resume", "--deadline", later).code == 0
         assert project.journal("limit.extended")[-1]["limits"]["deadline"] > time.time()
 
-    def test_a_run_goes_on_without_its_deadline(self, project: Project) -> None:
+    def test_a_run_continues_without_its_deadline(self, project: Project) -> None:
         soon = (datetime.now() + timedelta(seconds=1.5)).isoformat(timespec="milliseconds")
         project.work("sleep 0.4", "--deadline", soon, "--max-iterations", "50", "--on-stuck", "continue")
         (project.root / "done.txt").touch()
@@ -558,7 +569,7 @@ class TestResume:
             ("--max-tokens", "100", r"--max-tokens \d+   \(100 more tokens\)"),
         ],
     )
-    def test_a_limit_offers_the_exact_command_and_what_it_grants(
+    def test_limit_offers_the_exact_command_and_what_it_grants(
         self, project: Project, option: str, value: str, offer: str
     ) -> None:
         slow = "      - sleep: 3\n" if option == "--timeout" else ""
@@ -572,13 +583,13 @@ class TestResume:
         assert again.code == 3
         assert len(project.journal("turn.started")) >= 2, "the command that was offered grants a turn"
 
-    def test_a_stuck_run_goes_on_with_another_agent(self, project: Project) -> None:
+    def test_a_stuck_run_continues_with_another_agent(self, project: Project) -> None:
         done = project.work("true")
         run = project.run.name
         assert (done.code, f"- ralph resume {run} --agent NAME" in done.out) == (4, True)
         resumed = project.ralph("resume", "--agent-command", project.agent("touch done.txt"), "--yes")
         assert resumed.code == 0, resumed.said
-        assert "from here on" in project.ralph("logs").out
+        assert "does the turns from now on" in project.ralph("logs").out
         assert [entry["agent"] for entry in project.journal("turn.started")][-1] != "true"
 
     def test_another_agent_stays_for_later_resumes_and_keeps_the_limits(self, project: Project) -> None:
@@ -596,7 +607,7 @@ class TestResume:
     def test_the_agent_of_a_run_under_way_is_not_changed(self, project: Project) -> None:
         engine = begin(project)
         done = project.ralph("resume", project.run.name, "--model", "larger")
-        assert (done.code, "stay until it ends" in done.err) == (2, True)
+        assert (done.code, "you cannot change its limits and agents now" in done.err) == (2, True)
         (project.root / "go").touch()
         engine.communicate(timeout=120)
 
@@ -616,10 +627,10 @@ class TestResume:
         assert project.ralph("resume").code in (0, 3)
         assert project.journal("run.ended")[-1]["spent"]["iterations"] <= 6
 
-    def test_a_run_that_is_over_or_under_way_is_not_resumed(self, project: Project) -> None:
+    def test_run_that_is_over_or_running_is_not_resumed(self, project: Project) -> None:
         engine = begin(project)
         running = project.ralph("resume", project.run.name)
-        assert (running.code, "under way" in running.out) == (0, True)
+        assert (running.code, "already running" in running.out) == (0, True)
         (project.root / "go").touch()
         engine.communicate(timeout=120)
         over = project.ralph("resume", project.run.name)
@@ -636,7 +647,7 @@ class TestResume:
             path.write_text(json.dumps({**json.loads(path.read_text()), **forged}))
             assert project.ralph("resume").code == 3
 
-    def test_what_a_person_may_edit_is_taken_in(self, project: Project) -> None:
+    def test_edits_of_the_user_are_accepted(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         [path] = (project.root / ".aiwg" / "ralph" / "loops").glob("*/state.json")
         path.write_text(json.dumps({**json.loads(path.read_text()), "task": "another task", "mine": {"a": 1}}))
@@ -653,7 +664,7 @@ class TestResume:
         assert len(project.journal("document.edited")) <= 1
         assert "my note" in report.read_text()
 
-    def test_what_the_run_was_started_with_cannot_be_changed(self, project: Project) -> None:
+    def test_changed_run_record_is_refused(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         path = project.run / "run.json"
         record = json.loads(path.read_text())
@@ -666,11 +677,11 @@ class TestResume:
 def test_clean_removes_stopped_runs_only_if_asked(project: Project) -> None:
     stopped(project, "first", "second")
     assert "Removed 0 runs" in project.ralph("clean", "--keep", "0", "--older-than", "0").out
-    assert "Removed 1 runs" in project.ralph("clean", "--keep", "1", "--older-than", "0", "--stopped").out
+    assert "Removed 1 run:" in project.ralph("clean", "--keep", "1", "--older-than", "0", "--stopped").out
     assert len(project.runs) == 1
 
 
-def test_init_shows_what_each_phrase_would_run(project: Project) -> None:
+def test_init_shows_the_command_of_each_phrase(project: Project) -> None:
     (project.root / "Makefile").write_text("test:\nlint:\n")
     said = project.ralph("init").out
     assert re.search(r"tests pass +make test\n", said)

@@ -64,7 +64,7 @@ def test_the_files_are_as_the_iteration_left_them(project: Project, which: str, 
     assert files(project) == AFTER[3], "the restore is what was taken back"
 
 
-def test_what_was_there_is_recorded_and_an_unneeded_restore_writes_nothing(project: Project) -> None:
+def test_restore_records_the_tree_first_and_writes_nothing_if_unneeded(project: Project) -> None:
     (project.root / "README").write_text("edited by hand\n")
     done = project.ralph("restore", "1", project.run.name, "--json").json
     assert set(done["files"]) == {"README", "only 1.txt", "done.txt"}
@@ -107,7 +107,7 @@ def test_the_best_iteration_is_named_by_the_state(project: Project) -> None:
 
 
 @pytest.mark.parametrize("which", ["0", "4", "99999999999999999999", "-1", "²", "worst", "", "HEAD"])
-def test_what_does_not_exist_is_refused_with_what_does(project: Project, which: str) -> None:
+def test_unknown_iteration_error_lists_known_ones(project: Project, which: str) -> None:
     done = project.ralph("restore", "--", which)
     assert (done.code, "1, 2, 3" in done.err) == (2, True), done.said
     assert files(project) == AFTER[3]
@@ -134,7 +134,7 @@ def test_another_run_in_the_same_tree_is_not_disturbed(tmp_path: Path) -> None:
         other = project.ralph("restore", "base", first)
         assert (other.code, "works in this tree" in other.err) == (10, True)
         second = project.ralph("restore", "base")
-        assert (second.code, "under way" in second.err) == (2, True)
+        assert (second.code, "is running" in second.err) == (2, True)
         assert (project.root / "here").exists()
         engine.terminate()
         engine.communicate(timeout=120)

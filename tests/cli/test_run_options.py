@@ -10,7 +10,7 @@ import pytest
 from test_loop import Done, Project, make_project
 
 from ralph.cli.main import cli
-from ralph.documents.config import Config, Section
+from ralph.documents.config import Config, SettingsSection
 
 AGENT = ("--agent-command", "true")
 STARTS = {
@@ -89,10 +89,10 @@ NOT_OF_A_RUN = ("permissions", "retention.", "notify", "scenario")
 """Settings that are read when they are needed, or (the scenario) are the agent of most other tests."""
 
 
-def leaves(model: type[Section], prefix: str = "") -> Iterator[str]:
+def leaves(model: type[SettingsSection], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
+        if isinstance(kind, type) and issubclass(kind, SettingsSection):
             yield from leaves(kind, f"{prefix}{name}.")
         else:
             yield f"{prefix}{field.alias or name}"
@@ -157,14 +157,15 @@ OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "--worktree": (("--worktree",), "snapshots", True),
 }
 """By its name: how the option is given, where the record has it, and as what."""
-NOT_IN_THE_RECORD = ("--detach", "--dry-run", "--yes", "--json")
+OTHER_OPTIONS = ("--detach", "--dry-run", "--yes", "--json", "--dir")
+"""Options that are not in the record, and --dir, which `test_subdirectory.py` tests."""
 REFUSED = {
-    ("loop", "--parallel"): "a loop has one turn at a time",
-    ("classic", "--parallel"): "a classic session does one task at a time",
+    ("loop", "--parallel"): "a loop runs one turn at a time",
+    ("classic", "--parallel"): "a classic session runs one task at a time",
     ("session", "--max-iterations"): "not for sessions",
     ("classic", "--max-iterations"): "not for sessions",
-    ("session", "--worktree"): "worktrees of their own",
-    ("session", "--land"): "worktrees of their own",
+    ("session", "--worktree"): "already has its own worktree",
+    ("session", "--land"): "already has its own worktree",
 }
 
 
@@ -177,11 +178,11 @@ def options_of(*names: str) -> set[str]:
 
 def test_every_shared_option_is_in_the_table() -> None:
     shared = options_of("loop") & options_of("session", "new") & options_of("run")
-    assert shared == {*OPTIONS, *NOT_IN_THE_RECORD}
+    assert shared == {*OPTIONS, *OTHER_OPTIONS}
 
 
-def test_a_session_of_others_takes_the_same_options() -> None:
-    assert options_of("session", "resume") >= {*OPTIONS, *NOT_IN_THE_RECORD}
+def test_foreign_session_takes_the_same_options() -> None:
+    assert options_of("session", "resume") >= {*OPTIONS, *OTHER_OPTIONS}
 
 
 @pytest.mark.parametrize("workflow", STARTS)

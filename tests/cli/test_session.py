@@ -5,7 +5,7 @@ import random
 import re
 import shlex
 import sys
-import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ def shown(project: Project) -> dict[str, Any]:  # noqa: F811
 def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) -> None:  # noqa: F811
     done = begin(project, "--check", "`test -f d.txt`", lazy=["task-2/1"], rejected=["task-1"])
     assert done.code == 0, done.said
+    assert "  wave 1: task-1 Make a.txt\n" in done.out
+    assert "✗ task-1 Make a.txt: failed review: It does not read well.; attempt 2 of 3 follows" in done.out
+    assert "✗ task-2 Make b.txt: failed its checks: $ test -f b.txt (exit code 1); attempt 2 of 3 follows" in done.out
+    assert "executor, task-2 Make b.txt, attempt 2\n" in done.out
+    assert "✓ task-4 Make d.txt: done" in done.out
     assert {"a.txt", "b.txt", "c.txt", "d.txt"} <= {path.name for path in project.root.iterdir()}
     assert not (project.root / "scribble.txt").exists(), "what a reviewer changes is thrown away"
     told = shown(project)
@@ -45,7 +50,7 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     prompts = [path.read_text() for path in (project.root / ".ralph" / "runs").glob("*/turns/*-executor/prompt.md")]
     [branch] = re.findall(r"^PREVIOUS_BRANCH: (.+/task-1/1)$", "\n".join(prompts), re.MULTILINE)
     assert "a.txt" in project.git("show", "--stat", branch), "what the attempt before did is there to be taken over"
-    assert "no reviewer was asked" in (home(project) / "reports" / "task-2-report.md").read_text()
+    assert "no reviewer was started" in (home(project) / "reports" / "task-2-report.md").read_text()
     text = (home(project) / "progress.md").read_text()
     assert "- [x] task-4 (Attempt 1, Iteration 1, qualified: " in text
     assert (project.root / ".docs" / "how-to" / "make-files.md").exists(), "what was learned is kept"
@@ -58,6 +63,13 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     }
     assert starts["execute:task-3-1"] > max(merged["task-1"], merged["task-2"])
     assert "d.txt" in project.ralph("diff", "--stat").out, "what it did, though not in the tree of the user"
+    [review] = [
+        text
+        for path in (project.root / ".ralph" / "runs").glob("*/turns/*-reviewer/prompt.md")
+        if "MODE: SESSION_REVIEW" in (text := path.read_text())
+    ]
+    [run] = re.findall(r" diff (\S+)` shows what the session changed", review)
+    assert "d.txt" in project.ralph("diff", run).out, "the command that the reviewer of the session gets"
     (project.root / "mine.txt").write_text("mine\n")
     for words in (("abort", "--revert", "--yes"), ("undo",), ("restore", "base")):
         refused = project.ralph(*words)
@@ -65,7 +77,7 @@ def test_a_session_from_the_request_to_the_branch_of_the_user(project: Project) 
     assert (project.root / "mine.txt").exists() and (project.root / "d.txt").exists()
 
 
-def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Project) -> None:  # noqa: F811
+def test_failed_task_waits_for_feedback_and_is_planned_again(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", never=["task-3"])
     assert done.code == 7, done.said
     assert "failed: task-3" in done.out and "blocked: task-4 (by task-3)" in done.out
@@ -79,7 +91,7 @@ def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Pr
     other = project.home / "other" / "app.log"
     other.write_text("bang\n")
     twice = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log), "--attach", str(other))
-    assert (twice.code, "app.log would take the place" in twice.err) == (2, True)
+    assert (twice.code, "app.log would replace another file" in twice.err) == (2, True)
     given = project.ralph("session", "feedback", "--from", str(notes), "--attach", str(log))
     assert given.code == 0, given.said
     done = project.ralph("session", "resume")
@@ -95,7 +107,7 @@ def test_what_cannot_be_done_waits_for_feedback_and_is_planned_again(project: Pr
     assert all(f"plan-{step} (completed" in text for step in ("rebrainstorm", "reresearch", "update", "rebreakdown"))
 
 
-def test_a_session_that_was_aborted_goes_on_in_the_background_with_what_a_person_asks_for(
+def test_an_aborted_session_resumes_in_the_background_with_guidance_of_the_user(
     project: Project,  # noqa: F811
 ) -> None:
     assert begin(project, "--land", "branch", never=["task-3"]).code == 7
@@ -119,7 +131,6 @@ def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  #
     eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")))
     engine.kill()
     engine.communicate()
-    time.sleep(0.2)
     path.write_text("{}")
     done = project.real("session", "resume")
     assert done.code == 0, done.said
@@ -128,7 +139,7 @@ def test_a_killed_engine_loses_and_repeats_nothing(project: Project) -> None:  #
     assert shown(project)["tasks_summary"]["completed"] == 4
 
 
-def test_what_a_role_could_not_do_is_tried_again_by_a_resume(project: Project) -> None:  # noqa: F811
+def test_resume_retries_what_a_role_could_not_do(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", blocked=["TASK_BREAKDOWN"], instructions=QUICK.format(""))
     assert (done.code, "there is no database" in done.out) == (9, True), done.said
     assert shown(project)["status"] == "blocked"
@@ -138,7 +149,7 @@ def test_what_a_role_could_not_do_is_tried_again_by_a_resume(project: Project) -
     assert done.code == 0, done.said
 
 
-def test_an_executor_of_others_edits_a_copy_of_the_session(project: Project) -> None:  # noqa: F811
+def test_executor_edits_only_a_copy_of_the_session(project: Project) -> None:  # noqa: F811
     place = project.root / ".ralph" / "roles" / "Ralph-v2-Executor.agent.md"
     place.parent.mkdir(parents=True)
     place.write_text("---\nname: Ralph-v2-Executor\n---\n# Executor\nEdit the files in SESSION_PATH.\n")
@@ -146,10 +157,10 @@ def test_an_executor_of_others_edits_a_copy_of_the_session(project: Project) -> 
     assert done.code == 0, done.said
     report = (home(project) / "reports" / "task-1-report.md").read_text()
     assert "By hand." in report and "**Status**: Failed" in report, "a reviewer decides, not the marker in the copy"
-    assert "not its own, or too much, and not taken: session/progress.md" in done.out
+    assert "ignored (not the turn's to write, or too large): session/progress.md" in done.out
 
 
-def test_a_session_that_was_spoilt_while_it_was_stopped_is_mended_and_goes_on(project: Project) -> None:  # noqa: F811
+def test_a_session_that_was_damaged_while_it_was_stopped_is_repaired_and_continues(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", blocked=["SESSION_REVIEW"], instructions=QUICK.format(""))
     assert done.code == 9, done.said
     (project.home / "script.json").write_text("{}")
@@ -166,7 +177,7 @@ QUICK = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n{0}---\n# I
 
 
 @pytest.mark.parametrize(("word", "kept"), [("approve", True), pytest.param("skip", False, marks=pytest.mark.slow)])
-def test_what_was_learned_waits_for_a_person(project: Project, word: str, kept: bool) -> None:  # noqa: F811
+def test_learned_knowledge_waits_for_the_user(project: Project, word: str, kept: bool) -> None:  # noqa: F811
     done = begin(project, instructions=QUICK.format("knowledge:\n  approval: signal\n"))
     assert done.code == 7, done.said
     told = shown(project)
@@ -177,7 +188,7 @@ def test_what_was_learned_waits_for_a_person(project: Project, word: str, kept: 
     assert done.code == 0, done.said
     assert (project.root / ".docs" / "how-to" / "make-files.md").exists() is kept
     again = project.ralph("session", word, told["session_id"])
-    assert (again.code, "does not wait for an approval" in again.err) == (2, True)
+    assert (again.code, "does not wait for approval" in again.err) == (2, True)
 
 
 @pytest.mark.slow
@@ -192,7 +203,7 @@ def test_a_task_that_is_too_large_is_split(project: Project) -> None:  # noqa: F
 
 
 @pytest.mark.slow
-def test_spoilt_documents_are_told_of_and_repaired(project: Project) -> None:  # noqa: F811
+def test_damaged_documents_are_reported_and_repaired(project: Project) -> None:  # noqa: F811
     done = begin(project, "--land", "branch", instructions=QUICK.format(""), never=["task-3"])
     assert done.code == 7
     session = home(project).name
@@ -256,3 +267,69 @@ def test_a_task_whose_file_is_missing_fails_and_is_planned_again(
     done = project.ralph("session", "resume")
     assert done.code == 0, done.said
     assert shown(project)["tasks_summary"]["completed"] == 4
+
+
+@pytest.mark.parametrize(("never", "code"), [((), 0), (("task-3",), 7)], ids=["complete", "not complete"])
+def test_done_task_without_its_file_stays_done_with_a_notice(
+    project: Project,  # noqa: F811
+    never: tuple[str, ...],
+    code: int,
+) -> None:
+    assert begin(project, "--land", "branch", blocked=["SESSION_REVIEW"], never=[*never]).code == 9
+    assert "- [x] task-1 " in (home(project) / "progress.md").read_text()
+    (home(project) / "tasks" / "task-1.md").unlink()
+    (project.home / "script.json").write_text(json.dumps({"never": never}))
+    done = project.ralph("session", "resume")
+    assert done.code == code, done.said
+    assert (
+        "task-1 stays done, though its definition was deleted" in done.out.rpartition("══")[0].rpartition("Session")[2]
+    )
+    assert "- [x] task-1 " in (home(project) / "progress.md").read_text()
+
+
+def test_deleted_task_is_named_at_the_end(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--land", "branch", blocked=["TASK_REVIEW"]).code == 9
+    (home(project) / "tasks" / "task-4.md").unlink()
+    progress = home(project) / "progress.md"
+    lines = progress.read_text().splitlines(keepends=True)
+    progress.write_text("".join(line for line in lines if "] task-4" not in line))
+    (project.home / "script.json").write_text("{}")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    banner = done.out.rpartition("══")[0].rpartition("Session")[2]
+    assert (
+        "the session is complete: 3 tasks; task-4 was not done: it was deleted while the session was stopped" in banner
+    )
+    assert "- [C] task-4 (deleted by the user)" in progress.read_text()
+    assert shown(project)["tasks_summary"]["cancelled"] == 1
+
+
+def test_lost_stash_is_named_in_the_outcome_of_a_session(project: Project) -> None:  # noqa: F811
+    (project.root / "README").write_text("before\n")
+    project.git("add", "README")
+    project.git("commit", "-qm", "README")
+    (project.root / "README").write_text("stashed\n")
+    project.git("stash", "-q")
+    assert begin(project, "--land", "branch", blocked=["SESSION_REVIEW"]).code == 9
+    project.git("stash", "drop", "-q")
+    (project.home / "script.json").write_text("{}")
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    assert ": success, but work of yours is missing from the repository\n" in done.out
+    assert "MISSING: " in done.out.rpartition("══")[2], "the last lines say what"
+
+
+def test_resume_takes_new_limits(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--timeout", "0.0001").code == 3
+    moment = "2099-01-02T07:30"
+    done = project.ralph("session", "resume", "--timeout", "90", "--deadline", moment)
+    assert done.code == 0, done.said
+    limits = project.journal("run.ended")[-1]["limits"]
+    assert (limits["active_seconds"], limits["deadline"]) == (5400, datetime.fromisoformat(moment).timestamp())
+
+
+def test_resume_refuses_options_of_new_sessions(project: Project) -> None:  # noqa: F811
+    assert begin(project, "--timeout", "0.0001").code == 3
+    refused = project.ralph("session", "resume", "--waves", "--check-timeout", "5")
+    assert refused.code == 2
+    assert "--check-timeout, --waves cannot be changed" in refused.err

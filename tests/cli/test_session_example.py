@@ -14,7 +14,7 @@ EXAMPLE = ROOT / "examples" / "session"
 
 
 @pytest.mark.slow
-def test_the_session_of_the_example_is_the_one_that_the_page_tells_of(tmp_path: Path) -> None:
+def test_walkthrough_page_matches_the_example_session(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RALPH_")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"

@@ -119,7 +119,7 @@ def told(project: Project, id: str) -> dict[str, Any]:  # noqa: F811
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_a_flat_directory_opens_and_goes_on(project: Project, name: str) -> None:  # noqa: F811
+def test_a_flat_directory_opens_and_continues(project: Project, name: str) -> None:  # noqa: F811
     id, files, state = FLAT[name]
     home = lay(project, id, files)
     assert (told(project, id)["current_state"], told(project, id)["session_id"]) == (state, id)
@@ -293,7 +293,7 @@ FIRST = ("1.x-nothing-but-tasks", "2.2-iterations", "head-no-metadata")
 @pytest.mark.parametrize(
     "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in LATER]
 )
-def test_a_later_directory_opens_and_goes_on(project: Project, name: str) -> None:  # noqa: F811
+def test_a_later_directory_opens_and_continues(project: Project, name: str) -> None:  # noqa: F811
     id, files, state = LATER[name]
     home = lay(project, id, files)
     (project.root / ".ralph-sessions" / f"{id}.instructions.md").write_text(QUICK)
@@ -330,7 +330,7 @@ def test_a_repair_keeps_what_was_there(project: Project) -> None:  # noqa: F811
     assert project.ralph("session", "repair", id).out == "Nothing was wrong.\n"
 
 
-def test_one_that_cannot_be_read_does_not_hide_the_others(project: Project) -> None:  # noqa: F811
+def test_unreadable_session_does_not_hide_the_others(project: Project) -> None:  # noqa: F811
     lay(project, "260201-103000", FLAT["v1-pending"][1])
     lay(project, "260202-103000", {"plan.md": PLAN_2, **BOTH, "tasks/task-3.md": "---\nid: [\n---\n"})
     listed = {row["session_id"]: row["status"] for row in project.ralph("session", "list", "--json").json["sessions"]}
@@ -340,7 +340,7 @@ def test_one_that_cannot_be_read_does_not_hide_the_others(project: Project) -> N
     assert not (project.root / ".ralph" / "runs" / "260202-103000").exists()
 
 
-def test_what_is_no_session_is_said_so(project: Project) -> None:  # noqa: F811
+def test_unknown_session_and_changed_settings_are_refused(project: Project) -> None:  # noqa: F811
     done = project.ralph("session", "show", "260101-000000")
     assert (done.code, "there is no session 260101-000000" in done.err) == (2, True)
     assert project.ralph("session", "show", "../etc").code == 2
@@ -348,6 +348,6 @@ def test_what_is_no_session_is_said_so(project: Project) -> None:  # noqa: F811
     lay(project, id, files)
     begun = project.ralph("session", "resume", id, "--agent-command", agent("classic_agent.py"), "--yes")
     assert begun.code == 0, begun.said
-    again = project.ralph("session", "resume", id, "--agent-command", "other")
+    again = project.ralph("session", "resume", id, "--check", "`true`")
     assert (again.code, "its own settings" in again.err) == (2, True)
     assert json.loads((project.root / ".ralph" / "runs" / id / "run.json").read_text())["workflow"] == "classic"

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,10 +69,10 @@ def told(kind: str, message: str, prompt: str) -> bool:
 
 
 class TestTheBell:
-    def test_an_engine_that_never_looks_by_itself_hears_what_comes(self, project: Project) -> None:
+    def test_engine_without_polling_is_woken_by_signals(self, project: Project) -> None:
         """With looks an hour apart, only an event of the file system can have told it."""
-        patches = "from ralph.engine import under_way\nfrom ralph.app import engine\n"
-        patches += "under_way.POLL = engine.UNHURRIED = 3600.0\n"
+        patches = "from ralph.engine import jobs\nfrom ralph.app import engine\n"
+        patches += "jobs.POLL = engine.SLOW_POLL_SECONDS = 3600.0\n"
         program = f"{patches}from ralph.__main__ import main\nraise SystemExit(main())"
         args = project.working("touch started; sleep 300")
         command = [sys.executable, "-c", program, *args]
@@ -94,7 +93,7 @@ class TestSteering:
     def test_a_sentence_reaches_the_agent_in_the_middle_of_its_turn(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))
         done = project.ralph("steer", "Use httpx, not requests")
-        assert (done.code, "STEER to run" in done.out) == (0, True)
+        assert (done.code, "Sent STEER to run" in done.out) == (0, True)
         assert ended(engine) == 0
         assert "Use httpx, not requests" in (project.root / "heard.txt").read_text()
         [row] = signals(project)
@@ -118,14 +117,14 @@ class TestSteering:
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["steered", "finished"]
         assert project.journal("run.ended")[0]["spent"]["iterations"] == 1
 
-    def test_what_comes_when_nobody_is_there_is_told_as_waiting_for_whom(self, project: Project) -> None:
+    def test_signal_without_an_engine_is_listed_as_waiting(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         inputs = project.run / "signals" / "inputs"
         (inputs / "late.yaml").write_text("type: INFO\nmessage: by the way\n")
         assert "waits for `ralph resume`" in project.ralph("signals").out
         assert project.ralph("abort").code == 0
         (inputs / "later.yaml").write_text("type: INFO\nmessage: too late\n")
-        assert "waits for nobody: the run is over" in project.ralph("signals").out
+        assert "will not be delivered: the run is over" in project.ralph("signals").out
 
     def test_now_interrupts_the_turn(self, project: Project) -> None:
         engine = began(
@@ -141,23 +140,21 @@ class TestSteering:
         ("args", "why"),
         [
             (("steer", " "), "the message is empty"),
-            (("signal", "info", "x", "--now"), "--now does not go with info"),
-            (("signal", "pause", "--item", "x"), "--item does not go with pause"),
+            (("signal", "info", "x", "--now"), "--now does not work with info"),
+            (("signal", "pause", "--item", "x"), "--item does not work with pause"),
             (("steer", "x", "--to", "reviewer"), "a loop has no role 'reviewer'"),
             (("signal", "dance"), "'dance' is not one of"),
         ],
     )
-    def test_what_cannot_be_meant_is_refused(self, project: Project, args: tuple[str, ...], why: str) -> None:
+    def test_impossible_signals_are_refused(self, project: Project, args: tuple[str, ...], why: str) -> None:
         project.work("true", "--max-iterations", "1")
         done = project.ralph(*args)
         assert (done.code, why in done.err) == (2, True), done.err
 
-    def test_without_a_run_that_is_under_way_the_open_one_is_meant_and_several_are_listed(
-        self, project: Project
-    ) -> None:
+    def test_signal_goes_to_the_only_open_run_and_several_are_listed(self, project: Project) -> None:
         assert "there is no run to signal" in project.ralph("steer", "hello").err
         project.work("true", "--max-iterations", "1")
-        assert "when the run goes on" in project.ralph("steer", "write done.txt").out
+        assert "when you resume it" in project.ralph("steer", "write done.txt").out
         first = project.run.name
         project.work("true", "--max-iterations", "1")
         done = project.ralph("steer", "hello")
@@ -174,12 +171,14 @@ class TestSteering:
 
     def test_turns_send_no_signals(self, project: Project) -> None:
         done = project.ralph("signal", "approve", RALPH_TURN="x/00001")
-        assert (done.code, "come from people" in done.err) == (2, True)
+        assert (done.code, "an agent cannot send signals" in done.err) == (2, True)
 
     def test_watching_shows_each_as_it_comes(self, project: Project) -> None:
         engine = began(project, *project.playing(LISTENS))
+        (project.run / "signals" / "inputs" / "nonsense.yaml").write_text("type: SHOUT\n")
+        eventually(lambda: project.journal("signal.refused"))
         watch = project.start("signals", "--watch")
-        time.sleep(0.5)
+        assert watch.stdout and "nonsense.yaml" in watch.stdout.readline(), "it watches from now on"
         project.ralph("signal", "info", "the target is Azure")
         assert ended(engine) == 0
         out, _ = watch.communicate(timeout=120)
@@ -187,7 +186,7 @@ class TestSteering:
 
     def test_the_agent_can_ask_by_itself(self, project: Project) -> None:
         script = """touch started
-        while ! "$RALPH_BIN" tools signals > said.txt || grep -q Nothing said.txt; do sleep 0.1; done
+        while ! "$RALPH_BIN" tools signals > said.txt || grep -q "No new messages" said.txt; do sleep 0.1; done
         cp said.txt done.txt"""
         engine = began(project, *project.working(script))
         project.ralph("steer", "Use httpx")
@@ -205,7 +204,7 @@ class TestLoops:
         (project.root / "go").touch()
         assert ended(engine) == 7
         assert project.journal("run.ended")[-1]["reason"] == "Paused by signal"
-        assert "nobody works on run" in project.ralph("signal", "resume").err
+        assert "is not running" in project.ralph("signal", "resume").err
         assert project.ralph("resume").code == 3
         assert told("PAUSE", "until the API is reviewed", (project.turn(2) / "prompt.md").read_text())
 
@@ -226,7 +225,7 @@ class TestLoops:
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["finished", "finished"]
         assert told("INFO", "the target is Azure", (project.turn(2) / "prompt.md").read_text())
 
-    def test_a_change_of_scope_waits_for_a_person(self, project: Project) -> None:
+    def test_a_change_of_scope_waits_for_the_user(self, project: Project) -> None:
         scope = LISTENS.replace(
             "response: adjusted, note: httpx it is", "response: scope-change, note: build B instead"
         )
@@ -256,7 +255,7 @@ def executing(project: Project) -> bool:
 
 
 class TestSessions:
-    def test_a_pause_is_noted_and_holds_and_the_session_goes_on(self, project: Project) -> None:
+    def test_a_pause_is_noted_and_holds_and_the_session_continues(self, project: Project) -> None:
         engine = session(project, slow=1.5)
         eventually(lambda: executing(project))
         assert project.ralph("signal", "pause", "have a look first").code == 0
@@ -272,7 +271,7 @@ class TestSessions:
         prompts = [path.read_text() for path in (project.run / "turns").glob("*/prompt.md")]
         assert any(told("PAUSE", "have a look first", text) for text in prompts)
 
-    def test_an_abort_does_the_whole_checklist_and_leaves_the_files(self, project: Project) -> None:
+    def test_abort_ends_a_session_and_leaves_the_files(self, project: Project) -> None:
         engine = session(project, slow=60)
         eventually(lambda: executing(project))
         assert project.ralph("signal", "abort").code == 0
@@ -287,11 +286,11 @@ class TestSessions:
         done = project.ralph("session", "resume")
         assert (done.code, "was aborted" in done.err) == (2, True), "it does not go on by itself"
         assert project.ralph("session", "update", home(project).name, "Make them small").code == 0
-        assert "with the feedback" in project.ralph("session", "show").out
+        assert "with your feedback" in project.ralph("session", "show").out
         done = project.ralph("session", "resume")
         assert done.code == 0, done.said
 
-    def test_what_is_said_to_all_reaches_every_role_and_is_filed_with_those_it_missed(self, project: Project) -> None:
+    def test_message_to_all_reaches_every_role_and_lists_those_it_missed(self, project: Project) -> None:
         engine = session(project, until=str(project.home / "go"))
         eventually(lambda: executing(project))
         inputs = home(project) / "signals" / "inputs"
@@ -406,7 +405,7 @@ touch done.txt"""
 
 
 class TestQuestions:
-    def test_a_run_asks_shows_it_and_goes_on_with_the_answer(self, project: Project) -> None:
+    def test_a_run_asks_shows_it_and_continues_with_the_answer(self, project: Project) -> None:
         engine = began(project, *project.working(ASKS.format(seconds=300)))
         eventually(lambda: project.journal("question.asked"))
         told = project.ralph("status").out
@@ -420,7 +419,7 @@ class TestQuestions:
         [answered] = project.journal("question.answered")
         assert (answered["answer"], answered["by"]) == ("postgres it is", "person")
 
-    def test_where_nobody_answers_the_default_counts(self, project: Project) -> None:
+    def test_default_is_the_answer_if_the_user_does_not_answer(self, project: Project) -> None:
         done = project.work(ASKS.format(seconds=1))
         assert done.code == 0
         assert (project.root / "answer.txt").read_text() == "sqlite\n"
@@ -428,8 +427,8 @@ class TestQuestions:
         late = project.ralph("answer", "q1", "postgres")
         assert late.code == 2
 
-    def test_turns_do_not_answer_themselves(self, project: Project) -> None:
-        assert "come from people" in project.ralph("answer", "yes", RALPH_TURN="x/00001").err
+    def test_turn_cannot_answer_questions(self, project: Project) -> None:
+        assert "an agent cannot answer questions" in project.ralph("answer", "yes", RALPH_TURN="x/00001").err
 
 
 class Listener:
@@ -465,9 +464,7 @@ def listener() -> Iterator[Listener]:
 
 
 class TestNotifications:
-    def test_the_end_of_a_run_and_its_questions_are_told_without_secrets(
-        self, project: Project, listener: Listener
-    ) -> None:
+    def test_notifications_of_end_and_questions_have_no_secrets(self, project: Project, listener: Listener) -> None:
         project.extra |= {"HOOK": listener.url, "SERVICE_TOKEN": "s3cr3t-value-123"}
         (project.root / "ralph.yml").write_text("notify:\n  - $HOOK\n")
         script = """"$RALPH_BIN" tools interact ask "Is $SERVICE_TOKEN right?" --default yes --timeout 1
@@ -479,14 +476,13 @@ class TestNotifications:
         written = b"".join(path.read_bytes() for path in project.run.rglob("*") if path.is_file())
         assert b"very-secret-path" not in written and "very-secret-path" not in done.said
 
-    def test_only_what_is_asked_for_is_told(self, project: Project, listener: Listener) -> None:
+    def test_services_receive_only_their_events(self, project: Project, listener: Listener) -> None:
         (project.root / "ralph.yml").write_text(f"notify:\n  - url: {listener.url}\n    events: [limit]\n")
         assert project.real(*project.working("touch done.txt")).code == 0
-        assert project.real(*project.working("rm done.txt", "--max-iterations", "1")).code in (0, 3)
         assert project.real(*project.working("true", "--max-iterations", "1", until="`test -f x`")).code == 3
         assert [told["title"] for told in listener.told] == ["Ralph: limit-iterations"]
 
-    def test_a_service_that_fails_is_noticed_once_and_the_run_goes_on(self, project: Project) -> None:
+    def test_a_service_that_fails_is_noticed_once_and_the_run_continues(self, project: Project) -> None:
         (project.root / "ralph.yml").write_text("notify: json://127.0.0.1:9/very-secret-path\n")
         done = project.real(*project.working(ASKS.format(seconds=1)))
         assert done.code == 0, done.said
@@ -496,9 +492,12 @@ class TestNotifications:
 
     @pytest.mark.parametrize(
         ("setting", "why"),
-        [("nonsense", "is none that apprise knows"), ("json://$NOT_THERE/x", "uses $NOT_THERE, which is not set")],
+        [
+            ("nonsense", "apprise does not support address 1"),
+            ("json://$NOT_THERE/x", "uses $NOT_THERE, which is not set"),
+        ],
     )
-    def test_a_wrong_address_is_said_at_the_start_and_by_the_doctor(
+    def test_wrong_address_is_refused_at_the_start_and_shown_by_doctor(
         self, project: Project, setting: str, why: str
     ) -> None:
         (project.root / "ralph.yml").write_text(f"notify: [{setting}]\n")
@@ -506,9 +505,9 @@ class TestNotifications:
         assert (done.code, why in done.err) == (2, True), done.err
         assert why in project.real("doctor").out
 
-    def test_one_that_is_broken_later_does_not_keep_a_run_from_going_on(self, project: Project) -> None:
+    def test_address_that_breaks_later_does_not_stop_the_run(self, project: Project) -> None:
         project.work("true", "--max-iterations", "1")
         (project.root / "ralph.yml").write_text("notify: [nonsense]\n")
         assert project.real("resume", "--yes").code == 3, "ralph.yml has changed, so Ralph asks again"
-        assert any("nobody is notified" in entry["text"] for entry in project.journal("notice"))
+        assert any("no notification is sent" in entry["text"] for entry in project.journal("notice"))
         assert project.real("abort").code == 0

@@ -31,20 +31,20 @@ class TestLanding:
         before = head(project)
         done = project.work(MAKES.format("a"), "--worktree", until="`test -f a.txt`")
         branch = f"ralph/{project.run.name}/run"
-        assert f"the work is on the branch {branch}; `git merge {branch}` brings it in" in done.out
+        assert f"the work is on the branch {branch}; `git merge {branch}` merges it" in done.out
         assert (head(project), (project.root / "a.txt").exists()) == (before, False)
         assert project.git("show", f"{branch}:a.txt") == "a\n"
 
     def test_ff_moves_your_branch_and_your_tree(self, project: Project) -> None:  # noqa: F811
         done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
         assert "Work:   on main" in done.out, done.said
-        assert "Trees:  1 in .ralph/worktrees; `ralph worktrees` says" in done.out
+        assert "Trees:  1 in .ralph/worktrees; `ralph worktrees` lists them" in done.out
         assert (project.root / "done.txt").read_text() == "done\n"
         assert project.git("status", "--porcelain") == ""
         [landed] = project.journal("work.landed")
         assert (landed["moved"], landed["branch"]) == (True, "main")
 
-    def test_what_is_uncommitted_keeps_it_on_the_branch_with_the_command_to_type(self, project: Project) -> None:  # noqa: F811
+    def test_uncommitted_changes_leave_the_work_on_its_branch_with_advice(self, project: Project) -> None:  # noqa: F811
         (project.root / "README").write_text("in the middle of something\n")
         before = head(project)
         done = project.play(SUCCEEDS, "--worktree", "--land", "ff")
@@ -75,7 +75,7 @@ class TestLanding:
         done = project.play(SUCCEEDS, "--worktree", "--land", "push")
         assert (done.code, "no remote repository" in done.out) == (0, True), done.said
 
-    def test_what_a_run_did_can_be_seen_when_its_worktree_is_pruned(self, project: Project) -> None:  # noqa: F811
+    def test_diff_works_after_the_worktree_is_pruned(self, project: Project) -> None:  # noqa: F811
         project.play(SUCCEEDS, "--worktree", "--land", "ff")
         assert "removed" in project.ralph("worktrees", "--prune").out
         assert "+done" in project.ralph("diff").out
@@ -128,11 +128,11 @@ class TestLandAfterwards:
         before = head(project)
         landed = project.ralph("land")
         assert (landed.code, head(project)) == (9, before)
-        assert "FAIL" in landed.out and "do not pass on the merged tree" in landed.out
+        assert "FAIL" in landed.out and "the checks fail on the merged tree" in landed.out
         assert project.git("status", "--porcelain") == ""
         assert not list((project.root / ".ralph" / "worktrees").glob("*.merge"))
 
-    def test_each_call_lands_one_that_waits_and_a_merge_by_hand_counts(self, project: Project) -> None:  # noqa: F811
+    def test_each_land_lands_one_run_and_a_manual_merge_counts(self, project: Project) -> None:  # noqa: F811
         runs = [make(project, name) for name in "abc"]
         project.git("merge", "-q", "--no-edit", f"ralph/{runs[2]}/run")
         assert [project.ralph("land", "--json").json["run"] for _ in range(2)] == [runs[1], runs[0]]
@@ -140,11 +140,11 @@ class TestLandAfterwards:
         assert project.ralph("land").code == 2
         assert project.ralph("land", "--queue").out == "Nothing waits to be merged.\n"
 
-    def test_the_queue_says_what_brings_it_in_whatever_was_in_the_way_then(self, project: Project) -> None:  # noqa: F811
+    def test_queue_names_the_command_that_lands_a_run(self, project: Project) -> None:  # noqa: F811
         (project.root / "README").write_text("in the middle of something\n")
         run = make(project, "a", "--land", "ff")
         project.git("commit", "-q", "-a", "-m", "done with it")
-        assert f"`ralph land {run}` brings it in" in project.ralph("land", "--queue").out
+        assert f"`ralph land {run}` merges it" in project.ralph("land", "--queue").out
         assert project.ralph("land").code == 0
 
     def test_from_no_branch_it_says_so(self, project: Project) -> None:  # noqa: F811
@@ -193,7 +193,7 @@ class TestWorktreeSetup:
         done = project.play(SUCCEEDS, "--worktree")
         assert (done.code, "workspace.copy" in done.err) == (2, True), done.said
 
-    def test_what_git_tracks_is_no_furniture(self, project: Project) -> None:  # noqa: F811
+    def test_tracked_files_are_not_copied_into_worktrees(self, project: Project) -> None:  # noqa: F811
         (project.root / "ralph.yml").write_text("workspace:\n  copy: [README]\n")
         done = project.play(SUCCEEDS, "--worktree")
         assert (done.code, "README is tracked by git" in done.err) == (2, True)
@@ -219,7 +219,7 @@ class TestWorktrees:
         assert project.git("branch", "--list", f"ralph/{merged}/*") == ""
         assert (project.root / ".ralph" / "worktrees" / kept / "b.txt").exists()
 
-    def test_what_is_not_committed_is_kept(self, project: Project) -> None:  # noqa: F811
+    def test_prune_keeps_uncommitted_work(self, project: Project) -> None:  # noqa: F811
         run = make(project, "a", "--land", "ff")
         tree = project.root / ".ralph" / "worktrees" / run
         (tree / "notes").write_text("mine\n")
@@ -227,7 +227,7 @@ class TestWorktrees:
         assert "1 uncommitted change(s)" in done.out
         assert (tree / "notes").exists()
 
-    def test_clean_takes_worktrees_and_refs_along_and_names_what_stays(self, project: Project) -> None:  # noqa: F811
+    def test_clean_removes_worktrees_and_refs_and_names_what_stays(self, project: Project) -> None:  # noqa: F811
         merged, kept = make(project, "a", "--land", "ff"), make(project, "b")
         assert project.ralph("worktrees", "--prune").code == 0
         done = project.ralph("clean", merged)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ralph.core.limits import Limits, Spent, Usage
@@ -28,42 +28,42 @@ class TestReached:
     )
     def test_a_limit_is_reached_at_it_and_not_below(self, limits: Limits, just_below: Spent, outcome: Outcome) -> None:
         at = replace(just_below, active_seconds=60.0, cost=1.0, output_tokens=40)
-        assert limits.reached(just_below, NOW) is None
-        assert limits.reached(at, NOW) is outcome
+        assert limits.find_reached(just_below, NOW) is None
+        assert limits.find_reached(at, NOW) is outcome
 
     def test_the_deadline_is_a_moment(self) -> None:
         limits = replace(NONE, deadline=NOW)
-        assert limits.reached(Spent(), NOW - 0.001) is None
-        assert limits.reached(Spent(), NOW) is Outcome.LIMIT_DEADLINE
+        assert limits.find_reached(Spent(), NOW - 0.001) is None
+        assert limits.find_reached(Spent(), NOW) is Outcome.LIMIT_DEADLINE
 
     def test_what_running_turns_have_used_counts(self) -> None:
         limits = replace(NONE, cost=1.0, tokens=100)
         spent = Spent(cost=0.5, input_tokens=50)
-        assert limits.reached(spent, NOW, running=Usage(49, 0, 0.4)) is None
-        assert limits.reached(spent, NOW, running=Usage(0, 0, 0.5)) is Outcome.LIMIT_COST
-        assert limits.reached(spent, NOW, running=Usage(25, 25, None)) is Outcome.LIMIT_TOKENS
+        assert limits.find_reached(spent, NOW, running=Usage(49, 0, 0.4)) is None
+        assert limits.find_reached(spent, NOW, running=Usage(0, 0, 0.5)) is Outcome.LIMIT_COST
+        assert limits.find_reached(spent, NOW, running=Usage(25, 25, None)) is Outcome.LIMIT_TOKENS
 
     def test_if_several_are_reached_the_first_of_a_fixed_order_is_named(self) -> None:
         spent = Spent(active_seconds=60.0, cost=5.0, input_tokens=100)
         every = Limits(deadline=10.0, active_seconds=60.0, cost=5.0, tokens=100)
-        assert every.reached(spent, 10.0) is Outcome.LIMIT_DEADLINE
-        assert replace(every, deadline=None).reached(spent, 10.0) is Outcome.LIMIT_TIME
-        assert replace(every, deadline=None, active_seconds=None).reached(spent, 10.0) is Outcome.LIMIT_COST
+        assert every.find_reached(spent, 10.0) is Outcome.LIMIT_DEADLINE
+        assert replace(every, deadline=None).find_reached(spent, 10.0) is Outcome.LIMIT_TIME
+        assert replace(every, deadline=None, active_seconds=None).find_reached(spent, 10.0) is Outcome.LIMIT_COST
         only_tokens = Limits(deadline=None, active_seconds=None, cost=None, tokens=100)
-        assert only_tokens.reached(spent, 10.0) is Outcome.LIMIT_TOKENS
+        assert only_tokens.find_reached(spent, 10.0) is Outcome.LIMIT_TOKENS
 
     def test_without_limits_nothing_is_ever_reached(self) -> None:
         everything = Spent(10**9, 10**9, 1e12, 10**12, 10**12, 1e12)
-        assert NONE.reached(everything, 1e12) is None
+        assert NONE.find_reached(everything, 1e12) is None
         assert not NONE.out_of_iterations(everything)
 
     @settings(deadline=None)
     @given(spents, usages)
     def test_spending_more_never_takes_a_limit_back(self, spent: Spent, more: Usage) -> None:
         limits = replace(NONE, cost=100.0, tokens=10_000, active_seconds=1000.0)
-        if limits.reached(spent, NOW):
-            assert limits.reached(spent.with_turn(more, counts=True), NOW)
-            assert limits.reached(spent, NOW, running=more)
+        assume(limits.find_reached(spent, NOW))
+        assert limits.find_reached(spent.with_turn(more, counts=True), NOW)
+        assert limits.find_reached(spent, NOW, running=more)
 
 
 class TestIterations:
@@ -72,7 +72,7 @@ class TestIterations:
         assert [limits.out_of_iterations(Spent(iterations=n)) for n in range(5)] == [False, False, False, True, True]
 
     def test_iterations_do_not_end_a_run_that_is_being_verified(self) -> None:
-        assert Limits(iterations=1).reached(Spent(iterations=1), NOW) is None
+        assert Limits(iterations=1).find_reached(Spent(iterations=1), NOW) is None
 
 
 class TestMoney:
@@ -126,23 +126,23 @@ class TestExtending:
     def test_only_the_allowance_that_was_reached_is_granted_again(
         self, outcome: Outcome, extended: dict[str, float]
     ) -> None:
-        after = self.GRANTED.extended(outcome, self.SPENT, self.GRANTED)
+        after = self.GRANTED.extend(outcome, self.SPENT, self.GRANTED)
         assert after == replace(self.GRANTED, **extended)
 
     @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if not outcome.startswith("limit-")])
     def test_other_ends_grant_nothing(self, outcome: Outcome) -> None:
-        assert self.GRANTED.extended(outcome, self.SPENT, self.GRANTED) == self.GRANTED
+        assert self.GRANTED.extend(outcome, self.SPENT, self.GRANTED) == self.GRANTED
 
     def test_a_deadline_is_not_moved(self) -> None:
-        assert self.GRANTED.extended(Outcome.LIMIT_DEADLINE, self.SPENT, self.GRANTED) == self.GRANTED
+        assert self.GRANTED.extend(Outcome.LIMIT_DEADLINE, self.SPENT, self.GRANTED) == self.GRANTED
 
     @settings(deadline=None)
     @given(spents)
-    def test_after_an_extension_the_run_can_go_on(self, spent: Spent) -> None:
+    def test_after_an_extension_the_run_can_continue(self, spent: Spent) -> None:
         limits = replace(self.GRANTED, deadline=None)
         for _ in range(4):
-            reached = limits.reached(spent, NOW)
+            reached = limits.find_reached(spent, NOW)
             if reached is None:
                 break
-            limits = limits.extended(reached, spent, self.GRANTED)
-        assert limits.reached(spent, NOW) is None
+            limits = limits.extend(reached, spent, self.GRANTED)
+        assert limits.find_reached(spent, NOW) is None

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.codec import dump, to_plain
-from ralph.documents.contracts import LOOP, schema, validate
+from ralph.documents.contracts import _LOOP_FORMS, parse_answer, render_schema
 from ralph.documents.session.answers import CONTRACTS as SESSION
 
 CONTRACT = "loop.actor"
 
 
 def faults(text: str) -> tuple[str, ...]:
-    answer, errors = validate(CONTRACT, text)
+    answer, errors = parse_answer(CONTRACT, text)
     assert answer is None
     assert errors
     return errors
@@ -24,20 +24,20 @@ def faults(text: str) -> tuple[str, ...]:
 class TestGoodAnswers:
     def test_a_whole_answer_is_taken(self) -> None:
         given_one = {"summary": "did it", "learned": "a lot", "next": "rest"}
-        assert validate(CONTRACT, json.dumps(given_one)) == (given_one, ())
+        assert parse_answer(CONTRACT, json.dumps(given_one)) == (given_one, ())
 
     def test_only_the_summary_is_needed(self) -> None:
-        answer, errors = validate(CONTRACT, '{"summary": "did it"}')
+        answer, errors = parse_answer(CONTRACT, '{"summary": "did it"}')
         assert answer is not None
         assert (answer["summary"], answer["learned"], errors) == ("did it", "", ())
 
     def test_keys_of_its_own_do_no_harm(self) -> None:
-        answer, errors = validate(CONTRACT, '{"summary": "did it", "outcome": "success", "passed": true}')
+        answer, errors = parse_answer(CONTRACT, '{"summary": "did it", "outcome": "success", "passed": true}')
         assert (answer is not None, errors) == (True, ())
 
     @pytest.mark.parametrize("summary", ["ünï", "日本語", "🙂", "two\nlines", "a\ttab", '"quoted"'])
     def test_text_in_every_script_is_taken(self, summary: str) -> None:
-        answer, _ = validate(CONTRACT, json.dumps({"summary": summary}))
+        answer, _ = parse_answer(CONTRACT, json.dumps({"summary": summary}))
         assert answer is not None
         assert answer["summary"].split() == summary.split()
 
@@ -82,7 +82,7 @@ class TestBrokenAnswers:
 class TestHostileAnswers:
     @pytest.mark.parametrize("depth", [10, 100, 200, 300, 500, 900, 5000])
     def test_nesting_does_not_stop_the_engine(self, depth: int) -> None:
-        answer, errors = validate(CONTRACT, f'{{"summary": "x", "more": {"[" * depth}{"]" * depth}}}')
+        answer, errors = parse_answer(CONTRACT, f'{{"summary": "x", "more": {"[" * depth}{"]" * depth}}}')
         assert (answer is None) == bool(errors)
         dump(to_plain(answer))
 
@@ -90,7 +90,7 @@ class TestHostileAnswers:
         "summary", ['"half a pair \\ud83d"', '"\\udcff"', '"null \\u0000 byte"', '"\\u001b[31mred"']
     )
     def test_what_no_file_or_terminal_can_hold_is_refused_or_cleaned(self, summary: str) -> None:
-        answer, errors = validate(CONTRACT, f'{{"summary": {summary}}}')
+        answer, errors = parse_answer(CONTRACT, f'{{"summary": {summary}}}')
         assert (answer is None) == bool(errors)
         if answer is not None:
             answer["summary"].encode()
@@ -99,11 +99,11 @@ class TestHostileAnswers:
             error.encode()
 
     def test_a_summary_of_nothing_that_can_be_shown_is_no_summary(self) -> None:
-        assert validate(CONTRACT, r'{"summary": "\u001f\u0000"}')[0] is None
+        assert parse_answer(CONTRACT, r'{"summary": "\u001f\u0000"}')[0] is None
 
     @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "1" * 5000])
     def test_numbers_beyond_all_bounds_do_not_stop_the_engine(self, number: str) -> None:
-        answer, errors = validate(CONTRACT, f'{{"summary": "x", "more": {number}}}')
+        answer, errors = parse_answer(CONTRACT, f'{{"summary": "x", "more": {number}}}')
         assert (answer is None) == bool(errors)
 
     @settings(deadline=None, max_examples=200)
@@ -118,7 +118,7 @@ class TestHostileAnswers:
         )
     )
     def test_every_json_is_an_answer_or_refused(self, value: Any) -> None:
-        answer, errors = validate(CONTRACT, json.dumps(value))
+        answer, errors = parse_answer(CONTRACT, json.dumps(value))
         assert (answer is None) == bool(errors)
         if answer is not None:
             assert json.loads(dump(to_plain(answer)))["summary"]
@@ -126,13 +126,20 @@ class TestHostileAnswers:
     @settings(deadline=None, max_examples=100)
     @given(st.text(max_size=60))
     def test_every_text_is_an_answer_or_refused(self, text: str) -> None:
-        answer, errors = validate(CONTRACT, text)
+        answer, errors = parse_answer(CONTRACT, text)
         assert (answer is None) == bool(errors)
 
 
-@pytest.mark.parametrize("contract", [*LOOP, *SESSION])
+def test_steered_reflector_can_say_how_it_responded() -> None:
+    steering = {"response": "adjusted", "note": "looked at the parser"}
+    answer, errors = parse_answer("loop.reflector", json.dumps({"why": "x", "next": "y", "steering": steering}))
+    assert not errors
+    assert answer is not None and answer["steering"] == steering
+
+
+@pytest.mark.parametrize("contract", [*_LOOP_FORMS, *SESSION])
 def test_a_contract_is_shown_as_json_schema(contract: str) -> None:
-    shown = json.loads(schema(contract))
+    shown = json.loads(render_schema(contract))
     assert shown["type"] == "object"
     assert shown["properties"]
     assert all("description" in field for field in shown["properties"].values())

@@ -1,16 +1,15 @@
 """Reflections: written quickly, read back whatever was in them, edited by people, and never a danger to read."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ruamel.yaml import YAML
 
 from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import dump
-from ralph.documents.reflection import JudgedCheck, Reflection, fitted, iso, lesson, load, moment, parse, render
-from ralph.documents.session import yaml_lines
+from ralph.documents.reflection import JudgedCheck, Reflection, fit_parts, iso, lesson, load, moment, parse, render
+from ralph.documents.yaml_codec import dump
 
 ONE = Reflection(
     loop="251115-093000-k3x9",
@@ -109,36 +108,15 @@ class TestRoundTrip:
     def test_it_is_yaml_that_any_reader_reads_the_same(self, one: Reflection) -> None:
         text = render(one)
         assert text.encode()
-        assert yaml_lines._careful(text, "x", 1).value == load(text, "x")
-
-    @settings(max_examples=40, deadline=None)
-    @given(reflections)
-    def test_the_quick_reader_reads_all_that_is_written(self, one: Reflection) -> None:
-        text = render(replace(one, **{name: getattr(one, name).replace("\\u", "") for name in ("why", "task")}))
-        if "\\ud" not in text and "\\uD" not in text:
-            quick = yaml_lines._quick(text)
-            assert quick is not None and quick.value["schema"] == 1
-
-    @pytest.mark.parametrize("seed", range(40))
-    def test_the_quick_reader_gives_up_or_agrees_with_the_library(self, seed: int) -> None:
-        """Files with characters lost, doubled or replaced by what YAML has a meaning for."""
-        rng, text = random.Random(seed), list(render(ONE))
-        for _ in range(rng.randint(1, 3)):
-            at = rng.randrange(len(text))
-            text[at] = rng.choice(["", " ", "  ", "\n", "#", ": ", "- ", '"', "'", "|", "&a ", "x", "1", text[at] * 2])
-        quick = yaml_lines._quick("".join(text))
-        if quick is None:
-            return
-        try:
-            slow = yaml_lines._careful("".join(text), "x", 1)
-        except StateError as error:
-            pytest.fail(f"the library refuses it: {error.what}")
-        assert quick.value == slow.value
+        library = YAML(typ="safe", pure=True).load(text)
+        ours = load(text, "x")
+        # Other readers take a moment for a date; everything else is the same.
+        assert {**library, "timestamp": ours["timestamp"]} == ours
 
     def test_people_can_read_it(self) -> None:
         text = render(ONE)
         assert "  what_failed: |-\n    test_offset\n    E   TypeError: can't compare\n\n        deep\n  why:" in text
-        assert 'timestamp: "2025-11-15T09:46:40.125Z"' in text
+        assert "timestamp: 2025-11-15T09:46:40.125Z" in text
         assert "reward_change: 0.33\n  is_improvement: true" in text
         assert list(load(text, "x")) == [
             *("schema", "loop_id", "iteration", "timestamp", "task_description", "task_type", "outcome"),
@@ -199,7 +177,7 @@ mine: [1, {a: b}]
         ("before", "after", "says"),
         [
             ("iteration: 2", "iteration: two", "x.yaml: iteration"),
-            ('outcome: "failure"', "outcome: partly", "x.yaml: outcome"),
+            ("outcome: failure", "outcome: partly", "x.yaml: outcome"),
             ('  summary: "Parsed with strptime"\n', "", "`actor_output.summary` is missing"),
             ("timestamp: ", "timestamp: soon # ", "x.yaml: timestamp"),
             ("  gaming:\n    - ", "  gaming: ", "x.yaml: evaluator_output.gaming"),
@@ -255,6 +233,6 @@ class TestLesson:
         assert len(said.splitlines()) <= 1
 
     def test_the_longest_part_gives_way_first(self) -> None:
-        said = fitted((("a: ", "x" * 500), ("b: ", "short")), 60)
+        said = fit_parts((("a: ", "x" * 500), ("b: ", "short")), 60)
         assert said.endswith("…; b: short")
         assert len(said) == 60

@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
 from ralph.documents import scenario
-from ralph.documents.scenario import Identity, parse
+from ralph.documents.scenario import Identity, parse_scenario
 
 
 def action_of(step: str) -> object:
     """The one action of a scenario with that step."""
-    ((step_read,),) = [entry.steps for entry in parse(f"turns: [{{steps: [{step}]}}]", "s.yaml").turns]
+    ((step_read,),) = [entry.steps for entry in parse_scenario(f"turns: [{{steps: [{step}]}}]", "s.yaml").turns]
     return step_read.action
 
 
 def matches(when: str, turn: Identity) -> bool:
-    return parse(f"turns: [{{when: {{{when}}}, steps: [say: hi]}}]", "s.yaml").steps_for(turn) is not None
+    return parse_scenario(f"turns: [{{when: {{{when}}}, steps: [say: hi]}}]", "s.yaml").steps_for(turn) is not None
 
 
 def refusal(text: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        parse(text, "s.yaml")
+        parse_scenario(text, "s.yaml")
     return caught.value
 
 
@@ -71,7 +71,9 @@ def test_a_step_is_read(step: str, action: object) -> None:
 
 
 def test_a_choice_holds_steps_that_know_their_lines() -> None:
-    read = parse("turns:\n- steps:\n  - choose:\n    - weight: 3\n      steps: [say: a]\n    - [say: b]\n", "s.yaml")
+    read = parse_scenario(
+        "turns:\n- steps:\n  - choose:\n    - weight: 3\n      steps: [say: a]\n    - [say: b]\n", "s.yaml"
+    )
     (step,) = read.turns[0].steps
     assert step == scenario.ScriptStep(
         scenario.Choose(
@@ -85,7 +87,7 @@ def test_a_choice_holds_steps_that_know_their_lines() -> None:
 
 
 def test_aliases_repeat_steps() -> None:
-    read = parse("turns:\n- when: {turn: 1}\n  steps: &s [say: a]\n- steps: *s\n", "s.yaml")
+    read = parse_scenario("turns:\n- when: {turn: 1}\n  steps: &s [say: a]\n- steps: *s\n", "s.yaml")
     assert read.turns[0].steps == read.turns[1].steps
 
 
@@ -127,7 +129,7 @@ def test_another_turn_is_not_matched(when: str, turn: Identity) -> None:
 
 
 def test_the_first_entry_that_matches_is_played() -> None:
-    read = parse("turns:\n- {when: {turn: 1}, steps: [say: a]}\n- steps: [say: b]\n", "s.yaml")
+    read = parse_scenario("turns:\n- {when: {turn: 1}, steps: [say: a]}\n- steps: [say: b]\n", "s.yaml")
     assert [read.steps_for(Identity(turn=n))[0].action.text for n in (1, 2)] == ["a", "b"]
 
 
@@ -171,13 +173,13 @@ def test_the_first_entry_that_matches_is_played() -> None:
             "role cannot be an empty list",
             "at least one",
         ),
-        ("turns:\n- when: {prompt: '('}\n  steps: [say: a]\n", 2, "no regular expression", "backslash"),
-        ("turns:\n- when: {turn: >=3}\n  steps: [say: a]\n", 2, "not YAML", "quote"),
-        ("seed: 1\nturns: [[say: a]]\nseed: 2\n", 3, "'seed' is there twice", "keep one"),
+        ("turns:\n- when: {prompt: '('}\n  steps: [say: a]\n", 2, "not a valid regular expression", "backslash"),
+        ("turns:\n- when: {turn: >=3}\n  steps: [say: a]\n", 2, "not readable as YAML", "quote"),
+        ("seed: 1\nturns: [[say: a]]\nseed: 2\n", 3, "'seed' appears twice", "keep one"),
         ("seed: 1\nturns: [[say: '\\x']]\n? [a]\n: b\n", 3, "a key must be a word", "key: value"),
-        ('turns: [[say: "\\ud800"]]\n', 1, "surrogate", "character"),
-        ("a: 1\n---\nb: 2\n", 2, "not YAML", "indentation"),
-        ("[" * 100, 1, "maximum depth", "indentation"),
+        ('turns: [[say: "\\ud800"]]\n', 1, "invalid Unicode character", "quote"),
+        ("a: 1\n---\nb: 2\n", 2, "not readable as YAML", "indentation"),
+        ("[" * 100 + "]" * 100, 1, "nested deeper", "fewer levels"),
     ],
 )
 def test_a_mistake_is_refused_with_its_line_and_what_to_do(text: str, line: int, what: str, todo: str) -> None:
@@ -194,7 +196,7 @@ def test_a_path_that_leaves_the_workspace_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "a: \x07"])
 def test_a_text_that_is_no_document_is_refused(text: str) -> None:
-    assert refusal(text).where == "s.yaml"
+    assert refusal(text).where.startswith("s.yaml")
 
 
 def test_aliases_that_stand_for_billions_of_values_are_refused() -> None:
@@ -234,7 +236,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         f"turns: [{{when: {{turn: {text}}}}}]",
     ):
         try:
-            parse(tried, "s.yaml")
+            parse_scenario(tried, "s.yaml")
         except UsageError as error:
             assert error.where.startswith("s.yaml")
             assert error.todo
@@ -243,7 +245,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_the_documentation_is_of_this_format() -> None:
     text = (Path(__file__).parents[2] / "docs/scripted-agent.md").read_text()
     examples = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len([parse(example, "docs") for example in examples]) > 1
-    steps = re.search("known are: (.*)", refusal("turns: [[x: y]]").todo)
+    assert len([parse_scenario(example, "docs") for example in examples]) > 1
+    steps = re.search("known values: (.*)", refusal("turns: [[x: y]]").todo)
     assert steps
     assert [step for step in steps[1].split(", ") if f"| `{step}` |" not in text] == []

@@ -7,6 +7,7 @@ may be killed at any instant, and the next one finds agents, tree, mailbox and d
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,21 +21,19 @@ from virtual_clock import EPOCH, Endless, VirtualClock, VirtualLoop
 from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
 from ralph.core.entries import Record, RunStarted
 from ralph.core.events import DocumentEdited, RunEnded, Stop
-from ralph.core.findings import HistoryChange
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
-from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Change, FileStat, Turn, TurnEnd, TurnResult
-from ralph.engine.kernel import Kernel, Start
-from ralph.engine.ledger import Ledger, since_documents
+from ralph.core.turns import AgentEvent, Change, EventKind, FileStat, Turn, TurnEnd, TurnResult
+from ralph.engine.kernel import Kernel, StartOptions
+from ralph.engine.ledger import Ledger, find_records_to_replay
+from ralph.engine.ports import Ports
 from ralph.engine.turn_outcome import AgentChain
-from ralph.engine.under_way import World
-from ralph.store import prompts
+from ralph.store import settings
 from ralph.store.documents import Documents
 from ralph.store.journal import read_records
-from ralph.workflows.loop.prompting import NAMES
+from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import Fixed
+from ralph.workflows.loop.state import LoopParameters
 
 RUN = "261115-093000-k3x9"
 E = TypeVar("E")
@@ -118,8 +117,10 @@ class Disk:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """The disk under every module of the store."""
-        places = [module for name, module in sys.modules.items() if name.startswith("ralph.store.")]
-        places = [module for module in places if hasattr(module, "_syscall")]
+        places: list[Any] = []
+        for name, module in sys.modules.items():
+            if name.startswith("ralph.store.") and hasattr(module, "_syscall"):
+                places.append(module)
         before = [module._syscall for module in places]
         for module in places:
             module._syscall = self
@@ -177,7 +178,7 @@ class Play:
     session: str = ""
     hears: bool = False
     """Whether it takes in words while it works, a while after they were left."""
-    papers: Mapping[str, str] = field(default_factory=dict)
+    documents: Mapping[str, str] = field(default_factory=dict)
 
     def portion(self) -> Usage:
         return Usage(self.tokens // self.tells, 0, None if self.cost is None else self.cost / self.tells)
@@ -231,10 +232,10 @@ class SimTurns:
         heard, listened = 0, 0
         while True:
             for _ in range(process.told - heard):
-                watch(AgentEvent(Kind.USAGE, usage=process.play.portion()))
+                watch(AgentEvent(EventKind.USAGE, usage=process.play.portion()))
             heard = process.told
             for name in process.heard[listened:]:
-                watch(AgentEvent(Kind.HEARD, name, tool="hook"))
+                watch(AgentEvent(EventKind.HEARD, name, tool="hook"))
             listened = len(process.heard)
             if process.result:
                 return process.result
@@ -250,16 +251,15 @@ class SimTurns:
             process.stopped = reason
             self._sim.end(process, _ENDS[reason])
 
-    async def tell(self, turn: Turn, name: str, text: str) -> bool:
+    async def send_message(self, turn: Turn, name: str, text: str) -> None:
         process = self._sim.processes.get(turn.number)
         if process:
             process.offered.append(name)
         if not process or not process.play.hears or process.result:
-            return False
+            return
         if name not in process.words:
             process.words[name] = text
             self._sim.clock.plan(self._sim.clock.now() + HEARS_AFTER, lambda: process.hear(name))
-        return True
 
     def _launch(self, turn: Turn) -> Process:
         sim = self._sim
@@ -318,10 +318,10 @@ class SimMailbox:
         name = name or f"signal.{self._posted:03d}.yaml"
         self.waiting.append(Signal(name, kind, message, stamp=str(self._posted), **more))
 
-    def peek(self) -> Sequence[Signal]:
+    def read_waiting(self) -> Sequence[Signal]:
         return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
 
-    def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
+    def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         self.waiting.remove(signal)
         self.settled.append(signal)
         self.actions[signal.name], self.missed[signal.name] = action, missed
@@ -331,18 +331,21 @@ class SimMailbox:
 
 
 class SimSnapshots:
-    """Counts the snapshots."""
+    """Counts the snapshots. A turn that failed without doing anything has changed nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Mapping[int, Process]) -> None:
+        self.processes = processes
         self.labels: list[str] = []
         self.notices: list[str] = []
 
     def take(self, label: str) -> Change:
         self.labels.append(label)
-        return Change(f"snapshot-{len(self.labels)}", files=1, added=2, removed=1)
-
-    def look_at_history(self) -> HistoryChange:
-        return HistoryChange()
+        name = f"snapshot-{len(self.labels)}"
+        turn = re.match(r"turn (\d+) ", label)
+        process = self.processes.get(int(turn[1])) if turn else None
+        if process and process.play.end is TurnEnd.FAILED and process.play.does is _nothing:
+            return Change(name)
+        return Change(name, files=1, added=2, removed=1)
 
     def changed_files(self) -> Sequence[FileStat]:
         return [FileStat("works.py", 2, 1)]
@@ -355,10 +358,10 @@ class Onlooker:
     records: list[Record] = field(default_factory=list)
     events: list[tuple[int, AgentEvent]] = field(default_factory=list)
 
-    def recorded(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         self.records.append(record)
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
         self.events.append((turn.number, event))
 
 
@@ -392,25 +395,32 @@ class Simulation:
         self.script = plays if callable(plays) else lambda turn: _in_order(plays, turn)
         self.limits = limits or Limits()
         self.mailbox = SimMailbox() if mailbox is None else mailbox
-        self.snapshots = SimSnapshots() if snapshots else None
+        self.processes: dict[int, Process] = {}
+        self.snapshots = SimSnapshots(self.processes) if snapshots else None
         self.most_turns = most_turns
         self.check_seconds = 1.0
         self.power_was_lost = False
         self.tree: set[str] = set()
         self.checker, self.roster, self.merger = checker, roster, merger
+        self.slots: Any = None
+        self.roles: tuple[str, ...] = ()
+        """The roles of the run, if they are known."""
+        self.other_ports: dict[str, Any] = {}
+        """Ports that most runs do without: `user_refs`, `committer`, `lander`, `questions`."""
         self.broken_checks: dict[str, CheckStatus] = {}
         self.notices: tuple[str, ...] = ()
         self.resumes = True
         self.verdicts: list[tuple[str, bool]] = []
-        self.processes: dict[int, Process] = {}
         self.onlooker = Onlooker()
         self._read: tuple[object, list[Record]] = (None, [])
         self.kernel: Kernel[Any] | None = None
         self.loop = Loop(
             task,
             tuple(Check(command) for command in checks),
-            {name: prompts.load(name, root) for name in NAMES},
-            Fixed(loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds, **fixed),
+            {name: settings.load_prompt(name, root) for name in NAMES},
+            LoopParameters(
+                loop_id, "`works` passes", self.limits.iterations, EPOCH, self.limits.active_seconds, **fixed
+            ),
         )
         self.workflow = workflow or self.loop
         self.watched = watched
@@ -435,7 +445,7 @@ class Simulation:
         """A kernel over what is on the disk."""
         documents, records = Documents.open(self.root, self.run_dir)
         documents.watched = self.watched
-        world = World(
+        ports = Ports(
             documents,
             SimTurns(self),
             self.checker or SimChecker(self),
@@ -444,16 +454,25 @@ class Simulation:
             self.onlooker,
             self.snapshots,
             merger=self.merger,
+            slots=self.slots,
+            **self.other_ports,
         )
         resumed = any(isinstance(record.entry, RunStarted) for record in records)
         entry = RunStarted(1, "0", self.run_dir.name, {}, resumed=resumed)
         ledger = Ledger.of(self.limits, records)
+        ledger.signals.roles = self.roles
         limits = ledger.extended_limits(self.limits)
-        steering = prompts.load("steering", self.root)
-        start = Start(
-            entry, self.roster, limits, since_documents(records), self.notices, resumed and self.resumes, steering
+        steering = settings.load_prompt("steering", self.root)
+        start = StartOptions(
+            entry,
+            self.roster,
+            limits,
+            find_records_to_replay(records),
+            self.notices,
+            resumed and self.resumes,
+            steering,
         )
-        return Kernel(self.workflow, world, ledger, start)
+        return Kernel(self.workflow, ports, ledger, start)
 
     def tell(self, process: Process) -> None:
         """An agent tells what it used."""
@@ -483,7 +502,7 @@ class Simulation:
             resets_at=None if play.resets_in is None else now + play.resets_in,
             session=play.session,
             heard=tuple(process.heard),
-            papers=play.papers if by_itself else {},
+            documents=play.documents if by_itself else {},
         )
         process.notify()
 

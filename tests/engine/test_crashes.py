@@ -33,7 +33,7 @@ QUICKLY = [0, 2, later(1), later(3)]
 def coarse_polling() -> Iterator[None]:
     """Look at the mailbox less often than in earnest: it is most of the time that a run takes here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ralph.engine.under_way.POLL", 0.7)
+        patch.setattr("ralph.engine.jobs.POLL", 0.7)
         yield
 
 
@@ -205,10 +205,10 @@ def assert_sound(sim: Simulation) -> None:
     inputs = sim.run_dir / "signals" / "inputs"
     assert [path.name for path in inputs.glob("[!.]*")] == [], "a signal was left behind"
     assert not (sim.run_dir / "commit.json").exists()
-    read_state(sim.state_path.read_text(), "state.json", sim.loop.fixed)
+    read_state(sim.state_path.read_text(), "state.json", sim.loop.settings)
     json.loads((sim.root / HOME / "current-loop.json").read_text())
     documents, _ = Documents.open(sim.root, sim.run_dir)
-    assert list(documents.edited()) == []
+    assert list(documents.find_edits()) == []
 
 
 def undisturbed(script: Script, root: Path) -> tuple[Legacy, list[str]]:
@@ -276,7 +276,9 @@ def cut_at(number: int, how: Cut) -> Iterator[Disk]:
 
 @pytest.mark.parametrize("downtime", [1.0, 100.0])
 @pytest.mark.parametrize("name", ["whole", "limited"])
-def test_agents_that_go_on_while_no_engine_is_there_make_no_difference(place: Path, name: str, downtime: float) -> None:
+def test_agents_that_continue_while_no_engine_is_there_make_no_difference(
+    place: Path, name: str, downtime: float
+) -> None:
     script = replace(SCRIPTS[name], signals=(), edited_at=None)
     expected, calls = undisturbed(script, place / "undisturbed")
     for cut in range(3, len(calls) + 1, 11):

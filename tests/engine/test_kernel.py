@@ -28,11 +28,15 @@ from ralph.core.events import (
 )
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
+from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import CHECKED, Turn, TurnEnd, TurnRequest
-from ralph.engine.turn_outcome import LIMIT_WAIT, MOST_INTERRUPTIONS
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.state import REMEMBERED
+
+# Written out: a test that imports what it checks cannot fail.
+LIMIT_WAIT = 300.0
+MOST_INTERRUPTIONS = 5
+REMEMBERED = 10
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1")
 UNLIMITED = Limits(iterations=None, active_seconds=None)
@@ -75,18 +79,18 @@ class TestTheLoop:
     def test_the_next_prompt_quotes_what_failed_and_what_was_learned(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(answer={"summary": "tried A", "learned": "A is not enough"}), Play(works)])
         sim.run()
-        prompt = sim.processes[2].turn.request.prompt
+        prompt = sim.processes[2].turn.request.prompt.text
         assert "output of works" in prompt
         assert "A is not enough" in prompt
 
     def test_a_success_stays_a_success_where_the_engine_dies_before_it_ends_the_run(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)])
-        sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
+        sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, ChecksEnded) and record.entry.verdict.passed else None
         )
         with pytest.raises(PowerCut):
             sim.run()
-        sim.onlooker.recorded = lambda record: None  # type: ignore[method-assign]
+        sim.onlooker.on_record = lambda record: None  # type: ignore[method-assign]
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.spent.turns == 1
 
@@ -108,7 +112,7 @@ class TestTheLoop:
 
     def test_the_snapshot_before_the_run_is_made_up_for_where_the_first_engine_died_early(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works)], snapshots=True)
-        sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
+        sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, RunStarted) and not record.entry.resumed else None
         )
         with pytest.raises(PowerCut):
@@ -149,7 +153,7 @@ class TestTheLoop:
     def test_the_ledger_of_the_journal_is_the_one_of_the_living_engine(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [FAILS, Play(errors=("no summary",)), Play(), Play(works)])
         live = []
-        sim.onlooker.recorded = lambda record: live.append(replace(sim.kernel.ledger))  # type: ignore
+        sim.onlooker.on_record = lambda record: live.append(replace(sim.kernel.ledger))  # type: ignore
         sim.run()
         rebuilt = sim.ledger()
         assert (live[-1].spent, live[-1].turns, live[-1].work) == (rebuilt.spent, rebuilt.turns, rebuilt.work)
@@ -356,7 +360,7 @@ class TestRetries:
         assert sim.processes[6].turn.request.key == "iteration-2"
         assert sim.spent.iterations == 2
 
-    def test_the_wait_for_a_retry_goes_on_where_a_killed_engine_left_it(self, tmp_path: Path) -> None:
+    def test_the_wait_for_a_retry_continues_where_a_killed_engine_left_it(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [FAILS, FAILS, Play(works)])
         killed_after(sim, 20.0)
         sim.clock.pass_by(5.0)
@@ -450,7 +454,7 @@ class TestInterruptions:
 
     def test_an_engine_that_is_asked_to_leave_ends_the_turn_and_can_be_resumed(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
-        sim.after(50.0, lambda: sim.kernel.ask_leave("SIGTERM"))  # type: ignore[union-attr]
+        sim.after(50.0, lambda: sim.kernel.shut_down("SIGTERM"))  # type: ignore[union-attr]
         stop = sim.run()
         assert (stop.outcome, stop.outcome.exit_code) == (Outcome.INTERRUPTED, 143)
         assert sim.processes[1].stopped == "interrupted"
@@ -636,7 +640,7 @@ class TestSignals:
     def test_an_abort_that_was_taken_holds_after_the_engine_died(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))
-        sim.onlooker.recorded = lambda record: (  # type: ignore[method-assign]
+        sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
             sim.kill_engine() if isinstance(record.entry, SignalTaken) else None
         )
         with pytest.raises(PowerCut):
@@ -652,11 +656,11 @@ class TestSignals:
 
         sim.after(50.0, post)
 
-        def recorded(record: Record) -> None:
+        def on_record(record: Record) -> None:
             if isinstance(record.entry, SignalTaken) and record.entry.signal.type is SignalType.RESUME:
                 sim.kill_engine()
 
-        sim.onlooker.recorded = recorded  # type: ignore[method-assign]
+        sim.onlooker.on_record = on_record  # type: ignore[method-assign]
         with pytest.raises(PowerCut):
             sim.run()
         assert sim.run().outcome is Outcome.ABORTED
@@ -668,7 +672,7 @@ class TestSignals:
 
         sim = Simulation(tmp_path, [Play(seconds=100.0, meanwhile=forge)])
         sim.after(70.0, lambda: sim.mailbox.post(SignalType.ABORT))
-        with pytest.raises(StateError, match="somebody else"):
+        with pytest.raises(StateError, match="something other than Ralph"):
             sim.run()
         assert sim.processes[1].stopped == "stopped", "nobody can stop it any more"
 
@@ -681,12 +685,12 @@ class TestSignals:
 
     def test_a_signal_that_was_taken_is_only_filed_by_the_next_engine(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
-        settle = sim.mailbox.settle
+        archive = sim.mailbox.archive
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.RESUME))
-        sim.mailbox.settle = lambda signal, action, missed=None: sim.kill_engine()
+        sim.mailbox.archive = lambda signal, action, missed=None: sim.kill_engine()
         with pytest.raises(PowerCut):
             sim.run()
-        sim.mailbox.settle = settle
+        sim.mailbox.archive = archive
         assert sim.run().outcome is Outcome.SUCCESS
         assert len(sim.entries(SignalTaken)) == 1
         assert sim.mailbox.waiting == []
@@ -700,8 +704,8 @@ class TestSignals:
 
     def test_ctrl_c_reaches_the_run_without_the_mailbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
-        sim.after(50.0, lambda: sim.kernel.ask(Signal("ctrl-c.1", SignalType.PAUSE)))  # type: ignore[union-attr]
-        sim.after(60.0, lambda: sim.kernel.ask(Signal("ctrl-c.2", SignalType.ABORT)))  # type: ignore[union-attr]
+        sim.after(50.0, lambda: sim.kernel.receive(Signal("ctrl-c.1", SignalType.PAUSE)))  # type: ignore[union-attr]
+        sim.after(60.0, lambda: sim.kernel.receive(Signal("ctrl-c.2", SignalType.ABORT)))  # type: ignore[union-attr]
         assert sim.run().outcome is Outcome.ABORTED
         assert sim.clock.now() - EPOCH < 61.0
 
@@ -715,13 +719,13 @@ class TestEdits:
         assert sim.run().outcome is Outcome.PAUSED
         return sim
 
-    def test_the_task_and_the_notes_that_a_person_wrote_are_taken_in(self, tmp_path: Path) -> None:
+    def test_the_task_and_the_notes_of_the_user_are_accepted(self, tmp_path: Path) -> None:
         sim = self.paused(tmp_path, Play(works))
         state = json.loads(sim.state_path.read_text())
         state["iterations"][0]["learnings"] = "look at pager.py"
         edited(sim, task="make it work well", iterations=state["iterations"], mine="kept")
         assert sim.run().outcome is Outcome.SUCCESS
-        prompt = sim.processes[2].turn.request.prompt
+        prompt = sim.processes[2].turn.request.prompt.text
         assert "make it work well" in prompt
         assert "look at pager.py" in prompt
         assert sim.edits == [sim.loop.state_path]
@@ -732,7 +736,7 @@ class TestEdits:
         sim = Simulation(tmp_path, [Play(), Play(works)])
         sim.after(3.0, lambda: edited(sim, task="make it work well"))
         sim.run()
-        assert "make it work well" in sim.processes[2].turn.request.prompt
+        assert "make it work well" in sim.processes[2].turn.request.prompt.text
 
     @pytest.mark.parametrize("phase", ["done", "verify", "act"])
     def test_a_verdict_that_somebody_wrote_into_the_state_is_not_believed(self, tmp_path: Path, phase: str) -> None:
@@ -842,7 +846,7 @@ class TwoAtOnce:
     def decide(self, state: frozenset[str], now: float) -> Decision:
         if not state:
             return Stop(Outcome.SUCCESS, "all turns ended")
-        return Do(tuple(TurnRequest(key, "executor", "do it", counts=self.counts) for key in sorted(state)))
+        return Do(tuple(TurnRequest(key, "executor", Prompt.of("do it"), counts=self.counts) for key in sorted(state)))
 
     def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
         return Changes(state - {event.key} if isinstance(event, TurnEnded) else state)

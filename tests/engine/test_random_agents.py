@@ -17,17 +17,16 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, Simulation, later
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Red, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Red, Verdict
 from ralph.core.events import ChecksEnded, Event, RunChecks, Stop, TurnEnded
-from ralph.core.findings import Finding
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
-from ralph.store import prompts
+from ralph.store import settings
 from ralph.verify.verifier import Rules, Verifier
-from ralph.workflows.loop.prompting import NAMES
+from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import Fixed
+from ralph.workflows.loop.state import LoopParameters
 
 SEEDS, EACH = 20, 105
 PRODUCT = """\
@@ -263,20 +262,20 @@ def is_right(tree: Tree) -> bool:
 
 
 class World:
-    """The files, as the verifier sees them: its snapshots, and where a copy of them is laid out on disk."""
+    """The files, as the verifier sees them: its snapshots, and where a copy of them is written."""
 
     def __init__(self, chance: random.Random, top: Path, *, flaky: bool) -> None:
         self.tree: Tree = dict(BASE)
         self.chance, self.flaky = chance, flaky
-        self.place = types.SimpleNamespace(top=top)
+        self.repository = types.SimpleNamespace(top=top)
 
     def verifier(self, confirm: int = 1) -> Verifier:
         """The real verifier of this world, with the real counter-proof."""
-        runner = TestRunner(self, self.place.top, self.place.top)
+        runner = TestRunner(self, self.repository.top, self.repository.top)
         checker: Any = Verifier(runner, self, Rules(confirm=confirm))  # type: ignore[arg-type]
         return checker
 
-    def lay_out(self, sha: str, paths: Iterable[str], directory: Path) -> None:
+    def write_files(self, sha: str, paths: Iterable[str], directory: Path) -> None:
         for path in paths:
             file = directory / "tree" / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -288,7 +287,7 @@ class World:
     def latest(self) -> str:
         return "base" if self.tree == BASE else str(hash(tuple(sorted(self.tree.items()))))
 
-    def changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
+    def read_changed(self, old: str, new: str) -> dict[str, tuple[bytes | None, bytes | None]]:
         paths = {*BASE, *self.tree}
         pairs = {path: (BASE.get(path), self.tree.get(path)) for path in sorted(paths)}
         return {p: (o and o.encode(), n and n.encode()) for p, (o, n) in pairs.items() if o != n}
@@ -317,7 +316,7 @@ class TestRunner:
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         world = self.world
-        is_copy = self.workspace != world.place.top
+        is_copy = self.workspace != world.repository.top
         counts, failing = run_tests(self._copied() if is_copy else world.tree)
         if world.flaky and not is_copy and not counts.failed and world.chance.random() < 0.3:
             counts, failing = Counts(max(counts.passed - 1, 0), 1, counts.skipped), ("tests/test_shop.py::by_chance",)
@@ -362,12 +361,14 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         return function(*arguments)
 
     monkeypatch.setattr("ralph.verify.verifier.asyncio.to_thread", at_once)
-    monkeypatch.setattr("ralph.engine.under_way.POLL", 4.0)
+    monkeypatch.setattr("ralph.engine.jobs.POLL", 4.0)
 
 
 def rules(most: int) -> Loop:
-    templates = {name: prompts.load(name, Path("/nonexistent")) for name in NAMES}
-    return Loop("make it right", (Check("make test"),), templates, Fixed("261115-093000-k3x9", "", most, EPOCH, None))
+    templates = {name: settings.load_prompt(name, Path("/nonexistent")) for name in NAMES}
+    return Loop(
+        "make it right", (Check("make test"),), templates, LoopParameters("261115-093000-k3x9", "", most, EPOCH, None)
+    )
 
 
 async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Random, most: int) -> Outcome | None:
@@ -390,7 +391,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
             play.does(world)  # type: ignore[arg-type]
             result = TurnResult(play.end, EPOCH, EPOCH + 1, answer=play.answer, change=Change(world.latest(), 1))
             event = TurnEnded(work.key, turns, "implementer", 1, result, counts=True)
-        state = loop.follow(state, event)
+        state = loop.next_state(state, event)
 
 
 @pytest.mark.parametrize("seed", [0, *map(later, range(1, SEEDS))])
@@ -421,6 +422,7 @@ class Anywhere:
 
 @pytest.mark.parametrize("first", [0, later(20), later(40)])
 def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> None:
+    succeeded = 0
     for number in range(first, first + 20):
         chance = random.Random(7_000_003 + number)
         home = tmp_path / f"files-{number}"
@@ -435,7 +437,9 @@ def test_nor_is_it_with_the_whole_engine_around(tmp_path: Path, first: int) -> N
             checks=("make test",),
         )
         if sim.run().outcome.succeeded:
+            succeeded += 1
             assert is_right(world.tree), f"run {number}: {world.tree}"
+    assert succeeded, "honest work succeeds"
 
 
 @pytest.mark.parametrize("name", GAMING)
@@ -452,5 +456,6 @@ def test_work_that_is_right_but_gamed_is_held_up_and_gaming_alone_never_passes(n
         if counts.failed or is_right(world.tree):
             continue
         verdict = Verdict((CheckResult("x", CheckStatus.PASSED, 0.1, tests=counts),))
-        findings = asyncio.run(world.verifier()._findings([Check("make test")], verdict))
+        judged = world.verifier().judge_work(verdict, [Check("make test")], None, is_baseline=False)
+        findings = asyncio.run(judged).findings
         assert any(finding.severity == "error" for finding in findings), (name, world.tree)

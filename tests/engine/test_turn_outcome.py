@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
+from ralph.core.entries import TurnStarted
 from ralph.core.events import Stop, TurnEnded
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
-from ralph.core.stream import Failure
-from ralph.core.turns import Change, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.prompt import Prompt
+from ralph.core.turns import Change, Failure, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.turn_outcome import (
-    LIMIT_WAIT,
-    MOST_INTERRUPTIONS,
-    MOST_STEERED,
-    OVERLOAD_TRIES,
-    OVERLOAD_WAITS,
-    RETRY_WAITS,
     AgentChain,
     Next,
     PendingWork,
@@ -28,6 +23,14 @@ from ralph.engine.turn_outcome import (
     classify_end,
     decide_outcome,
 )
+
+# Written out: a test that imports what it checks cannot fail.
+LIMIT_WAIT = 300.0
+MOST_INTERRUPTIONS = 5
+MAX_STEER_CONTINUATIONS = 2
+OVERLOAD_TRIES = 2
+MOST_OVERLOADS = 8
+MOST_RETRIES = 4
 
 NOW = 1000.0
 
@@ -46,14 +49,16 @@ class Case:
     """Whether the user steered it too late: no, yes, or so often that it is not continued any more."""
     paused: bool = False
     """Whether the user asked for a pause and the answer says that it paused."""
-    settles: bool = False
-    """Whether what it handed over counts although it failed."""
+    counts_though_failed: str = "no"
+    """Whether the work counts although the turn failed: no, by the documents handed over, or by the changed files."""
     tries: str = "left"
     """Whether there are tries of its kind: left, or used up."""
     second: bool = False
     """Whether there is a second agent."""
     over_limit: bool = False
     ending: bool = False
+    killed: bool = False
+    """Whether the process was ended, so that it has no exit code."""
 
 
 EVERY = {
@@ -63,11 +68,12 @@ EVERY = {
     "required": (False, True),
     "late": ("no", "yes", "too often"),
     "paused": (False, True),
-    "settles": (False, True),
+    "counts_though_failed": ("no", "documents", "files"),
     "tries": ("left", "one left", "used up"),
     "second": (False, True),
     "over_limit": (False, True),
     "ending": (False, True),
+    "killed": (False, True),
 }
 
 FINISHED, FAILED = TurnEnd.FINISHED, TurnEnd.FAILED
@@ -83,7 +89,7 @@ TABLE: tuple[Row, ...] = (
     ({"end": FINISHED, "late": "yes"}, Next.CONTINUE, TurnEnd.STEERED),
     # a broken answer
     ({"end": FINISHED, "broken": True, "repair": False}, Next.REPAIR, None),
-    ({**BROKEN_TWICE, "settles": True}, Next.SETTLED, FAILED),
+    ({**BROKEN_TWICE, "counts_though_failed": ("documents", "files")}, Next.SETTLED, FAILED),
     ({**BROKEN_TWICE, "tries": ("left", "one left")}, Next.RETRY, FAILED),
     ({**BROKEN_TWICE}, Next.SETTLED, FAILED),
     ({"end": FINISHED}, Next.SETTLED, None),
@@ -94,7 +100,7 @@ TABLE: tuple[Row, ...] = (
     ({"end": TurnEnd.OVERLOADED, "second": True, "tries": "one left"}, Next.HAND_OVER, None),
     ({"end": TurnEnd.OVERLOADED, "tries": "one left"}, Next.RETRY, None),
     # another try
-    ({"end": (FAILED, TurnEnd.IDLE), "settles": True}, Next.SETTLED, None),
+    ({"end": (FAILED, TurnEnd.IDLE), "counts_though_failed": ("documents", "files")}, Next.SETTLED, None),
     (
         {"end": (FAILED, TurnEnd.IDLE, TurnEnd.OVERLOADED, TurnEnd.INTERRUPTED), "tries": ("left", "one left")},
         Next.RETRY,
@@ -119,30 +125,40 @@ def expected(case: Case) -> tuple[Next, TurnEnd]:
     end = end or case.end
     needs_turn = following not in (Next.SETTLED, Next.LATER) and end is not TurnEnd.INTERRUPTED
     if needs_turn and case.over_limit and not case.ending:
-        return Next.SETTLED, FINISHED if following in (Next.REPAIR, Next.CONTINUE) else TurnEnd.CUT
+        was_finished = following is Next.REPAIR or (following is Next.CONTINUE and not case.killed)
+        return Next.SETTLED, FINISHED if was_finished else TurnEnd.CUT
     return following, end
 
 
 def decide(case: Case, **changes: Any) -> TurnOutcome:
-    request = TurnRequest("key", "role", "do it", counts=True, answer_required=case.required, settles=case.settles)
+    request = TurnRequest(
+        "key",
+        "role",
+        Prompt.of("do it"),
+        counts=True,
+        answer_required=case.required,
+        accepts_failed_documents=case.counts_though_failed == "documents",
+        verifies_failed_changes=case.counts_though_failed == "files",
+    )
     turn = Turn(7, 1, request, repair=("no summary",) if case.repair else (), agent="first")
     result = TurnResult(
         case.end,
         NOW - 10,
         NOW,
-        code=0,
+        code=None if case.killed else 0,
         answer={"status": "paused"} if case.paused else None,
         answer_errors=("no summary", "no status") if case.broken else (),
-        papers={"report.md": "text"} if case.settles else {},
+        documents={"report.md": "text"} if case.counts_though_failed == "documents" else {},
+        change=Change("commit", files=1 if case.counts_though_failed == "files" else 0),
     )
     used_up = case.tries == "used up"
     work = PendingWork(
-        attempt=len(RETRY_WAITS) + 1 if used_up else 1,
+        attempt=MOST_RETRIES + 1 if used_up else 1,
         interruptions=MOST_INTERRUPTIONS if used_up else 0,
-        overloads=len(OVERLOAD_WAITS) if used_up else 0,
+        overloads=MOST_OVERLOADS if used_up else 0,
         agent_overloads=0 if case.tries == "left" else OVERLOAD_TRIES - 1,
         to_pause=case.paused,
-        steered=MOST_STEERED if case.late == "too often" else 0,
+        steer_continuations=MAX_STEER_CONTINUATIONS if case.late == "too often" else 0,
     )
     unheard = () if case.late == "no" else ("signal.yaml",)
     situation = Situation(
@@ -159,10 +175,11 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
 class TestEveryCombination:
     @pytest.mark.parametrize("end", TurnEnd)
     def test_the_table_says_what_follows(self, end: TurnEnd) -> None:
-        for case in every_case():
-            if case.end is end:
-                outcome = decide(case)
-                assert (outcome.next, outcome.result.end) == expected(case), case
+        cases = [case for case in every_case() if case.end is end]
+        assert cases
+        for case in cases:
+            outcome = decide(case)
+            assert (outcome.next, outcome.result.end) == expected(case), case
 
     @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[1]}: {row[0]}")
     def test_no_row_is_without_effect(self, row: Row) -> None:
@@ -170,7 +187,7 @@ class TestEveryCombination:
         assert any(fits(case, row) and not any(fits(case, one) for one in earlier) for case in every_case())
 
     def test_what_holds_for_all_of_them(self) -> None:
-        request = TurnRequest("key", "role", "do it", counts=True)
+        request = TurnRequest("key", "role", Prompt.of("do it"), counts=True)
         for case in every_case():
             outcome = decide(case)
             has_next = outcome.next not in (Next.SETTLED, Next.LATER)
@@ -187,8 +204,21 @@ class TestReasons:
         outcome = decide(Case(broken=True, repair=True, required=True))
         assert (outcome.result.error, outcome.reason) == ("no summary; no status", "no summary; no status")
 
+    def test_rejected_documents_are_retried_without_a_wait_and_remembered(self) -> None:
+        turn = Turn(
+            7, 3, TurnRequest("key", "role", Prompt.of("do it"), answer_required=True), repair=("x",), agent="a"
+        )
+        first = TurnEnded("key", 6, "role", 3, TurnResult(FINISHED, 0, 1, answer_errors=("no id",)), repair=True)
+        work = PendingWork(attempt=3, turn_to_repair=first)
+        result = TurnResult(FINISHED, 2, 3, answer_errors=("no id", "no files"))
+        outcome = decide_outcome(ReturnedTurn(turn, result, work, ()), situation())
+        assert (outcome.next, outcome.at) == (Next.RETRY, situation().now)
+        work.note_turn_ended(TurnEnded("key", 7, "role", 3, outcome.result, retry_at=outcome.at))
+        assert work.turn_to_repair is None and work.rejected_turn is not None
+        assert work.rejected_turn.result.answer_errors == ("no id", "no files")
+
     def test_a_repair_says_what_is_wrong(self) -> None:
-        assert decide(Case(broken=True)).reason == "the answer does not have the required form: no summary"
+        assert decide(Case(broken=True)).reason == "the answer does not match its schema: no summary"
 
     @pytest.mark.parametrize(
         ("end", "error", "reason"),
@@ -213,7 +243,9 @@ class TestReasons:
 
     def test_steering_that_is_given_up_is_said(self) -> None:
         outcome = decide(Case(late="too often"))
-        assert outcome.notice == "[STEER-LOOP] turn 7 is not continued; signal.yaml waits"
+        assert outcome.notice == (
+            "Turn 7 was already continued 2 times for your messages; the next turn receives signal.yaml."
+        )
         assert decide(Case(late="yes")).notice == ""
 
 
@@ -223,9 +255,20 @@ class TestWaits:
         assert decide(Case(TurnEnd.LIMITED), resets_at=NOW - 1).at == NOW + LIMIT_WAIT
         assert decide(Case(TurnEnd.LIMITED)).at == NOW + LIMIT_WAIT
 
+    @pytest.mark.parametrize(
+        ("overloads", "number", "seconds"), [(0, 1, 5.295), (1, 1, 15.885), (1, 2, 13.02), (7, 5, 238.5), (8, 1, None)]
+    )
+    def test_overload_is_waited_out_longer_each_time_give_or_take_a_quarter(
+        self, overloads: int, number: int, seconds: float | None
+    ) -> None:
+        turn = Turn(number, 1, TurnRequest("key", "role", Prompt.of("do it")), agent="a")
+        result = TurnResult(TurnEnd.OVERLOADED, 0, 1)
+        outcome = decide_outcome(ReturnedTurn(turn, result, PendingWork(overloads=overloads), ()), situation())
+        assert outcome.at == (None if seconds is None else pytest.approx(NOW + seconds))
+
     @pytest.mark.parametrize("attempt", range(1, 6))
     def test_failures_wait_longer_each_time_and_then_no_more(self, attempt: int) -> None:
-        request = TurnRequest("key", "role", "do it")
+        request = TurnRequest("key", "role", Prompt.of("do it"))
         returned = ReturnedTurn(
             Turn(1, attempt, request, agent="a"), TurnResult(FAILED, 0, 1), PendingWork(attempt=attempt), ()
         )
@@ -244,19 +287,19 @@ class TestRepairs:
         first = TurnResult(FINISHED, 0, 1, text="I did it", change=Change("s1", files=3), answer_errors=("no summary",))
         broken = TurnEnded("key", 1, "role", 1, first, repair=True)
         repair = TurnResult(FINISHED, 2, 3, text="fixed", change=Change("s2", files=0), answer={"summary": "s"})
-        turn = Turn(2, 1, TurnRequest("key", "role", "do it"), repair=("no summary",), agent="a")
-        outcome = decide_outcome(ReturnedTurn(turn, repair, PendingWork(broken=broken), ()), situation())
+        turn = Turn(2, 1, TurnRequest("key", "role", Prompt.of("do it")), repair=("no summary",), agent="a")
+        outcome = decide_outcome(ReturnedTurn(turn, repair, PendingWork(turn_to_repair=broken), ()), situation())
         result = outcome.result
         assert (result.text, result.change, result.answer) == ("I did it", Change("s1", files=3), {"summary": "s"})
         changed = replace(repair, change=Change("s2", files=1))
-        outcome = decide_outcome(ReturnedTurn(turn, changed, PendingWork(broken=broken), ()), situation())
+        outcome = decide_outcome(ReturnedTurn(turn, changed, PendingWork(turn_to_repair=broken), ()), situation())
         assert outcome.result.change == Change("s2", files=1)
 
 
 class TestResponses:
     def test_a_response_to_steering_counts_only_if_the_user_steered(self) -> None:
         answer = {"summary": "s", "steering": {"response": "adjusted"}}
-        turn = Turn(1, 1, TurnRequest("key", "role", "do it"), agent="a")
+        turn = Turn(1, 1, TurnRequest("key", "role", Prompt.of("do it")), agent="a")
         result = TurnResult(FINISHED, 0, 1, answer=answer)
         for work, heard, kept in (
             (PendingWork(), (), None),
@@ -319,12 +362,44 @@ class TestCounters:
     )
     def test_each_end_has_its_own_counter(self, end: TurnEnd, more: dict[str, Any], counters: tuple[int, ...]) -> None:
         work = PendingWork()
-        work.end_turn(TurnEnded("key", 1, "role", 1, TurnResult(end, 0, 1), retry_at=2.0, **more))
-        assert (work.attempt, work.interruptions, work.overloads, work.steered) == counters
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, TurnResult(end, 0, 1), retry_at=2.0, **more))
+        assert (work.attempt, work.interruptions, work.overloads, work.steer_continuations) == counters
+
+    def test_another_agent_begins_with_no_overloads_of_its_own(self) -> None:
+        work = PendingWork(agent="a", agent_overloads=3, overloads=4, words=("one",), unheard=("two",), to_pause=True)
+        work.note_turn_started(
+            TurnStarted(turn=2, key="key", role="role", attempt=1, agent="a", words=("two", "one")), 5.0
+        )
+        assert (work.agent_overloads, work.overloads, work.opened_at) == (3, 4, 5.0)
+        assert (work.words, work.unheard, work.to_pause) == (("one", "two"), (), False)
+        work.note_turn_started(TurnStarted(turn=3, key="key", role="role", attempt=1, agent="b", counts=True), 6.0)
+        assert (work.agent_overloads, work.overloads, work.agent, work.counts) == (0, 4, "b", True)
+
+    def test_messages_stay_in_the_order_in_which_they_came(self) -> None:
+        work = PendingWork(words=("one",))
+        result = TurnResult(FAILED, 0, 1, heard=("two", "one"))
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, unheard=("three",)))
+        assert (work.words, work.unheard) == (("one", "two"), ("three",))
+
+    def test_work_without_a_turn_continues_no_conversation(self) -> None:
+        assert PendingWork().session == ""
+
+    def test_a_rejected_repair_is_remembered_and_only_then(self) -> None:
+        broken = TurnEnded(
+            "key", 1, "role", 1, TurnResult(FINISHED, 0, 1, answer_errors=("e",)), repair=True, retry_at=1.0
+        )
+        again = TurnEnded("key", 2, "role", 1, TurnResult(FAILED, 0, 1, answer_errors=("e",)), retry_at=2.0)
+        work = PendingWork()
+        work.note_turn_ended(again)
+        assert (work.rejected_turn, work.attempt) == (None, 2)
+        work.note_turn_ended(broken)
+        assert work.turn_to_repair is broken
+        work.note_turn_ended(again)
+        assert (work.rejected_turn, work.turn_to_repair, work.attempt) == (again, None, 3)
 
     def test_interruptions_beyond_the_most_are_attempts(self) -> None:
         work = PendingWork(interruptions=MOST_INTERRUPTIONS)
-        work.end_turn(TurnEnded("key", 1, "role", 1, TurnResult(TurnEnd.INTERRUPTED, 0, 1), retry_at=2.0))
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, TurnResult(TurnEnd.INTERRUPTED, 0, 1), retry_at=2.0))
         assert (work.attempt, work.interruptions) == (2, MOST_INTERRUPTIONS)
 
     def test_a_conversation_continues_after_a_repair_an_interruption_or_steering_alone(self) -> None:
@@ -337,6 +412,6 @@ class TestCounters:
         ):
             work = PendingWork()
             result = TurnResult(end, 0, 1, session="s1", usage=Usage(5, 0))
-            work.end_turn(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair=repair))
+            work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, repair=repair))
             assert work.session == session
             assert work.used == {"s1": Usage(5, 0)}

@@ -31,14 +31,14 @@ def test_what_another_git_does_meanwhile_is_no_failure(repo: Path, monkeypatch: 
     assert left.read_text().strip() == "0"
 
 
-def test_a_failure_that_stays_is_told(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_that_stays_is_an_error(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ralph.git.command._PAUSE", 0)
     _stumbling(repo, monkeypatch, STUMBLES[1], times=1000)
     with pytest.raises(GitError, match="Invalid path"):
         Git(repo).run("for-each-ref")
 
 
-def test_another_failure_is_told_at_once(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_failure_is_an_error_at_once(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = _stumbling(repo, monkeypatch, "Invalid path 'somewhere': No such file or directory", times=9)
     with pytest.raises(GitError, match="somewhere"):
         Git(repo).run("for-each-ref")

@@ -1,21 +1,18 @@
 """Commits of a run on the user's branch: exactly its files, once, and nothing of the user's lost."""
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-from repos import REAL_GIT, RUN, git, opened, tree, write
+from kills import KilledProgram
+from repos import RUN, git, opened, tree, write
 
 from ralph.core.events import Commit
-from ralph.git import commits, saving, worktree
-from ralph.git.commits import Committed, Committer, clean_for_commit, commit_work, take_off
-from ralph.git.repository import repository
+from ralph.git import commits, merging, worktree
+from ralph.git.command import find_repository
+from ralph.git.commits import CommitResult, Committer, commit_work, list_uncommitted_files, remove_commits
 from ralph.git.snapshots import Snapshots
 
 
@@ -25,7 +22,7 @@ def begun(root: Path, workspace: Path | None = None) -> Snapshots:
     return snapshots
 
 
-def iteration(snapshots: Snapshots, number: int = 1, message: str = "") -> Committed:
+def iteration(snapshots: Snapshots, number: int = 1, message: str = "") -> CommitResult:
     """Snapshot and commit, as the engine does after a turn."""
     before = snapshots.latest() or ""
     after = snapshots.take(f"turn {number}").snapshot
@@ -53,14 +50,14 @@ class TestCommitting:
         write(repo, {"a.txt": "one\n", "new dir/ü\n.py": "x\n"})
         (repo / "src/b.py").unlink()
         done = iteration(snapshots, message="ralph: iteration 1 - Fix it\n\nRalph-Run: not this\n\nall checks pass")
-        assert done == Committed(git(repo, "rev-parse", "main"))
+        assert done == CommitResult(git(repo, "rev-parse", "main"))
         assert shown(repo) == ["M a.txt", "A new dir/ü\n.py", "D src/b.py"]
         assert status(repo) == ["?? notes.txt"]
         assert git(repo, "diff-files") == git(repo, "diff-index", "HEAD") == ""
         said = git(repo, "log", "-1", "--format=%an <%ae> %cn|%s|%(trailers:key=Ralph-Run,valueonly,separator=)")
         assert said == f"Ada <ada@example.org> Ada|ralph: iteration 1 - Fix it|{RUN}"
         assert git(repo, "reflog", "-1", "--format=%gs") == "ralph: commit"
-        assert iteration(snapshots, 2) == Committed()
+        assert iteration(snapshots, 2) == CommitResult()
 
     def test_without_an_identity_it_is_ralphs(self, repo: Path) -> None:
         snapshots = begun(repo)
@@ -117,7 +114,7 @@ class TestCommitting:
         assert (shown(repo), status(repo)) == (["A x"], [])
         write(repo, {"a.txt": "all of it\n"})
         git(repo, "commit", "-q", "-a", "-m", "by the agent again")
-        assert iteration(snapshots, 2) == Committed()
+        assert iteration(snapshots, 2) == CommitResult()
 
     def test_files_become_directories_links_and_programs(self, repo: Path) -> None:
         write(repo, {"d/x": "x\n", "run": "#!/bin/sh\n"})
@@ -143,11 +140,11 @@ class TestCommitting:
         root.mkdir()
         git(root, "init", "-q", "-b", "main")
         snapshots = begun(root)
-        assert iteration(snapshots) == Committed()
+        assert iteration(snapshots) == CommitResult()
         write(root, {"x": "x\n"})
         assert iteration(snapshots)
         assert (git(root, "log", "--format=%s", "main"), status(root)) == ("ralph: iteration 1 - work", [])
-        assert len(take_off(snapshots, RUN).commits) == 1
+        assert len(remove_commits(snapshots, RUN).commits) == 1
         assert git(root, "for-each-ref", "refs/heads") == ""
         assert status(root) == ["?? x"]
 
@@ -188,8 +185,8 @@ class TestCommitting:
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == done.sha
         assert (status(made.path), git(repo, "log", "--format=%s", "main")) == ([], "first")
         write(made.path, {"late": "x\n"})
-        saving.save(made, "ralph: the task")
-        assert len(take_off(snapshots, RUN).commits) == 2
+        merging.save_worktree(made, "ralph: the task")
+        assert len(remove_commits(snapshots, RUN).commits) == 2
         assert git(repo, "rev-parse", f"ralph/{RUN}/run") == git(repo, "rev-parse", "main")
 
     def test_a_subdirectory_as_the_workspace(self, repo: Path) -> None:
@@ -242,9 +239,10 @@ class TestOnce:
         assert commit_work(opened(repo), base, snapshots.latest() or "", "again", trailers) == first
         assert git(repo, "rev-list", "--count", "HEAD") == "3"
 
-    @pytest.mark.parametrize("after", [True, pytest.param(False, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("is_after", [True, False], ids=["after", "before"])
     def test_a_kill_at_any_git_command_leaves_one_commit_and_a_clean_index(
-        self, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+        self, repo: Path, tmp_path: Path, is_after: bool
     ) -> None:
         write(repo, {"mine.txt": "mine\n"})
         git(repo, "add", "mine.txt")
@@ -265,27 +263,14 @@ root = Path(sys.argv[1])
 snapshots = Snapshots.open(root, root, {RUN!r}, root / ".ralph" / "runs" / {RUN!r})
 commit_work(snapshots, {base!r}, {sha!r}, "work", {{"Ralph-Run": {RUN!r}, "Ralph-Iteration": "1"}})
 """
-        count, bin_dir = tmp_path / "count", tmp_path / "bin"
-        bin_dir.mkdir()
-        real = f'{REAL_GIT} "$@"'
-        last = f"{real}; kill -KILL $PPID" if after else "kill -KILL $PPID; exit 9"
-        wrapper = f"#!/bin/sh\nn=$(($(cat {count}) - 1)); echo $n >{count}\n"
-        (bin_dir / "git").write_text(f"{wrapper}if [ $n = 0 ]; then {last}; else exec {real}; fi\n")
-        (bin_dir / "git").chmod(0o755)
-        environment = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
-        for at in range(1, 60):
-            count.write_text(str(at))
-            done = subprocess.run([sys.executable, "-c", script, str(repo)], env=environment, capture_output=True)
-            if done.returncode == 0:
-                break
-            assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-            assert (repo / "mine.txt").read_text() == "staged meanwhile\n"
-        assert at > 10
-        count.write_text("-1")
-        subprocess.run([sys.executable, "-c", script, str(repo)], env=environment, check=True)
-        assert git(repo, "log", "--format=%s") == "work\nmine\nfirst"
-        assert shown(repo) == ["M a.txt", "A new", "D src/b.py"]
-        assert status(repo) == ["M  mine.txt"]
+        copies = tmp_path / "copies"
+        copies.mkdir()
+        for copy in KilledProgram(script, copies, is_after).kill_copies(repo):
+            assert (copy / "mine.txt").read_text() == "staged meanwhile\n"
+            commit_work(opened(copy), base, sha, "work", {"Ralph-Run": RUN, "Ralph-Iteration": "1"})
+            assert git(copy, "log", "--format=%s") == "work\nmine\nfirst"
+            assert shown(copy) == ["M a.txt", "A new", "D src/b.py"]
+            assert status(copy) == ["M  mine.txt"]
 
     def test_iterations_through_the_engines_port(self, repo: Path) -> None:
         snapshots = begun(repo)
@@ -305,7 +290,7 @@ commit_work(snapshots, {base!r}, {sha!r}, "work", {{"Ralph-Run": {RUN!r}, "Ralph
         body = git(repo, "log", "-1", "--format=%B").strip().split("\n\n")
         assert body == ["two", "+2 -1 a.txt\n+1 -0 c", f"Ralph-Run: {RUN}\nRalph-Iteration: 2\nRalph-Snapshot: {two}"]
 
-    def test_a_message_lists_only_so_many_files(self, repo: Path) -> None:
+    def test_a_message_lists_a_limited_number_of_files(self, repo: Path) -> None:
         snapshots = begun(repo)
         write(repo, {f"f{number:02}": "x\n" for number in range(60)})
         Committer(snapshots, RUN).commit(Commit("commit-1", 1, snapshots.take("turn 1").snapshot, "many\n\0\udcff"))
@@ -333,7 +318,7 @@ class TestRefusing:
         git(repo, "checkout", "-q", "main")
         write(repo, {"a.txt": "x\n"})
         git(repo, "merge", "-q", "--no-ff", "--no-commit", "side")
-        assert iteration(snapshots).notices == ("nothing was committed: a merge is under way",)
+        assert iteration(snapshots).notices == ("nothing was committed: a merge is in progress",)
 
     def test_without_a_repository(self, tmp_path: Path) -> None:
         root = tmp_path / "plain"
@@ -341,7 +326,7 @@ class TestRefusing:
         snapshots = begun(root)
         write(root, {"x": "y"})
         assert "no git repository" in iteration(snapshots).notices[0]
-        assert take_off(snapshots, RUN).commits == ()
+        assert remove_commits(snapshots, RUN).commits == ()
 
     def test_an_index_that_a_git_of_the_user_holds_is_waited_for(self, repo: Path) -> None:
         snapshots = begun(repo)
@@ -362,7 +347,7 @@ class TestRefusing:
         lock.write_bytes(b"theirs")
         done = iteration(snapshots)
         assert done.sha == git(repo, "rev-parse", "main")
-        assert "another git holds the index" in done.notices[0]
+        assert "another git process holds the index" in done.notices[0]
         assert ((repo / ".git" / "index").read_bytes(), lock.read_bytes()) == (index, b"theirs")
         lock.unlink()
         git(repo, "reset", "-q", "--", "a.txt")
@@ -375,19 +360,19 @@ class TestRefusing:
         write(repo, {"a.txt": "x\n"})
         (repo / ".git/refs/heads/main.lock").touch()
         done = iteration(snapshots)
-        assert (done.sha, "busy" in done.notices[0]) == (None, True)
+        assert (done.sha, "another git process uses" in done.notices[0]) == (None, True)
 
     def test_only_tracked_files_with_changes_keep_a_run_from_starting(self, repo: Path) -> None:
-        place = repository(repo)
+        place = find_repository(repo)
         assert place is not None
         write(repo, {"untracked": "x\n", ".ralph/x": "x\n"})
-        assert clean_for_commit(place) == []
+        assert list_uncommitted_files(place) == []
         git(repo, "add", "-f", ".ralph/x")
-        assert clean_for_commit(place) == []
+        assert list_uncommitted_files(place) == []
         write(repo, {"a.txt": "x\n", "ü \n": "x\n"})
         git(repo, "add", "ü \n")
         (repo / "src/b.py").unlink()
-        assert sorted(clean_for_commit(place)) == ["a.txt", "src/b.py", "ü \n"]
+        assert sorted(list_uncommitted_files(place)) == ["a.txt", "src/b.py", "ü \n"]
 
 
 class TestTakingOff:
@@ -403,13 +388,13 @@ class TestTakingOff:
         git(repo, "add", "staged")
         tip = git(repo, "rev-parse", "main")
         snapshots.restore(str(snapshots.base()), "revert")
-        taken = take_off(snapshots, RUN)
+        taken = remove_commits(snapshots, RUN)
         assert (len(taken.commits), taken.commits[0], taken.notices) == (3, tip, ())
         assert git(repo, "rev-parse", "HEAD", "main") == f"{base}\n{base}"
         assert tree(repo) == start
         assert status(repo) == ["AD staged", "?? mine"]
         assert git(repo, "reflog", "-1", "--format=%gs") == "ralph: take commits back"
-        assert take_off(snapshots, RUN).commits == ()
+        assert remove_commits(snapshots, RUN).commits == ()
 
     def test_commits_of_others_keep_the_history(self, repo: Path) -> None:
         snapshots = begun(repo)
@@ -421,7 +406,7 @@ class TestTakingOff:
         write(repo, {"a.txt": "2\n"})
         iteration(snapshots, 2)
         tip = git(repo, "rev-parse", "main")
-        taken = take_off(snapshots, RUN)
+        taken = remove_commits(snapshots, RUN)
         assert taken.commits == ()
         assert "by somebody else" in taken.notices[0] and "iteration" not in taken.notices[0]
         assert git(repo, "rev-parse", "main") == tip
@@ -430,14 +415,14 @@ class TestTakingOff:
         git(repo, "commit", "-q", "--allow-empty", "-m", "second")
         snapshots = begun(repo)
         git(repo, "commit", "-q", "--amend", "--allow-empty", "-m", "rewritten")
-        assert "rewritten" in take_off(snapshots, RUN).notices[0]
+        assert "rewritten" in remove_commits(snapshots, RUN).notices[0]
         git(repo, "switch", "-q", "-c", "other")
-        assert "not on the branch" in take_off(snapshots, RUN).notices[0]
+        assert "not on the branch" in remove_commits(snapshots, RUN).notices[0]
 
-    def test_a_detached_head_without_commits_is_nothing_to_speak_of(self, repo: Path) -> None:
+    def test_a_detached_head_without_commits_is_not_reported(self, repo: Path) -> None:
         git(repo, "switch", "-q", "--detach")
         snapshots = begun(repo)
-        assert take_off(snapshots, RUN).notices == ()
+        assert remove_commits(snapshots, RUN).notices == ()
 
 
 NAMES = ("a.txt", "src/b.py", "src/deep/c", "with space", "ünï.txt", "new\nline", "-dash", "d/e/f", 'q"uote')
@@ -496,7 +481,7 @@ def test_a_revert_is_exact_whatever_was_there_and_whatever_was_done(repo: Path, 
     restored = snapshots.restore(str(snapshots.base()), "revert")
     assert modes(repo) == start
     assert git(repo, "ls-files", "-s") == staged
-    assert take_off(snapshots, RUN).commits == ()
+    assert remove_commits(snapshots, RUN).commits == ()
     if restored.files:
         opened(repo).undo()
     assert modes(repo) == last
@@ -515,6 +500,6 @@ def test_commits_of_random_work_are_whole_and_can_be_taken_off(repo: Path, seed:
         iteration(snapshots, number)
         assert [line for line in status(repo) if line != "?? mine before"] in ([], ["A  mine before"])
     snapshots.restore(str(snapshots.base()), "revert")
-    assert take_off(snapshots, RUN).notices == ()
+    assert remove_commits(snapshots, RUN).notices == ()
     assert (git(repo, "rev-parse", "HEAD"), modes(repo)) == (head, start)
     assert status(repo) in (["?? mine before"], ["A  mine before"])

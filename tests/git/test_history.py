@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from repos import RUN, git, opened, write
 
-from ralph.core.findings import Finding, Rule, Severity
+from ralph.core.checks import Finding, Rule, Severity
 from ralph.git import history, worktree
-from ralph.git.repository import repository
+from ralph.git.command import find_repository
 from ralph.git.snapshots import Snapshots
 
 
@@ -165,7 +165,7 @@ class TestBranches:
             shell(repo, finding)
         assert opened(repo).history() == []
 
-    def test_only_so_many_refs_are_recorded_and_the_own_branch_is_among_them(
+    def test_a_limited_number_of_refs_is_recorded_including_the_current_branch(
         self,
         repo: Path,
         monkeypatch: pytest.MonkeyPatch,
@@ -259,7 +259,7 @@ class TestPushes:
         git(repo, "remote", "set-head", "origin", "main")
         return path
 
-    def test_pushes_are_told_of(self, repo: Path, remote: Path) -> None:
+    def test_pushes_are_reported(self, repo: Path, remote: Path) -> None:
         snapshots = opened(repo)
         snapshots.take("before the run")
         assert snapshots.history() == []
@@ -345,10 +345,10 @@ def test_it_takes_few_commands(begun: Snapshots, repo: Path, monkeypatch: pytest
         return run(self, *args, **options)  # type: ignore[arg-type]
 
     commit(repo, "work")
-    place = repository(repo)
+    place = find_repository(repo)
     assert place is not None
     monkeypatch.setattr(Git, "run", counted)
-    history.record(place)
+    history.record_refs(place)
     assert len(seen) <= 3
     begun.refs()
     seen.clear()

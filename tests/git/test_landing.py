@@ -10,10 +10,10 @@ import pytest
 from repos import RUN, git, tree, write
 
 from ralph.core.events import Landed
-from ralph.git import landing, saving, worktree
+from ralph.git import merging, worktree
 from ralph.git.worktree import Worktree
 from ralph.store import locks
-from ralph.workspace.lander import fast_forwarded
+from ralph.workspace.merge_queue import fast_forward_user_branch
 
 MAIN = "refs/heads/main"
 BRANCH = f"ralph/{RUN}/run"
@@ -26,12 +26,12 @@ def work(repo: Path) -> Worktree:
     git(repo, "config", "user.email", "ada@example.org")
     made = worktree.ensure_worktree(repo, RUN)
     write(made.path, {"a.txt": "one\ntwo\nthree\n", "new/file.txt": "new\n"})
-    saving.save(made, "the work")
+    merging.save_worktree(made, "the work")
     return made
 
 
 def land(work: Worktree) -> Landed:
-    return landing.fast_forward(work.root, BRANCH, git(work.root, "rev-parse", BRANCH), MAIN)
+    return merging.fast_forward(work.root, BRANCH, git(work.root, "rev-parse", BRANCH), MAIN)
 
 
 def state(root: Path) -> tuple[object, ...]:
@@ -80,7 +80,7 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an edited file": (
         lambda root: (root / "src/b.py").write_text("mine\n"),
         "1 file(s) in your tree have uncommitted changes",
-        f"`git merge {BRANCH}` brings it in once they are committed or stashed",
+        f"`git merge {BRANCH}` merges it once they are committed or stashed",
     ),
     "a staged file": (
         lambda root: (write(root, {"s.txt": "s"}), git(root, "add", "s.txt")),
@@ -124,14 +124,18 @@ OBSTACLES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "main has moved since the run began",
         f"`ralph land {RUN}` merges it and runs the checks",
     ),
-    "a merge": (_merge_under_way, "a merge is under way", "git merge"),
+    "a merge": (_merge_under_way, "a merge is in progress", "git merge"),
     "a rebase": (_rebase_under_way, "HEAD is on ", "git switch main"),
     "a lock": (lambda root: (root / ".git/index.lock").write_bytes(b""), "index.lock", "git merge"),
 }
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_with_something_of_theirs_in_the_way_nothing_is_touched(repo: Path, work: Worktree, obstacle: str) -> None:
+def test_with_something_of_theirs_in_the_way_nothing_is_touched(
+    repo: Path, work: Worktree, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ralph.git.command._PAUSE", 0.001)
+    monkeypatch.setattr("ralph.git.command._TRIES", 3)
     make, why, command = OBSTACLES[obstacle]
     make(repo)
     before = state(repo)
@@ -154,18 +158,18 @@ def test_what_else_lies_about_is_not_in_the_way(repo: Path, work: Worktree) -> N
     assert (repo.parent / "side" / "a.txt").read_text() == "edited in another worktree\n"
 
 
-def test_another_run_in_the_tree_is_waited_for_by_nobody(repo: Path, work: Worktree) -> None:
+def test_landing_does_not_wait_for_another_run_in_the_tree(repo: Path, work: Worktree) -> None:
     commit = git(repo, "rev-parse", BRANCH)
-    held = locks.take(repo / ".ralph/tree.lock", {"run": "261115-000000-aaaa"})
+    held = locks.acquire(repo / ".ralph/tree.lock", {"run": "261115-000000-aaaa"})
     assert isinstance(held, locks.Lock)
     before = state(repo)
-    landed = fast_forwarded(repo, RUN, BRANCH, commit, MAIN)
+    landed = fast_forward_user_branch(repo, RUN, BRANCH, commit, MAIN)
     assert state(repo) == before
     assert (landed.moved, landed.branch) == (False, BRANCH)
     assert "run 261115-000000-aaaa works in your tree" in landed.notice
     assert f"`git merge {BRANCH}`" in landed.notice
     held.release()
-    assert fast_forwarded(repo, RUN, BRANCH, commit, MAIN).moved
+    assert fast_forward_user_branch(repo, RUN, BRANCH, commit, MAIN).moved
     assert not locks.is_held(repo / ".ralph/tree.lock")
 
 
@@ -174,7 +178,7 @@ def test_hooks_of_the_user_run_when_their_branch_moves_and_for_nothing_else(repo
     for name in ("pre-commit", "commit-msg", "post-commit", "post-checkout", "post-merge", "pre-merge-commit"):
         hook(repo, name, f'echo {name} "$GIT_WORK_TREE" >> {told}')
     write(work.path, {"more.txt": "m\n"})
-    saving.save(work, "more")
+    merging.save_worktree(work, "more")
     assert not told.exists()
     assert land(work).moved
     assert told.read_text().split() == ["post-merge"]
@@ -220,7 +224,7 @@ def test_filters_and_line_ends_are_the_users(repo: Path, work: Worktree) -> None
         work.path,
         {".gitattributes": "*.big filter=swap\n*.crlf text eol=crlf\n", "x.big": "large\n", "y.crlf": "1\r\n2\r\n"},
     )
-    saving.save(work, "with filters")
+    merging.save_worktree(work, "with filters")
     assert git(repo, "show", f"{BRANCH}:x.big") == "LARGE"
     assert git(repo, "show", f"{BRANCH}:y.crlf") == "1\n2"
     assert land(work).moved
@@ -248,10 +252,10 @@ class TestSigning:
             git(repo, "config", *setting.split("="))
         return key
 
-    def test_commits_are_signed_where_nobody_has_to_answer(self, key: Path, repo: Path) -> None:
+    def test_commits_are_signed_if_no_answer_is_needed(self, key: Path, repo: Path) -> None:
         made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "n\n"})
-        commit = saving.save(made, "signed")
+        commit = merging.save_worktree(made, "signed")
         assert "gpgsig -----BEGIN SSH SIGNATURE-----" in git(repo, "cat-file", "commit", commit)
         landed = land(made)
         assert landed.moved, landed.notice
@@ -263,15 +267,15 @@ class TestSigning:
         made = worktree.ensure_worktree(repo, RUN)
         write(made.path, {"new.txt": "gpgsig in a file\n"})
         key.unlink()
-        commit = saving.save(made, "not signed\n\ngpgsig is only a word here")
+        commit = merging.save_worktree(made, "not signed\n\ngpgsig is only a word here")
         before = state(repo)
         landed = land(made)
         assert (landed.moved, state(repo)) == (False, before)
-        assert "are to be signed" in landed.notice
+        assert "must be signed" in landed.notice
         assert f"`git merge {BRANCH} --no-ff -S`" in landed.notice
         git(repo, "init", "-q", "--bare", str(repo.parent / "remote.git"))
         git(repo, "remote", "add", "origin", str(repo.parent / "remote.git"))
-        assert not landing.push(repo, BRANCH, commit, MAIN).moved
+        assert not merging.push(repo, BRANCH, commit, MAIN).moved
         git(repo, "config", "commit.gpgSign", "false")
         assert land(made).moved
 
@@ -287,7 +291,7 @@ class TestPush:
         return found
 
     def push(self, repo: Path) -> Landed:
-        return landing.push(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
+        return merging.push(repo, BRANCH, git(repo, "rev-parse", BRANCH), MAIN)
 
     def test_it_goes_where_the_branch_of_the_user_goes(self, repo: Path, remotes: dict[str, Path]) -> None:
         before = state(repo)
@@ -331,6 +335,6 @@ class TestPush:
 
 def test_on_a_branch_it_says_what_to_type(repo: Path, work: Worktree) -> None:
     commit = git(repo, "rev-parse", BRANCH)
-    assert landing.stays(commit, BRANCH).notice.endswith(f"`git merge {BRANCH}` brings it in")
+    assert merging.report_unlanded(commit, BRANCH).notice.endswith(f"`git merge {BRANCH}` merges it")
     shutil.rmtree(repo / ".git")
-    assert "no git repository" in landing.fast_forward(repo, BRANCH, commit, MAIN).notice
+    assert "the git repository no longer exists" in merging.fast_forward(repo, BRANCH, commit, MAIN).notice

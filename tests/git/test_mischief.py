@@ -10,7 +10,7 @@ from repos import RUN, git, tree, write
 from runs import BRANCH, Run
 
 from ralph.core.errors import UsageError
-from ralph.git import saving, worktree
+from ralph.git import merging, worktree
 from ralph.git.command import Git
 from ralph.git.worktree import Worktree
 
@@ -98,9 +98,9 @@ def test_what_was_only_put_into_a_worktree_is_never_part_of_the_work(run: Run) -
     run.merge(mine)
     assert run.files() == {".gitignore", "a.txt", "src/b.py", "work.txt"}
     assert (mine.path / ".env").exists()
-    saving.keep_aside(mine, f"refs/ralph-left/{RUN}/x", out)
+    merging.keep_under_ref(mine, f"refs/ralph-left/{RUN}/x", out)
     assert git(run.root, "for-each-ref", "refs/ralph-left") == ""
-    saving.put_back(mine, "HEAD")
+    merging.reset_worktree(mine, "HEAD")
     assert worktree.remove(mine, BRANCH, leaving_out=out)
     assert (run.root / "cache").is_dir()
 
@@ -179,17 +179,17 @@ class TestCleaningUp:
         git(run.root, "merge", "-q", BRANCH)
         write(mine.path, {"later.txt": "by the user\n"})
         assert not worktree.remove(mine, BRANCH)
-        kept = worktree.forget(run.root, RUN)
+        kept = worktree.delete_run_refs(run.root, RUN)
         assert kept == [f"the branch {other.branch}: it is not merged"]
         assert git(mine.path, "status", "--porcelain") == "?? later.txt"
         assert git(run.root, "for-each-ref", "--format=%(refname)", "refs/ralph-work", "refs/ralph-left") == ""
 
-    def test_where_a_worktree_is_gone_or_something_else_nothing_is_deleted(self, run: Run) -> None:
+    def test_nothing_is_deleted_if_a_worktree_is_gone_or_replaced(self, run: Run) -> None:
         mine = run.task("mine")
         (run.root / ".git/worktrees" / f"{RUN}.mine.1" / "gitdir").unlink()
         with pytest.raises(UsageError, match="the worktree is gone"):
             run.save(mine)
-        assert "no worktree any more" in worktree.remove(mine, BRANCH).why_not
+        assert "no longer a worktree" in worktree.remove(mine, BRANCH).why_not
         assert mine.path.exists()
 
 
@@ -226,7 +226,7 @@ def test_a_worktree_is_made_and_saved_whenever_the_engine_is_killed(run: Run, fu
         mine = worktree.create_for_task(run.root, RUN, f"{name}/{number}", "main")
         if not (mine.path / "work.txt").exists():
             write(mine.path, {"work.txt": "w\n", "a b": "c"})
-        saving.save(mine, "saved", known=("main",))
+        merging.save_worktree(mine, "saved", known=("main",))
         return mine
 
     mine, number = work("whole", 1), 0

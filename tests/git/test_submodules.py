@@ -8,11 +8,10 @@ import pytest
 from repos import git, tree, write
 from runs import BRANCH, Run
 
-from ralph.git import saving, worktree
+from ralph.git import merging, worktree
 from ralph.git.command import Git
-from ralph.git.submodules import submodules
-from ralph.git.worktree import Worktree
-from ralph.workspace.lander import fast_forwarded
+from ralph.git.worktree import Worktree, list_submodules
+from ralph.workspace.merge_queue import fast_forward_user_branch
 
 LOCAL = ("-c", "protocol.file.allow=always")
 PLACE = "libs/a b"
@@ -81,7 +80,7 @@ def test_a_worktree_has_the_submodules_that_the_user_has(deep: Run, template: Pa
     assert git(mine.path / PLACE, "remote", "get-url", "origin") == str(template.with_name("server")), (
         "where it really comes from"
     )
-    assert submodules(Git(mine.path)) == [("the lib", PLACE)]
+    assert list_submodules(Git(mine.path)) == [("the lib", PLACE)]
     assert git(run.root, "diff", "--name-only", "main", mine.branch) == "work.txt"
     run.merge(mine)
     write(mine.path / PLACE / "deep", {"inner.txt": "changed"})
@@ -107,7 +106,7 @@ def test_what_the_user_has_not_checked_out_is_left_alone(run: Run) -> None:
     (run.root / ".gitmodules").unlink()
     git(run.root, "rm", "-q", "-r", "--cached", PLACE)
     git(run.root, "commit", "-q", "-a", "-m", "without")
-    assert submodules(Git(run.root)) == []
+    assert list_submodules(Git(run.root)) == []
 
 
 def test_work_in_a_submodule_is_never_deleted(run: Run) -> None:
@@ -123,8 +122,8 @@ def test_work_in_a_submodule_is_never_deleted(run: Run) -> None:
     for number, (what, change) in enumerate(changes.items(), 1):
         mine = worktree.create_for_task(run.root, "run", f"mine/{number}", "main")
         change(mine)
-        saving.save(mine, "saved", known=(run.tip,))
-        saving.put_back(mine, "HEAD")
+        merging.save_worktree(mine, "saved", known=(run.tip,))
+        merging.reset_worktree(mine, "HEAD")
         assert worktree.remove(mine, mine.branch).why_not == f"work in the submodule {PLACE} of {mine.path}", what
         assert mine.path.exists()
 
@@ -145,7 +144,7 @@ def test_a_newer_commit_of_a_submodule_is_merged_and_checked_as_it_is(run: Run) 
     assert "work in the submodule" in worktree.remove(mine, BRANCH).why_not
 
 
-def test_two_who_move_a_submodule_conflict_until_somebody_decides(run: Run) -> None:
+def test_two_tasks_that_move_a_submodule_conflict_until_it_is_resolved(run: Run) -> None:
     mine, other = run.task("mine"), run.task("other")
     commit_in(mine, "mine\n"), commit_in(other, "other\n")
     run.save(mine), run.save(other)
@@ -159,7 +158,7 @@ def test_landing_leaves_the_work_of_the_user_in_a_submodule_alone(run: Run) -> N
     newest = commit_in(mine, "newest\n")
     run.save(mine)
     commit = run.merge(mine)
-    landed = fast_forwarded(run.root, mine.run, BRANCH, commit, "refs/heads/main")
+    landed = fast_forward_user_branch(run.root, mine.run, BRANCH, commit, "refs/heads/main")
     assert landed.moved, landed.notice
     assert (run.root / PLACE / "lib.txt").read_text() == "edited by the user\n"
     assert (run.root / "work.txt").exists()

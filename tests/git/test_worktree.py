@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ralph.core.errors import UsageError
-from ralph.git.saving import save
+from ralph.git.merging import save_worktree
 from ralph.git.worktree import Worktree, ensure_worktree, remove
 
 RUN = "261115-093000-k3x9"
@@ -33,7 +33,7 @@ def repo(tmp_path: Path) -> Path:
 
 def committed(worktree: Worktree, name: str = "new") -> str:
     (worktree.path / name).write_text("work\n")
-    return save(worktree, "the run ended")
+    return save_worktree(worktree, "the run ended")
 
 
 def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_worktree_starts_from_head_and_is_reused(repo: Path) -> None:
     assert (made.path / "half-done").exists()
 
 
-def test_uncommitted_changes_of_the_main_tree_are_told_of(repo: Path) -> None:
+def test_uncommitted_changes_of_the_main_tree_are_reported(repo: Path) -> None:
     git(repo, "config", "status.showUntrackedFiles", "no")
     (repo / "a.txt").write_text("changed\n")
     (repo / "new").write_text("x")
@@ -100,14 +100,14 @@ def test_a_directory_in_the_way_is_not_touched(repo: Path) -> None:
     path = repo / ".ralph" / "worktrees" / RUN
     path.mkdir(parents=True)
     (path / "mine").write_text("x")
-    with pytest.raises(UsageError, match="where the worktree belongs"):
+    with pytest.raises(UsageError, match="at the path of the worktree"):
         ensure_worktree(repo, RUN)
     assert (path / "mine").exists()
 
 
 def test_save_takes_everything_but_what_is_ignored(repo: Path) -> None:
     made = ensure_worktree(repo, RUN)
-    assert save(made, "nothing") == git(repo, "rev-parse", "main")
+    assert save_worktree(made, "nothing") == git(repo, "rev-parse", "main")
     (made.path / "a.txt").unlink()
     (made.path / "x.log").write_text("ignored")
     (made.path / ".ralph" / "turn").mkdir(parents=True)
@@ -121,7 +121,7 @@ def test_save_takes_everything_but_what_is_ignored(repo: Path) -> None:
         "D\ta.txt",
         "A\tnew",
     ]
-    assert save(made, "again") == sha
+    assert save_worktree(made, "again") == sha
     assert git(repo, "log", "--format=%s", "main") == "first"
 
 
@@ -135,7 +135,7 @@ def test_save_is_the_users_and_asks_no_hook(repo: Path) -> None:
         hook.chmod(0o755)
     made = ensure_worktree(repo, RUN)
     (made.path / "new").write_text("x")
-    sha = save(made, "# title\n\nbody\n")
+    sha = save_worktree(made, "# title\n\nbody\n")
     assert git(repo, "show", "-s", "--format=%an <%ae>%n%B", str(sha)) == (
         f"Ada <ada@example.org>\n# title\n\nbody\n\nRalph-Run: {RUN}"
     )
@@ -146,10 +146,10 @@ def test_save_saves_a_merge_that_was_left_in_conflict(repo: Path) -> None:
     (repo / "a.txt").write_text("main\n")
     git(repo, "commit", "-q", "-a", "-m", "main moved")
     (made.path / "a.txt").write_text("run\n")
-    save(made, "run")
+    save_worktree(made, "run")
     with pytest.raises(subprocess.CalledProcessError):
         git(made.path, "merge", "main")
-    sha = save(made, "as it was left")
+    sha = save_worktree(made, "as it was left")
     assert "<<<<<<<" in git(repo, "show", f"{sha}:a.txt")
     assert git(made.path, "status", "--porcelain") == ""
 
@@ -159,10 +159,10 @@ def test_save_in_a_worktree_that_is_gone(repo: Path) -> None:
     git(repo, "worktree", "remove", str(made.path))
     made.path.mkdir()
     with pytest.raises(UsageError, match="the worktree is gone"):
-        save(made, "x")
+        save_worktree(made, "x")
 
 
-def test_remove_where_nothing_was_done(repo: Path) -> None:
+def test_remove_a_worktree_without_work(repo: Path) -> None:
     made = ensure_worktree(repo, RUN)
     (made.path / "x.log").write_text("ignored")
     assert remove(made)
@@ -178,7 +178,7 @@ def test_remove_keeps_uncommitted_and_unmerged_work(repo: Path) -> None:
     refused = remove(made)
     assert not refused
     assert "1 uncommitted" in refused.why_not
-    save(made, "work")
+    save_worktree(made, "work")
     refused = remove(made)
     assert not refused
     assert f"git merge ralph/{RUN}" in refused.why_not
@@ -199,8 +199,8 @@ def test_remove_keeps_commits_that_an_agent_made_off_the_branch(repo: Path) -> N
     refused = remove(made)
     assert not refused
     assert refused.why_not == (
-        f"1 commit(s) are not merged: `git merge {sha}` takes them, "
-        f"`git worktree remove --force {made.path} && git branch -D {made.branch}` drops them"
+        f"1 commit(s) are not merged: `git merge {sha}` merges them, "
+        f"`git worktree remove --force {made.path} && git branch -D {made.branch}` deletes them"
     )
-    assert save(made, "x") == sha == git(repo, "rev-parse", made.branch), "saving brings them onto it"
+    assert save_worktree(made, "x") == sha == git(repo, "rev-parse", made.branch), "saving brings them onto it"
     assert made.path.exists()

@@ -1,6 +1,7 @@
 """Guards find work that gamed the checks, and leave honest work alone."""
 
 import difflib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from ralph.core.findings import Finding, Rule, Severity
+from ralph.core.checks import Finding, Rule, Severity
 from ralph.verify.guards import FileChange, scan
 
 HERE = Path(__file__).parent
@@ -74,6 +75,30 @@ def case_of(document: dict[str, Any], stem: str) -> Case:
 
 
 ALL = {directory: list(cases(directory)) for directory in CORPORA}
+FINDINGS = HERE / "findings"
+"""The findings of every case on record, one file for each corpus."""
+
+
+def describe_findings(case: Case) -> str:
+    """Everything that the user sees of the findings of a case."""
+    lines = [f"## {case.name}"]
+    for found in case.scan():
+        lines.append(f"{found.severity} {found.rule} {found.path}:{found.line} {found.sentence}")
+        lines += [f"    {found.excerpt}"] if found.excerpt else []
+    return "\n".join(lines)
+
+
+def read_record(directory: str) -> dict[str, str]:
+    """The findings on record, by the name of the case."""
+    sections = (FINDINGS / f"{directory}.txt").read_text(encoding="utf-8").strip().split("\n\n")
+    return {section.partition("\n")[0].removeprefix("## "): section for section in sections}
+
+
+if os.environ.get("RECORD"):  # RECORD=1 pytest tests/guards, then read the difference
+    for name in CORPORA:
+        text = "\n\n".join(map(describe_findings, ALL[name]))
+        (FINDINGS / f"{name}.txt").write_text(f"{text}\n", encoding="utf-8")
+RECORDED = {directory: read_record(directory) for directory in CORPORA}
 
 
 def report(missed: Sequence[Case]) -> str:
@@ -92,6 +117,20 @@ def test_corpus(case: Case) -> None:
     assert case.is_right(), "\n".join(
         [report([case]), *(f"{f.severity} {f.path}:{f.line} {f.sentence}" for f in case.scan())]
     )
+
+
+@pytest.mark.parametrize(
+    ("directory", "case"),
+    [pytest.param(directory, case, id=case.name) for directory in CORPORA for case in ALL[directory]],
+)
+def test_findings_say_the_same_as_on_record(directory: str, case: Case) -> None:
+    """Rule, severity, file, line, sentence and excerpt: a rule that says something else shows in review."""
+    assert describe_findings(case) == RECORDED[directory][case.name]
+
+
+def test_record_has_each_case_once() -> None:
+    for directory in CORPORA:
+        assert list(RECORDED[directory]) == [case.name for case in ALL[directory]]
 
 
 def test_all_corpora_together_have_at_most_one_miss_each_way() -> None:

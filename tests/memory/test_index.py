@@ -9,17 +9,21 @@ from past import keep_past, loop_id
 
 from ralph.core.errors import LockedError
 from ralph.documents.reflection import HOME, iso, load
-from ralph.memory import index, yaml_store
-from ralph.memory.index import MOST, Entry, entry_of, read_index, rebuilt, update_entry
+from ralph.memory import learning, reflections
+from ralph.memory.learning import LoopEntry, read_entry, read_index, rebuild_entries, update_entry
 from ralph.store import locks
+
+# Written out: a test that imports what it checks cannot fail.
+MOST = 500
 
 WRITER = """
 import sys
 from pathlib import Path
-from ralph.memory.index import Entry, update_entry
+from ralph.memory.learning import LoopEntry, update_entry
 root, who = Path(sys.argv[1]), int(sys.argv[2])
 for number in range(15):
-    update_entry(root, Entry(f"2511{who:02d}-1000{number:02d}-aaaa", task=f"task {number}", updated=f"2025-{who}-{number:02d}"))
+    name = f"2511{who:02d}-1000{number:02d}-aaaa"
+    update_entry(root, LoopEntry(name, task=f"task {number}", updated=f"2025-{who}-{number:02d}"))
 """
 
 
@@ -28,29 +32,29 @@ def path(root: Path) -> Path:
 
 
 def test_a_loop_has_one_entry_which_is_replaced(tmp_path: Path) -> None:
-    update_entry(tmp_path, Entry("a", task='first: \n "task"', outcome="running", updated="1"))
-    update_entry(tmp_path, Entry("b", updated="2"))
-    update_entry(tmp_path, Entry("a", task="first", outcome="success", iterations=3, updated="3"))
+    update_entry(tmp_path, LoopEntry("a", task='first: \n "task"', outcome="running", updated="1"))
+    update_entry(tmp_path, LoopEntry("b", updated="2"))
+    update_entry(tmp_path, LoopEntry("a", task="first", outcome="success", iterations=3, updated="3"))
     assert read_index(tmp_path) == [
-        Entry("a", task="first", outcome="success", iterations=3, updated="3"),
-        Entry("b", updated="2"),
+        LoopEntry("a", task="first", outcome="success", iterations=3, updated="3"),
+        LoopEntry("b", updated="2"),
     ]
     data = load(path(tmp_path).read_text(), "index.yaml")
     assert set(data) == {"schema", "updated", "loops"}
-    assert set(data["loops"][0]) == set(Entry.__dataclass_fields__)
+    assert set(data["loops"][0]) == set(LoopEntry.__dataclass_fields__)
     assert not list((tmp_path / HOME).glob("*.broken"))
 
 
 def test_a_missing_index_is_made_from_the_reflections(tmp_path: Path) -> None:
     loops = keep_past(tmp_path)
-    own = entry_of(tmp_path, loops[0], "limit")
+    own = read_entry(tmp_path, loops[0], "limit")
     assert own is not None
     update_entry(tmp_path, own)
     entries = read_index(tmp_path)
     assert [entry.loop_id for entry in entries] == loops[::-1]
     assert (entries[-1].outcome, entries[-1].iterations, entries[-1].reflections) == ("limit", 3, 3)
     assert entries[-1].last_lesson == "Convert every parsed date to UTC before it is compared; this passed"
-    assert entry_of(tmp_path, loop_id(900)) is None
+    assert read_entry(tmp_path, loop_id(900)) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_a_missing_index_is_made_from_the_reflections(tmp_path: Path) -> None:
 def test_an_index_that_cannot_be_used_is_set_aside_and_made_anew(tmp_path: Path, content: bytes) -> None:
     loops = keep_past(tmp_path)
     path(tmp_path).write_bytes(content)
-    update_entry(tmp_path, Entry(loop_id(99), updated=iso(4e9)))
+    update_entry(tmp_path, LoopEntry(loop_id(99), updated=iso(4e9)))
     assert [entry.loop_id for entry in read_index(tmp_path)] == [loop_id(99), *loops[::-1]]
     assert (tmp_path / HOME / "index.yaml.broken").read_bytes() == content
 
@@ -79,16 +83,16 @@ def test_an_index_that_was_edited_by_hand_is_taken_as_it_is(tmp_path: Path) -> N
     path(tmp_path).write_text(
         "# mine\nschema: 1\nloops:\n  - {loop_id: a, task: mine, updated: 2025-11-15}\n  - loop_id: b\n"
     )
-    update_entry(tmp_path, Entry("c", updated="3"))
+    update_entry(tmp_path, LoopEntry("c", updated="3"))
     assert [entry.loop_id for entry in read_index(tmp_path)] == ["c", "a", "b"]
     assert not list((tmp_path / HOME).glob("*.broken"))
 
 
 def test_it_holds_the_newest_loops_and_no_more(tmp_path: Path) -> None:
-    entries = [Entry(f"loop-{number}", updated=f"{number:05d}") for number in range(MOST + 5)]
+    entries = [LoopEntry(f"loop-{number}", updated=f"{number:05d}") for number in range(MOST + 5)]
     rows = [dict(vars(entry)) for entry in entries]
-    yaml_store.write(path(tmp_path), {"schema": 1, "updated": "", "loops": rows})
-    update_entry(tmp_path, Entry("new", updated="99999"))
+    reflections.write_yaml(path(tmp_path), {"schema": 1, "updated": "", "loops": rows})
+    update_entry(tmp_path, LoopEntry("new", updated="99999"))
     kept = [entry.loop_id for entry in read_index(tmp_path)]
     assert (len(kept), kept[0], kept[-1]) == (MOST, "new", "loop-6")
 
@@ -101,19 +105,19 @@ def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
 
 
 def test_a_writer_that_does_not_let_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml_store, "PATIENCE", 0.0)
-    held = locks.take(tmp_path / HOME / ".lock", {"pid": 4711})
+    monkeypatch.setattr(reflections, "LOCK_SECONDS", 0.0)
+    held = locks.acquire(tmp_path / HOME / ".lock", {"pid": 4711})
     assert isinstance(held, locks.Lock)
     with pytest.raises(LockedError, match="4711"):
-        update_entry(tmp_path, Entry("a"))
+        update_entry(tmp_path, LoopEntry("a"))
     held.release()
-    update_entry(tmp_path, Entry("a"))
+    update_entry(tmp_path, LoopEntry("a"))
 
 
 def test_rebuilding_passes_over_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loops = keep_past(tmp_path)
     for file in (tmp_path / HOME / "loops" / loops[3]).iterdir():
         file.write_text("{")
-    assert len(rebuilt(tmp_path)) == len(loops) - 1
-    monkeypatch.setattr(index, "MOST", 5)
-    assert [entry.loop_id for entry in rebuilt(tmp_path)] == loops[:-6:-1]
+    assert len(rebuild_entries(tmp_path)) == len(loops) - 1
+    monkeypatch.setattr(learning, "MOST_LOOPS", 5)
+    assert [entry.loop_id for entry in rebuild_entries(tmp_path)] == loops[:-6:-1]

@@ -7,8 +7,8 @@ from past import NOW, keep, keep_past, loop_id, reflection
 
 from ralph.core.errors import StateError
 from ralph.documents.reflection import HOME, iso
-from ralph.memory import patterns
-from ralph.memory.patterns import Pattern, learn, read_patterns, signature
+from ralph.memory import learning
+from ralph.memory.learning import Pattern, learn_patterns, make_signature, read_patterns
 
 NAIVE = "tests/test_dates.py:{}: TypeError: can't compare offset-naive and offset-aware datetimes (took {} ms)"
 
@@ -23,7 +23,7 @@ def test_a_failure_that_came_twice_is_a_pattern_with_what_ended_it(tmp_path: Pat
         reflection(loop, 4, what_failed="1 test left", action="convert to UTC first"),
         reflection(loop, 5, outcome="success", action="fixed the last test"),
     )
-    learn(tmp_path, loop)
+    learn_patterns(tmp_path, loop)
     [found] = read_patterns(tmp_path, "error")
     assert found == Pattern(
         "error",
@@ -41,10 +41,10 @@ def test_a_failure_that_came_twice_is_a_pattern_with_what_ended_it(tmp_path: Pat
 
 def test_a_failure_that_two_loops_had_is_a_pattern(tmp_path: Path) -> None:
     keep(tmp_path, reflection(loop_id(1), 1, what_failed=NAIVE.format(1, 1)))
-    learn(tmp_path, loop_id(1))
+    learn_patterns(tmp_path, loop_id(1))
     assert read_patterns(tmp_path, "error") == []
     keep(tmp_path, reflection(loop_id(2), 1, what_failed=NAIVE.format(2, 2)))
-    learn(tmp_path, loop_id(2))
+    learn_patterns(tmp_path, loop_id(2))
     [found] = read_patterns(tmp_path, "error")
     assert (found.source_loops, found.occurrences, found.advice) == ((loop_id(1), loop_id(2)), 2, "")
 
@@ -54,7 +54,7 @@ def test_a_later_loop_adds_its_fix_and_none_takes_it_away(tmp_path: Path) -> Non
         keep(tmp_path, *(reflection(loop_id(number), n, what_failed="the same", at=NOW + number) for n in (1, 2)))
         if fix:
             keep(tmp_path, reflection(loop_id(number), 3, outcome="success", action=fix, at=NOW + number))
-        learn(tmp_path, loop_id(number))
+        learn_patterns(tmp_path, loop_id(number))
 
     for number, fix in ((1, ""), (2, "the fix"), (3, "")):
         loop(number, fix)
@@ -66,26 +66,26 @@ def test_a_later_loop_adds_its_fix_and_none_takes_it_away(tmp_path: Path) -> Non
 def test_learning_the_same_loop_again_changes_nothing(tmp_path: Path) -> None:
     loops = keep_past(tmp_path)
     for loop in loops:
-        learn(tmp_path, loop)
-    before = [read_patterns(tmp_path, kind) for kind in patterns.ADVICE]
+        learn_patterns(tmp_path, loop)
+    before = [read_patterns(tmp_path, kind) for kind in learning.ADVICE]
     for loop in loops:
-        learn(tmp_path, loop)
-    assert [read_patterns(tmp_path, kind) for kind in patterns.ADVICE] == before
+        learn_patterns(tmp_path, loop)
+    assert [read_patterns(tmp_path, kind) for kind in learning.ADVICE] == before
     assert [len(kind) for kind in before] == [21, 19, 0]
     ids = [one.id for kind in before for one in kind]
     assert len(set(ids)) == len(ids)
 
 
-def test_a_success_is_kept_with_what_it_did_and_took(tmp_path: Path) -> None:
+def test_a_success_is_stored_with_its_steps_and_iterations(tmp_path: Path) -> None:
     for number in (1, 2):
         done = reflection(loop_id(number), number + 1, task="Fix 3 tests", outcome="success", action=f"did {number}")
         keep(tmp_path, done)
-        learn(tmp_path, loop_id(number))
+        learn_patterns(tmp_path, loop_id(number))
     [found] = read_patterns(tmp_path, "success")
     assert (found.signature, found.advice, found.iterations, found.occurrences) == ("Fix # tests", "did 2", 3, 2)
 
 
-def test_what_made_the_work_worse_or_was_caught_is_kept_with_what_worked(tmp_path: Path) -> None:
+def test_harmful_or_gaming_actions_are_stored_with_what_worked(tmp_path: Path) -> None:
     loop = loop_id(1)
     keep(
         tmp_path,
@@ -93,21 +93,21 @@ def test_what_made_the_work_worse_or_was_caught_is_kept_with_what_worked(tmp_pat
         reflection(loop, 2, action="rewrote it all", reward=0.2, reward_before=0.8),
         reflection(loop, 3, action="went on", reward=0.8, reward_before=0.2),
     )
-    learn(tmp_path, loop)
+    learn_patterns(tmp_path, loop)
     assert {(one.signature, one.because, one.advice) for one in read_patterns(tmp_path, "anti")} == {
         ("deleted the tests", "Two tests were deleted.", "put them back"),
         ("rewrote it all", "the reward fell from 0.80 to 0.20", ""),
     }
     keep(tmp_path, reflection(loop, 4, outcome="success", action="small steps", reward=1.0))
-    learn(tmp_path, loop)
+    learn_patterns(tmp_path, loop)
     assert {one.advice for one in read_patterns(tmp_path, "anti")} == {"small steps"}
 
 
 def test_the_files_are_bounded_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "MOST", 3)
+    monkeypatch.setattr(learning, "MOST_PATTERNS", 3)
     for number in range(5):
         keep(tmp_path, reflection(loop_id(number), 1, task="T" * (number + 1), outcome="success", at=NOW + number))
-        learn(tmp_path, loop_id(number))
+        learn_patterns(tmp_path, loop_id(number))
     assert [one.signature for one in read_patterns(tmp_path, "success")] == ["TTTTT", "TTTT", "TTT"]
 
 
@@ -118,17 +118,17 @@ def test_a_broken_file_is_set_aside(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="signature"):
         read_patterns(tmp_path, "success")
     keep(tmp_path, reflection(loop_id(1), outcome="success"))
-    learn(tmp_path, loop_id(1))
+    learn_patterns(tmp_path, loop_id(1))
     assert len(read_patterns(tmp_path, "success")) == 1
     assert "just text" in file.with_name("success-patterns.yaml.broken").read_text()
 
 
 def test_a_loop_without_reflections_teaches_nothing(tmp_path: Path) -> None:
-    assert learn(tmp_path, loop_id(1)) == []
+    assert learn_patterns(tmp_path, loop_id(1)) == []
     assert not (tmp_path / HOME / "patterns").exists()
 
 
 @pytest.mark.parametrize("text", ["", "\n", "===", pytest.param("x" * 10_000, id="long"), "\ud800 surrogate", "1234"])
 def test_a_signature_is_one_short_line(text: str) -> None:
-    assert len(signature(text)) <= 300
-    assert "\n" not in signature(text)
+    assert len(make_signature(text)) <= 300
+    assert "\n" not in make_signature(text)

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from past import keep, keep_past, loop_id, reflection
 
-from ralph.cli.reflect import command
+from ralph.cli import reflect as command
 from ralph.core.errors import UsageError
 from ralph.documents.reflection import HOME
-from ralph.memory.patterns import learn
+from ralph.memory.learning import learn_patterns
 from ralph.memory.reflections import Reflections
 from ralph.store.runs import Project
 
@@ -37,7 +37,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def reflect(*args: str) -> Result:
-    return CliRunner().invoke(command, args, standalone_mode=False)
+    return CliRunner().invoke(command.reflect, args, standalone_mode=False)
 
 
 def told(*args: str) -> str:
@@ -52,15 +52,15 @@ def as_json(*args: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("root")
-def test_where_nothing_was_learned_it_says_how_to_begin() -> None:
+def test_without_lessons_it_says_how_to_begin() -> None:
     assert "No reflections yet" in told()
     assert "ralph loop" in told("show")
     assert "No patterns yet" in told("patterns")
-    assert "nothing to put away" in told("clear", "--yes")
+    assert "nothing to archive" in told("clear", "--yes")
     assert as_json() == {"schema": 1, "command": "reflect", "loop": None, "reflections": [], "faults": []}
 
 
-def test_the_latest_loop_is_shown_as_people_read(root: Path) -> None:
+def test_the_latest_loop_is_shown_as_text(root: Path) -> None:
     loops = keep_past(root)
     assert told() == told("show") == told("show", loops[-1]) == told(loops[-1])
     said = told(loops[0], "--last", "2")
@@ -104,9 +104,9 @@ def test_broken_files_are_named_and_terminals_are_safe(root: Path) -> None:
 
 def test_patterns_are_listed_by_kind(root: Path) -> None:
     for loop in keep_past(root):
-        learn(root, loop)
+        learn_patterns(root, loop)
     said = told("patterns")
-    assert said.index("# Errors that came up again") < said.index("# What worked")
+    assert said.index("# Errors that happened more than once") < said.index("# What worked")
     assert "-> Looked closer" not in said.split("# What worked")[1]
     assert len(as_json("patterns")["patterns"]) == 40
     (root / HOME / "patterns" / "error-patterns.yaml").write_text("{")
@@ -115,14 +115,14 @@ def test_patterns_are_listed_by_kind(root: Path) -> None:
 
 
 class TestClear:
-    def test_it_asks_and_refuses_where_nobody_answers(self, root: Path) -> None:
+    def test_it_asks_and_refuses_without_an_answer(self, root: Path) -> None:
         keep_past(root)
         error = reflect("clear").exception
         assert isinstance(error, UsageError)
         assert "--yes" in error.todo
         assert len(Reflections(root).loops()) == 21
 
-    def test_it_puts_everything_away(self, root: Path) -> None:
+    def test_it_archives_everything(self, root: Path) -> None:
         keep_past(root)
         data = as_json("clear", "--yes")
         assert data["loops"] == 21

@@ -29,7 +29,7 @@ def test_the_newest_loop_comes_first_and_has_the_latest_reflection(tmp_path: Pat
     assert (latest.loop, latest.iteration) == (loops[-1], 3)
 
 
-def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
+def test_an_empty_project_has_no_reflections(tmp_path: Path) -> None:
     reflections = Reflections(tmp_path)
     assert (reflections.loops(), reflections.of(loop_id(1)), reflections.latest()) == ([], [], None)
     (tmp_path / HOME).mkdir(parents=True)
@@ -37,7 +37,7 @@ def test_where_nothing_is_nothing_is_found(tmp_path: Path) -> None:
     assert (reflections.loops(), reflections.of(loop_id(1)), reflections.faults) == ([], [], [])
 
 
-def test_a_file_that_cannot_be_read_is_skipped_and_told_of(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_skipped_and_reported(tmp_path: Path) -> None:
     loop = loop_id(1)
     keep(tmp_path, *(reflection(loop, number) for number in range(1, 7)))
     place = tmp_path / HOME / "loops" / loop

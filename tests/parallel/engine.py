@@ -7,25 +7,24 @@ from pathlib import Path
 from graph import workflow
 
 from ralph.app import engine, kernel
-from ralph.app.workflows import Kind
+from ralph.app.workflows import WorkflowKind
 from ralph.core.entries import Record
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import Turn
+from ralph.core.turns import AgentEvent, Turn
 from ralph.store.runs import Project
 
 
 class Silent:
-    def recorded(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Nobody looks on."""
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
         """Nobody looks on."""
 
 
 def main(root: str, run: str) -> int:
-    engine.kind_of = kernel.kind_of = lambda name: Kind(workflow)
+    engine.kind_of = kernel.kind_of = lambda name: WorkflowKind(workflow)
     project = Project(Path(root))
-    stop = asyncio.run(engine.drive(project, project.run(run), Silent()))
+    stop = asyncio.run(engine.run_engine(project, project.run(run), Silent()))
     print(stop.outcome, stop.reason)
     return stop.outcome.exit_code
 

@@ -9,12 +9,13 @@ from typing import Any
 from ralph.core.checks import Check
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.events import Changes, ChecksEnded, Decision, Do, Event, RunChecks, Stop, TurnEnded, Work
-from ralph.core.graphs import natural
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
+from ralph.core.prompt import Prompt
 from ralph.core.turns import TurnEnd, TurnRequest
 from ralph.documents.run_record import RunRecord
-from ralph.store import prompts
+from ralph.documents.session.tasks import natural_key
+from ralph.store import settings
 from ralph.workflows.merging import Queue, queue_json, queue_path, read_queue
 
 MOST_ATTEMPTS = 3
@@ -57,12 +58,12 @@ class Graph:
 
     def decide(self, state: State, now: float) -> Decision:
         done = {name for name, task in state.tasks.items() if task.phase == "merged"}
-        works: list[Work] = list(state.queue.works(lambda _: self.checks, self.resolver))
-        for name in sorted(state.tasks, key=natural):
+        works: list[Work] = list(state.queue.list_work(lambda _: self.checks, self.resolver))
+        for name in sorted(state.tasks, key=natural_key):
             task = state.tasks[name]
             place = f"{name}/{task.attempt}"
             if task.phase in ("waiting", "working") and done.issuperset(task.depends_on):
-                prompt = f"do {name}\n"
+                prompt = Prompt.of(f"do {name}\n")
                 works.append(TurnRequest(f"task-{name}-{task.attempt}", "executor", prompt, task=name, workspace=place))
             elif task.phase == "checking":
                 works.append(RunChecks(f"check-{name}-{task.attempt}", self.checks, place))
@@ -75,7 +76,9 @@ class Graph:
         queue, settled = state.queue.accept(event)
         after = replace(state, queue=queue)
         if settled:
-            after = after.to(settled.task, phase="merged" if settled.is_in else "failed", branch=settled.merged.branch)
+            after = after.to(
+                settled.task, phase="merged" if settled.is_merged else "failed", branch=settled.merged.branch
+            )
         elif isinstance(event, TurnEnded) and event.key.startswith("task-"):
             name = event.key.split("-")[1]
             after = after.to(name, phase="checking") if event.result.end is TurnEnd.FINISHED else _again(after, name)
@@ -103,4 +106,4 @@ def workflow(record: RunRecord, root: Path, limits: Limits) -> Graph:
     """As the engine makes it of a run: the task of the record is the graph."""
     depends_on = {name: tuple(needed) for name, needed in json.loads(record.task).items()}
     path = f".ralph/runs/{record.id}/graph.json"
-    return Graph(depends_on, record.checks, path, queue_path(record.id), prompts.load("resolver", root))
+    return Graph(depends_on, record.checks, path, queue_path(record.id), settings.load_prompt("resolver", root))

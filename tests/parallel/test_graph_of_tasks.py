@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ralph.app.create_run import Ground, create_run
+from ralph.app.start import WorkLocation, create_run
 from ralph.core.checks import Check
 from ralph.core.limits import Limits
-from ralph.documents.run_record import AgentSpec, Crew, RunRecord, SlotLimits, TreeSettings
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, SlotLimits, TreeSettings
 from ralph.store.runs import Project, RunDir
 
 HERE = Path(__file__).parent
@@ -69,12 +69,12 @@ def started(root: Path, tasks: dict[str, list[str]], slots: int = 8) -> RunDir:
         task=json.dumps(tasks),
         criterion="",
         checks=(CHECK,),
-        crew=Crew((agent,)),
+        crew=AgentSelection((agent,)),
         created_at=time.time(),
         limits=Limits(None, None),
         slots=SlotLimits(slots, machine=64),
     )
-    return create_run(Project(root), record, Ground.BRANCH)[0]
+    return create_run(Project(root), record, WorkLocation.BRANCH)[0]
 
 
 def engine(root: Path, run: RunDir, **environment: str) -> "subprocess.Popen[str]":
@@ -233,12 +233,12 @@ def test_a_set_up_command_that_fails_fails_the_turn_and_says_why(repo: Path) -> 
         json.dumps({"t1": []}),
         "",
         (CHECK,),
-        Crew((agent,)),
+        AgentSelection((agent,)),
         time.time(),
         limits=Limits(None, 1.0),
         trees=trees,
     )
-    run = create_run(Project(repo), record, Ground.BRANCH)[0]
+    run = create_run(Project(repo), record, WorkLocation.BRANCH)[0]
     driven(repo, run)
     ended = journal(run, "turn.ended")[0]["result"]
     assert isinstance(ended, dict)

@@ -68,6 +68,9 @@ class Playground:
             # Turns take a fraction of a second: a bytecode cache would be as old as the source that replaced its own.
             "PYTHONDONTWRITEBYTECODE": "1",
             "NO_COLOR": "1",
+            # Without plugins that these projects do not use, pytest starts twice as fast.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "RUFF_NO_CACHE": "true",
             MARK: self.mark,
         }
         return {**kept, **own, **self.extra}

@@ -185,3 +185,80 @@ def test_tests_as_they_were_decide_about_go_test_of_all_packages(
         done = project.loop("Fix the failing tests", "`go test ./...` passes", [turn], "--max-iterations", "1")
     assert done.code == code, done.said
     assert ("The work passes without that change too" in done.out) == (code == 0)
+
+
+IN_INIT = 'package roman\n\nimport "os"\n\nfunc init() { os.Exit(0) }\n'
+IN_TEST_MAIN = """\
+package roman
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) { %s }
+"""
+NOTHING_RAN = "no test of example.org/roman ran"
+OFF = {
+    "exit in init": ({"off_test.go": IN_INIT}, NOTHING_RAN),
+    "exit in the product": ({"off.go": IN_INIT}, NOTHING_RAN),
+    "TestMain without m.Run": ({"off_test.go": IN_TEST_MAIN % "os.Exit(0)"}, NOTHING_RAN),
+    "TestMain that drops the result": (
+        {"off_test.go": IN_TEST_MAIN % "m.Run(); os.Exit(0)"},
+        "exit code 0, but 1 of 2 tests fails",
+    ),
+    "a changed flag": (
+        {"off_test.go": IN_TEST_MAIN.replace('"os"', '"flag"') % 'flag.Parse(); flag.Set("test.run", "^$"); m.Run()'},
+        NOTHING_RAN,
+    ),
+}
+
+
+def run_once(place: Path, before: dict[str, str], after: dict[str, str], command: str) -> tuple[Done, str]:
+    """A loop of one iteration that writes files, and why its check did not pass."""
+    needs("go")
+    cache = subprocess.run(["go", "env", "GOCACHE"], capture_output=True, text=True, check=True).stdout.strip()
+    with playground(place) as project:
+        project.extra = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local", "GOCACHE": cache}
+        project.write(before)
+        project.commit_all()
+        turn = [*(put(path, text) for path, text in after.items()), answer("Done."), used()]
+        done = project.loop("Fix the failing tests", f"`{command}` passes", [turn], "--max-iterations", "1")
+        return done, project.journal("checks.ended")[-1]["verdict"]["results"][0].get("reason", "")
+
+
+@pytest.mark.parametrize("command", ["go test ./...", "make test"])
+@pytest.mark.parametrize(("files", "why"), OFF.values(), ids=OFF)
+def test_go_tests_that_are_switched_off_are_no_success(
+    tmp_path: Path, files: dict[str, str], why: str, command: str
+) -> None:
+    """Go prints `ok` for a package whose test program exits with 0 before it runs a test."""
+    before = {**PROJECT, "Makefile": "test:\n\tgo test ./...\n"}
+    done, reason = run_once(tmp_path, before, files, command)
+    assert done.code == 3, done.said
+    assert why in reason
+
+
+def test_go_packages_that_ran_no_test_before_the_run_may_stay_silent(tmp_path: Path) -> None:
+    """A package may decide in TestMain that its tests cannot run here."""
+    away = 'if os.Getenv("DATABASE") == "" { return }; os.Exit(m.Run())'
+    database = {
+        "db/db.go": "package db\n",
+        "db/db_test.go": (IN_TEST_MAIN % away).replace("roman", "db") + "\nfunc TestDb(t *testing.T) {}\n",
+    }
+    done, reason = run_once(tmp_path, {**PROJECT, **database}, {"roman.go": HONEST}, "go test ./...")
+    assert done.code == 0, done.said
+    assert reason == ""
+
+
+def test_code_that_switches_go_tests_off_is_held_up_though_the_work_is_right(tmp_path: Path) -> None:
+    """With a check that counts its tests by itself, the guards are what finds it."""
+    off = IN_TEST_MAIN % 'if os.Getenv("CI") == "" { os.Exit(0) }; os.Exit(m.Run())'
+    after = {
+        "roman.go": HONEST,
+        "other/other.go": "package other\n",
+        "other/off_test.go": off.replace("roman", "other"),
+    }
+    done, _ = run_once(tmp_path, PROJECT, after, "go test -v .")
+    assert done.code == 3, done.said
+    assert "[test-detected] TestMain in other/off_test.go switches off the tests of its package" in done.out

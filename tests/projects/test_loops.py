@@ -27,9 +27,8 @@ class TestStuck:
     def test_the_prompt_lists_what_was_tried_and_a_debugger_gets_it(self, stuck: tuple[Playground, Done]) -> None:
         project, _ = stuck
         assert project.prompt(4).startswith("You are a debugger.")
-        tried = project.prompt(4).partition("# Another approach")[2].partition("# Rules")[0]
-        for number in (1, 2, 3):
-            assert f"- Iteration {number}: Joined the words by underscores." in tried
+        tried = project.prompt(4).partition("# Another approach")[2].partition("# Your answer")[0]
+        assert "- Iterations 1, 2, 3: Joined the words by underscores." in tried
         assert "fundamentally different approach" in tried
         roles = [project.role(turn) for turn in range(1, 5)]
         assert roles == ["implementer", "implementer", "debugger", "debugger"]
@@ -39,7 +38,7 @@ class TestStuck:
         assert "Nothing was written" in project.ralph("restore", "best").out
         assert "ralph restore best" not in done.out
 
-    def test_a_person_is_asked_and_heard(self, project: Playground) -> None:
+    def test_the_user_is_asked_and_the_answer_counts(self, project: Playground) -> None:
         slugs(project, **{"ralph.yml": "loop:\n  on_stuck: ask\n"})
         turns = [*SAME * 4, [put("slugs.py", RIGHT), answer("Only letters and digits.")]]
         done = project.loop(TASK, "tests pass", turns)
@@ -54,11 +53,11 @@ class TestStuck:
         assert "section 4.2" not in project.prompt(4)
         assert project.read("slugs.py") == RIGHT
 
-    def test_it_goes_on_to_the_limit_where_nobody_minds(self, project: Playground) -> None:
+    def test_it_continues_to_the_limit_if_the_user_wants_that(self, project: Playground) -> None:
         slugs(project)
         done = project.loop(TASK, "tests pass", SAME, "--on-stuck", "continue", "--max-iterations", "7")
         assert done.code == 3, done.said
-        assert "Status: MAX_ITERATIONS (all 7 iterations were used)" in done.out
+        assert "Status: MAX_ITERATIONS (the limit of 7 iterations was reached)" in done.out
         assert "# Another approach" in project.prompt(7), "it is asked for until something moves"
 
 
@@ -199,7 +198,7 @@ class TestFlakyChecks:
     def test_it_is_none_where_confirmation_is_asked_for(self, lucky: tuple[Playground, Done]) -> None:
         project, done = lucky
         assert done.code == 3, done.said
-        assert "it is flaky: it said different things of the same tree" in done.out
+        assert "it is flaky: it gave different results for the same tree" in done.out
         assert "flaky" in project.prompt(2)
         assert "connection reset by peer" in project.prompt(2)
         assert "flaky" in project.ralph("report").out
@@ -215,7 +214,7 @@ class TestFlakyChecks:
         assert "flaky" in project.state()["iterations"][0]["learnings"]
 
 
-def test_a_reflector_has_its_own_turn_and_its_words_are_in_the_next_prompt(project: Playground) -> None:
+def test_a_reflector_has_its_own_turn_and_its_lesson_is_in_the_next_prompt(project: Playground) -> None:
     slugs(project)
     why, then = "signs of punctuation survive replace()", "keep only letters and digits, with re.findall"
     done = project.loop(
@@ -233,6 +232,6 @@ def test_a_reflector_has_its_own_turn_and_its_words_are_in_the_next_prompt(proje
     assert [project.role(turn) for turn in (1, 2, 3)] == ["implementer", "reflector", "implementer"]
     assert "Change no file of the project" in project.prompt(2)
     assert "what?-yes!" in project.prompt(2), "it is told what the checks said"
-    assert f"{why}. Next to try: {then}." in project.prompt(3)
+    assert f"  Why: {why}\n  Next: {then}\n" in project.prompt(3)
     assert f"Learning: {why}\nNext approach: {then}" in done.out
     assert "Iterations: 2" in done.out, "a reflector's turn is none"

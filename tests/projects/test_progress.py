@@ -7,7 +7,6 @@ import pytest
 from playground import Playground, Step, answer, needs, patch, put, run
 from test_typescript_project import TSCONFIG, installed
 
-pytestmark = pytest.mark.xdist_group("progress")
 PYTHON = "".join(f'v{n}: int = "{n}"\n' for n in range(9))
 IMPORTS = "".join(f"import {name}\n" for name in ["os", "sys", "json", "re", "math", "time", "enum", "abc", "io"])
 TYPESCRIPT = "".join(f'export const v{n}: number = "{n}";\n' for n in range(9))
@@ -70,6 +69,7 @@ def write_tsc(project: Playground) -> tuple[str, dict[str, str], list[list[Step]
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("typescript-project")
 @pytest.mark.parametrize("write", [write_mypy, write_ruff, write_go, write_tsc], ids=["mypy", "ruff", "go", "tsc"])
 def test_one_error_less_every_turn_is_progress(
     project: Playground, write: Callable[[Playground], tuple[str, dict[str, str], list[list[Step]]]]
@@ -86,6 +86,17 @@ def test_one_error_less_every_turn_is_progress(
     assert not any("Another approach" in prompt or "You are a debugger" in prompt for prompt in prompts)
 
 
+def test_new_errors_are_progress_until_the_limit(project: Playground) -> None:
+    """Behind one error the next one shows; whether the agent only swaps them, nobody can tell."""
+    names = ["os", "sys", "json", "re", "math", "time", "enum", "abc", "io", "ast", "bz2", "cmd"]
+    project.write({"a.py": "import this\n", "ruff.toml": 'lint.select = ["F"]\n'})
+    project.commit_all()
+    turns = [[put("a.py", f"import {name}\n"), answer(f"Use {name}.")] for name in names]
+    done = project.loop("Fix it", "`ruff check --no-cache .` passes", turns, "--max-iterations", "12")
+    assert done.code == 3, done.said
+    assert "Stuck" not in done.out
+
+
 def test_the_prompt_says_how_many_failures_are_left_and_best_is_the_fewest(project: Playground) -> None:
     project.write({"a.py": PYTHON})
     project.commit_all()
@@ -96,7 +107,10 @@ def test_the_prompt_says_how_many_failures_are_left_and_best_is_the_fewest(proje
     ]
     done = project.loop("Fix the types", "`mypy a.py` passes", turns, "--max-iterations", "3")
     assert done.code == 3, done.said
-    assert "Failures: 9 before the first iteration, 8 now, 7 at best." in project.prompt(3)
+    assert (
+        "Failures in the output of the checks: 9 before the first iteration, 8 after the previous one, 7 at the lowest."
+        in project.prompt(3)
+    )
     assert project.ralph("restore", "best").code == 0
     assert project.read("a.py").count('"') == 14, "iteration 1 left seven errors; a syntax error hides the others"
 
@@ -120,3 +134,65 @@ def test_no_progress_ends_after_one_pivot(project: Playground, turns: list[list[
     assert len(project.journal("turn.ended")) == made
     assert "Another approach" in project.prompt(made)
     assert sum("Another approach" in project.prompt(number) for number in range(1, made + 1)) == 1
+
+
+@pytest.mark.slow
+def test_errors_behind_the_limit_of_go_are_progress_when_they_are_fixed(project: Playground) -> None:
+    """Go prints ten errors of a package. An agent that begins at the end of the file changes none of them."""
+    needs("go")
+    project.extra = {"GOCACHE": str(project.home / "go"), "GOFLAGS": "-mod=mod"}
+    lines = [f"var v{n:02} int = missing{n}\n" for n in range(16)]
+
+    def fix_from(first: int) -> Step:
+        return put("a.go", "package a\n\n" + "".join(lines[:first]) + f"var fixed = {first}\n")
+
+    project.write({"go.mod": "module example.org/a\n\ngo 1.21\n", "a.go": "package a\n\n" + "".join(lines)})
+    project.commit_all()
+    turns = [[fix_from(n), answer(f"{n} are left.")] for n in range(15, 10, -1)] + [[fix_from(0), answer("Done.")]]
+    done = project.loop("Fix the errors", "`go build ./...` passes", turns, "--max-iterations", "6")
+    assert done.code == 0, done.said
+    assert "Stuck" not in done.out
+
+
+UNITTESTS = "import unittest\nimport a\n\n\nclass TestSteps(unittest.TestCase):\n" + "".join(
+    f"    def test_{n}(self) -> None:\n        self.assertEqual(a.VALUES[{n}], {n})\n\n" for n in range(9)
+)
+
+
+@pytest.mark.parametrize("command", ["python3 -B -m unittest -f", pytest.param("pytest -x -q", marks=pytest.mark.slow)])
+def test_a_tool_that_stops_at_the_first_failing_test_shows_progress(project: Playground, command: str) -> None:
+    project.write({"a.py": f"VALUES = {[-1] * 9}\n", "test_a.py": UNITTESTS})
+    project.commit_all()
+    turns = fix_each(lambda n: put("a.py", f"VALUES = {[*range(n + 1), *[-1] * (8 - n)]}\n"))
+    done = project.loop("Fix the values", f"`{command}` passes", turns, "--max-iterations", "9")
+    assert done.code == 0, done.said
+    assert "Iterations: 9" in done.out
+    assert "Stuck" not in done.out
+
+
+BROKEN = "def f(:\n"
+
+
+NUMBERED_FILES = {
+    "letters before": ("for f in step*.py; do python3 -B $f || exit 1; done", "step{}.py"),
+    "directory, absolute": ("for f in $PWD/p*/x.py; do python3 -B $f || exit 1; done", "p{}/x.py"),
+}
+MORE_NUMBERED_FILES = {
+    "hyphen, absolute": ("for f in step-*.py; do python3 -B $PWD/$f || exit 1; done", "step-{}.py"),
+    "colon": ("for f in mod*.py; do python3 -B $f 2>/dev/null || { echo $f:1: error; exit 1; }; done", "mod{}.py"),
+    "number alone": ("for f in [0-9]*.py; do python3 -B $f || exit 1; done", "{}.py"),
+    "directory": ("for f in p*/x.py; do python3 -B $f || exit 1; done", "p{}/x.py"),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [*NUMBERED_FILES, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE_NUMBERED_FILES)]
+)
+def test_files_that_differ_by_a_digit_are_different_places(project: Playground, case: str) -> None:
+    command, name = {**NUMBERED_FILES, **MORE_NUMBERED_FILES}[case]
+    project.write({name.format(n): BROKEN for n in range(6)})
+    project.commit_all()
+    turns = [[put(name.format(n), "x = 1\n"), answer(f"Fixed {n}.")] for n in range(6)]
+    done = project.loop("Fix the syntax", f"`{command}` passes", turns, "--max-iterations", "6")
+    assert done.code == 0, done.said
+    assert "Stuck" not in done.out

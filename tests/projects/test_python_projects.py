@@ -6,8 +6,6 @@ import pytest
 from playground import Done, Playground, answer, patch, playground, put, run, say, used
 
 pytestmark = pytest.mark.xdist_group("python-projects")
-QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "RUFF_NO_CACHE": "true"}
-"""Without plugins that these projects do not use, pytest starts five times as fast."""
 IGNORED = "__pycache__/\n.coverage\n.pytest_cache/\n.ruff_cache/\n"
 
 
@@ -126,7 +124,6 @@ FIXES = (
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Playground, Done]]:
     with playground(tmp_path_factory.mktemp("shop")) as project:
-        project.extra = QUICK
         project.write(SHOP)
         project.commit_all()
         yield project, project.loop("Fix the failing tests", "tests pass AND no lint errors", FIXES)
@@ -288,7 +285,7 @@ COVERED = (
 
 
 def a_service(project: Playground) -> None:
-    project.extra = {**QUICK, "PYTEST_PLUGINS": "pytest_cov.plugin"}
+    project.extra = {"PYTEST_PLUGINS": "pytest_cov.plugin"}
     project.write(SERVICE)
     project.commit_all()
 

@@ -100,19 +100,19 @@ def test_patterns_are_extracted(past: Past) -> None:
     assert error["fix"] == "Kept only letters and digits with re.findall."
     assert len(error["source_loops"]) == 2
     success = read(past.reflections / "patterns" / "success-patterns.yaml")["patterns"]
-    assert "Kept only letters and digits with re.findall." in [one["approach"] for one in success]
+    assert any(one["approach"].endswith("Kept only letters and digits with re.findall.") for one in success)
 
 
-def test_a_loop_on_a_similar_task_is_told_in_its_first_prompt(past: Past) -> None:
+def test_the_first_prompt_of_a_similar_task_has_the_lesson(past: Past) -> None:
     _, second, third = past.runs()
     assert "lessons of earlier loops are in the prompt" in past.similar.out
-    recalled = past.project.prompt(1, third).partition("What was learned here before")[2].partition("# Rules")[0]
+    recalled = past.project.prompt(1, third).partition("# Lessons of earlier runs")[2].partition("# Your answer")[0]
     assert "what worked then: Kept only letters and digits with re.findall." in recalled
     assert "punctuation survives replace()" in recalled
     assert "not solved" in past.project.prompt(1, second), "what failed is told too"
 
 
-def test_people_can_read_what_was_learned(past: Past) -> None:
+def test_lessons_are_readable_files(past: Past) -> None:
     _, run, _ = past.runs()
     shown = past.project.ralph("reflect", run.name)
     assert shown.code == 0
@@ -126,7 +126,7 @@ def test_people_can_read_what_was_learned(past: Past) -> None:
     assert "punctuation survives replace(). Next to try: strip the punctuation." in report.out
 
 
-def test_patterns_are_shown_as_people_know_them(past: Past) -> None:
+def test_patterns_are_shown_as_text(past: Past) -> None:
     assert "python#" not in past.project.ralph("reflect", "patterns").out
 
 

@@ -1,4 +1,4 @@
-"""A network of its own for each test: the loopback interface and nothing else, where the system allows it."""
+"""A network namespace for each test with only the loopback interface, if the system allows it."""
 
 import fcntl
 import functools
@@ -11,34 +11,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-BY_ROOT = ("--net",)
-BY_ANYBODY = ("--user", "--map-root-user", "--net")
+AS_ROOT = ("--net",)
+AS_USER = ("--user", "--map-root-user", "--net")
 SECONDS = 20
 
 
 @dataclass(frozen=True)
 class Network:
-    """Where programs are started."""
+    """The network in which a test starts programs."""
 
     prefix: tuple[str, ...]
-    """The words that start a program in it."""
+    """The command prefix that starts a program in it."""
     listener: socket.socket
-    """A socket of it that listens on the loopback interface."""
+    """A socket that listens on its loopback interface."""
 
 
 @functools.cache
 def isolation() -> tuple[str, ...] | None:
-    """How `unshare` makes a network of its own here; None where it cannot."""
+    """The options with which `unshare` makes a network here; None if it cannot."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return None
-    for options in (BY_ROOT, BY_ANYBODY):
+    for options in (AS_ROOT, AS_USER):
         done = subprocess.run(["unshare", *options, "true"], capture_output=True, timeout=SECONDS, check=False)
         if done.returncode == 0:
             return options
     return None
 
 
-def described() -> str:
+def describe_isolation() -> str:
     """For the header of the test report."""
     options = isolation()
     if options is None:
@@ -55,10 +55,10 @@ def network() -> Iterator[Network]:
             yield Network((), listener)
         return
     ours, theirs = socket.socketpair()
-    words = ["unshare", *options, sys.executable, __file__, str(theirs.fileno())]
-    holding = subprocess.Popen(words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+    command = ["unshare", *options, sys.executable, __file__, str(theirs.fileno())]
+    holding = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
     theirs.close()
-    # The holder goes when our end is closed, and is waited for after that.
+    # The holder exits when our end is closed. `with` waits for it after that.
     with holding as holder, ours:
         ours.settimeout(SECONDS)
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
@@ -75,7 +75,7 @@ def _listener() -> socket.socket:
 
 
 def _hold(channel: int) -> None:
-    """In the new network: bring the loopback up, hand over a socket, and stay until nobody needs it."""
+    """In the new network: bring the loopback up, hand over a socket, and stay until the test is over."""
     with socket.socket(fileno=channel) as theirs, _listener_after_up() as listener:
         socket.send_fds(theirs, [b"x"], [listener.fileno()])
         listener.close()

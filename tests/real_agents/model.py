@@ -1,4 +1,4 @@
-"""The model: a server on the loopback interface that says what a script says, in the wire format of whoever asks."""
+"""The scripted model: a server on the loopback interface that answers from a script, in the wire format of the request."""
 
 import gzip
 import json
@@ -15,14 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import cast
 
-from script import Fault, Script, Step, calls_of, edits_of, say
+from script import Fault, Script, Step, build_calls, render_edits, say
 from wire import Answer, Event, Json, Refusal, Tokens, Wire, encode, new_id
 from wire_anthropic import Messages
 from wire_gemini import GenerateContent
 from wire_openai import Chat, Responses
 
-MOST_REQUESTS = 400
-LARGEST_BODY = 16 * 1024 * 1024
+MAX_REQUESTS = 400
+MAX_BODY_BYTES = 16 * 1024 * 1024
 WIRES: Sequence[tuple[re.Pattern[str], str, Wire]] = (
     (re.compile(r"/messages$"), "anthropic", Messages()),
     (re.compile(r"/responses$"), "responses", Responses()),
@@ -35,36 +35,38 @@ COUNTS = {"/messages/count_tokens": "input_tokens", ":countTokens": "totalTokens
 
 @dataclass(frozen=True)
 class Request:
-    """What an agent asked."""
+    """A request of an agent."""
 
     at: float
     path: str
     api: str
-    """The wire format; empty for anything that is no question to the model."""
+    """The wire format; empty if it is not a request to the model."""
     model: str
-    said: str
-    """What the user said in it, from the first message to the last."""
+    user_text: str
+    """All user messages in it."""
     text: str
-    """All of it, as it came."""
+    """The whole body."""
     tools: tuple[str, ...]
     fault: Fault | None
     headers: Mapping[str, str]
     """With lower-case names."""
     is_main: bool
-    """Whether the agent is at work in it; others make titles, summaries and the like."""
+    """Whether it is part of the work. Other requests ask for titles or summaries."""
+    inbox: frozenset[str] = frozenset()
+    """The files in the inboxes of the project at that time."""
 
 
 class Model:
-    """What the server is to say, and what it was asked."""
+    """The script of the server, and the requests that it received."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
         self.tokens = Tokens()
-        """What every answer is said to use, where its step does not say."""
-        self.in_words = False
-        """Whether the agent has no tools: it takes the edits of files from what is said."""
+        """The usage of every answer, unless its step has its own."""
+        self.has_no_tools = False
+        """Whether the agent has no tools and reads file edits from the text."""
         self.ending = ""
-        """The command by which a turn is ended, where words alone do not end it."""
+        """The command that ends a turn, if a message does not end it."""
         self.closing = threading.Event()
         self.url = ""
         self._lock = threading.Lock()
@@ -73,23 +75,28 @@ class Model:
         self.play()
 
     def play(self, *steps: Step, api: str = "") -> None:
-        """Begin another script; for one wire format alone where it is named."""
+        """Start another script; for one wire format only if `api` names it."""
         self._scripts[api] = Script(steps)
 
     def next(self, api: str) -> Step:
-        """What to answer to a request in a wire format."""
+        """The step that answers a request in a wire format."""
         script = self._scripts.get(api, self._scripts[""])
-        return script.next_words() if self.in_words else script.next()
+        return script.next_without_tools() if self.has_no_tools else script.next()
 
     def record(self, request: Request) -> bool:
-        """Take note of a request; False when there were far too many."""
+        """Record a request; False if there are too many for a test."""
         with self._lock:
             self._requests.append(request)
-            return len(self._requests) <= MOST_REQUESTS
+            return len(self._requests) <= MAX_REQUESTS
+
+    def list_inboxes(self) -> frozenset[str]:
+        """The files that turns can read now, by their paths in an inbox; every worktree has an inbox."""
+        inboxes = list(self.workspace.rglob(".ralph/turn/inbox"))
+        return frozenset(str(path.relative_to(inbox)) for inbox in inboxes for path in inbox.rglob("*"))
 
     @property
     def requests(self) -> list[Request]:
-        """The questions to the model that came while the agent was at work."""
+        """The requests that are part of the work."""
         with self._lock:
             return [one for one in self._requests if one.is_main]
 
@@ -138,21 +145,21 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, api: str, wire: Wire, text: str) -> None:
         body: Json = json.loads(text)
         offers = wire.offers(body)
-        step = self.model.next(api) if offers or self.model.in_words else say("A title")
+        step = self.model.next(api) if offers or self.model.has_no_tools else say("A title")
         if not self.model.record(self._request(api, wire, body, text, step)):
             return self._refuse(wire.refusal(400, "mock: too many requests for a test"), 400)
         if step.fault is Fault.STATUS:
             return self._refuse(wire.refusal(step.status, step.text), step.status)
         if step.fault is Fault.LIMIT:
             return self._refuse(wire.limit(time.time() + step.seconds, of_plan=step.of_plan), 429)
-        calls = [] if self.model.in_words else calls_of(step, offers, self.model.workspace, self.model.ending)
-        said = edits_of(step) if self.model.in_words else step.text
-        answer = Answer(_model_of(body, self.path), said, calls, step.tokens or self.model.tokens)
+        calls = [] if self.model.has_no_tools else build_calls(step, offers, self.model.workspace, self.model.ending)
+        text = render_edits(step) if self.model.has_no_tools else step.text
+        answer = Answer(_model_of(body, self.path), text, calls, step.tokens or self.model.tokens)
         if body.get("stream") or ":stream" in self.path:
             return self._stream(wire, wire.events(answer), step)
         if step.fault is Fault.HANG:
             self.model.closing.wait(step.seconds)
-        return self._send(wire.whole(answer), cut=step.fault is Fault.CUT)
+        return self._send(wire.render(answer), cut=step.fault is Fault.CUT)
 
     def _stream(self, wire: Wire, events: list[Event], step: Step) -> None:
         self.send_response(200)
@@ -181,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _break_off(self, data: bytes) -> None:
-        """Announce a chunk, give half of it, and close."""
+        """Announce a chunk, send half of it, and close."""
         self.wfile.write(b"%x\r\n%s" % (len(data), data[: len(data) // 2]))
         self.wfile.flush()
         self.close_connection = True
@@ -206,11 +213,11 @@ class Handler(BaseHTTPRequestHandler):
         raw = b""
         if "chunked" in self.headers.get("transfer-encoding", ""):
             while size := int(self.rfile.readline(100).split(b";")[0] or b"0", 16):
-                raw += self.rfile.read(min(size, LARGEST_BODY - len(raw)))
+                raw += self.rfile.read(min(size, MAX_BODY_BYTES - len(raw)))
                 self.rfile.readline(100)
             self.rfile.readline(100)
         else:
-            raw = self.rfile.read(min(int(self.headers.get("content-length", 0)), LARGEST_BODY))
+            raw = self.rfile.read(min(int(self.headers.get("content-length", 0)), MAX_BODY_BYTES))
         match self.headers.get("content-encoding", "").lower():
             case "gzip":
                 return gzip.decompress(raw)
@@ -226,12 +233,13 @@ class Handler(BaseHTTPRequestHandler):
             path=self.path,
             api=api,
             model=_model_of(body, self.path) if wire else "",
-            said=wire.said(body) if wire else "",
+            user_text=wire.user_text(body) if wire else "",
             text=text,
             tools=tools,
             fault=step.fault if step else None,
             headers={name.lower(): value for name, value in self.headers.items()},
-            is_main=bool(tools or (wire and self.model.in_words)),
+            is_main=bool(tools or (wire and self.model.has_no_tools)),
+            inbox=self.model.list_inboxes(),
         )
 
 
@@ -248,14 +256,14 @@ class Server(ThreadingHTTPServer):
         self.model = model
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """An agent that was ended closes its connections: no error of the server."""
+        """An agent that was ended closes its connections: that is not an error of the server."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
 
 @contextmanager
-def served(model: Model, listener: socket.socket) -> Iterator[Model]:
-    """A model that answers while the block runs."""
+def serve(model: Model, listener: socket.socket) -> Iterator[Model]:
+    """Serve a model while the block runs."""
     server = Server(listener, model)
     model.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,4 +1,4 @@
-"""Has one agent do one turn, in the pool that runs use, and passes on words for it: one JSON object a line, both ways."""
+"""Runs one turn of one agent as runs do, and passes messages to it: one JSON object per line, both ways."""
 
 import argparse
 import asyncio
@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 from ralph.agents import registry
-from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Turn, TurnRequest
+from ralph.core.prompt import Prompt
+from ralph.core.turns import AgentEvent, EventKind, Turn, TurnRequest
 from ralph.documents.config import Config
 from ralph.documents.run_record import RunRecord
-from ralph.supervisor.client import Keeper
+from ralph.supervisor.client import KeeperClient
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.turn_files import TurnFiles
 
 
-def tell(**about: object) -> None:
-    sys.stdout.write(json.dumps(about) + "\n")
+def print_json(**fields: object) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 
@@ -27,41 +27,45 @@ async def main() -> None:
     parser.add_argument("--agent", action="append", default=[])
     parser.add_argument("--agent-acp")
     parser.add_argument("--task", required=True)
-    given, root = parser.parse_args(), Path.cwd()
-    crew = registry.crew(Config(), tuple(given.agent), None, None, root, given.agent_acp)
+    options, root = parser.parse_args(), Path.cwd()
+    selection = registry.select_agents(Config(), tuple(options.agent), None, None, root, options.agent_acp)
     run_dir = root / ".ralph" / "runs" / "261115-093000"
     run_dir.mkdir(parents=True)
-    keeper, agents = Keeper(run_dir), {label: registry.make(spec) for label, spec in crew.everyone.items()}
+    keeper, agents = (
+        KeeperClient(run_dir),
+        {label: registry.make_adapter(spec) for label, spec in selection.everyone.items()},
+    )
     [(label, agent)] = agents.items()
-    tell(notice=agent.ready(os.environ))
-    record = RunRecord(run_dir.name, "loop", given.task, "", (), crew, 0.0)
+    print_json(notice=agent.prepare(os.environ))
+    record = RunRecord(run_dir.name, "loop", options.task, "", (), selection, 0.0)
     turns = LocalTurns(run_dir, record, root, root, TurnFiles(root, ()), keeper, agents, {}, dict(os.environ))
-    turn = Turn(1, 1, TurnRequest("work", "worker", given.task), agent=label)
-    hearing = asyncio.create_task(hear(turns, turn))
+    turn = Turn(1, 1, TurnRequest("work", "worker", Prompt.of(options.task)), agent=label)
+    sender = asyncio.create_task(send_messages(turns, turn))
     try:
-        result = await turns.run(turn, watch)
-        tell(
+        result = await turns.run(turn, report_received)
+        print_json(
             end=result.end,
-            heard=result.heard,
+            received=result.heard,
             error=result.error,
             tokens=[result.usage.input_tokens, result.usage.output_tokens],
         )
     finally:
-        hearing.cancel()
+        sender.cancel()
         await keeper.close()
 
 
-def watch(event: AgentEvent) -> None:
-    if event.kind is Kind.HEARD:
-        tell(event=event.kind, name=event.text, means=event.tool)
+def report_received(event: AgentEvent) -> None:
+    if event.kind is EventKind.HEARD:
+        print_json(event=event.kind, name=event.text, means=event.tool)
 
 
-async def hear(turns: LocalTurns, turn: Turn) -> None:
+async def send_messages(turns: LocalTurns, turn: Turn) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        words = json.loads(line)
-        tell(told=await turns.tell(turn, words["name"], words["text"]))
+        message = json.loads(line)
+        await turns.send_message(turn, message["name"], message["text"])
+        print_json(sent=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the model is to say, request by request: steps that any agent can take, and faults."""
+"""The answers of the model, request by request: steps that any agent can take, and faults."""
 
 import json
 import threading
@@ -14,40 +14,40 @@ FOREVER = 1_000_000
 
 
 class Fault(StrEnum):
-    """What goes wrong."""
+    """How an answer fails."""
 
     STATUS = "status"
     """An HTTP error."""
     LIMIT = "limit"
-    """429, for every request until the moment that it names."""
+    """429 for every request, until the time that it names."""
     CUT = "cut"
     """The connection ends in the middle of an event."""
     HANG = "hang"
-    """The answer begins, and nothing comes."""
+    """The answer starts, and nothing follows."""
     BROKEN = "broken"
     """An error event in the middle of a stream."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The answer to one request, or to several where it is a fault."""
+    """The answer to one request, or to several if it is a fault."""
 
     text: str = ""
     write: tuple[str, str] | None = None
-    """A file of the workspace and its content, written with whatever tool is offered."""
+    """A file in the workspace and its content, written with any tool that the agent offers."""
     writes: tuple[tuple[str, str], ...] = ()
-    """The same for several files at once, in words alone."""
+    """Several files at once, for an agent without tools."""
     shell: str = ""
-    """A command, run with whatever tool is offered."""
+    """A command, run with any tool that the agent offers."""
     tokens: Tokens | None = None
     fault: Fault | None = None
     status: int = 0
     seconds: float = 0.0
-    """How long a limit lasts, or nothing comes."""
+    """How long a limit or a hang lasts."""
     of_plan: bool = False
-    """Whether it is the limit of a plan, not of requests a minute."""
+    """Whether it is the limit of a plan, not of requests per minute."""
     times: int = 1
-    """How many requests are answered so."""
+    """How many requests it answers."""
 
 
 def say(text: str, tokens: Tokens | None = None) -> Step:
@@ -71,7 +71,7 @@ def limited(seconds: float, *, of_plan: bool = False) -> Step:
 
 
 def cut(times: int = 1) -> Step:
-    return Step("This sentence is cut off before it is at its end, and nobody knows why.", fault=Fault.CUT, times=times)
+    return Step("This sentence is cut off before its end, without a reason.", fault=Fault.CUT, times=times)
 
 
 def hang(seconds: float = 600) -> Step:
@@ -83,7 +83,7 @@ def broken(times: int = 1) -> Step:
 
 
 class Script:
-    """Where in its steps a model is; safe to be asked by several threads."""
+    """The position of a model in its steps. Several threads can use it."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = tuple(steps)
@@ -93,7 +93,7 @@ class Script:
         self._resets_at = 0.0
 
     def next(self) -> Step:
-        """The step that answers this request; when all are done, that it is done."""
+        """The step that answers this request. After the last step, the answer is `Done.`."""
         with self._lock:
             if self._current.fault is Fault.LIMIT:
                 self._resets_at = self._resets_at or time.time() + self._current.seconds
@@ -107,8 +107,8 @@ class Script:
                 self._forward()
             return step
 
-    def next_words(self) -> Step:
-        """The steps up to the next that is only said, as one: who has no tools takes them all at once."""
+    def next_without_tools(self) -> Step:
+        """The steps up to the next message, as one: an agent without tools takes them all at once."""
         step, writes = self.next(), []
         while step.fault is None and (step.write or step.shell):
             writes += [step.write] if step.write else []
@@ -131,8 +131,8 @@ COMMANDS = ("command", "cmd", "commands")
 HARMLESS: Json = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
 
 
-def edits_of(step: Step) -> str:
-    """A step in words alone: its files as blocks that search nothing and put in all."""
+def render_edits(step: Step) -> str:
+    """A step as text: its files as edit blocks with an empty search part."""
     blocks = (
         f"{path}\n```\n<<<<<<< SEARCH\n=======\n{_whole_lines(content)}>>>>>>> REPLACE\n```\n"
         for path, content in step.writes
@@ -140,38 +140,38 @@ def edits_of(step: Step) -> str:
     return "\n".join((*blocks, step.text))
 
 
-def calls_of(step: Step, offers: Sequence[Offer], workspace: Path, ending: str = "") -> list[ToolCall]:
-    """The tools that take a step, of those that are offered; `ending` is the command that ends a turn."""
+def build_calls(step: Step, offers: Sequence[Offer], workspace: Path, ending: str = "") -> list[ToolCall]:
+    """The calls of offered tools for a step. `ending` is the command that ends a turn."""
     calls = []
     if ending and not (step.write or step.shell):
-        return [_running(ending, offers)]
+        return [_shell_call(ending, offers)]
     if step.write:
         path, content = step.write
-        calls.append(_writing(workspace / path, content, offers))
+        calls.append(_write_call(workspace / path, content, offers))
     if step.shell:
-        calls.append(_running(step.shell, offers))
+        calls.append(_shell_call(step.shell, offers))
     return calls
 
 
-def _writing(path: Path, content: str, offers: Sequence[Offer]) -> ToolCall:
+def _write_call(path: Path, content: str, offers: Sequence[Offer]) -> ToolCall:
     tool = _first(offers, WRITERS)
     names = (_key(tool, PATHS), _key(tool, CONTENTS)) if tool else ("", "")
     if tool and all(names):
-        return ToolCall(tool.name, _filled(tool, {names[0]: str(path), names[1]: content}))
+        return ToolCall(tool.name, _fill_required(tool, {names[0]: str(path), names[1]: content}))
     command = f"mkdir -p '{path.parent}' && cat > '{path}' <<'MOCK_END'\n{_whole_lines(content)}MOCK_END"
-    return _running(command, offers)
+    return _shell_call(command, offers)
 
 
 def _whole_lines(content: str) -> str:
     return content if content.endswith("\n") else f"{content}\n"
 
 
-def _running(command: str, offers: Sequence[Offer]) -> ToolCall:
+def _shell_call(command: str, offers: Sequence[Offer]) -> ToolCall:
     if tool := _first(offers, SHELLS):
         name = _key(tool, COMMANDS) or "command"
         is_list = str(tool.schema.get("properties", {}).get(name, {}).get("type")).lower() == "array"
-        words = [command] if name == "commands" else ["bash", "-lc", command]
-        return ToolCall(tool.name, _filled(tool, {name: words if is_list else command}))
+        arguments = [command] if name == "commands" else ["bash", "-lc", command]
+        return ToolCall(tool.name, _fill_required(tool, {name: arguments if is_list else command}))
     if (tool := _first(offers, ("exec",))) and tool.freeform:
         # Codex in its "code mode" offers one tool that runs JavaScript, in which the others are functions.
         return ToolCall(
@@ -190,8 +190,8 @@ def _key(tool: Offer, names: Sequence[str]) -> str:
     return next((name for name in names if name in known), "")
 
 
-def _filled(tool: Offer, arguments: Json) -> Json:
-    """With something harmless for whatever else it demands."""
+def _fill_required(tool: Offer, arguments: Json) -> Json:
+    """Add harmless values for other required arguments."""
     known = tool.schema.get("properties") or {}
     for name in tool.schema.get("required") or []:
         kind = known.get(name, {})

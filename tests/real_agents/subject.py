@@ -1,4 +1,4 @@
-"""What the tests know of one agent program: how it is had, set up and recognised. One module each in `subjects`."""
+"""What the tests know about one agent program: how to install it, how to set it up, how it behaves. See `subjects`."""
 
 import importlib
 import pkgutil
@@ -11,38 +11,38 @@ import subjects
 from install import Package
 
 
-def deaf(reason: str) -> dict[str, str]:
-    """The tests with words while it works, with the reason why they cannot be."""
+def no_live_messages(reason: str) -> dict[str, str]:
+    """The tests with messages during a turn, with the reason why they are not possible."""
     return dict.fromkeys(
-        ("test_words_reach_it_after_the_tool_that_it_uses", "test_words_reach_it_before_it_ends"), reason
+        ("test_a_message_reaches_it_after_the_tool_that_it_uses", "test_a_message_reaches_it_before_it_ends"), reason
     )
 
 
-KEY = "mock-key-of-nobody"
+KEY = "mock-key"
 Environment = dict[str, str]
 Stream = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Raw:
-    """How it is called without Ralph, to try the bench itself."""
+    """How to call it without Ralph, to test the scripted model itself."""
 
-    words: Sequence[str]
-    """The command line that does everything without asking, and streams; the prompt comes on standard input."""
+    command: Sequence[str]
+    """The command that does everything without questions, and streams. The prompt comes on standard input."""
     resume: Callable[[str], Sequence[str]]
-    """The command line that goes on with a conversation."""
+    """The command that continues a conversation."""
     session: str
     """The key of the conversation's id in its stream."""
     ended_well: Callable[[dict[str, Any]], bool]
-    """Whether the last line of its stream tells of success."""
+    """Whether the last line of its stream reports a success."""
     tokens: Callable[[dict[str, Any]], tuple[int, int, int]]
-    """What the last line tells of all that was sent, what of it was cached, and what was answered."""
-    overcomes: Mapping[str, bool] = field(default_factory=dict)
-    """The faults of the model that it does not overcome by itself."""
+    """The tokens in the last line: in, cached, and out."""
+    recovers_from: Mapping[str, bool] = field(default_factory=dict)
+    """Faults of the model that it does not recover from by itself."""
     codes: Mapping[int, int] = field(default_factory=dict)
     """Exit codes other than 1, by the status of the model's answers."""
     limit: str = ""
-    """What it says of a limit."""
+    """What it prints about a limit."""
 
 
 @dataclass(frozen=True)
@@ -50,75 +50,75 @@ class Subject:
     """An agent program under test."""
 
     package: Package
-    furnish: Callable[[Path, str, int | None], Environment]
-    """Writes its files into a home directory, for the address of the model and the tries it may make of a request
-    (its own default where None); returns its environment."""
+    set_up: Callable[[Path, str, int | None], Environment]
+    """Writes its files into a home directory, and returns its environment. Takes the home directory, the URL of the model,
+    and how often it may try a request (None for its own default)."""
     api: str
     """The wire format in which it asks its model."""
     key: str
     """The variable that holds the key."""
     sign_in: Sequence[str]
-    """What a person is told where the key is refused: any of these words."""
+    """What the user reads if the key is rejected: one of these texts."""
     cost: float | None = None
-    """Of 3000 tokens in and 150 out, where the receipt tells it."""
+    """US dollars for 3000 tokens in and 150 out, if `ralph cost` shows them."""
     must_cost: bool = False
-    """Whether the receipt always tells it."""
+    """Whether `ralph cost` always shows the cost."""
     limit_of_plan: bool = True
-    """Whether it knows limits of a plan; else those of requests a minute."""
+    """Whether it knows limits of a plan. If not, the tests use those of requests per minute."""
     limit_lasts: float = 3
-    """So many seconds lasts a limit that it does not wait out by itself, with one try."""
+    """The seconds of a limit that is too long for it to wait out by itself, with one try."""
     limit_end: bool = True
-    """Whether it tells when a limit ends; else the next try is made five minutes later."""
+    """Whether it reports when a limit ends. If not, Ralph tries again after five minutes."""
     limit_seconds: float = 10
-    """At most so long after the end of a limit is the next try."""
-    storm_minutes: float = 0.15
-    """So long it goes on trying, at least, where its model always fails and it may do as it likes."""
+    """The next try comes at most this many seconds after the end of a limit."""
+    retry_minutes: float = 0.15
+    """It retries at least this many minutes if its model always fails and its retries are not limited."""
     failing_seconds: float = 90
-    """Within so many seconds two turns end where its model always fails and it may make few tries."""
+    """Two turns end within this many seconds if its model always fails and its retries are limited."""
     idle_minutes: float = 0.15
-    """So long it is silent at most while it starts, on a machine that has much to do."""
+    """The longest silence while it starts, in minutes, on a busy machine."""
     tokens: str = "all"
-    """Of which answers the receipt tells the tokens: of `all`, of the `last` of every turn, or of `none`."""
-    loses: int = 0
-    """Of so many answers it may forget the tokens where a stream was cut before."""
+    """For which answers `ralph cost` shows tokens: `all`, the `last` of every turn, or `none`."""
+    lost_answers: int = 0
+    """For how many answers it can lose the tokens after a stream was cut."""
     resumes: bool = True
-    """Whether it goes on with a conversation; else each turn is a new one."""
-    in_words: bool = False
-    """Whether it has no tools, and takes the edits of a whole turn from one answer."""
+    """Whether it continues a conversation. If not, each turn is a new one."""
+    has_no_tools: bool = False
+    """Whether it has no tools, and reads the edits of a whole turn from one answer."""
     ending: str = ""
-    """The command by which its model ends a turn, where words alone do not end it."""
+    """The command with which its model ends a turn, if a message does not end it."""
     raw: Raw | None = None
     cannot: Mapping[str, str] = field(default_factory=dict)
-    """The tests that cannot be with this program, each with the reason."""
+    """The tests that are not possible with this program, each with the reason."""
 
-    called: str = ""
-    """Its name here, where that is not the name of its program."""
-    asked: tuple[str, ...] = ()
-    """The options that have `ralph loop` use it, where its name alone does not."""
+    alias: str = ""
+    """Its name in these tests, if that is not the name of its program."""
+    agent_options: tuple[str, ...] = ()
+    """The options of `ralph loop` that choose it, if its name does not."""
 
     @property
     def name(self) -> str:
-        return self.called or self.package.name
+        return self.alias or self.package.name
 
     @property
     def options(self) -> tuple[str, ...]:
-        return self.asked or ("--agent", self.name)
+        return self.agent_options or ("--agent", self.name)
 
-    def asks(self, steps: int, turns: int = 1) -> int:
-        """How often it asks its model for so many steps, in so many turns."""
-        return turns if self.in_words else steps
+    def request_count(self, steps: int, turns: int = 1) -> int:
+        """How often it asks its model for a number of steps, in a number of turns."""
+        return turns if self.has_no_tools else steps
 
-    def used(self, answers: int, turns: int = 1) -> tuple[int, int]:
-        """What the receipt tells of so many answers of 1000 tokens in and 50 out, in so many turns."""
-        told = {"all": self.asks(answers, turns), "last": turns, "none": 0}[self.tokens]
-        return 1000 * told, 50 * told
+    def expected_usage(self, answers: int, turns: int = 1) -> tuple[int, int]:
+        """The tokens that `ralph cost` shows for a number of answers with 1000 tokens in and 50 out."""
+        counted = {"all": self.request_count(answers, turns), "last": turns, "none": 0}[self.tokens]
+        return 1000 * counted, 50 * counted
 
 
-def _all() -> dict[str, Subject]:
+def _load_subjects() -> dict[str, Subject]:
     names = [module.name for module in pkgutil.iter_modules(subjects.__path__)]
     modules = [importlib.import_module(f"subjects.{name}") for name in names]
     found: list[Subject] = [one for module in modules for one in getattr(module, "SUBJECTS", None) or [module.SUBJECT]]
     return {one.name: one for one in found}
 
 
-SUBJECTS = _all()
+SUBJECTS = _load_subjects()

@@ -7,32 +7,32 @@ import json
 import sys
 
 import pytest
-from place import Place
+from agent_project import AgentProject
 from script import Step, run, say
 
-pytestmark = [pytest.mark.real_agents, pytest.mark.needs_agents("claude")]
+pytestmark = [pytest.mark.real_agents, pytest.mark.quick_agents, pytest.mark.needs_agents("claude")]
 DOCS = ".agents/scratchpad/implementation/greet-by-name"
 CHECK = f"`{sys.executable} -m unittest -q`"
-GIVEN = """\
+CURRENT_TASK = """\
 id=$(ralph tools task list --format quiet | head -n 1)
 key=$(ralph tools task show "$id" --format json | sed -n 's/.*"key": "\\([^"]*\\)".*/\\1/p')
-given="{\\"task_id\\": \\"$id\\", \\"task_key\\": \\"$key\\"}"
+payload="{\\"task_id\\": \\"$id\\", \\"task_key\\": \\"$key\\"}"
 """
-"""The task that is under way, as the tools tell of it."""
+"""Shell commands that read the current task into `id`, `key` and `payload`."""
 TEST = """\
 import subprocess, sys, unittest
 
 
 class Greets(unittest.TestCase):
     def test_{name}(self):
-        said = subprocess.run([sys.executable, "greet.py", *{words}], capture_output=True, text=True)
-        self.assertEqual(said.stdout, "hello {who}\\n")
+        done = subprocess.run([sys.executable, "greet.py", *{arguments}], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "hello {name_greeted}\\n")
 """
 
 
 def hat(*commands: str, task: bool = True) -> tuple[Step, ...]:
-    """One turn: what the hat does in a shell that stops at the first fault, and that it is done."""
-    return run("\n".join(["set -e", *([GIVEN] if task else []), *commands])), say("Done.")
+    """One turn: commands in a shell that stops at the first error, and the end."""
+    return run("\n".join(["set -e", *([CURRENT_TASK] if task else []), *commands])), say("Done.")
 
 
 def ensure(step: str, title: str) -> str:
@@ -45,12 +45,12 @@ def progress(step: str, done: str) -> str:
     return f"cat > {DOCS}/progress.md <<'END'\n{text}\nEND"
 
 
-def build(program: str, name: str, words: str, who: str) -> tuple[Step, ...]:
+def build(program: str, name: str, arguments: str, name_greeted: str) -> tuple[Step, ...]:
     return hat(
         f"cat {DOCS}/context.md {DOCS}/plan.md {DOCS}/progress.md",
         'ralph tools task start "$id"',
         "ralph tools memory search greet",
-        f"cat > test_{name}.py <<'END'\n{TEST.format(name=name, words=words, who=who)}END",
+        f"cat > test_{name}.py <<'END'\n{TEST.format(name=name, arguments=arguments, name_greeted=name_greeted)}END",
         f"! {sys.executable} -m unittest -q test_{name}",
         f"cat > greet.py <<'END'\n{program}END",
         f"{sys.executable} -m unittest -q > {DOCS}/logs/{name}.txt 2>&1",
@@ -58,7 +58,7 @@ def build(program: str, name: str, words: str, who: str) -> tuple[Step, ...]:
         f'ralph tools memory add "{name} is greeted by greet.py" -t pattern --tags cli',
         f'ralph tools interact progress "{name} is built"',
         "ralph tools signals",
-        'ralph emit review.ready --json "$given"',
+        'ralph emit review.ready --json "$payload"',
     )
 
 
@@ -68,7 +68,7 @@ CRITIC = hat(
     f"{sys.executable} greet.py '' > /dev/null",
     'ralph tools decision add "An empty name is greeted" --confidence 60 --alternatives "an error" --reasoning "harmless"'
     ' --reversibility "easy"',
-    'ralph emit review.passed --json "$given"',
+    'ralph emit review.passed --json "$payload"',
 )
 RUN = (
     *hat(
@@ -77,8 +77,8 @@ RUN = (
         f"printf '# Plan\\n1. Step 1 - It greets\\n2. Step 2 - By name\\n' > {DOCS}/plan.md",
         ensure("01", "World is greeted"),
         progress("01", ""),
-        GIVEN,
-        'ralph emit tasks.ready --json "$given"',
+        CURRENT_TASK,
+        'ralph emit tasks.ready --json "$payload"',
         task=False,
     ),
     *build("print('hello world')\n", "world", "[]", "world"),
@@ -87,46 +87,46 @@ RUN = (
     *hat(
         ensure("02", "Name is greeted"),
         progress("02", "01"),
-        GIVEN,
-        'ralph emit tasks.ready --json "$given"',
+        CURRENT_TASK,
+        'ralph emit tasks.ready --json "$payload"',
         task=False,
     ),
     *hat(
         'ralph tools task start "$id"',
         "! ralph emit review.ready 'no ids' 2> refused.txt",
-        'ralph emit review.ready --json "$given"',
+        'ralph emit review.ready --json "$payload"',
     ),
-    *hat('ralph emit review.rejected --json "$given"'),
+    *hat('ralph emit review.rejected --json "$payload"'),
     *build("import sys\nprint('hello', *(sys.argv[1:] or ['world']))\n", "name", '["ada"]', "ada"),
     *CRITIC,
-    *hat('ralph tools task reopen "$id"', 'ralph emit finalization.failed --json "$given"'),
-    *hat('ralph tools task start "$id"', "ralph tools task ready", 'ralph emit review.ready --json "$given"'),
+    *hat('ralph tools task reopen "$id"', 'ralph emit finalization.failed --json "$payload"'),
+    *hat('ralph tools task start "$id"', "ralph tools task ready", 'ralph emit review.ready --json "$payload"'),
     *CRITIC,
     *hat('ralph tools task close "$id"', f"{sys.executable} -m unittest -q", "ralph emit LOOP_COMPLETE 'both steps'"),
 )
 """Every turn in its order: two steps, a rejection, a task that is opened again, and an event that is refused."""
 
 
-def test_code_assist_runs_from_build_start_to_loop_complete(bench: Place) -> None:
-    bench.furnish("claude")
-    bench.model.play(*RUN)
-    assert bench.ralph("init", "--preset", "code-assist").code == 0
-    bench.git("add", "ralph.yml")
-    bench.git("commit", "-qm", "preset")
-    done = bench.ralph("run", "-p", "Greet by name", "-b", "claude", "--check", CHECK, "--yes", timeout=400)
-    assert done.code == 0, done.said
-    assert set(bench.ends()) == {"finished"}
+def test_code_assist_runs_from_build_start_to_loop_complete(project: AgentProject) -> None:
+    project.set_up("claude")
+    project.model.play(*RUN)
+    assert project.ralph("init", "--preset", "code-assist").code == 0
+    project.git("add", "ralph.yml")
+    project.git("commit", "-qm", "preset")
+    done = project.ralph("run", "-p", "Greet by name", "-b", "claude", "--check", CHECK, "--yes", timeout=400)
+    assert done.code == 0, done.output
+    assert set(project.turn_ends()) == {"finished"}
     one = ["builder", "critic", "finalizer"]
-    roles = [entry["role"] for entry in bench.journal("turn.started")]
+    roles = [entry["role"] for entry in project.journal("turn.started")]
     assert roles == ["planner", *one, "planner", "builder", "critic", *one, *one]
-    [path] = (bench.root / ".ralph").glob("events-*.jsonl")
+    [path] = (project.root / ".ralph").glob("events-*.jsonl")
     topics = [json.loads(line)["topic"] for line in path.read_text().splitlines()]
     assert topics == [
         *("build.start", "tasks.ready", "review.ready", "review.passed", "queue.advance", "tasks.ready"),
         *("review.ready", "review.rejected", "review.ready", "review.passed", "finalization.failed"),
         *("review.ready", "review.passed", "LOOP_COMPLETE"),
     ]
-    agent = bench.root / ".ralph" / "agent"
+    agent = project.root / ".ralph" / "agent"
     tasks = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
     assert [(task["status"], task["key"].rpartition(":")[2]) for task in tasks] == [
         ("closed", "world"),
@@ -134,7 +134,7 @@ def test_code_assist_runs_from_build_start_to_loop_complete(bench: Place) -> Non
     ]
     assert "name is greeted by greet.py" in (agent / "memories.md").read_text()
     assert "DEC-003" in (agent / "decisions.md").read_text()
-    assert {file.name for file in (bench.root / DOCS).iterdir()} == {"context.md", "plan.md", "progress.md", "logs"}
-    assert "name is built" in bench.ralph("logs").out
-    assert "You wear one hat" in bench.model.requests[0].said
-    assert "`review.ready` lacks task_id, task_key" in (bench.root / "refused.txt").read_text()
+    assert {file.name for file in (project.root / DOCS).iterdir()} == {"context.md", "plan.md", "progress.md", "logs"}
+    assert "name is built" in project.ralph("logs").out
+    assert "In each turn you wear one hat" in project.model.requests[0].user_text
+    assert "`review.ready` lacks task_id, task_key" in (project.root / "refused.txt").read_text()

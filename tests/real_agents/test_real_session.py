@@ -1,16 +1,39 @@
-"""A whole session with the real Claude Code: every role is a turn of the program, against a model that is scripted."""
+"""A whole session with the real Claude Code and a scripted model: every role is a turn of the program."""
 
 import json
 
 import pytest
-from place import Place
+from agent_project import AgentProject
 from script import Step, run, say
 
-pytestmark = [pytest.mark.real_agents, pytest.mark.needs_agents("claude")]
+pytestmark = [pytest.mark.real_agents, pytest.mark.quick_agents, pytest.mark.needs_agents("claude")]
 OUTBOX = ".ralph/turn/outbox"
 PLAN = "# Plan\n\n## Goal\nTwo files\n\n## Success Criteria\n- both are there\n\n## Target Files\n\n## Context\n\n## Approach\n"
 INSTRUCTIONS = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n---\n# Instructions\nKeep it small.\n"
-QUESTIONS = "---\ncategory: technical\niteration: 1\ncycle: 1\n---\n# Questions: Technical (Iteration 1, Cycle 1)\n"
+QUESTIONS = """\
+---
+category: technical
+iteration: 1
+cycle: 1
+---
+# Questions: technical (Iteration 1, Cycle 1)
+
+## Cycle 1
+
+### Question 1
+- **ID**: Q-TECH-001
+- **Question**: What is in the files?
+- **Priority**: Low
+- **Status**: Unanswered
+- **Impact**: It decides what the tasks write.
+"""
+ANSWERS = """\
+## Answers (Cycle 1)
+
+### Q-TECH-001
+- **Answer**: A number.
+- **Status**: Answered
+"""
 TASK = """\
 ---
 id: {id}
@@ -45,9 +68,9 @@ def put(path: str, text: str) -> str:
     return f"mkdir -p $(dirname {path}) && cat > {path} <<'MOCK'\n{text}\nMOCK"
 
 
-def turn(papers: dict[str, str], *commands: str, **answer: object) -> tuple[Step, ...]:
-    """What the model says in one turn: the work, what is handed over, and that it is done."""
-    written = [put(f"{OUTBOX}/{name}", text) for name, text in papers.items()]
+def turn(documents: dict[str, str], *commands: str, **answer: object) -> tuple[Step, ...]:
+    """The steps of one turn: the work, the documents for the outbox, and the end."""
+    written = [put(f"{OUTBOX}/{name}", text) for name, text in documents.items()]
     result = put(f"{OUTBOX}/result.json", json.dumps({"status": "completed", "summary": "done", **answer}))
     return (run("\n".join([*commands, *written, result])), say("Done."))
 
@@ -55,7 +78,7 @@ def turn(papers: dict[str, str], *commands: str, **answer: object) -> tuple[Step
 SESSION = (
     *turn({"plan.md": PLAN, "instructions.md": INSTRUCTIONS}),
     *turn({"questions/technical.md": QUESTIONS}),
-    *turn({"questions/technical.md": QUESTIONS}),
+    *turn({"questions/technical.md": QUESTIONS.replace("Unanswered", "Answered") + ANSWERS}),
     *turn(
         {
             "tasks/task-1.md": TASK.format(id="task-1", file="one.txt", needed=""),
@@ -73,24 +96,24 @@ SESSION = (
 """Every turn of the session in its order; task-2 is claimed to be done once before it is."""
 
 
-def test_a_session_runs_through_all_its_roles(bench: Place) -> None:
-    bench.furnish("claude")
-    bench.model.play(*SESSION)
-    done = bench.ralph(
+def test_a_session_runs_through_all_its_roles(project: AgentProject) -> None:
+    project.set_up("claude")
+    project.model.play(*SESSION)
+    done = project.ralph(
         *("session", "new", "Make two files", "--agent", "claude", "--check", "`test -f two.txt`", "--parallel", "1"),
         *("--yes",),
         timeout=240,
     )
-    assert done.code == 0, done.said
-    assert (bench.root / "two.txt").read_text() == "1\n"
-    assert not (bench.root / "scribble.txt").exists()
-    [home] = [path for path in (bench.root / ".ralph-sessions").iterdir() if path.is_dir()]
+    assert done.code == 0, done.output
+    assert (project.root / "two.txt").read_text() == "1\n"
+    assert not (project.root / "scribble.txt").exists()
+    [home] = [path for path in (project.root / ".ralph-sessions").iterdir() if path.is_dir()]
     text = (home / "progress.md").read_text()
     assert "- [x] task-1 (Attempt 1" in text and "- [x] task-2 (Attempt 2" in text
-    assert set(bench.ends()) == {"finished"}
-    roles = [entry["role"] for entry in bench.journal("turn.started")]
+    assert set(project.turn_ends()) == {"finished"}
+    roles = [entry["role"] for entry in project.journal("turn.started")]
     assert roles == [
         *("planner", "questioner", "questioner", "planner", "executor", "reviewer"),
         *("executor", "executor", "reviewer", "reviewer", "librarian"),
     ]
-    assert "MODE: INITIALIZE" in bench.model.requests[0].said
+    assert "MODE: INITIALIZE" in project.model.requests[0].user_text

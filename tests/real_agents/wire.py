@@ -1,4 +1,4 @@
-"""What the wire formats of the providers have in common: what is asked, what is answered, what is refused."""
+"""What the wire formats of the providers share: requests, answers and errors."""
 
 import json
 import math
@@ -15,10 +15,10 @@ Event = tuple[str, Json | str]
 
 @dataclass(frozen=True)
 class Tokens:
-    """What an answer is said to have used."""
+    """The reported usage of an answer."""
 
     input: int = 1000
-    """Everything that was sent, what was cached included."""
+    """All input tokens, including cached ones."""
     output: int = 50
     cached: int = 0
 
@@ -35,7 +35,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A tool that the model wants to be used."""
+    """A tool call of the model."""
 
     name: str
     arguments: Json | str
@@ -45,7 +45,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says."""
+    """An answer of the model."""
 
     model: str
     text: str
@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a provider answers instead, beside the status."""
+    """An error of a provider, without its status."""
 
     body: Json
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class Wire(Protocol):
         """The tools in a request."""
         ...
 
-    def said(self, body: Json) -> str:
-        """What the user said in a request, from the first message to the last."""
+    def user_text(self, body: Json) -> str:
+        """All user messages in a request."""
         ...
 
-    def whole(self, answer: Answer) -> Json:
+    def render(self, answer: Answer) -> Json:
         """An answer at once."""
         ...
 
@@ -85,16 +85,16 @@ class Wire(Protocol):
         ...
 
     def limit(self, resets_at: float, *, of_plan: bool) -> Refusal:
-        """A limit that ends at a moment (429): of requests a minute, or of what a plan pays for."""
+        """A limit (429) that ends at a time: of requests per minute, or of a plan."""
         ...
 
     def broken(self, message: str) -> Event:
-        """The event that says in the middle of a stream that the provider is overloaded."""
+        """The error event for an overload in the middle of a stream."""
         ...
 
 
 def seconds_until(moment: float) -> int:
-    """Never less than is left."""
+    """Rounded up, and at least 1."""
     return max(1, math.ceil(moment - time.time()))
 
 

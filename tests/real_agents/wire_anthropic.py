@@ -21,10 +21,10 @@ class Messages:
     def offers(self, body: Json) -> list[Offer]:
         return [Offer(one["name"], one["input_schema"]) for one in body.get("tools") or [] if "input_schema" in one]
 
-    def said(self, body: Json) -> str:
+    def user_text(self, body: Json) -> str:
         return "\n".join(flat(one["content"]) for one in body.get("messages", []) if one["role"] == "user")
 
-    def whole(self, answer: Answer) -> Json:
+    def render(self, answer: Answer) -> Json:
         blocks: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
         blocks += [
             {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.arguments}
@@ -48,7 +48,7 @@ class Messages:
         }
 
     def events(self, answer: Answer) -> list[Event]:
-        message = self.whole(answer)
+        message = self.render(answer)
         opening = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
         found: list[tuple[str, Json]] = [("message_start", {"message": opening})]
         for index, block in enumerate(message["content"]):

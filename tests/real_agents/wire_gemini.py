@@ -19,11 +19,11 @@ class GenerateContent:
         declared = [one for tool in body.get("tools") or [] for one in tool.get("functionDeclarations") or []]
         return [Offer(one["name"], one.get("parametersJsonSchema") or one.get("parameters") or {}) for one in declared]
 
-    def said(self, body: Json) -> str:
+    def user_text(self, body: Json) -> str:
         contents = [one for one in body.get("contents", []) if one.get("role", "user") == "user"]
         return "\n".join(flat(one.get("parts")) for one in contents)
 
-    def whole(self, answer: Answer) -> Json:
+    def render(self, answer: Answer) -> Json:
         return _chunk(answer, _parts(answer), last=True)
 
     def events(self, answer: Answer) -> list[Event]:

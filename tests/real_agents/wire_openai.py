@@ -11,7 +11,7 @@ CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
 
 
 class Errors:
-    """What both formats answer instead."""
+    """The errors of both formats."""
 
     def refusal(self, status: int, message: str) -> Refusal:
         kind, code = KINDS.get(status, "server_error"), CODES.get(status)
@@ -34,14 +34,14 @@ class Responses(Errors):
         tools = [one for one in body.get("tools") or [] if one.get("type") in ("function", "custom")]
         return [Offer(one["name"], one.get("parameters") or {}, one["type"] == "custom") for one in tools]
 
-    def said(self, body: Json) -> str:
+    def user_text(self, body: Json) -> str:
         asked = body.get("input", [])
         if isinstance(asked, str):
             return asked
         messages = [one for one in asked if one.get("type", "message") == "message" and one.get("role") == "user"]
         return "\n".join(flat(one.get("content")) for one in messages)
 
-    def whole(self, answer: Answer) -> Json:
+    def render(self, answer: Answer) -> Json:
         return {
             "id": new_id("resp_"),
             "object": "response",
@@ -66,7 +66,7 @@ class Responses(Errors):
         }
 
     def events(self, answer: Answer) -> list[Event]:
-        response = self.whole(answer)
+        response = self.render(answer)
         opening = {**response, "status": "in_progress", "output": [], "usage": None}
         found: list[tuple[str, Json]] = [
             ("response.created", {"response": opening}),
@@ -128,10 +128,10 @@ class Chat(Errors):
         tools = [one["function"] for one in body.get("tools") or [] if "function" in one]
         return [Offer(one["name"], one.get("parameters") or {}) for one in tools]
 
-    def said(self, body: Json) -> str:
+    def user_text(self, body: Json) -> str:
         return "\n".join(flat(one.get("content")) for one in body.get("messages", []) if one["role"] == "user")
 
-    def whole(self, answer: Answer) -> Json:
+    def render(self, answer: Answer) -> Json:
         message: Json = {"role": "assistant", "content": answer.text or None}
         if answer.calls:
             message["tool_calls"] = _chat_calls(answer)

@@ -90,9 +90,9 @@ class TestCommits:
     def test_what_was_written_is_read_and_is_no_edit(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         assert place.documents.read() == OLD
-        assert list(place.documents.edited()) == []
+        assert list(place.documents.find_edits()) == []
         assert place.opened().read() == OLD
-        assert list(place.documents.edited()) == []
+        assert list(place.documents.find_edits()) == []
 
     def test_text_in_every_script_survives(self, place: Place) -> None:
         text = "naïve 日本語 🙂 \u2028\x85\r\n\0"
@@ -104,7 +104,7 @@ class TestCommits:
         place.documents.commit(AT, Notice("cut in two"), {"b.json": "an emoji cut in two: \ud83d"})
         assert "an emoji cut in two" in place.documents.read()["b.json"]
 
-    def test_files_of_people_beside_the_documents_are_left_alone(self, place: Place) -> None:
+    def test_files_of_the_user_beside_the_documents_are_left_alone(self, place: Place) -> None:
         (place.root / "mine.txt").write_text("mine")
         place.documents.commit(AT, Notice("old"), OLD)
         assert (place.root / "mine.txt").read_text() == "mine"
@@ -124,7 +124,7 @@ class TestRollingForward:
             assert (place.on_disk(), place.notices) == (OLD, ["old"])
             assert number <= 4, "once the write-ahead record is there, the commit is done"
         assert not (place.run_dir / "commit.json").exists()
-        assert list(place.documents.edited()) == []
+        assert list(place.documents.find_edits()) == []
 
     @pytest.mark.parametrize("number", range(5, 22))
     def test_opening_again_and_again_changes_nothing_more(self, place: Place, monkeypatch: Any, number: int) -> None:
@@ -135,12 +135,12 @@ class TestRollingForward:
         assert (place.on_disk(), (place.run_dir / "journal.jsonl").read_bytes()) == before
 
     @pytest.mark.parametrize("number", range(1, 25))
-    def test_a_hand_edit_in_between_is_kept_and_seen(self, place: Place, monkeypatch: Any, number: int) -> None:
+    def test_an_edit_in_between_stays_and_is_reported(self, place: Place, monkeypatch: Any, number: int) -> None:
         place.cut_off(monkeypatch, number)
         (place.root / "b.json").write_text('{"b": "by hand"}\n')
         place.opened()
         assert (place.root / "b.json").read_text() == '{"b": "by hand"}\n'
-        assert list(place.documents.edited()) == [("b.json", '{"b": "by hand"}\n')]
+        assert list(place.documents.find_edits()) == [("b.json", '{"b": "by hand"}\n')]
         assert place.on_disk()["notes/a.md"] in (OLD["notes/a.md"], NEW["notes/a.md"])
 
     @pytest.mark.parametrize("first", range(6, 20, 3))
@@ -203,18 +203,18 @@ class TestEdits:
     def test_an_edited_document_is_seen_with_what_is_in_it_now(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text("by hand")
-        assert list(place.documents.edited()) == [("b.json", "by hand")]
-        assert list(place.opened().edited()) == [("b.json", "by hand")]
+        assert list(place.documents.find_edits()) == [("b.json", "by hand")]
+        assert list(place.opened().find_edits()) == [("b.json", "by hand")]
 
     def test_it_is_seen_until_it_was_committed_and_no_longer(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text("by hand")
         place.documents.commit(AT, DocumentEdited("b.json"), {})
-        assert list(place.documents.edited()) == []
-        assert list(place.opened().edited()) == []
+        assert list(place.documents.find_edits()) == []
+        assert list(place.opened().find_edits()) == []
         assert (place.root / "b.json").read_text() == "by hand"
 
-    def test_what_a_commit_writes_over_is_kept_beside_the_journal(self, place: Place) -> None:
+    def test_what_a_commit_overwrites_is_stored_beside_the_journal(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text("by hand")
         place.documents.commit(AT, Notice("new"), NEW)
@@ -225,32 +225,32 @@ class TestEdits:
     def test_an_edit_that_restores_what_was_there_is_none(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_text(OLD["b.json"])
-        assert list(place.documents.edited()) == []
+        assert list(place.documents.find_edits()) == []
 
     def test_a_document_that_was_removed_is_written_again_by_the_next_commit(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").unlink()
         assert place.documents.read() == {"notes/a.md": OLD["notes/a.md"]}
-        assert list(place.documents.edited()) == []
+        assert list(place.documents.find_edits()) == []
         place.documents.commit(AT, Notice("new"), NEW)
         assert place.on_disk() == NEW
 
     @pytest.mark.parametrize("data", [b"\xff\xfe", b"\0\0\0", b""], ids=["no text", "null bytes", "empty"])
-    def test_whatever_bytes_somebody_left_are_seen_and_kept_as_they_were(self, place: Place, data: bytes) -> None:
+    def test_edits_with_any_bytes_are_reported_and_stay_as_they_were(self, place: Place, data: bytes) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "b.json").write_bytes(data)
-        assert [path for path, _ in place.documents.edited()] == ["b.json"]
+        assert [path for path, _ in place.documents.find_edits()] == ["b.json"]
         place.documents.commit(AT, Notice("new"), NEW)
         assert place.on_disk() == NEW
         assert [copy.read_bytes() for copy in (place.run_dir / "edited").iterdir()] == [data]
 
-    def test_a_document_that_grew_too_large_is_not_read_whole_and_is_kept(self, place: Place) -> None:
+    def test_a_document_that_grew_too_large_is_not_read_and_stays(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         with (place.root / "b.json").open("wb") as file:
             file.truncate(files.READ_LIMIT + 1)
         with pytest.raises(StateError, match="larger than"):
             place.documents.read()
-        assert list(place.documents.edited()) == [("b.json", "")]
+        assert list(place.documents.find_edits()) == [("b.json", "")]
         place.documents.commit(AT, Notice("new"), NEW)
         (copy,) = (place.run_dir / "edited").iterdir()
         assert copy.stat().st_size == files.READ_LIMIT + 1
@@ -276,7 +276,7 @@ class TestHostileTrees:
         (place.root / "b.json").unlink()
         (place.root / "b.json").symlink_to(tmp_path / "secret")
         try:
-            found = dict(place.documents.edited())
+            found = dict(place.documents.find_edits())
         except StateError:
             return
         assert "the key" not in found.values()
@@ -288,7 +288,7 @@ class TestHostileTrees:
         assert (place.root / "elsewhere" / "a.md").read_text() == OLD["notes/a.md"]
 
     @pytest.mark.parametrize("kind", ["file in place of the directory", "directory in place of the file"])
-    def test_something_else_in_the_place_of_a_document_is_an_error_for_people(self, place: Place, kind: str) -> None:
+    def test_something_else_at_the_path_of_a_document_is_a_readable_error(self, place: Place, kind: str) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         (place.root / "notes" / "a.md").unlink()
         if kind.startswith("file"):
@@ -300,7 +300,7 @@ class TestHostileTrees:
             place.opened().read()
         assert caught.value.where.endswith("notes/a.md")
 
-    def test_a_commit_whose_way_somebody_blocked_is_finished_when_it_is_free(self, place: Place) -> None:
+    def test_a_blocked_commit_is_finished_when_the_path_is_free(self, place: Place) -> None:
         place.documents.commit(AT, Notice("old"), OLD)
         shutil.rmtree(place.root / "notes")
         (place.root / "notes").write_text("a file")
@@ -315,7 +315,7 @@ class TestHostileTrees:
         place.documents.commit(AT, Notice("old"), OLD)
         with (place.run_dir / "journal.jsonl").open("a") as file:
             file.write("forged\n")
-        with pytest.raises(StateError, match="somebody else"):
+        with pytest.raises(StateError, match="something other than Ralph"):
             place.documents.commit(AT, Notice("new"), NEW)
         assert place.on_disk() == OLD
 

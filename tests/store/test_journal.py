@@ -49,7 +49,7 @@ class TestAppending:
             (number + 1, AT + number, Notice(f"notice {number}")) for number in range(5)
         ]
 
-    def test_a_reopened_journal_goes_on_where_it_ended(self, path: Path) -> None:
+    def test_a_reopened_journal_continues_where_it_ended(self, path: Path) -> None:
         filled(path)
         book, records = Journal.open(path)
         assert len(records) == 5
@@ -83,12 +83,12 @@ class TestAppending:
         book.append(AT, Notice("the run goes on"))
         assert read_records(path)[-1].entry == Notice("the run goes on")
 
-    def test_what_somebody_else_appended_meanwhile_is_found_out_at_once(self, path: Path) -> None:
+    def test_a_line_that_another_process_appends_is_found_at_once(self, path: Path) -> None:
         book = filled(path)
         before = path.read_bytes()
         with path.open("ab") as file:
             file.write(b'{"seq": 6, "type": "run.ended", "outcome": "success"}\n')
-        with pytest.raises(StateError, match="changed by somebody else"):
+        with pytest.raises(StateError, match="something other than Ralph changed"):
             book.append(AT, Notice("next"))
         assert path.read_bytes().startswith(before)
 
@@ -98,7 +98,7 @@ class TestAppending:
     ) -> None:
         book = filled(path)
         deed(path)
-        with pytest.raises(StateError, match="changed by somebody else"):
+        with pytest.raises(StateError, match="something other than Ralph changed"):
             book.append(AT, Notice("next"))
 
 
@@ -181,7 +181,7 @@ class TestTampering:
 
 class TestTornTails:
     @pytest.mark.parametrize("kept", [1, 10, 60, -1])
-    def test_half_a_line_is_put_aside_and_the_rest_goes_on(self, path: Path, kept: int) -> None:
+    def test_half_a_line_is_put_aside_and_the_rest_continues(self, path: Path, kept: int) -> None:
         filled(path)
         *lines, last = path.read_bytes().splitlines(keepends=True)
         path.write_bytes(b"".join(lines) + last[:kept])
@@ -191,7 +191,7 @@ class TestTornTails:
         book.append(AT, Notice("instead"))
         assert [record.seq for record in read_records(path)] == [1, 2, 3, 4, 5]
 
-    def test_those_who_only_look_change_nothing(self, path: Path) -> None:
+    def test_reading_changes_nothing(self, path: Path) -> None:
         filled(path)
         with path.open("ab") as file:
             file.write(b'{"seq": 6, "at"')
@@ -267,7 +267,7 @@ class TestFullDisks:
         _, records = Journal.open(path)
         assert len(records) == 5
 
-    def test_a_journal_whose_directory_is_gone_is_an_error_for_people(self, tmp_path: Path) -> None:
+    def test_a_journal_whose_directory_is_gone_is_a_readable_error(self, tmp_path: Path) -> None:
         (tmp_path / "run").mkdir()
         book = filled(tmp_path / "run" / "journal.jsonl")
         book.path.unlink()
@@ -287,7 +287,7 @@ class TestLooking:
     def test_a_journal_that_is_not_there_has_no_last_lines(self, path: Path) -> None:
         assert last_lines(path) == []
 
-    def test_one_can_go_on_reading_from_where_one_was(self, path: Path) -> None:
+    def test_one_can_continue_reading_from_where_one_was(self, path: Path) -> None:
         book = filled(path, lines=3)
         offset = list(read_raw(path))[-1][0]
         book.append(AT, Notice("new"))

@@ -17,14 +17,14 @@ import pytest
 from ralph.core.errors import LockedError, StorageError
 from ralph.core.outcomes import Outcome
 from ralph.store import locks
-from ralph.store.locks import Lock, is_held, take
+from ralph.store.locks import Lock, acquire, is_held
 from ralph.store.runs import Project, RunDir
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ralph.store.locks import Lock, take
-lock = take(Path(sys.argv[1]), {"pid": 1234, "run": "theirs"})
+from ralph.store.locks import Lock, acquire
+lock = acquire(Path(sys.argv[1]), {"pid": 1234, "run": "theirs"})
 print(isinstance(lock, Lock), flush=True)
 time.sleep(60)
 """
@@ -44,8 +44,8 @@ def held_by_another(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
         process.stdout.close()
 
 
-def test_a_lock_is_taken_and_given_back(tmp_path: Path) -> None:
-    lock = take(tmp_path / "deep" / "lock", {"pid": 1})
+def test_a_lock_is_acquired_and_released(tmp_path: Path) -> None:
+    lock = acquire(tmp_path / "deep" / "lock", {"pid": 1})
     assert isinstance(lock, Lock)
     assert lock.before == {}
     assert is_held(lock.path)
@@ -54,13 +54,13 @@ def test_a_lock_is_taken_and_given_back(tmp_path: Path) -> None:
     assert lock.path.read_bytes() == b""
 
 
-def test_a_second_engine_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
-    first = take(tmp_path / "lock", {"pid": 1, "run": "ours"})
+def test_a_second_engine_is_refused_and_the_error_names_the_holder(tmp_path: Path) -> None:
+    first = acquire(tmp_path / "lock", {"pid": 1, "run": "ours"})
     assert isinstance(first, Lock)
-    assert take(tmp_path / "lock", {"pid": 2}) == {"pid": 1, "run": "ours"}
+    assert acquire(tmp_path / "lock", {"pid": 2}) == {"pid": 1, "run": "ours"}
     assert json.loads((tmp_path / "lock").read_text())["pid"] == 1
     first.release()
-    second = take(tmp_path / "lock", {"pid": 2})
+    second = acquire(tmp_path / "lock", {"pid": 2})
     assert isinstance(second, Lock)
     second.release()
 
@@ -68,7 +68,7 @@ def test_a_second_engine_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
 def test_a_lock_of_another_process_is_refused(tmp_path: Path) -> None:
     with held_by_another(tmp_path / "lock"):
         assert is_held(tmp_path / "lock")
-        assert take(tmp_path / "lock", {"pid": 2}) == {"pid": 1234, "run": "theirs"}
+        assert acquire(tmp_path / "lock", {"pid": 2}) == {"pid": 1234, "run": "theirs"}
 
 
 def test_a_lock_dies_with_its_holder_and_is_taken_over_with_a_word(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_lock_dies_with_its_holder_and_is_taken_over_with_a_word(tmp_path: Pat
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not is_held(tmp_path / "lock")
-        lock = take(tmp_path / "lock", {"pid": 2, "run": "ours"})
+        lock = acquire(tmp_path / "lock", {"pid": 2, "run": "ours"})
     assert isinstance(lock, Lock)
     assert lock.before == {"pid": 1234, "run": "theirs"}
     assert json.loads(lock.path.read_text()) == {"pid": 2, "run": "ours"}
@@ -84,7 +84,7 @@ def test_a_lock_dies_with_its_holder_and_is_taken_over_with_a_word(tmp_path: Pat
 
 
 def test_a_lock_lives_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> None:
-    lock = take(tmp_path / "lock", {"pid": 1})
+    lock = acquire(tmp_path / "lock", {"pid": 1})
     assert isinstance(lock, Lock)
     child = subprocess.Popen(["sleep", "60"], pass_fds=[lock.descriptor])
     os.close(lock.descriptor)
@@ -95,7 +95,7 @@ def test_a_lock_lives_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> No
 
 
 def test_a_lock_is_not_inherited_by_accident(tmp_path: Path) -> None:
-    lock = take(tmp_path / "lock", {"pid": 1})
+    lock = acquire(tmp_path / "lock", {"pid": 1})
     assert isinstance(lock, Lock)
     child = subprocess.Popen(["sleep", "60"], close_fds=False)
     lock.release()
@@ -111,7 +111,7 @@ def test_a_lock_is_not_inherited_by_accident(tmp_path: Path) -> None:
 )
 def test_whatever_a_dead_holder_left_in_it_a_lock_can_be_taken(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "lock").write_bytes(left)
-    lock = take(tmp_path / "lock", {"pid": 2})
+    lock = acquire(tmp_path / "lock", {"pid": 2})
     assert isinstance(lock, Lock)
     assert lock.before == {}
     assert json.loads(lock.path.read_text()) == {"pid": 2}
@@ -121,7 +121,7 @@ def test_whatever_a_dead_holder_left_in_it_a_lock_can_be_taken(tmp_path: Path, l
 def test_looking_at_a_lock_never_gets_in_the_way_of_taking_it(tmp_path: Path) -> None:
     looker = "import sys\nfrom pathlib import Path\nfrom ralph.store.locks import is_held\n"
     looker += "print('x', flush=True)\nwhile True: is_held(Path(sys.argv[1]))\n"
-    lock = take(tmp_path / "lock", {})
+    lock = acquire(tmp_path / "lock", {})
     assert isinstance(lock, Lock)
     lock.release()
     process = subprocess.Popen([sys.executable, "-c", looker, str(tmp_path / "lock")], stdout=subprocess.PIPE)
@@ -130,7 +130,7 @@ def test_looking_at_a_lock_never_gets_in_the_way_of_taking_it(tmp_path: Path) ->
     try:
         deadline, refused = time.monotonic() + 0.3, 0
         while time.monotonic() < deadline:
-            taken = take(tmp_path / "lock", {})
+            taken = acquire(tmp_path / "lock", {})
             refused += not isinstance(taken, Lock)
             if isinstance(taken, Lock):
                 taken.release()
@@ -141,12 +141,12 @@ def test_looking_at_a_lock_never_gets_in_the_way_of_taking_it(tmp_path: Path) ->
     assert refused == 0
 
 
-def test_somebody_who_is_held_up_while_looking_is_waited_for(tmp_path: Path) -> None:
+def test_acquiring_waits_for_a_process_that_only_looks_at_the_lock(tmp_path: Path) -> None:
     (tmp_path / "lock").touch()
     with (tmp_path / "lock").open() as looker:
         fcntl.flock(looker, fcntl.LOCK_SH)
         threading.Timer(0.5, fcntl.flock, (looker, fcntl.LOCK_UN)).start()
-        lock = take(tmp_path / "lock", {})
+        lock = acquire(tmp_path / "lock", {})
     assert isinstance(lock, Lock)
     lock.release()
 
@@ -157,7 +157,7 @@ def test_a_lock_that_cannot_be_written_is_a_storage_error(tmp_path: Path, monkey
 
     monkeypatch.setattr(locks.os, "open", refuse)
     with pytest.raises(StorageError):
-        take(tmp_path / "lock", {"pid": 2})
+        acquire(tmp_path / "lock", {"pid": 2})
 
 
 def test_what_is_not_there_is_not_held(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ralph.core.events import RunEnded
 from ralph.core.ids import run_id, turn_name, valid_run_id
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
-from ralph.documents.run_record import AgentSpec, Crew, RunRecord, parse, render
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, parse_record, render_record
 from ralph.store.journal import Journal
 from ralph.store.runs import Project, RunDir
 
@@ -27,7 +27,7 @@ IDS = ("261115-093000-aaaa", "261115-093000-bbbb", "261116-100000-cccc")
 
 def record(run: str, task: str = "fix it") -> RunRecord:
     return RunRecord(
-        run, "loop", task, "`make` passes", (Check("make"),), Crew((AgentSpec("scripted"),)), 1_800_000_000.0
+        run, "loop", task, "`make` passes", (Check("make"),), AgentSelection((AgentSpec("scripted"),)), 1_800_000_000.0
     )
 
 
@@ -106,7 +106,10 @@ class TestFinding:
     @pytest.mark.parametrize("sign", [".ralph", ".git", "ralph.yml"])
     def test_the_project_is_the_nearest_parent_with_a_sign(self, tmp_path: Path, sign: str) -> None:
         (tmp_path / "a" / "b" / "c").mkdir(parents=True)
-        (tmp_path / "a" / sign).touch()
+        if sign == ".ralph":
+            (tmp_path / "a" / sign).mkdir()
+        else:
+            (tmp_path / "a" / sign).touch()
         (tmp_path / ".git").mkdir(exist_ok=True)
         assert Project.around(tmp_path / "a" / "b" / "c").root == (tmp_path / "a").resolve()
 
@@ -152,7 +155,7 @@ class TestMaking:
         assert len({run.id for run in claimed}) == 20
         assert all(run.path.is_dir() and valid_run_id(run.id) for run in claimed)
 
-    def test_an_id_that_is_taken_is_not_given_twice(self, project: Project, monkeypatch: Any) -> None:
+    def test_an_id_that_is_taken_is_not_used_twice(self, project: Project, monkeypatch: Any) -> None:
         names = iter([b"\0\0", b"\0\0", b"\0\1"])
         monkeypatch.setattr("os.urandom", lambda count: next(names))
         assert [project.claim(AT).id[-4:] for _ in range(2)] == ["0000", "0001"]
@@ -184,8 +187,8 @@ class TestMaking:
             project.claim(AT).record()
 
     def test_unknown_keys_of_a_record_do_no_harm(self) -> None:
-        text = render(record(IDS[0])).replace('"id"', '"later": {"x": 1}, "id"')
-        assert parse(text, "run.json") == record(IDS[0])
+        text = render_record(record(IDS[0])).replace('"id"', '"later": {"x": 1}, "id"')
+        assert parse_record(text, "run.json") == record(IDS[0])
 
     def test_a_full_disk_is_a_storage_error(self, project: Project, monkeypatch: Any) -> None:
         def full(*args: object, **kwargs: object) -> None:
@@ -268,7 +271,7 @@ class TestTailSummary:
         ],
         ids=lambda line: repr(line[:20]),
     )
-    def test_a_line_that_is_not_ours_does_not_stop_those_who_look(self, three: Project, line: bytes) -> None:
+    def test_a_line_that_is_not_ours_does_not_stop_readers(self, three: Project, line: bytes) -> None:
         run = three.run(IDS[0])
         ended(run, Outcome.PAUSED)
         with (run.path / "journal.jsonl").open("ab") as file:

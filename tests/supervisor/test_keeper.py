@@ -23,9 +23,11 @@ import pytest
 
 from ralph.core.errors import StateError
 from ralph.supervisor import client, processes
-from ralph.supervisor.capped_output import TAIL
-from ralph.supervisor.client import Exit, Job, Keeper, Lost, read_exit
-from ralph.supervisor.processes import end_marked, marked
+from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost, read_exit
+from ralph.supervisor.processes import end_marked, find_marked
+
+# Written out: a test that imports what it checks cannot fail.
+TAIL = 262144
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -33,13 +35,13 @@ MARK = "KEEPER_TEST"
 PYTHON = (sys.executable, "-I", "-S", "-c")
 ENGINE = """import asyncio, json, sys
 from pathlib import Path
-from ralph.supervisor.client import Job, Keeper
+from ralph.supervisor.client import JobRequest, KeeperClient
 spec = json.loads(sys.argv[2])
 for name in ("dir", "cwd", "stdin"):
     spec[name] = spec[name] and Path(spec[name])
-job = Job(**{**spec, "argv": tuple(spec["argv"]), "secrets": tuple(spec["secrets"])})
+job = JobRequest(**{**spec, "argv": tuple(spec["argv"]), "secrets": tuple(spec["secrets"])})
 lock = int(sys.argv[3])
-print(asyncio.run(Keeper(Path(sys.argv[1]), lambda: lock).run(job)).reason)
+print(asyncio.run(KeeperClient(Path(sys.argv[1]), lambda: lock).run(job)).reason)
 """
 CHAIN = """import os, sys, time
 end = time.time() + float(sys.argv[2])
@@ -94,6 +96,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def is_at_rest(pid: int) -> bool:
+    """Whether a process waits for something, with no signal that it has yet to take in."""
+    facts = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return facts["State"].startswith("S") and int(facts["SigPnd"], 16) == 0 and int(facts["ShdPnd"], 16) == 0
+
+
 @dataclass
 class Stage:
     """A run directory with a keeper for it, and a way to see every process that was started in a test."""
@@ -105,23 +113,23 @@ class Stage:
     def run_dir(self) -> Path:
         return self.root / "run"
 
-    def job(self, name: str, *argv: str, **options: object) -> Job:
+    def job(self, name: str, *argv: str, **options: object) -> JobRequest:
         workspace = self.root / "workspace"
         workspace.mkdir(exist_ok=True)
-        job = Job(self.run_dir / name, argv, {**os.environ, MARK: f"{self.token}/{name}"}, workspace, grace=0.5)
+        job = JobRequest(self.run_dir / name, argv, {**os.environ, MARK: f"{self.token}/{name}"}, workspace, grace=0.5)
         return replace(job, **options)  # type: ignore[arg-type]
 
-    def shell(self, name: str, script: str, **options: object) -> Job:
+    def shell(self, name: str, script: str, **options: object) -> JobRequest:
         return self.job(name, "/bin/sh", "-c", script, "sh", self.token, **options)
 
-    def python(self, name: str, script: str, *argv: str, **options: object) -> Job:
+    def python(self, name: str, script: str, *argv: str, **options: object) -> JobRequest:
         return self.job(name, *PYTHON, script, self.token, *argv, **options)
 
-    def keep(self, *jobs: Job) -> list[Exit]:
+    def keep(self, *jobs: JobRequest) -> list[JobExit]:
         """Be an engine for a while: run these jobs, all at once."""
 
-        async def engine() -> list[Exit]:
-            keeper = Keeper(self.run_dir)
+        async def engine() -> list[JobExit]:
+            keeper = KeeperClient(self.run_dir)
             try:
                 return await asyncio.gather(*(keeper.run(job) for job in jobs))
             finally:
@@ -129,7 +137,7 @@ class Stage:
 
         return asyncio.run(asyncio.wait_for(engine(), 120))
 
-    def engine(self, job: Job, lock: int = -1) -> "subprocess.Popen[bytes]":
+    def engine(self, job: JobRequest, lock: int = -1) -> "subprocess.Popen[bytes]":
         """An engine in a process of its own, that can be killed."""
         spec = {**vars(job), **{name: str(getattr(job, name) or "") or None for name in ("dir", "cwd", "stdin")}}
         return subprocess.Popen(
@@ -257,8 +265,8 @@ class TestWhatIsRecorded:
             seen.append((job.dir / "stdout").read_bytes())
             (job.cwd / "seen").touch()
 
-        async def engine() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def engine() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             try:
                 return await asyncio.wait_for(keeper.run(job, look), 120)
             finally:
@@ -348,11 +356,11 @@ class TestLimits:
         assert self.asked_to_end(stage, "echo $$ > started; sleep 300").reason == "cut"
 
     @staticmethod
-    def asked_to_end(stage: Stage, script: str, **options: object) -> Exit:
+    def asked_to_end(stage: Stage, script: str, **options: object) -> JobExit:
         """How a job ends that was asked to as soon as it says that it has started."""
 
-        async def engine() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def engine() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(stage.shell("job", script, **options)))
             await asyncio.to_thread(started, stage)
             await client.stop(stage.run_dir / "job", "cut")
@@ -366,8 +374,8 @@ class TestLimits:
     def test_a_job_that_is_just_being_started_can_be_stopped(self, stage: Stage) -> None:
         """Whoever asks a turn to end must not be unheard because the turn began this very moment."""
 
-        async def engine() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def engine() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             await keeper.run(stage.shell("first", "true"))
             running = asyncio.create_task(keeper.run(stage.shell("job", "sleep 300")))
             await asyncio.sleep(0)
@@ -401,8 +409,8 @@ class TestNothingIsLeft:
         assert (stage.run_dir / "job" / "stdout").read_bytes() == b"ready\n"
 
     def test_after_a_stop_none_of_its_processes_is_alive(self, stage: Stage) -> None:
-        async def engine() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def engine() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             job = stage.shell("job", f"{BROOD}\necho $$ > started; sleep 300")
             running = asyncio.create_task(keeper.run(job))
             await asyncio.to_thread(started, stage)
@@ -439,7 +447,7 @@ class TestNothingIsLeft:
             return found
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             script = child.replace("NAME", "long")
             long = asyncio.create_task(
                 keeper.run(stage.shell("long", f"{script}; while [ ! -e go ]; do sleep 0.05; done"))
@@ -464,7 +472,7 @@ class TestNothingIsLeft:
 
     def test_a_keeper_that_is_slow_to_go_is_waited_for(self, stage: Stage) -> None:
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             await keeper.run(stage.shell("job", "true"))
             pid = stage.keepers()[0]
             os.kill(pid, signal.SIGSTOP)
@@ -494,10 +502,10 @@ class TestWithoutTheEngine:
         started(stage)
         kill_engine(engine)
 
-        async def second() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def second() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(job))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0)
             await client.stop(job.dir, "stopped")
             return await asyncio.wait_for(running, 120)
 
@@ -533,7 +541,7 @@ class TestWithoutTheEngine:
         kill_engine(engine)
         assert not is_free()
         os.kill(stage.keepers()[0], signal.SIGKILL)
-        time.sleep(0.1)
+        eventually(lambda: len(stage.keepers()) == 1)
         assert not is_free(), "the job's keeper lives on, and with it the agent"
         job.cwd.joinpath("go").touch()
         eventually(is_free)
@@ -564,11 +572,11 @@ class TestKilledKeepers:
         job = stage.shell("job", "echo $$ > started; while [ ! -e go ]; do sleep 0.02; done; exit 9")
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(job))
             pid = await asyncio.to_thread(started, stage)
             os.kill(stage.keepers()[0], signal.SIGKILL)
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(eventually, lambda: len(stage.keepers()) == 1)
             assert is_alive(pid)
             job.cwd.joinpath("go").touch()
             assert (await asyncio.wait_for(running, 120)).code == 9
@@ -582,11 +590,11 @@ class TestKilledKeepers:
         job = stage.shell("job", "echo $$ > started; sleep 300")
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(job))
             await asyncio.to_thread(started, stage)
             os.kill(stage.keepers()[0], signal.SIGKILL)
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(eventually, lambda: len(stage.keepers()) == 1)
             beside = await asyncio.wait_for(keeper.run(stage.shell("beside", "exit 2")), 120)
             assert beside.code == 2
             assert not running.done()
@@ -613,11 +621,11 @@ class TestKilledKeepers:
         job = stage.shell("job", f"{BROOD}\necho $$ > started; sleep 300")
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(job))
             pid = await asyncio.to_thread(started, stage)
             os.kill(parent_of(pid), signal.SIGKILL)
-            with pytest.raises(Lost):
+            with pytest.raises(KeeperLost):
                 await asyncio.wait_for(running, 120)
             await asyncio.to_thread(eventually, lambda: not stage.programs())
             assert (await asyncio.wait_for(keeper.run(stage.shell("next", "exit 2")), 120)).code == 2
@@ -631,13 +639,13 @@ class TestKilledKeepers:
         job = replace(job, argv=(*job.argv[:3], BUSH))
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(job))
             pid = await asyncio.to_thread(started, stage)
-            await asyncio.sleep(0.5)
+            await asyncio.to_thread(eventually, lambda: len(stage.programs()) > 5)
             begun = time.monotonic()
             os.kill(parent_of(pid), signal.SIGKILL)
-            with pytest.raises(Lost):
+            with pytest.raises(KeeperLost):
                 await asyncio.wait_for(running, 120)
             await asyncio.to_thread(eventually, lambda: not stage.programs())
             assert time.monotonic() - begun < lasts - 5, "it only went because its time was over"
@@ -655,10 +663,10 @@ class TestKilledKeepers:
         os.kill(stage.keepers()[0], signal.SIGKILL)
         os.kill(job_keeper, signal.SIGKILL)
         eventually(lambda: not stage.keepers())
-        with pytest.raises(Lost):
+        with pytest.raises(KeeperLost):
             stage.keep(job)
-        assert marked(MARK, f"{stage.token}/job") != []
-        assert marked(MARK, f"{stage.token}/other") == []
+        assert find_marked(MARK, f"{stage.token}/job") != []
+        assert find_marked(MARK, f"{stage.token}/other") == []
         assert end_marked(MARK, f"{stage.token}/job", grace=0.5) >= 3
         assert stage.programs() == []
 
@@ -666,7 +674,7 @@ class TestKilledKeepers:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Measured: of a process that does nothing but exec, one look in thirty shows no environment."""
-        token, looks, real = uuid.uuid4().hex, [], processes._environment
+        token, looks, real = uuid.uuid4().hex, [], processes._read_environment
         with subprocess.Popen(["sleep", "300"], env={**os.environ, MARK: token}) as sleeper:
 
             def look(pid: int) -> bytes | None:
@@ -674,14 +682,14 @@ class TestKilledKeepers:
                 return b"" if pid == sleeper.pid and looks.count(pid) < 4 else real(pid)
 
             try:
-                monkeypatch.setattr(processes, "_environment", look)
-                assert marked(MARK, token) == [sleeper.pid]
+                monkeypatch.setattr(processes, "_read_environment", look)
+                assert find_marked(MARK, token) == [sleeper.pid]
             finally:
                 sleeper.kill()
 
     def test_a_keeper_that_is_left_with_its_job_is_no_oversight(self, stage: Stage) -> None:
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             running = asyncio.create_task(keeper.run(stage.shell("job", "echo $$ > started; sleep 300")))
             await asyncio.to_thread(started, stage)
             running.cancel()
@@ -696,11 +704,12 @@ class TestKilledKeepers:
         assert stage.keepers() and stage.programs()
 
     def test_a_request_to_go_does_not_reach_a_job_that_starts_later(self, stage: Stage) -> None:
-        async def engine() -> Exit:
-            keeper = Keeper(stage.run_dir)
+        async def engine() -> JobExit:
+            keeper = KeeperClient(stage.run_dir)
             await keeper.run(stage.shell("first", "true"))
-            os.kill(stage.keepers()[0], signal.SIGTERM)
-            await asyncio.sleep(0.2)
+            keeper_pid = stage.keepers()[0]
+            os.kill(keeper_pid, signal.SIGTERM)
+            await asyncio.to_thread(eventually, lambda: is_at_rest(keeper_pid))
             try:
                 return await asyncio.wait_for(keeper.run(stage.shell("job", "sleep 0.3; exit 3")), 120)
             finally:
@@ -755,7 +764,7 @@ class TestHostileVisitors:
         garbage = (b"", b"\n", b'"stop"\n', b'["stop"]\n', b"{\n", b'{"op": "stop', b"\xff\0\n", b"[" * 5000 + b"\n")
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             job = stage.shell("job", "echo $$ > started; while [ ! -e go ]; do sleep 0.02; done; exit 5")
             running = asyncio.create_task(keeper.run(job))
             await asyncio.to_thread(started, stage)
@@ -770,7 +779,7 @@ class TestHostileVisitors:
 
     def test_a_visitor_that_says_nothing_does_not_keep_a_job_from_starting(self, stage: Stage) -> None:
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             await keeper.run(stage.shell("first", "true"))
             visitors = [await asyncio.open_unix_connection(str(stage.run_dir / "jobs.sock")) for _ in range(3)]
             assert (await asyncio.wait_for(keeper.run(stage.shell("job", "exit 2")), 4)).code == 2
@@ -803,7 +812,7 @@ def test_a_run_of_many_jobs_needs_no_more_descriptors_than_one_of_few(stage: Sta
     try:
 
         async def engine() -> None:
-            keeper = Keeper(stage.run_dir)
+            keeper = KeeperClient(stage.run_dir)
             for number in range(80):
                 assert (await keeper.run(stage.shell(f"job{number}", "true"))).code == 0
             await keeper.close()

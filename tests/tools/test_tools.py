@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralph.tools import place
+from ralph.tools import files
 from ralph.tools.main import TOOLS, commands, run
 
 RUN = "261116-090000-abcd"
@@ -162,9 +162,9 @@ class TestTasks:
         file = turn.agent / "tasks.jsonl"
         file.write_bytes(file.read_bytes() + b'{"id": "task-2", "sta\xff\n')
         assert "one" in turn.task("list")
-        assert "tasks.jsonl, line 2 is no task" in turn.err
+        assert "tasks.jsonl, line 2 is not a task" in turn.err
         turn.task("close", "k")
-        assert "tasks.jsonl, line 2 was no task and is now in tasks.jsonl.broken" in turn.err
+        assert "tasks.jsonl, line 2 was not a task and is now in tasks.jsonl.broken" in turn.err
         assert (turn.agent / "tasks.jsonl.broken").read_bytes() == b'{"id": "task-2", "sta\xff\n'
         assert turn.task("list", "-a", "--format", "quiet").count("\n") == 1
         assert turn.err == ""
@@ -264,12 +264,12 @@ class TestEmit:
         assert bare == {"topic": "LOOP_COMPLETE", "payload": "", "ts": "2026-01-01T00:00:00Z"}
 
     def test_outside_of_a_turn_into_the_file_of_the_run(self, shell: Shell) -> None:
-        assert "no run is under way" in shell.refuses("emit", "a.b")
+        assert "no run here can receive the event" in shell.refuses("emit", "a.b")
         (shell.root / ".ralph" / "current-events").write_text(".ralph/events-x.jsonl\n")
         shell("emit", "human.guidance", "use tabs")
         assert self.lines(shell.root / ".ralph" / "events-x.jsonl")[0]["payload"] == "use tabs"
         (shell.root / ".ralph" / "current-events").write_text("../../outside.jsonl\n")
-        assert "outside of the project" in shell.refuses("emit", "a.b")
+        assert "outside the project" in shell.refuses("emit", "a.b")
         shell("emit", "a.b", "--file", "named.jsonl")
         assert len(self.lines(shell.root / "named.jsonl")) == 1
 
@@ -312,7 +312,7 @@ class TestWords:
             ("tools task add a --urgent", "unrecognized arguments: --urgent"),
             ("tools task add a --format yaml", "'table', 'json', 'quiet'"),
             ("tools task ensure a", "required: --key"),
-            ("tools task ensure a --key=", "--key: it is empty"),
+            ("tools task ensure a --key=", "--key: the text is empty"),
             ("tools task ensure --key k", "no title"),
             ("tools task list --status late", "'open', 'in_progress', 'closed', 'failed'"),
             ("tools task list --all=yes", "--all: ignored explicit argument"),
@@ -325,7 +325,7 @@ class TestWords:
             ("tools decision add x", "required: -c/--confidence"),
             ("tools decision add x -c 101", "from 0 to 100"),
             ("tools interact progress", "required: MESSAGE"),
-            ("tools task list --root /nonexistent/place", "not there"),
+            ("tools task list --root /nonexistent/place", "no such project directory"),
             ("emit", "required: TOPIC\n"),
             ("emit build.*", "is a pattern"),
             ("emit a..b", "is not a topic"),
@@ -407,9 +407,9 @@ class TestPlaces:
     def test_a_lock_that_is_held_is_waited_for_and_then_named(
         self, turn: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(place, "LOCK_SECONDS", 0.05)
+        monkeypatch.setattr(files, "LOCK_SECONDS", 0.05)
         turn.task("add", "x")
-        with place.FileLock(str(turn.agent / "tasks.jsonl")):
+        with files.FileLock(str(turn.agent / "tasks.jsonl")):
             said = turn.refuses("tools", "task", "add", "y", code=10)
         assert f"process {os.getpid()} has held the lock" in said
         assert "x" in turn.task("list")
@@ -426,7 +426,7 @@ class TestPlaces:
             calls.append(data)
             return data + b"ours\n"
 
-        place.change(str(path), by)
+        files.change(str(path), by)
         assert path.read_bytes() == b"a\nby hand\nours\n"
 
 

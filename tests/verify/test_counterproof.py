@@ -1,11 +1,337 @@
-"""Which files judge the work, and which are the work."""
+"""The counter-proof: the checks run on a copy of the work with tests and settings as they were."""
+
+import asyncio
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ralph.core.checks import CheckResult, CheckStatus, Verdict
-from ralph.core.findings import Rule
-from ralph.verify.counterproof import _PARENT, _still_red
-from ralph.verify.judge_files import is_judge_file
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Red, Rule, Severity, Verdict
+from ralph.git.snapshots import Snapshots
+from ralph.verify.changed_files import FileChange, is_judge_file
+from ralph.verify.counterproof import Counterproof, _still_red, leaves_tree
+
+GO_CHECK = Check("go test ./...")
+PYTEST = Check("pytest -q")
+SCRIPT = Check("./check.sh")
+
+
+@dataclass(frozen=True)
+class FakeRunner:
+    """Answers the checks, and notes the files of the copy in which they would have run."""
+
+    run_dir: Path
+    workspace: Path
+    answers: dict[str, Verdict]
+    seen: dict[str, dict[str, str]] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)
+
+    async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
+        files = [path.relative_to(self.workspace) for path in self.workspace.rglob("*") if path.is_file()]
+        named = [file for file in files if file.parts[0] not in (".git", ".ralph")]
+        self.seen[key] = {str(file): (self.workspace / file).read_text() for file in named}
+        self.commands[key] = [check.command for check in checks]
+        return self.answers[key]
+
+
+class Tree:
+    """A repository before the run and now."""
+
+    def __init__(self, root: Path, before: dict[str, str], now: dict[str, str | None]) -> None:
+        self.root = root
+        self.run_dir = root / ".ralph" / "runs" / "261115-093000-aaaa"
+        self.run_dir.mkdir(parents=True)
+        subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+        (root / ".git" / "info" / "exclude").write_text(".ralph\nnode_modules\n")
+        self.snapshots = Snapshots.open(root, root, "261115-093000-aaaa", self.run_dir)
+        self.write(before)
+        self.snapshots.take("before")
+        self.base = self.snapshots.base() or ""
+        self.write(now)
+        self.snapshots.take("now")
+
+    def write(self, files: Mapping[str, str | None]) -> None:
+        for name, content in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if content is None:
+                path.unlink()
+            else:
+                path.write_text(content)
+
+    def changes(self) -> list[FileChange]:
+        changed = self.snapshots.read_changed(self.base, self.snapshots.latest() or "")
+        texts = {path: [data and data.decode() for data in pair] for path, pair in changed.items()}
+        return [FileChange(path, old, new) for path, (old, new) in texts.items()]
+
+    def counterproof(self, answers: dict[str, Verdict], baseline: Verdict | None = None, **more: bool) -> Counterproof:
+        runner: Any = FakeRunner(self.run_dir, self.root, answers)
+        return Counterproof(runner=runner, snapshots=self.snapshots, base=self.base, baseline=baseline, **more)
+
+
+TEST = "from app import f\n\n\ndef test_f():\n    assert f() == {}\n"
+BEFORE = {"app.py": "def f():\n    return 1\n", "tests/test_app.py": TEST.format(1), "setup.cfg": "[mypy]\n"}
+NOW: dict[str, str | None] = {
+    "app.py": "def f():\n    return 1 + 0\n",
+    "tests/test_app.py": TEST.format("f()"),
+    "setup.cfg": "[mypy]\nstrict = true\n",
+    "new.py": "n\n",
+}
+WEAKENED = Finding(Rule.ASSERTION_WEAKENED, "tests/test_app.py", 4, "It asks for less.")
+DISABLED = Finding(Rule.CHECK_DISABLED, "setup.cfg", 1, "It leaves more out.")
+SWALLOWED = Finding(Rule.ERROR_SWALLOWED, "app.py", 1, "It swallows the error.")
+REBUTTED = " The work passes without that change too, so this is only a warning."
+
+
+def result(
+    check: Check = PYTEST, status: CheckStatus = CheckStatus.PASSED, tests: Counts | None = None, **more: Any
+) -> Verdict:
+    return Verdict((CheckResult(check.title, status, 0.1, command=check.command, tests=tests, **more),))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    root = tmp_path / "project"
+    root.mkdir()
+    return Tree(root, BEFORE, NOW)
+
+
+def review(counterproof: Counterproof, tree: Tree, findings: list[Finding], check: Check = PYTEST) -> list[Finding]:
+    return asyncio.run(counterproof.review(findings, tree.changes(), [check]))
+
+
+def seen(counterproof: Counterproof) -> dict[str, dict[str, str]]:
+    runner: Any = counterproof.runner
+    return dict(runner.seen)
+
+
+class TestReview:
+    def test_an_error_is_a_warning_if_the_work_passes_the_tests_and_settings_as_they_were(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result(tests=Counts(1))}, result(tests=Counts(1)))
+        found = review(proof, tree, [WEAKENED, DISABLED])
+        assert [(one.severity, one.sentence) for one in found] == [
+            (Severity.WARNING, WEAKENED.sentence + REBUTTED),
+            (Severity.WARNING, DISABLED.sentence + REBUTTED),
+        ]
+        copy = seen(proof)["as-before"]
+        assert copy["tests/test_app.py"] == BEFORE["tests/test_app.py"]
+        assert copy["setup.cfg"] == BEFORE["setup.cfg"]
+        assert copy["app.py"] == NOW["app.py"]
+        assert copy["new.py"] == "n\n"
+        assert not (tree.run_dir / "scratch").exists()
+
+    def test_warnings_stay_as_they_are(self, tree: Tree) -> None:
+        warning = replace(DISABLED, severity=Severity.WARNING)
+        proof = tree.counterproof({"as-before": result(tests=Counts(1))})
+        assert review(proof, tree, [WEAKENED, warning])[1] == warning
+
+    @pytest.mark.parametrize(
+        "now", [result(status=CheckStatus.FAILED, tests=Counts(0, 1)), result(tests=Counts(3)), result(tests=None)]
+    )
+    def test_an_error_stands_if_the_checks_fail_or_run_fewer_tests(self, tree: Tree, now: Verdict) -> None:
+        proof = tree.counterproof({"as-before": now}, result(tests=Counts(4)))
+        assert review(proof, tree, [WEAKENED]) == [WEAKENED]
+
+    def test_tests_that_may_have_been_counted_twice_are_not_missed(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result(tests=Counts(3))}, result(tests=Counts(4, repeated=1)))
+        assert review(proof, tree, [WEAKENED])[0].severity is Severity.WARNING
+
+    def test_an_error_in_the_work_itself_is_not_rebutted(self, tree: Tree) -> None:
+        proof = tree.counterproof({})
+        assert review(proof, tree, [WEAKENED, SWALLOWED]) == [WEAKENED, SWALLOWED]
+        assert review(proof, tree, [replace(WEAKENED, path="app.py")]) == [replace(WEAKENED, path="app.py")]
+        assert seen(proof) == {}
+
+    def test_a_check_that_runs_no_tests_rebuts_nothing_about_tests(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result(SCRIPT)})
+        found = review(proof, tree, [WEAKENED, DISABLED], SCRIPT)
+        assert [one.severity for one in found] == [Severity.ERROR, Severity.WARNING]
+
+    def test_a_tool_that_tests_need_not_count_them(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result()})
+        assert review(proof, tree, [WEAKENED])[0].severity is Severity.WARNING
+
+    def test_a_check_that_counts_no_tests_and_runs_no_known_tool_rebuts_nothing(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result(SCRIPT, tests=Counts(0))})
+        assert review(proof, tree, [WEAKENED], SCRIPT)[0].severity is Severity.ERROR
+
+    def test_a_check_that_counts_tests_rebuts_an_error_about_tests_whatever_it_runs(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": result(SCRIPT, tests=Counts(2))})
+        assert review(proof, tree, [WEAKENED], SCRIPT)[0].severity is Severity.WARNING
+
+    def test_work_that_is_made_for_the_old_tests_is_not_rebutted(self, tmp_path: Path) -> None:
+        root = tmp_path / "fitted"
+        root.mkdir()
+        stub, test = (
+            "def roman(n):\n    raise NotImplementedError\n",
+            "def test_roman():\n    assert roman(1994) == 'MCMXCIV'\n",
+        )
+        answer = "def roman(n):\n    if n == 1994:\n        return 'MCMXCIV'\n    return ''\n"
+        before = {"roman.py": stub, "tests/test_roman.py": test}
+        now: dict[str, str | None] = {"roman.py": answer, "tests/test_roman.py": "x = 1\n"}
+        fitted = Tree(root, before, now)
+        proof = fitted.counterproof({})
+        deleted = Finding(Rule.TEST_DELETED, "tests/test_roman.py", 1, "It was deleted.")
+        found = review(proof, fitted, [deleted])
+        assert [one.rule for one in found] == [Rule.TEST_DELETED, Rule.RESULT_HARDCODED]
+        assert seen(proof) == {}
+
+    def test_a_check_at_a_fixed_place_cannot_run_on_a_copy(self, tree: Tree) -> None:
+        proof = tree.counterproof({})
+        fixed = Check(f"pytest {tree.root}/tests")
+        (_, warning) = review(proof, tree, [WEAKENED], fixed)
+        assert warning == Finding(
+            Rule.VERIFIER_EDITED,
+            fixed.title,
+            0,
+            f"The original tests could not be run apart from the changed ones with `{fixed.command}`: "
+            "it names the directory of the work by its full path. Read the changed tests yourself.",
+            Severity.WARNING,
+        )
+        (_, warning) = review(proof, tree, [WEAKENED], Check("sh ../check.sh"))
+        assert "it may use files outside the tree (`..`)" in warning.sentence
+        assert seen(proof) == {}
+
+    def test_a_large_tree_is_not_copied(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ralph.verify.counterproof.MOST_FILES", 3)
+        (_, warning) = review(tree.counterproof({}), tree, [WEAKENED])
+        assert "the tree has more than 3 files" in warning.sentence
+        monkeypatch.setattr("ralph.verify.counterproof.MOST_FILES", 4)
+        assert len(review(tree.counterproof({"as-before": result()}), tree, [WEAKENED])) == 1
+
+    def test_dependencies_beside_the_files_are_used_as_they_are(self, tree: Tree) -> None:
+        tree.write({"node_modules/left/index.js": "left\n", "pkg/a.js": "a\n", "pkg/node_modules/right.js": "right\n"})
+        tree.snapshots.take("more")
+        proof = tree.counterproof({"as-before": result()})
+        links: list[tuple[str, bool]] = []
+        with proof._copy_with(set(), tree.base) as copy:
+            assert copy is not None
+            for name in ("node_modules", "pkg/node_modules"):
+                links.append(((copy / name).resolve().name, (copy / name).is_symlink()))
+            assert (copy / "node_modules" / "left" / "index.js").read_text() == "left\n"
+            assert (copy / "pkg" / "node_modules" / "right.js").read_text() == "right\n"
+            assert not (copy / ".venv").exists()
+        assert links == [("node_modules", True), ("node_modules", True)]
+
+
+class TestRedTests:
+    BASELINE = result(status=CheckStatus.FAILED, tests=Counts(0, 1), failing=("test_f",))
+    STILL = result(status=CheckStatus.FAILED, failing=("test_f",))
+
+    def test_a_changed_test_that_failed_must_pass_as_it_was(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": self.STILL}, self.BASELINE)
+        (found,) = review(proof, tree, [])
+        assert (found.rule, found.path, found.severity) == (Rule.VERIFIER_EDITED, "test_f", Severity.ERROR)
+        assert found.sentence.startswith("test_f failed before the run, and its original version still fails")
+        copy = seen(proof)["as-before"]
+        assert copy["tests/test_app.py"] == BEFORE["tests/test_app.py"]
+        assert copy["setup.cfg"] == NOW["setup.cfg"], "settings may be the work"
+
+    def test_it_is_not_asked_if_the_user_lets_tests_change(self, tree: Tree) -> None:
+        proof = tree.counterproof({}, self.BASELINE, may_change_tests=True)
+        assert review(proof, tree, []) == []
+        assert seen(proof) == {}
+
+    def test_it_is_not_asked_if_nothing_failed_or_no_test_changed(self, tree: Tree) -> None:
+        assert review(tree.counterproof({}, result(tests=Counts(1))), tree, []) == []
+        assert review(tree.counterproof({}), tree, []) == []
+        proof = tree.counterproof({}, self.BASELINE)
+        untouched = [change for change in tree.changes() if change.path == "app.py"]
+        assert asyncio.run(proof.review([], untouched, [PYTEST])) == []
+        added = [FileChange("tests/test_new.py", None, "x = 1\n")]
+        assert asyncio.run(proof.review([], added, [PYTEST])) == []
+        assert seen(proof) == {}
+
+    def test_a_new_conftest_may_change_every_test(self, tree: Tree) -> None:
+        proof = tree.counterproof({"as-before": self.STILL}, self.BASELINE)
+        added = [FileChange("tests/conftest.py", None, "x = 1\n")]
+        assert len(asyncio.run(proof.review([], added, [PYTEST]))) == 1
+
+    def test_at_most_five_tests_are_named(self, tree: Tree) -> None:
+        names = tuple(f"test_{number}" for number in range(7))
+        red = result(status=CheckStatus.FAILED, failing=names)
+        assert len(review(tree.counterproof({"as-before": red}, red), tree, [])) == 5
+
+    def test_a_test_that_was_seen_to_fail_must_pass_as_it_was_then(self, tree: Tree) -> None:
+        red = Red(tree.base, ("test_f",))
+        proof = tree.counterproof({"as-red": self.STILL})
+        (found,) = asyncio.run(proof.find_changed_since_red(red, [PYTEST]))
+        assert found.sentence.startswith("test_f was seen to fail")
+        assert seen(proof)["as-red"]["tests/test_app.py"] == BEFORE["tests/test_app.py"]
+        (tied,) = asyncio.run(proof.find_changed_since_red(red, [Check("cd .. && make")]))
+        assert tied.severity is Severity.WARNING
+
+    def test_unchanged_tests_need_no_second_run(self, tree: Tree) -> None:
+        proof = tree.counterproof({})
+        red = Red(tree.snapshots.latest() or "", ("test_f",))
+        assert asyncio.run(proof.find_changed_since_red(red, [Check("cd .. && make")])) == []
+        assert seen(proof) == {}
+
+
+class TestGoTests:
+    """`go test` without -v says `ok` for a package whose tests never started."""
+
+    QUIET = "ok  \tshop/a\t0.01s\nok  \tshop/b\t0.01s\n"
+    ALL_RAN = "=== RUN   TestA\n--- PASS: TestA (0.00s)\nok  \tshop/a\t0.01s\n=== RUN   TestB\nok  \tshop/b\t0.01s\n"
+    B_SILENT = "=== RUN   TestA\nok  \tshop/a\t0.01s\nok  \tshop/b\t0.01s\n"
+
+    def require(
+        self, tree: Tree, again: str, base: str = "", status: CheckStatus = CheckStatus.PASSED, **more: Any
+    ) -> tuple[CheckResult, Counterproof]:
+        (tree.run_dir / "again.log").write_text(again)
+        (tree.run_dir / "base.log").write_text(base)
+        answers = {
+            "go-tests": result(GO_CHECK, status, Counts(2), log="again.log", reason="why"),
+            "go-base": result(GO_CHECK, log="base.log"),
+        }
+        proof = tree.counterproof(answers)
+        quiet = result(GO_CHECK, **{"output": self.QUIET, **more})
+        return asyncio.run(proof.require_go_tests(quiet, [GO_CHECK])).results[0], proof
+
+    def test_tests_that_ran_are_counted(self, tree: Tree) -> None:
+        found, proof = self.require(tree, self.ALL_RAN)
+        assert (found.status, found.tests) == (CheckStatus.PASSED, Counts(2))
+        assert list(seen(proof)) == ["go-tests"]
+        runner: Any = proof.runner
+        assert runner.commands["go-tests"] == ['GOFLAGS="$(go env GOFLAGS) -v"; export GOFLAGS\ngo test -v ./...']
+
+    def test_a_package_that_ran_tests_before_must_run_some_now(self, tree: Tree) -> None:
+        found, proof = self.require(tree, self.B_SILENT, base=self.ALL_RAN)
+        assert found.status is CheckStatus.COULD_NOT_RUN
+        assert found.reason.startswith("no test of shop/b ran, and `go test` says ok all the same")
+        assert seen(proof)["go-base"]["app.py"] == BEFORE["app.py"]
+        assert "new.py" not in seen(proof)["go-base"]
+
+    def test_a_package_that_never_ran_tests_may_be_silent(self, tree: Tree) -> None:
+        found, _ = self.require(tree, self.B_SILENT, base=self.B_SILENT)
+        assert (found.status, found.tests) == (CheckStatus.PASSED, Counts(2))
+
+    def test_a_new_package_must_run_its_tests(self, tree: Tree) -> None:
+        found, _ = self.require(tree, self.B_SILENT, base="=== RUN   TestA\nok  \tshop/a\t0.01s\n")
+        assert found.status is CheckStatus.COULD_NOT_RUN
+
+    def test_a_failure_of_the_second_run_counts(self, tree: Tree) -> None:
+        found, _ = self.require(tree, self.ALL_RAN, status=CheckStatus.FAILED)
+        assert (found.status, found.reason, found.title) == (CheckStatus.FAILED, "why", GO_CHECK.title)
+
+    def test_if_the_second_run_says_nothing_the_first_counts(self, tree: Tree) -> None:
+        found, _ = self.require(tree, self.B_SILENT, status=CheckStatus.COULD_NOT_RUN)
+        assert (found.status, found.tests) == (CheckStatus.PASSED, None)
+
+    @pytest.mark.parametrize("more", [{"tests": Counts(2)}, {"output": "Ran 2 tests\n"}])
+    def test_other_checks_run_once(self, tree: Tree, more: dict[str, Any]) -> None:
+        found, proof = self.require(tree, self.ALL_RAN, **more)
+        assert found.passed
+        assert seen(proof) == {}
+
+    def test_at_most_five_packages_are_named(self, tree: Tree) -> None:
+        packages = "".join(f"ok  \tshop/p{number}\t0.01s\n" for number in range(7))
+        found, _ = self.require(tree, packages)
+        assert "shop/p0, shop/p1, shop/p2, shop/p3, shop/p4 ran" in found.reason
+
 
 JUDGES = [
     *("tests/test_a.py", "src/a.test.ts", "pkg/a_test.go", "src/test/java/ATest.java", "spec/a_spec.rb", "conftest.py"),
@@ -73,7 +399,31 @@ def test_only_what_was_red_and_nothing_else_may_still_be(
         ("pytest --rootdir=../other", True),
         ("sh a/../../b.sh", True),
         ("cd ..", True),
+        ("cd src && python3 -m unittest discover -s ../tests", False),
+        ("cd src; PYTHONPATH=../lib:. python3 -m unittest discover -s '../tests'", False),
+        ("cd src && python3 -m unittest discover -s ../../tests", True),
+        ("PYTHONPATH=.:../lib python3 -m unittest", True),
+        ("python3 -m unittest discover -s src/../tests", False),
+        ("cd b && go test ../...", False),
+        ("go test ../...", True),
+        ("(cd src && make) && sh ../x.sh", True),
+        ("cd src && (cd .. && make)", False),
+        ("cd src && make | tee ../log", False),
+        ("cd $DIR && sh ../x.sh", True),
+        ("sh $DIR/../x.sh", True),
+        ("cd && sh ../x.sh", True),
+        ("cd link && sh ../x.sh", True),
+        ("cd /tmp && cat ../etc/hosts", True),
     ],
 )
-def test_only_a_path_leads_out_of_the_workspace(command: str, leaves: bool) -> None:
-    assert bool(_PARENT.search(command)) is leaves
+def test_only_a_path_that_leaves_the_tree_leads_out_of_it(tmp_path: Path, command: str, leaves: bool) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "link").symlink_to(tmp_path)
+    assert leaves_tree(command, tree, tree) is leaves
+
+
+def test_the_tree_may_begin_above_the_workspace(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    assert not leaves_tree("cd .. && make", tmp_path / "app", tmp_path)
+    assert leaves_tree("cd ../.. && make", tmp_path / "app", tmp_path)

@@ -88,7 +88,7 @@ def test_items_are_joined() -> None:
         ("- {file: a, exists: false}", "criteria.yml, item 1 (line 1)", "what to verify"),
         ("- {file: ../a}", "criteria.yml, item 1 (line 1)", "out of the workspace"),
         ("- {file: my notes}", "criteria.yml, item 1 (line 1)", "spaces"),
-        ("- {file: a, contains: '('}", "criteria.yml, item 1 (line 1)", "no regular expression"),
+        ("- {file: a, contains: '('}", "criteria.yml, item 1 (line 1)", "not a valid regular expression"),
         ("- {run: a, timeout: 0}", "criteria.yml, item 1 (line 1)", "seconds"),
         ("- {run: a, timeout: .inf}", "criteria.yml, item 1 (line 1)", "seconds"),
         ("- {run: a, timeout: soon}", "criteria.yml, item 1 (line 1)", "seconds"),

@@ -113,7 +113,7 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("command", "note"),
         [
-            ("npm test | grep pass", "the exit code is that of grep"),
+            ("npm test | grep pass", "its exit code is that of grep"),
             ("pytest -q || true", "always exits with 0"),
             ("pytest -q; exit 0", "always exits with 0"),
             ("a || b", ""),
@@ -252,15 +252,15 @@ class TestMeasures:
             ("80% coverage", ">= 80%"),
             ("coverage is good", ">= 80%"),
             ("coverage from `c` 80%", "`c`"),
-            ("coverage from `c` >= 120%", "between"),
-            ("coverage from `c` > 100", "between"),
+            ("coverage from `c` >= 120%", "from 0% to 100%"),
+            ("coverage from `c` > 100", "from 0% to 100%"),
             ("coverage from `c` >= 80.1234567", "six digits"),
             ("tests from `c` >= 80%", "count"),
             ("errors == 0", "which command"),
             (r"/score: (\d+)/ >= 8", "which command"),
             (r"/score: \d+/ from `c` >= 8", "parentheses"),
-            (r"/score: (\d+/ from `c` >= 8", "no regular expression"),
-            (r"/[[a](\d)/ from `c` >= 8", "no regular expression"),
+            (r"/score: (\d+/ from `c` >= 8", "not a valid regular expression"),
+            (r"/[[a](\d)/ from `c` >= 8", "not a valid regular expression"),
         ],
     )
     def test_what_is_not_exact_is_refused(self, text: str, said: str) -> None:
@@ -313,7 +313,7 @@ class TestFiles:
             ("documentation exists", "file documentation exists"),
             ("file exists", "name the file"),
             ("output contains /x/", "grep -q"),
-            ("a.md contains /(/", "no regular expression"),
+            ("a.md contains /(/", "not a valid regular expression"),
             ("a.md contains words", "`"),
             ("a.md does not contain TODO", "`! grep -q TODO a.md` passes"),
         ],
@@ -581,6 +581,7 @@ class TestWithoutBackticks:
             ("`x.py` prints hello", "'`python3 x.py | grep -q hello` passes'"),
             ("python3 x.py prints hello", "'`python3 x.py | grep -q hello` passes'"),
             ("80% coverage", ">= 80%'"),
+            ("coverage of about 65.5 percent", "'coverage from `pytest --cov` >= 65.5%'"),
             ("no errors", "--until '`"),
         ],
     )

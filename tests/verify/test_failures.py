@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ralph.core.check_output import normalize_output
 from ralph.core.checks import Check, FailureSet, Measure
-from ralph.core.fingerprints import normalised
-from ralph.verify import measures
-from ralph.verify.failures import failure_set
+from ralph.verify.measures import read_failure_set
+from ralph.verify.summaries import count_tests
 
 MYPY = """\
 a.py:3: error: Incompatible return value type (got "int", expected "str")  [return-value]
@@ -81,7 +81,7 @@ CARGO = (
 
 
 def failures(output: str, command: str = "make") -> FailureSet:
-    return failure_set(Check(command), output, measures.count_tests(output), None)
+    return read_failure_set(Check(command), output, count_tests(output), None)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,10 @@ def test_failures_are_counted_unless_the_tool_stopped_early(output: str, command
         ("Mon Nov 16 22:11:36 2026 error: boom", "Tue Dec 1 02:11:36 2026 error: boom"),
         ("b is missing\na is missing", "a is missing\nb is missing"),
         ("b\na", "a\nb"),
+        ("error: it took 1m30s and 12.5MB", "error: it took 2m9s and 9.75MB"),
+        ("error: 1,234 rows at 127.0.0.1:4000", "error: 99 rows at 127.0.0.1:51234"),
+        ("[gw0] error: boom", "[gw3] error: boom"),
+        ("../a/x.py:1: error", "./x.py:2: error"),
         (PYTEST, PYTEST.replace("0.02s", "7.31s").replace("test_a.py:4:", "test_a.py:9:")),
         (MYPY, "".join(reversed(MYPY.replace("a.py:3", "a.py:33").splitlines(keepends=True)))),
     ],
@@ -139,6 +143,15 @@ def test_the_same_failures_have_the_same_name(one: str, other: str) -> None:
         (GO, GO.replace("TestFormat", "TestTens")),
         (PYTEST, PYTEST.replace("test_two", "test_three")),
         (TSC, TSC.partition("\n")[2]),
+        ("mod0.py:1: error", "mod1.py:1: error"),
+        ('File "/tmp/step1.py", line 1', 'File "/tmp/step2.py", line 1'),
+        ("part-1.c:3:1: error: boom", "part-2.c:3:1: error: boom"),
+        ("001_init.sql: syntax error", "002_init.sql: syntax error"),
+        ("1.py:1: error", "2.py:1: error"),
+        ("lib1/a.py:1: error", "lib2/a.py:1: error"),
+        ("error: undefined: value1", "error: undefined: value2"),
+        ("error in a.py::test_sum[1-2]", "error in a.py::test_sum[1-3]"),
+        ("a.py:1:1: E501 too long", "a.py:1:1: E502 too long"),
     ],
 )
 def test_different_failures_have_different_names(one: str, other: str) -> None:
@@ -147,7 +160,7 @@ def test_different_failures_have_different_names(one: str, other: str) -> None:
 
 def test_a_measured_number_counts_by_its_distance_and_not_by_its_name() -> None:
     check = Check("cov", measure=Measure("coverage", ">=", 80, "%"))
-    near, far = (failure_set(check, f"TOTAL 10 2 {value}%", None, float(value)) for value in (75, 60))
+    near, far = (read_failure_set(check, f"TOTAL 10 2 {value}%", None, float(value)) for value in (75, 60))
     assert (near.count, far.count, near.digest) == (5, 20, far.digest)
 
 
@@ -159,4 +172,31 @@ def test_silence_has_no_name() -> None:
 @given(st.text())
 def test_any_text_can_be_read(text: str) -> None:
     assert failures(text) == failures(text)
-    assert len(normalised(text)) <= 8 * len(text) + 8
+    assert len(normalize_output(text)) <= 8 * len(text) + 8
+
+
+GO_CAPPED = """# example.org/x
+./a.go:3:6: undefined: one
+./a.go:4:6: undefined: two
+./a.go:4:6: too many errors
+FAIL\texample.org/x [build failed]
+"""
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        GO_CAPPED,
+        "a.c:3:1: error: one\ncompilation terminated due to -fmax-errors=1.\n",
+        "a.c:3:1: error: one\nfatal error: too many errors emitted, stopping now [-ferror-limit=]\n",
+        "FAILED t.py::test_a - assert 0\n!!!! stopping after 1 failures !!!!\n1 failed in 0.1s\n",
+    ],
+    ids=["go", "gcc", "clang", "pytest"],
+)
+def test_a_tool_that_left_something_out_tells_neither_a_count_nor_a_set(output: str) -> None:
+    assert failures(output) == FailureSet(None, "")
+
+
+def test_a_tool_that_says_how_many_it_left_out_is_believed() -> None:
+    javac = "A.java:3: error: one\n100 errors\nonly showing the first 100 errors, of 125 total; use -Xmaxerrs\n"
+    assert failures(javac).count == 125

@@ -4,19 +4,21 @@ import asyncio
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Measure
-from ralph.supervisor.client import Exit, Keeper
+from ralph.supervisor.client import JobExit, KeeperClient
+from ralph.verify.measures import read_measure
 from ralph.verify.runner import (
-    OUTPUT_KEPT,
     CheckRunner,
     check_environment,
+    find_citation_fault,
     judge,
-    look,
-    number,
+    look_at_file,
     read_output,
+    runs_several_commands,
 )
 
 PASSED, FAILED = CheckStatus.PASSED, CheckStatus.FAILED
@@ -35,7 +37,7 @@ class Stage:
 
     def run(self, *checks: Check) -> list[CheckResult]:
         async def engine() -> list[CheckResult]:
-            keeper = Keeper(self.root / "run")
+            keeper = KeeperClient(self.root / "run")
             runner = CheckRunner(
                 self.root / "run", "000000-000000", self.workspace, keeper, check_environment(os.environ)
             )
@@ -73,7 +75,7 @@ def test_every_check_runs_and_every_result_tells_all(stage: Stage) -> None:
         passes.seconds,
         0,
         "",
-        "37 passed in 0.12s\n",
+        "37 passed in 0.12s",
         "checks/1-1/stdout",
         "echo '37 passed in 0.12s'",
         tests=Counts(37),
@@ -119,14 +121,16 @@ def test_numbers_are_found_far_from_the_end_of_the_output(stage: Stage) -> None:
     )
     assert (first.status, first.value) == (PASSED, 90)
     assert last.tests == Counts(3)
-    assert len(last.output) == OUTPUT_KEPT
+    assert 3_000 < len(last.output) <= 6_000
+    assert last.output.endswith("\n3 passed in 0.1s")
+    assert last.left_out > 10_000
 
 
-EXIT = Exit("exit", 0.0, 1.0, 0)
+EXIT = JobExit("exit", 0.0, 1.0, 0)
 
 
 def judged(check: Check, text: str, code: int = 0) -> tuple[CheckStatus, str]:
-    value = number(check.measure, text, None, code) if check.measure else None
+    value = read_measure(check.measure, text, None, code) if check.measure else None
     return judge(check, replace(EXIT, code=code), text, "/nonexistent", value=value)
 
 
@@ -191,13 +195,13 @@ def test_the_reason_has_the_counts(tests: Counts | None, reason: str) -> None:
 @pytest.mark.parametrize(
     ("ended", "reason"),
     [
-        (Exit("wall", 0, 1), "still running after 600 s"),
-        (Exit("exec", 0, 1, error="no shell"), "no shell"),
-        (Exit("stopped", 0, 1), "stopped"),
-        (Exit("exit", 0, 1, signal=9), "killed by signal 9"),
+        (JobExit("wall", 0, 1), "still running after 600 s"),
+        (JobExit("exec", 0, 1, error="no shell"), "no shell"),
+        (JobExit("stopped", 0, 1), "stopped"),
+        (JobExit("exit", 0, 1, signal=9), "killed by signal 9"),
     ],
 )
-def test_what_did_not_end_by_itself_says_nothing_of_the_work(ended: Exit, reason: str) -> None:
+def test_what_did_not_end_by_itself_says_nothing_of_the_work(ended: JobExit, reason: str) -> None:
     for check in (Check("c"), Check("c", silent=True), coverage("c")):
         assert judge(check, ended, "TOTAL 1 1 99%", None, value=99) == (COULD_NOT_RUN, reason)
 
@@ -234,14 +238,14 @@ class TestFiles:
         (work / "outer").symlink_to("../secret")
         (work / "outside").symlink_to("..")
         (work / "loop").symlink_to("loop")
-        found, why = look(work, Check(path=path, pattern=pattern))
+        found, why = look_at_file(work, Check(path=path, pattern=pattern))
         assert found is status
         assert reason in why
 
     def test_a_workspace_behind_a_link_is_one(self, stage: Stage) -> None:
         (stage.workspace / "a").write_text("x")
         (stage.root / "alias").symlink_to("workspace")
-        assert look(stage.root / "alias", Check(path="a"))[0] is PASSED
+        assert look_at_file(stage.root / "alias", Check(path="a"))[0] is PASSED
 
 
 def test_colours_are_no_part_of_the_output(tmp_path: Path) -> None:
@@ -280,3 +284,95 @@ def test_colours_are_no_part_of_the_output(tmp_path: Path) -> None:
 )
 def test_checks_do_not_see_the_keys_of_agents(name: str, kept: bool) -> None:
     assert (name in check_environment({name: "x"})) is kept
+
+
+LENGTHS = {"src/app.py": 10, "Makefile": 3}
+
+
+def fault(text: str) -> str:
+    return find_citation_fault(text, "out/report.md", LENGTHS.get)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "See `src/app.py:10`.",
+        "See `src/app.py:2-10` and `./Makefile:1`, served at `localhost:8080`, `127.0.0.1:80` and `http://x.org:443`.",
+        "Intro\n### Major: it breaks\nat `src/app.py:1`\n### Minor: `Makefile:3` is odd\n",
+        "```\n`gone.py:1`\n### no heading\n```\n`src/app.py:1`",
+    ],
+)
+def test_lines_that_exist(text: str) -> None:
+    assert fault(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "it cites no line"),
+        ("`src/app.py:1`\n### One\nIt listens on `localhost:8080`.", "`### One` cites no line"),
+        ("All is well, see src/app.py:3", "it cites no line"),
+        ("`src/app.py:11`", "src/app.py:11: the file has 10 lines"),
+        ("`src/app.py:0`", "src/app.py:0: the file has 10 lines"),
+        ("`src/app.py:9-4`", "src/app.py:9-4: the file has 10 lines"),
+        ("`src/gone.py:1` and `src/app.py:1`", "src/gone.py:1: there is no such file"),
+        ("`../../etc/passwd:1`", "../../etc/passwd:1: there is no such file"),
+        ("### Major: it breaks\nsomewhere\n### Minor: this\n`src/app.py:1`", "`### Major: it breaks` cites no line"),
+        ("`out/report.md:1`", "it cites what is in out/ itself"),
+        (" ".join(f"`gone{number}.py:1`" for number in range(7)), "and 2 more"),
+    ],
+)
+def test_what_is_wrong_with_them_is_told(text: str, told: str) -> None:
+    assert told in fault(text)
+
+
+def test_a_report_at_the_top_proves_nothing_either() -> None:
+    lengths = {**LENGTHS, "report.md": 9}
+    assert find_citation_fault("See `./report.md:1`.", "report.md", lengths.get) == "it cites itself"
+    assert find_citation_fault("See `Makefile:1`.", "report.md", lengths.get) == ""
+
+
+def test_files_are_looked_at_in_the_workspace_alone(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    (root / "out").mkdir(parents=True)
+    (tmp_path / "secret").write_text("one\n")
+    (root / "link").symlink_to(tmp_path / "secret")
+    (root / "app.py").write_text("one\ntwo\n")
+    check = Check(path="out/report.md", cites=True)
+    assert look_at_file(root, check) == (CheckStatus.FAILED, "out/report.md does not exist")
+    report = root / "out" / "report.md"
+    report.write_text("`app.py:2`")
+    assert look_at_file(root, check) == (CheckStatus.PASSED, "")
+    for text, told in (("`link:1`", "link:1: there is no such file"), ("`out:1`", "out:1: there is no such file")):
+        report.write_text(text)
+        assert look_at_file(root, check) == (CheckStatus.FAILED, f"out/report.md: {told}")
+
+
+@pytest.mark.parametrize(
+    ("command", "is_sequence"),
+    [
+        ("pytest; mypy", True),
+        ("pytest || mypy", True),
+        ("pytest\nmypy", True),
+        ("pytest && mypy", False),
+        ("pytest | tee log", False),
+        ("pytest;", False),
+        ("echo 'a; b'", False),
+        ("echo 'open; b", False),
+    ],
+)
+def test_a_shell_continues_after_a_failure_in_a_sequence(command: str, is_sequence: bool) -> None:
+    assert runs_several_commands(command) is is_sequence
+
+
+def test_what_an_earlier_engine_left_of_a_check_is_cleared(tmp_path: Path) -> None:
+    keeper: Any = None
+    runner = CheckRunner(tmp_path, "run", tmp_path, keeper, {})
+    left = tmp_path / "checks" / "iteration-1-1"
+    left.mkdir(parents=True)
+    (left / "stdout").write_text("old\n")
+    asyncio.run(runner._clear(left, "mark"))
+    assert not left.exists()
+    left.write_text("a file in its place\n")
+    asyncio.run(runner._clear(left, "mark"))
+    assert not left.exists()

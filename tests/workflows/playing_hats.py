@@ -21,13 +21,13 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.prompt import Prompt
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.hats.definition import Hat, HatsSettings, Topic
 from ralph.workflows.hats.events import EVENTS
-from ralph.workflows.hats.prompt import TASKS
 from ralph.workflows.hats.rules import Hats
-from ralph.workflows.hats.state import HatsState, Phase, QueuedEvent
+from ralph.workflows.hats.state import TASKS, HatsPhase, HatsState, QueuedEvent
 from ralph.workflows.merging import RESOLVER
 
 RUN = "261116-093000-k3x9"
@@ -97,7 +97,10 @@ class Stage:
     commits: list[int] = field(default_factory=list)
     now: float = 1_800_000_000.0
     checked: int = 0
+    prompt: Prompt = field(default_factory=Prompt)
+    """The prompt of the last turn."""
     page: str = ""
+    """The same as text."""
     during_checks: Callable[[], None] = lambda: None
     during_commit: Callable[[], None] = lambda: None
     pick: Callable[[int], int] = lambda count: 0
@@ -119,7 +122,7 @@ class Stage:
         self.notices += changes.notices
         self.documents.update(changes.documents)
         self.log += "".join(changes.aside.lines.values())
-        if isinstance(event, TurnEnded | Merged) and self.state.phase is not Phase.DONE:
+        if isinstance(event, TurnEnded | Merged) and self.state.phase is not HatsPhase.DONE:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"
 
@@ -128,12 +131,12 @@ class Stage:
 
     def play(self, agent: Callable[["Stage", str], Turned], most: int = 200) -> Stop | None:
         """Have agents take turns until the run ends, or after so many."""
-        while self.state.phase not in (Phase.ACT, Phase.WAVE) or len(self.turns) < most:
+        while self.state.phase not in (HatsPhase.ACT, HatsPhase.WAVE) or len(self.turns) < most:
             decision = self.rules.decide(self.state, self.now)
             if isinstance(decision, Stop):
                 return decision
             assert isinstance(decision, Do)
-            if self.state.phase is Phase.REST:
+            if self.state.phase is HatsPhase.REST:
                 return None
             if not decision.work:
                 self.now += 1.0
@@ -153,7 +156,7 @@ class Stage:
                 branch = f"ralph/{RUN}/{work.workspace}"
                 self.tell(Merged(work.key, work.workspace, end, branch, "abc", snapshot=f"of {work.workspace}"))
             case TurnRequest():
-                self.page = work.prompt
+                self.prompt, self.page = work.prompt, work.prompt.text
                 given = self._given(work)
                 self.turns.append((work.role, given[0].topic))
                 self.taken += [event.number for event in given]
@@ -168,7 +171,7 @@ class Stage:
                     text=made.text,
                     error="" if made.end is TurnEnd.FINISHED else "it broke",
                     change=Change(f"snapshot-{len(self.turns)}", int(made.files)),
-                    papers={EVENTS: made.raw or lines(*made.events)},
+                    documents={EVENTS: made.raw or lines(*made.events)},
                 )
                 number = len(self.turns)
                 tries = (work.retries or 0) + 1 if made.end is TurnEnd.FAILED else 1

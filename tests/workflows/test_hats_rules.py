@@ -11,13 +11,12 @@ from test_session_rules import seeds
 from ralph.core.events import DocumentEdited, RunEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.prompt import measure_parts
 from ralph.core.turns import TurnEnd
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings, MemoryUse, Topic
-from ralph.workflows.hats.context import hat_for
-from ralph.workflows.hats.events import read_events
-from ralph.workflows.hats.gates import gate_reasons
-from ralph.workflows.hats.prompt import MEMORIES, TASKS, fit, sections
-from ralph.workflows.hats.state import QueuedEvent
+from ralph.workflows.hats.events import gate_reasons, read_events
+from ralph.workflows.hats.routing import hat_for
+from ralph.workflows.hats.state import MEMORIES, TASKS, QueuedEvent, TurnChange
 
 PASSING = {
     "planner": "tasks.ready",
@@ -119,7 +118,7 @@ class TestCompletion:
         world.play(lambda world, hat: Turned(text=text), 1)
         assert (world.state.outcome is Outcome.SUCCESS) is done
 
-    def test_required_events_are_those_of_this_run_and_in_earnest(self) -> None:
+    def test_required_events_count_only_if_they_took_effect_in_this_run(self) -> None:
         """The critic says nothing: `review.passed` comes by default, and satisfies nobody."""
         crew = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in CREW)
         world = stage(hats=crew)
@@ -150,7 +149,7 @@ class TestCompletion:
         assert stop and stop.outcome is Outcome.SUCCESS, "the finalizer has its event again, and is told why"
         assert world.turns[-1] == ("finalizer", "review.passed")
 
-    def test_what_a_person_said_must_be_acknowledged_by_a_turn_that_was_told(self) -> None:
+    def test_a_turn_must_acknowledge_the_messages_of_the_user_that_it_got(self) -> None:
         world = stage()
         world.play(dutiful, 3)
         world.says("In capitals, please")
@@ -225,7 +224,7 @@ class TestCompletion:
         assert not world.state.guidance
         world.says("In red, too")
         world.play(mute, 8)
-        assert "in the way of the end: the message from the user is not acknowledged" in world.page
+        assert "the run cannot end yet: the message from the user is not acknowledged" in world.page
         world.play(lambda world, hat: Turned((("human.guidance.ack", ""),)), 9)
         world.play(mute, 10)
         assert world.turns[-2:] == [(COORDINATOR, "task.resume")] * 2
@@ -269,7 +268,7 @@ class TestIntake:
         world.play(lambda world, hat: Turned((("tasks.ready", "go"), ("review.passed", "already"))), 1)
         world.play(mute, 2)
         assert world.turns[-1][0] == "builder"
-        assert "- planner published in vain: `review.passed` counts only from critic" in world.page
+        assert "- an event of planner was refused: `review.passed` counts only from critic" in world.page
 
     def test_partial_and_broken_lines_are_told_and_whole_ones_taken(self) -> None:
         good = lines(("tasks.ready", "one"), ("tasks.ready", "two"))
@@ -284,7 +283,7 @@ class TestIntake:
     def test_of_many_broken_lines_the_last_is_told_and_how_many_there_are(self) -> None:
         taken = read_events(CODE_ASSIST, "planner", "".join(f"no {n}\n" for n in range(9)), "")
         assert [told[-4:] for told in taken.refused[:-1]] == ["no 0", "no 1", "no 2", "no 3", "no 8"]
-        assert taken.refused[-1] == "4 more lines of it are none either"
+        assert taken.refused[-1] == "4 more lines are not events"
 
     @pytest.mark.parametrize("cut", range(0, 170, 7))
     def test_however_a_file_is_cut_what_was_whole_before_is_taken(self, cut: int) -> None:
@@ -303,11 +302,11 @@ class TestIntake:
         assert len(again.events) == 1
 
     @pytest.mark.parametrize("topic", ["human.guidance", "human.interact", "human.response"])
-    def test_nobody_speaks_for_a_person(self, topic: str) -> None:
+    def test_only_the_user_publishes_topics_of_the_user(self, topic: str) -> None:
         taken = read_events(CODE_ASSIST, "planner", lines((topic, "do it")), "")
         assert not taken.events and len(taken.refused) == 1
 
-    def test_what_a_person_publishes_in_vain_they_are_told(self) -> None:
+    def test_the_user_is_told_of_events_that_no_hat_receives(self) -> None:
         world = stage(topics={"tasks.ready": Topic(requires=("task_id",))})
         told = lines(("tasks.ready", "no id"), ("LOOP_COMPLETE", ""), ("tasks.ready", "task_id: 7"))
         changes = world.rules.accept(world.state, DocumentEdited(world.rules.emitted_path, told), world.now)
@@ -319,7 +318,7 @@ class TestIntake:
         taken = read_events(CODE_ASSIST, "planner", lines(*(("tasks.ready", n) for n in range(80))), "")
         assert len(taken.events) == 50 and "30 of 80" in taken.refused[0]
 
-    def test_what_a_person_publishes_joins_the_queue_once(self) -> None:
+    def test_an_event_of_the_user_joins_the_queue_once(self) -> None:
         world = stage()
         path = world.rules.emitted_path
         one = lines(("review.ready", "by hand"), ("review.passed", ""), ("LOOP_COMPLETE", ""))
@@ -385,7 +384,7 @@ class TestDefaults:
         world.works = True
         world.play(agent, 2)
         assert world.turns[-1] == ("tester", "test.passes") and not passed(world, "test.red")
-        assert "they pass, so nothing shows yet what is missing" in world.state.recent[-1].payload
+        assert "The checks pass. Write a test that fails first." in world.state.recent[-1].payload
         world.works = False
         world.play(agent, 3)
         assert passed(world, "test.red")
@@ -403,7 +402,7 @@ class TestDefaults:
 
 
 class TestLimits:
-    def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_go_on(self) -> None:
+    def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_continue(self) -> None:
         crew = tuple(replace(one, max_activations=2) if one.id == "builder" else one for one in CREW)
         world = stage(hats=crew)
 
@@ -462,7 +461,7 @@ class TestLimits:
         assert stop and stop.outcome is Outcome.SUCCESS
         assert world.checked == 2 * len(checks) and world.commits[-1] == len(world.turns)
 
-    def test_a_cool_down_passes_before_the_next_turn_unless_a_person_speaks(self) -> None:
+    def test_a_cool_down_passes_before_the_next_turn_unless_the_user_sends_a_message(self) -> None:
         world = stage(cooldown=100.0)
         world.play(dutiful, 1)
         before = world.now
@@ -499,7 +498,7 @@ class TestPersistent:
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert "critic has not published `review.passed`" in world.state.notes[0]
 
-    def test_what_a_person_says_while_the_last_commit_is_made_is_heard(self) -> None:
+    def test_a_message_that_arrives_during_the_last_commit_is_received(self) -> None:
         world = stage(persistent=True, checkpoint=9)
         world.during_commit = lambda: world.says("and another")
         world.play(dutiful, 4)
@@ -559,7 +558,7 @@ class TestStale:
         assert stop and stop.outcome is Outcome.SUCCESS, stop
         assert len(world.turns) == 4 * count
 
-    def test_a_run_that_was_stuck_can_go_on(self) -> None:
+    def test_a_run_that_was_stuck_can_continue(self) -> None:
         world = stage()
         world.play(mute)
         ended = json.dumps({**json.loads(world.documents[world.rules.state_path]), "ended": True})
@@ -573,7 +572,7 @@ class TestPage:
         settings = replace(CODE_ASSIST, guardrails=("Be kind.", "Be brief."), documents="docs/x/")
         world = stage(settings)
         world.play(lambda world, hat: replace(dutiful(world, hat), tasks=task("task-1", key="a:step-01:b")), 2)
-        names = [name for name, _ in sections(world.page)]
+        names = [part.name for part in measure_parts(world.prompt)]
         assert names == ["frame", "guardrails", "objective", "documents", "hat", "ready-tasks", "event-for-you"]
         assert "1. Be kind.\n2. Be brief." in world.page
         assert "1 ready, 1 open, 0 closed\n- [ ] [P3] task-1 (task-1) — key: a:step-01:b" in world.page
@@ -604,30 +603,93 @@ class TestPage:
         world = stage(memories=MemoryUse(budget=600, types=("fix",), tags=("cli",)))
         world.state = replace(world.state, texts={MEMORIES: text})
         world.play(dutiful, 1)
-        counts = dict(sections(world.page))
+        counts = {part.name: part.tokens for part in measure_parts(world.prompt)}
         assert 300 < counts["memories"] < 650 and "mem-19-" in world.page and "mem-1-" not in world.page
         world = stage(memories=MemoryUse(types=("pattern",)))
         world.state = replace(world.state, texts={MEMORIES: text})
         world.play(dutiful, 1)
-        assert "memories" not in dict(sections(world.page))
+        assert "<memories" not in world.page
 
-    def test_the_changing_parts_share_one_budget(self) -> None:
+    def test_event_about_a_task_names_its_title(self) -> None:
+        world = stage()
+        world.play(lambda world, hat: replace(dutiful(world, hat), tasks=task("task-1")), 1)
+        event = QueuedEvent(9, "tasks.ready", '{"task_id": "task-1"}', "planner")
+        world.state = replace(world.state, queue=(event,))
+        world.play(dutiful, 2)
+        assert '{"task_id": "task-1"}\nTask task-1 (open): task-1\n' in world.page
+
+    def test_receivers_and_what_a_default_does_not_stand_for_are_said(self) -> None:
+        world = stage()
+        world.play(dutiful, 3)
+        assert "- `review.passed`: goes to finalizer\n- `review.rejected`: goes to builder" in world.page
+        assert "`review.rejected` is published for you. It does not count as a required event." in world.page
+        settings = replace(CODE_ASSIST, hats=(hat("builder", "build.start", "odd.event"),))
+        world = stage(settings)
+        world.play(lambda world, hat: Turned(), 1)
+        assert "- `odd.event`: goes to the coordinator" in world.page
+
+    def test_hat_is_told_how_to_see_what_changed_since_its_last_turn(self) -> None:
+        world = stage()
+        trees = {"critic": "a" * 40}
+        changed = (TurnChange(3, "builder", 2, 5, 1),)
+        world.state = replace(world.state, trees=trees, changed=changed, last_turns={"critic": 2}, snapshot="b" * 40)
+        world.state = replace(world.state, queue=(QueuedEvent(9, "review.ready", "look", "builder"),))
+        world.play(dutiful, 1)
+        assert (
+            "- turn 3 (builder): 2 files, +5 -1\nSee all changes since then with `git diff aaaaaaaaaaaa bbbbbbbbbbbb`."
+            in world.page
+        )
+
+    def test_critic_that_reviews_again_reads_its_last_rejection(self) -> None:
+        about, reason = {"task_id": "task-1"}, "greet.py:3 prints nothing without a name; see logs/review.txt"
+        script = [
+            ("tasks.ready", about),
+            ("review.ready", about),
+            ("review.rejected", {**about, "reason": reason}),
+            ("review.ready", {**about, "reason": "done"}),
+            ("review.passed", about),
+        ]
+        world = stage()
+        world.play(lambda world, hat: Turned(events=(script[len(world.turns) - 1],), files=1), 3)
+        assert "<your-last-event>" not in world.page, "the critic has published nothing yet"
+        world.play(lambda world, hat: Turned(events=(script[len(world.turns) - 1],), files=1), 5)
+        assert "In turn 3 you published `review.rejected`:" in world.page and reason in world.page
+
+    def test_coordinator_is_told_what_a_payload_must_have(self) -> None:
+        topics = {"review.ready": Topic(requires=("task_id", "task_key"))}
+        world = stage(replace(CODE_ASSIST, topics=topics))
+        world.play(lambda world, hat: Turned() if hat == COORDINATOR else Turned(events=(("odd.event", "?"),)), 2)
+        assert "Receives `review.ready` (with task_id, task_key); publishes `review.passed`" in world.page
+
+    def test_only_a_hat_that_may_ask_is_told_how(self) -> None:
+        asks = hat("builder", "build.start", "review.ready")
+        for one, told in ((asks, True), (replace(asks, may_ask=False), False)):
+            world = stage(replace(CODE_ASSIST, hats=(one,)))
+            world.play(lambda world, hat: Turned(), 1)
+            assert ("interact ask" in world.page) is told
+
+    def test_same_memory_is_told_once(self) -> None:
+        text = "# Memories\n\n## Fixes\n\n" + "".join(
+            f"### mem-{n}-aaaa\n> Use  tabs\n<!-- tags: cli | created: 2026-11-0{n} -->\n\n" for n in (3, 2, 1)
+        )
+        world = stage()
+        world.state = replace(world.state, texts={MEMORIES: text})
+        world.play(dutiful, 1)
+        assert world.page.count("Use  tabs") == 1 and "mem-3-" in world.page
+
+    def test_a_long_scratchpad_keeps_to_its_budget(self) -> None:
         world = stage()
         world.state = replace(world.state, texts={".ralph/agent/scratchpad.md": "word " * 20_000, TASKS: task("t")})
         world.play(dutiful, 1)
-        counts = dict(sections(world.page))
+        counts = {part.name: part.tokens for part in measure_parts(world.prompt)}
         assert counts["scratchpad"] < 4100 and "characters are left out" in world.page
         assert sum(counts.values()) < 11_000
-
-    def test_fitting_says_what_is_left_out(self) -> None:
-        assert fit("abcdefgh", 1) == "abcd\n(4 characters are left out here)"
-        assert fit("abcdefgh", 1, "F", tail=True) == "(4 characters are left out here; all of it is in F)\nefgh"
 
 
 TOPICS = sorted({topic for one in CREW for topic in one.publishes} | {"nonsense", "human.guidance.ack", "build.start"})
 
 
-@pytest.mark.parametrize("seed", seeds(16, 5))
+@pytest.mark.parametrize("seed", seeds(16, 2))
 def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
     """Whatever hats publish, in whatever scope: success only through every gate, and no event lost or taken twice."""
     for number in range(20):
@@ -666,7 +728,7 @@ def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
             assert "review.passed" in earnest
             assert world.works or not checks
             assert not world.state.guidance
-            assert not world.rules.tasks(world.state).unfinished(RUN)
+            assert not world.rules.tasks(world.state).list_unfinished(RUN)
         numbered = {json.loads(line)["topic"] for line in world.log.splitlines()}
         assert numbered <= {*TOPICS, "task.resume"}
         pending = [event.number for event in (*world.state.queue, *world.state.claims)]

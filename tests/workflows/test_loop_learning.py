@@ -1,6 +1,7 @@
 """What a loop learns: lessons, windows, roles, streaks, the best iteration, and the documents that tell of them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Verdict
+from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Rule, Verdict
 from ralph.core.events import (
     ChecksEnded,
     Commit,
@@ -21,17 +22,18 @@ from ralph.core.events import (
     Work,
     WorkCommitted,
 )
-from ralph.core.findings import Finding, Rule
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Change, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.documents import reflection
-from ralph.verify.failures import failure_set
+from ralph.verify.measures import read_failure_set
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.kinds import KINDS, TaskType, guess, too_few
-from ralph.workflows.loop.prompting import NAMES
+from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
-from ralph.workflows.loop.state import REMEMBERED, Fixed, LoopState, OnStuck, Phase
+from ralph.workflows.loop.state import PROFILES, LoopParameters, LoopState, OnStuck, Phase, TaskType, guess, too_few
+
+# Written out: a test that imports what it checks cannot fail.
+REMEMBERED = 10
 
 NOW = 1_800_000_000.0
 RUN = "261115-093000-k3x9"
@@ -40,7 +42,7 @@ LOUD = "E   AssertionError: assert 1 == 2\ntest_a.py:12: in test_sum"
 
 
 def loop(**fixed: Any) -> Loop:
-    known = Fixed(RUN, "`make` passes AND `lint` passes", 10, NOW, 3600.0)
+    known = LoopParameters(RUN, "`make` passes AND `lint` passes", 10, NOW, 3600.0)
     return Loop("fix it", (Check("make"), Check("lint")), PROMPTS, replace(known, **fixed))
 
 
@@ -62,7 +64,7 @@ def verdict(
             output="" if passed else output,
             command=name,
             tests=tests if name == "make" else None,
-            failures=None if passed else failure_set(Check(name), output, tests if name == "make" else None, None),
+            failures=None if passed else read_failure_set(Check(name), output, tests if name == "make" else None, None),
         )
         for name, passed in (("make", make), ("lint", lint))
     )
@@ -80,8 +82,14 @@ def only(decision: Decision) -> Work:
 class Run:
     """A loop that is driven by hand."""
 
-    def __init__(self, rules: Loop) -> None:
-        self.rules = rules
+    def __init__(self, rules: Loop, recalls: tuple[str, ...] = ()) -> None:
+        self.asked = ""
+
+        def recall(query: str, failing: Sequence[str]) -> tuple[str, ...]:
+            self.asked = query
+            return recalls
+
+        self.rules = rules = replace(rules, recall=recall)
         self.state = rules.load({})
         self.documents: dict[str, str] = {}
         self.copies: dict[str, str] = {}
@@ -96,12 +104,13 @@ class Run:
         self.copies.update(changes.aside.copies)
         self.log += changes.aside.lines.values()
 
-    def turn(self, **answer: str) -> None:
+    def turn(self, changed: tuple[FileStat, ...] = (), **answer: str) -> None:
         request = only(self.rules.decide(self.state, NOW))
         assert isinstance(request, TurnRequest)
-        self.prompts.append(request.prompt)
+        self.request = request
+        self.prompts.append(request.prompt.text)
         self.roles.append(request.role)
-        change = Change(f"sha-{self.state.iteration}", 2, 5, 1)
+        change = Change(f"sha-{self.state.iteration}", 2, 5, 1, stats=changed)
         result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 3.0, answer=answer or None, change=change)
         self.take(TurnEnded(request.key, 1, request.role, 1, result, counts=request.counts))
 
@@ -115,8 +124,8 @@ class Run:
         self.check(result)
 
 
-def begun(**fixed: Any) -> Run:
-    run = Run(loop(**fixed))
+def begun(recalls: tuple[str, ...] = (), **fixed: Any) -> Run:
+    run = Run(loop(**fixed), recalls)
     run.check(verdict())
     return run
 
@@ -142,9 +151,9 @@ class TestKinds:
         assert guess(task, "`make test` passes") is kind, "nearly every criterion runs tests"
 
     def test_the_windows_are_those_of_the_method(self) -> None:
-        assert all(KINDS[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))
-        assert all(KINDS[kind].window == 3 for kind in (TaskType.REFACTOR, TaskType.MIGRATION))
-        assert all(KINDS[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
+        assert all(PROFILES[kind].window <= 2 for kind in (TaskType.TEST_FIX, TaskType.LINT, TaskType.TYPES))
+        assert all(PROFILES[kind].window == 3 for kind in (TaskType.REFACTOR, TaskType.MIGRATION))
+        assert all(PROFILES[kind].window == 5 for kind in (TaskType.COVERAGE, TaskType.GREENFIELD, TaskType.GENERAL))
 
     def test_a_limit_below_what_is_usual_is_told(self) -> None:
         assert "5 to 20" in too_few(TaskType.COVERAGE, 4)
@@ -164,9 +173,9 @@ class TestLessons:
         ("result", "why", "next_"),
         [
             (verdict(), "does not yet do", "test_a.py:12"),
-            (verdict(output="ModuleNotFoundError: No module named 'x'"), "imported", "`make`"),
-            (verdict(output="  File 'a.py'\nSyntaxError: invalid syntax"), "parse", "`make`"),
-            (verdict(make=True, gamed=True), "instead of the work", "test_a.py:3"),
+            (verdict(output="ModuleNotFoundError: No module named 'x'"), "imported", ""),
+            (verdict(output="  File 'a.py'\nSyntaxError: invalid syntax"), "parse", ""),
+            (verdict(make=True, gamed=True), "without the work", "test_a.py:3"),
         ],
     )
     def test_without_words_of_the_agent_they_are_distilled_from_the_failure(
@@ -200,11 +209,13 @@ class TestLessons:
             run = begun(type=kind)
             for number in range(1, 9):
                 run.iterate(
-                    verdict(output=f"error: {'abcdefghi'[number]}"), summary=f"try-{number}", learned=f"lesson-{number}"
+                    verdict(output=f"error: {'abcdefghi'[number]}\n" * (9 - number)),
+                    summary=f"try-{number}",
+                    learned=f"lesson-{number}",
                 )
             run.turn()
-            told = [number for number in range(1, 9) if f"lesson-{number}." in run.prompts[-1]]
-            assert told == list(range(9 - KINDS[kind].window, 9))
+            told = [number for number in range(1, 9) if f"Why: lesson-{number}\n" in run.prompts[-1]]
+            assert told == list(range(9 - PROFILES[kind].window, 9))
             assert run.state.pending is not None
             assert run.state.pending.used == tuple(told)
 
@@ -217,7 +228,7 @@ class TestLessons:
         assert "lesson-lint" not in run.prompts[-1]
 
     def test_the_prompt_stays_small_whatever_is_said(self) -> None:
-        run = begun(type=TaskType.GENERAL, on_stuck=OnStuck.CONTINUE, recalled=("r" * 400,) * 3)
+        run = begun(type=TaskType.GENERAL, on_stuck=OnStuck.CONTINUE, recalls=("r" * 400,) * 3)
         sizes = []
         for number in range(40):
             run.iterate(
@@ -227,10 +238,11 @@ class TestLessons:
                 next="n" * 2000,
             )
             sizes.append(len(run.prompts[-1]))
-        assert max(sizes) < 13_000
+        assert max(sizes) < 16_000
 
     def test_lessons_of_other_loops_are_in_the_first_prompt(self) -> None:
-        run = begun(recalled=("(2 days ago, solved) dates need a time zone",))
+        run = begun(recalls=("(2 days ago, solved) dates need a time zone",))
+        assert "assert 1 == 2" in run.asked, "memory is asked with what fails"
         run.turn()
         assert "dates need a time zone" in run.prompts[-1]
 
@@ -238,6 +250,87 @@ class TestLessons:
         run = begun(scope=("src/**", "*.md"))
         run.turn()
         assert "`src/**`, `*.md`" in run.prompts[-1]
+
+
+def failing_tests(*names: str, output: str = LOUD, left_out: int = 0) -> Verdict:
+    failed = verdict(output=output).results[0]
+    return Verdict((replace(failed, failing=names, left_out=left_out, log="checks/iteration-1-1/stdout"),))
+
+
+class TestPrompt:
+    def test_tests_that_newly_pass_or_fail_are_named(self) -> None:
+        run = Run(loop())
+        run.check(failing_tests("test_a", "test_b"))
+        run.turn()
+        assert "# New since the previous iteration" not in run.prompts[-1]
+        run.check(failing_tests("test_b", "test_c"))
+        run.turn()
+        news = run.prompts[-1].partition("# New since the previous iteration\n")[2].partition("\n#")[0]
+        assert news == "Now passes: test_a. Now fails: test_c.\n"
+
+    def test_output_that_was_cut_is_in_the_inbox(self) -> None:
+        run = Run(loop())
+        run.check(failing_tests("test_a", output="error: cause\n... 5000 lines left out\nthe end", left_out=5000))
+        run.turn()
+        assert "error: cause\n... 5000 lines left out\nthe end" in run.prompts[-1]
+        assert "The whole output is in `.ralph/turn/inbox/checks/1.txt`." in run.prompts[-1]
+        assert run.request.copied_files == {"checks/1.txt": f".ralph/runs/{RUN}/checks/iteration-1-1/stdout"}
+
+    def test_checks_that_pass_by_gaming_are_not_said_to_fail(self) -> None:
+        run = begun()
+        run.iterate(verdict(make=True, gamed=True))
+        run.turn()
+        assert "All checks pass, but this does not count yet: see the findings." in run.prompts[-1]
+        assert "do not pass" not in run.prompts[-1]
+        assert "- test_a.py:3 [test-skipped] test_sum is skipped." in run.prompts[-1]
+
+    def test_files_that_the_run_changed_are_added_up(self) -> None:
+        run = begun()
+        run.turn(changed=(FileStat("a.py", 3, 1), FileStat("b.py", 1, 0)))
+        run.check(verdict())
+        run.turn(changed=(FileStat("a.py", 2, 2),))
+        run.check(verdict(output="error: other"))
+        run.turn()
+        changed = run.prompts[-1].partition("# Changed by this run\n")[2]
+        assert changed.startswith("- b.py (+1 -0)\n- a.py (+5 -3)\nSee these changes with")
+
+    def test_last_iteration_is_said_to_be_the_last(self) -> None:
+        run = begun(most=2)
+        run.iterate(verdict())
+        assert "the final one" not in run.prompts[-1].partition("# Where you are")[2]
+        run.turn()
+        assert "This is iteration 2 of 2, the final one.\nLeave the files" in run.prompts[-1]
+
+    def test_same_lesson_is_told_once(self) -> None:
+        run = begun(type=TaskType.GENERAL)
+        for number in range(1, 3):
+            run.iterate(verdict(output=f"error: {'abc'[number]}"), summary=f"try-{number}", learned="dates are local")
+        run.turn()
+        assert run.prompts[-1].count("dates are local") == 1
+        assert "Did: try-2" in run.prompts[-1]
+
+    def test_iteration_of_which_nothing_is_known_is_told_only_as_the_last_one(self) -> None:
+        missing = CheckResult("file done.txt exists", CheckStatus.FAILED, 0.0, reason="there is no done.txt")
+        run = Run(loop())
+        for _ in range(3):
+            run.check(Verdict((missing,)))
+            run.turn()
+        lessons = run.prompts[-1].partition("# Lessons")[2]
+        assert "- Iteration 2" in lessons
+        assert "- Iteration 1" not in lessons
+
+    def test_pivot_lists_everything_that_was_tried_until_something_moves(self) -> None:
+        run = begun(on_stuck=OnStuck.CONTINUE)
+        same = verdict(tree="same")
+        for number in range(1, 15):
+            run.iterate(same, summary=f"try-{min(number, 13)}")
+        run.turn()
+        assert all(f": try-{number} ->" in run.prompts[-1] for number in range(1, 14))
+        assert "- Iterations 13, 14: try-13 ->" in run.prompts[-1]
+        assert "# Lessons" not in run.prompts[-1]
+        run.check(verdict(output="error: something else"))
+        run.turn()
+        assert "# Another approach" not in run.prompts[-1]
 
 
 class TestReflections:
@@ -345,6 +438,12 @@ class TestStuck:
             run.iterate(verdict(output=f"error in {chr(97 + number)}"))
             assert run.state.progress.stalled == 0
 
+    def test_new_failures_that_become_fewer_are_no_standstill(self) -> None:
+        run = begun()
+        for number in range(26):
+            run.iterate(verdict(output=f"error: {chr(97 + number)}\n" * (27 - number)))
+            assert run.state.progress.stalled == 0
+
     def test_failures_that_take_turns_are_a_standstill(self) -> None:
         run = begun()
         for number in range(6):
@@ -434,7 +533,7 @@ class TestCommitting:
         run.take(WorkCommitted("commit-2", "def"))
         assert run.state.phase is Phase.DONE
 
-    def test_a_loop_that_was_left_before_the_commit_goes_on_with_it(self) -> None:
+    def test_a_loop_that_was_left_before_the_commit_continues_with_it(self) -> None:
         run = begun(commit=True, reflector=True)
         run.iterate(verdict())
         state = run.rules.load(run.documents)
@@ -449,7 +548,9 @@ class TestDocuments:
         run = begun()
         for number in range(REMEMBERED + 3):
             run.iterate(
-                verdict(output=f"error {'abcdefghijklmnop'[number]}"), summary=f"s{number}", learned=f"l{number}"
+                verdict(output=f"error: {'abcdefghijklmnop'[number]}\n" * (20 - number)),
+                summary=f"s{number}",
+                learned=f"l{number}",
             )
         known = json.loads(run.copies[f"{HOME}/current-loop.json"])
         assert list(known) == [

@@ -22,21 +22,25 @@ from ralph.core.events import (
     Stop,
     TurnEnded,
 )
-from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.limits import Limits, Spent, Usage, describe_cost
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import Change, TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.prompting import NAMES
-from ralph.workflows.loop.report import cost, duration
-from ralph.workflows.loop.rules import GIVE_UP_UNVERIFIED, Loop
-from ralph.workflows.loop.state import REMEMBERED, Fixed, Iteration, LoopState, Phase, read_state, state_json
-from ralph.workflows.loop.verdicts import QUOTED, failure_text
+from ralph.workflows.loop.prompt import NAMES
+from ralph.workflows.loop.report import duration, failure_text
+from ralph.workflows.loop.rules import Loop
+from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState, Phase, read_state, state_json
+
+# Written out: a test that imports what it checks cannot fail.
+REMEMBERED = 10
+GIVE_UP_UNVERIFIED = 3
+QUOTED = 6000
 
 NOW = 1_800_000_000.0
-FIXED = Fixed("261115-093000-k3x9", "`make` passes", 10, NOW, 3600.0)
+SETTINGS = LoopParameters("261115-093000-k3x9", "`make` passes", 10, NOW, 3600.0)
 PROMPTS = {name: (resources.files("ralph.prompts") / f"{name}.md").read_text() for name in NAMES}
-LOOP = Loop("fix it", (Check("make"), Check("lint")), PROMPTS, FIXED)
+LOOP = Loop("fix it", (Check("make"), Check("lint")), PROMPTS, SETTINGS)
 
 
 def verdict(*statuses: CheckStatus, output: str = "said this") -> Verdict:
@@ -91,7 +95,7 @@ EVENTS: dict[str, Event] = {
     "no checks": checks(EMPTY),
     **{f"signal {kind}": SignalTaken(Signal("a.yaml", kind)) for kind in SignalType},
     "an edit of a report": DocumentEdited(f"{HOME}/completion-x.md", "notes"),
-    "an edit of the state": DocumentEdited(LOOP.state_path, state_json(LoopState("do it well"), FIXED)),
+    "an edit of the state": DocumentEdited(LOOP.state_path, state_json(LoopState("do it well"), SETTINGS)),
     "a broken edit": DocumentEdited(LOOP.state_path, "{"),
     **{f"end {outcome}": ended(outcome) for outcome in Outcome},
 }
@@ -119,7 +123,7 @@ class TestEveryPhaseWithEveryEvent:
         for name, event in EVENTS.items():
             changes = LOOP.accept(state, event, NOW)
             if LOOP.state_path in changes.documents:
-                read = read_state(changes.documents[LOOP.state_path], "state.json", FIXED)
+                read = read_state(changes.documents[LOOP.state_path], "state.json", SETTINGS)
                 assert read == changes.state, name
             for path, text in {**changes.documents, **changes.aside.copies}.items():
                 assert path.startswith(f"{HOME}/"), name
@@ -133,10 +137,15 @@ class TestEveryPhaseWithEveryEvent:
             assert isinstance(decision, Stop) == (after.phase is Phase.DONE), name
 
     def test_signals_and_edits_of_other_documents_change_nothing(self, state: LoopState) -> None:
-        for name, event in EVENTS.items():
-            if isinstance(event, SignalTaken) or (isinstance(event, DocumentEdited) and event.path != LOOP.state_path):
-                changes = LOOP.accept(state, event, NOW)
-                assert (changes.state, dict(changes.documents)) == (state, {}), name
+        others = {
+            name: event
+            for name, event in EVENTS.items()
+            if isinstance(event, SignalTaken) or (isinstance(event, DocumentEdited) and event.path != LOOP.state_path)
+        }
+        assert len({type(event) for event in others.values()}) == 2
+        for name, event in others.items():
+            changes = LOOP.accept(state, event, NOW)
+            assert (changes.state, dict(changes.documents)) == (state, {}), name
 
     def test_the_same_event_has_the_same_consequences(self, state: LoopState) -> None:
         for name, event in EVENTS.items():
@@ -222,7 +231,7 @@ class TestTheCycle:
         assert pending.action == action
 
     @pytest.mark.parametrize("outcome", Outcome)
-    def test_a_run_that_can_go_on_keeps_its_phase(self, outcome: Outcome) -> None:
+    def test_a_run_that_can_continue_keeps_its_phase(self, outcome: Outcome) -> None:
         changes = LOOP.accept(STATES["act"], ended(outcome), NOW)
         assert changes.state.phase is (Phase.ACT if outcome.resumable else Phase.DONE)
         assert changes.state.outcome is outcome
@@ -249,12 +258,12 @@ class TestLoading:
 
     @pytest.mark.parametrize("name", ["baseline", "first act", "act", "verify", "verify after a failed turn", "failed"])
     def test_a_state_that_a_crash_left_is_taken_up_as_it_was(self, name: str) -> None:
-        text = state_json(STATES[name], FIXED)
+        text = state_json(STATES[name], SETTINGS)
         assert LOOP.load({LOOP.state_path: text}) == STATES[name]
 
     @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome.resumable])
     @pytest.mark.parametrize("name", ["baseline", "act", "verify"])
-    def test_a_resumed_run_goes_on_in_its_phase(self, name: str, outcome: Outcome) -> None:
+    def test_a_resumed_run_continues_in_its_phase(self, name: str, outcome: Outcome) -> None:
         text = LOOP.accept(STATES[name], ended(outcome), NOW).documents[LOOP.state_path]
         after = LOOP.load({LOOP.state_path: text})
         assert (after.phase, after.iteration, after.outcome) == (STATES[name].phase, STATES[name].iteration, None)
@@ -272,12 +281,12 @@ class TestLoading:
         self, outcome: Outcome, iterations: tuple[Iteration, ...], is_ended: bool
     ) -> None:
         claim = LoopState("fix it", Phase.DONE, 2, iterations, outcome=outcome, reason="trust me", ended=is_ended)
-        after = LOOP.load({LOOP.state_path: state_json(claim, FIXED)})
+        after = LOOP.load({LOOP.state_path: state_json(claim, SETTINGS)})
         decision = LOOP.decide(after, NOW)
         assert isinstance(decision, Do) and isinstance(decision.work[0], RunChecks)
 
     def test_keys_of_others_are_kept(self) -> None:
-        text = json.dumps({**json.loads(state_json(STATES["act"], FIXED)), "mine": {"a": [1]}, "zzz": None})
+        text = json.dumps({**json.loads(state_json(STATES["act"], SETTINGS)), "mine": {"a": [1]}, "zzz": None})
         after = LOOP.load({LOOP.state_path: text})
         written = json.loads(LOOP.accept(after, checks(FAILED), NOW).documents[LOOP.state_path])
         assert (written["mine"], written["zzz"]) == ({"a": [1]}, None)
@@ -304,14 +313,14 @@ class TestLoading:
         assert "state.json" in caught.value.where
 
     def test_the_document_reads_well(self) -> None:
-        text = state_json(STATES["act"], FIXED)
+        text = state_json(STATES["act"], SETTINGS)
         assert len(text.splitlines()) >= 10
         assert max(len(line) for line in text.splitlines()) < 300
 
 
 class TestEdits:
     def edit(self, state: LoopState, **values: Any) -> LoopState:
-        text = json.dumps({**json.loads(state_json(state, FIXED)), **values})
+        text = json.dumps({**json.loads(state_json(state, SETTINGS)), **values})
         return LOOP.accept(state, DocumentEdited(LOOP.state_path, text), NOW).state
 
     def test_the_task_and_the_notes_are_a_persons_to_change(self) -> None:
@@ -344,11 +353,11 @@ class TestThePrompt:
         (request,) = decision.work
         assert isinstance(request, TurnRequest)
         assert (request.counts, request.key) == (True, f"iteration-{state.iteration}")
-        return request.prompt
+        return request.prompt.text
 
     def test_it_has_the_task_the_checks_the_failure_and_the_lessons(self) -> None:
         prompt = self.prompt(STATES["act"])
-        for part in ("fix it", "`make`", "`lint`", "Iteration 2 of 10", "boom", "A is not enough"):
+        for part in ("fix it", "`make`", "`lint`", "iteration 2 of 10", "boom", "A is not enough"):
             assert part in prompt
 
     def test_what_a_task_says_is_never_read_as_a_variable(self) -> None:
@@ -362,7 +371,7 @@ class TestThePrompt:
     @given(st.integers(1, 8), st.integers(0, 20_000))
     def test_the_quoted_failure_is_bounded_however_many_checks_fail(self, number: int, size: int) -> None:
         results = tuple(CheckResult("make", CheckStatus.FAILED, 0.1, 1, "", "x" * size) for _ in range(number))
-        assert len(failure_text(Verdict(results))) <= QUOTED + 100 * number
+        assert len(failure_text(Verdict(results))) <= QUOTED + 400 * number
 
 
 class TestTheReport:
@@ -392,6 +401,6 @@ class TestTheReport:
         assert duration(seconds) == said
 
     def test_money_is_said_honestly(self) -> None:
-        assert cost(Spent(turns=2, cost=0.5)) == "$0.5000"
-        assert "unknown" in cost(Spent(turns=2, unpriced_turns=2))
-        assert "at least $0.5000" in cost(Spent(turns=2, cost=0.5, unpriced_turns=1))
+        assert describe_cost(Spent(turns=2, cost=0.5)) == "$0.5000"
+        assert "unknown" in describe_cost(Spent(turns=2, unpriced_turns=2))
+        assert "at least $0.5000" in describe_cost(Spent(turns=2, cost=0.5, unpriced_turns=1))

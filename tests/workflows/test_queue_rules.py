@@ -28,7 +28,7 @@ def queue_of(*tasks: str) -> Queue:
 
 
 def asked(queue: Queue) -> dict[str, Work]:
-    return {work.key: work for work in queue.works(lambda _: CHECKS, TEMPLATE)}
+    return {work.key: work for work in queue.list_work(lambda _: CHECKS, TEMPLATE)}
 
 
 def merged(queue: Queue, task: str, end: MergeEnd, **more: object) -> tuple[Queue, Settled | None]:
@@ -63,7 +63,7 @@ def test_work_is_merged_in_the_order_in_which_it_came() -> None:
 def test_what_is_in_leaves_the_queue(end: MergeEnd) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end)
     assert settled
-    assert (settled.task, settled.workspace, settled.is_in) == ("a", "a/1", True)
+    assert (settled.task, settled.workspace, settled.is_merged) == ("a", "a/1", True)
     assert [one.task for one in queue.waiting] == ["b"]
 
 
@@ -72,15 +72,15 @@ def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeEnd
     queue, settled = merged(queue_of("a", "b"), "a", end, files=("src/a b.py", "x"))
     assert settled is None
     request = resolver_of(queue, "a")
-    assert (request.key, request.role, request.workspace, request.brings_in) == (
+    assert (request.key, request.role, request.workspace, request.merges_run_branch) == (
         "resolve-a-1-1",
         "resolver",
         "a/1",
         True,
     )
-    assert "text of a" in request.prompt
-    assert "- `src/a b.py`" in request.prompt
-    assert "make test" in request.prompt
+    assert "text of a" in request.prompt.text
+    assert "- `src/a b.py`" in request.prompt.text
+    assert "make test" in request.prompt.text
     assert set(asked(queue)) == {"resolve-a-1-1", "merge-b-1-1"}, "it keeps its place, and holds nobody up"
     queue = resolved(queue, "a")
     assert set(asked(queue)) == {"merge-a-1-2", "merge-b-1-1"}
@@ -92,14 +92,14 @@ def test_a_resolver_is_told_why_and_what_failed() -> None:
     )
     passed = CheckResult("`lint` passes", CheckStatus.PASSED, 1.0, 0, output="long and fine", command="lint")
     queue, _ = merged(queue_of("a"), "a", RED, verdict=Verdict((passed, failed)), notice="a notice")
-    prompt = resolver_of(queue, "a").prompt
+    prompt = resolver_of(queue, "a").prompt.text
     assert "the checks do not pass" in prompt
     assert "$ make test\n(exit code 1)\nE: boom" in prompt
     assert "a notice" in prompt
     assert "long and fine" not in prompt
     again, _ = merged(resolved(queue, "a"), "a", REVERTS, files=("lost.py",))
-    assert "would be lost" in resolver_of(again, "a").prompt
-    assert "boom" not in resolver_of(again, "a").prompt, "the last try counts"
+    assert "would be lost" in resolver_of(again, "a").prompt.text
+    assert "boom" not in resolver_of(again, "a").prompt.text, "the last try counts"
 
 
 def test_a_resolver_that_failed_is_followed_by_a_merge_all_the_same() -> None:
@@ -114,7 +114,7 @@ def test_after_two_resolvers_in_vain_the_work_is_left_on_its_branch() -> None:
     assert settled is None
     queue, settled = merged(resolved(queue, "a"), "a", CONFLICT)
     assert settled
-    assert not settled.is_in
+    assert not settled.is_merged
     assert settled.merged.branch == "ralph/run/a/1"
     assert queue.waiting == ()
 
@@ -166,7 +166,7 @@ def test_the_queue_survives_its_document() -> None:
     text.encode()
     back = read_queue(text, "queue.json")
     assert back == queue
-    assert back.works(lambda _: CHECKS, TEMPLATE) == queue.works(lambda _: CHECKS, TEMPLATE)
+    assert back.list_work(lambda _: CHECKS, TEMPLATE) == queue.list_work(lambda _: CHECKS, TEMPLATE)
     assert read_queue("{}", "queue.json") == Queue()
     assert len(json.loads(text)["waiting"][0]["last"]["verdict"]["results"][0]["output"]) == 6000
     for broken in ("", "[", "[]", '{"waiting": 3}', "[" * 100_000):
@@ -218,5 +218,5 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
             queue, done = queue.accept(TurnEnded(work.key, 1, RESOLVER, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0)))
             assert done is None
     assert Counter(one.task for one in settled) == every
-    assert all(one.is_in or one.merged.branch == f"ralph/run/{one.workspace}" for one in settled)
+    assert all(one.is_merged or one.merged.branch == f"ralph/run/{one.workspace}" for one in settled)
     assert all(count <= queue.most_resolves + tasks + 1 for count in turns.values()), "and nobody resolves for ever"

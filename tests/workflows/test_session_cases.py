@@ -8,14 +8,15 @@ import pytest
 from test_session_rules import ID, NOW, PLAN, TASK, Driver, session
 
 from ralph.core.checks import Check
-from ralph.core.events import Do, DocumentEdited, RunEnded, Stop, TurnEnded
+from ralph.core.events import Do, DocumentEdited, RunEnded, SignalTaken, Stop, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType, Stage
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.documents.session import reports
-from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import State
-from ralph.documents.session.timestamps import render as stamp
+from ralph.documents.session.progress import Marker
+from ralph.documents.session.reports import compose_report
+from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import SessionState, Step
 
@@ -56,17 +57,19 @@ class Steady(Driver):
         result = TurnResult(TurnEnd.FINISHED, self.now, self.now + 1)
         if said := self.says.get(work.key.replace(":", "_").replace("-", "_").replace("@", "_").replace(".", "_")):
             return replace(result, **said)
-        if "TASK_BREAKDOWN" in work.prompt.split("\n\n")[0]:
-            return replace(result, answer={"status": "completed"}, papers=TASKS)
+        if "TASK_BREAKDOWN" in work.prompt.text.split("\n\n")[0]:
+            return replace(result, answer={"status": "completed"}, documents=TASKS)
         if work.role == "executor":
             done = {"status": "completed", "success_criteria_met": True}
-            return replace(result, answer=done, papers={"report.md": "### R\n"})
+            return replace(result, answer=done, documents={"report.md": "### R\n"})
         if work.contract == "session.reviewer":
             return replace(result, answer={"status": "completed", "verdict": "Qualified"})
         if work.contract == "session.review":
-            return replace(result, answer={"status": "completed", "assessment": "Complete"}, papers={"review.md": "x"})
-        answer, papers = self.content(work)
-        return replace(result, answer=answer, papers=papers)
+            return replace(
+                result, answer={"status": "completed", "assessment": "Complete"}, documents={"review.md": "x"}
+            )
+        answer, documents = self.content(work)
+        return replace(result, answer=answer, documents=documents)
 
     def ended(self, outcome: Outcome) -> None:
         self.take(RunEnded(outcome, "", Spent(), Limits()))
@@ -90,8 +93,9 @@ def test_a_session_runs_to_its_end() -> None:
     driver = Steady(session()).until(State.COMPLETE)
     assert stop_of(driver).outcome is Outcome.SUCCESS
     assert driver.state.iteration.planning_tasks == dict.fromkeys(
-        ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown"), "completed"
+        ("plan-init", "plan-brainstorm", "plan-breakdown"), "completed"
     )
+    assert driver.state.marker("plan-research") is Marker.CANCELLED, "no question was open"
     assert not driver.state.flow.tasks, "nothing is kept of what is done"
 
 
@@ -111,7 +115,7 @@ def test_what_a_role_cannot_do_is_asked_again_after_a_resume(status: str, outcom
 
 
 @pytest.mark.parametrize("key", ["plan_plan_init_1", "plan_plan_breakdown_1", "review_task_1_1", "review_session_1_0"])
-def test_another_task_than_was_asked_for_is_for_a_person_to_define(key: str) -> None:
+def test_another_task_than_was_asked_for_is_for_the_user_to_define(key: str) -> None:
     asked = {"status": "blocked", "blockers": ["STEER scope change: build B instead"]}
     driver = Steady(session(), **{key: {"answer": asked}})
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
@@ -128,7 +132,7 @@ def test_a_turn_that_a_limit_cut_short_says_nothing_of_the_work(end: TurnEnd) ->
     driver = Steady(session(), execute_task_1_1={"end": end, "error": "the budget was used"})
     driver.until(State.EXECUTING_BATCH)
     driver.next("executor")
-    assert (driver.state.marker("task-1"), driver.state.of("task-1").step) == (Marker.WIP, Step.EXECUTE)
+    assert (driver.state.marker("task-1"), driver.state.flow_of("task-1").step) == (Marker.WIP, Step.EXECUTE)
     driver.says = {}
     driver.until(State.COMPLETE)
     assert driver.state.attempt("task-1") == 1
@@ -138,7 +142,7 @@ def test_others_finish_where_one_pauses() -> None:
     driver = Steady(session(), execute_task_1_1={"answer": {"status": "paused", "blockers": ["told to stop"]}})
     driver.until(State.EXECUTING_BATCH)
     driver.next("executor")
-    assert driver.state.of("task-1").held
+    assert driver.state.flow_of("task-1").held
     while isinstance(driver.rules.decide(driver.state, driver.now), Do):
         driver.next()
     assert driver.state.marker("task-2") is Marker.DONE
@@ -164,8 +168,8 @@ def test_questions_of_several_categories_are_asked_at_once_each_in_a_tree_of_its
 
 
 def test_without_cycles_there_are_no_questions() -> None:
-    papers = {"plan.md": PLAN, "instructions.md": "---\nplanning: {max_cycles: 0}\n---\n"}
-    driver = Steady(session(), plan_plan_init_1={"answer": {"status": "completed"}, "papers": papers})
+    documents = {"plan.md": PLAN, "instructions.md": "---\nplanning: {max_cycles: 0}\n---\n"}
+    driver = Steady(session(), plan_plan_init_1={"answer": {"status": "completed"}, "documents": documents})
     driver.until(State.COMPLETE)
     assert not [one for one in driver.asked if one.role == "questioner"]
     assert driver.state.marker("plan-brainstorm") is Marker.CANCELLED
@@ -175,8 +179,8 @@ def test_earlier_questions_are_never_lost() -> None:
     first = "## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n- **Priority**: High\n- **Status**: Unanswered\n"
     second = first.replace("001", "002").replace("Unanswered", "Answered")
     key = "plan_plan_brainstorm_1_1_technical"
-    said = {"answer": {"status": "completed"}, "papers": {"questions/technical.md": first}}
-    again = {"answer": {"status": "completed"}, "papers": {"questions/technical.md": second}}
+    said = {"answer": {"status": "completed"}, "documents": {"questions/technical.md": first}}
+    again = {"answer": {"status": "completed"}, "documents": {"questions/technical.md": second}}
     driver = Steady(session(), **{key: said, "plan_plan_research_1_1_": again})
     driver.until(State.EXECUTING_BATCH)
     text = driver.documents[driver.rules.layout.questions(1, "technical")]
@@ -195,10 +199,10 @@ def test_feedback_about_the_iteration_under_way_reaches_its_roles_and_begins_no_
     driver.next("executor")
     request = driver.asked[-1]
     assert "feedbacks/20261116-100000/feedbacks.md" in request.inbox
-    assert request.lends == {
+    assert request.copied_files == {
         "feedbacks/20261116-100000": f".ralph-sessions/{ID}/iterations/1/feedbacks/20261116-100000"
     }
-    assert "FEEDBACK_CONTEXT: .ralph/turn/inbox/feedbacks/" in request.prompt
+    assert "FEEDBACK_CONTEXT: .ralph/turn/inbox/feedbacks/" in request.prompt.text
     driver.until(State.COMPLETE)
     assert driver.state.metadata.iteration == 1
 
@@ -233,7 +237,7 @@ def test_a_task_that_is_defined_anew_keeps_what_it_was() -> None:
     feedback(driver, 2)
     new = TASKS["tasks/task-2.md"].replace("make it", "make less of it")
     changed = {"tasks/task-2.md": new, "tasks/task-1.md": TASKS["tasks/task-1.md"].replace("make it", "no")}
-    driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "papers": changed}}
+    driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "documents": changed}}
     driver.until(State.COMPLETE)
     layout = driver.rules.layout
     assert driver.documents[layout.old_task(2, "task-2")] == TASKS["tasks/task-2.md"]
@@ -268,10 +272,10 @@ def test_gaps_below_the_threshold_do_not_count_where_they_are_named(
     review = f"# Session Review\n\n## Overall Assessment\nGaps Identified\n\n{gaps}"
     driver = Steady(
         session(),
-        plan_plan_init_1={"answer": {"status": "completed"}, "papers": {"plan.md": PLAN, "instructions.md": limits}},
+        plan_plan_init_1={"answer": {"status": "completed"}, "documents": {"plan.md": PLAN, "instructions.md": limits}},
         review_session_1_0={
             "answer": {"status": "completed", "assessment": "Gaps Identified"},
-            "papers": {"review.md": review},
+            "documents": {"review.md": review},
         },
     )
     driver.until(State.COMPLETE)
@@ -283,8 +287,8 @@ def test_what_nobody_decided_about_goes_over_into_the_next_iteration() -> None:
     learned = {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"}
     driver = Steady(
         session(),
-        plan_plan_init_1={"answer": {"status": "completed"}, "papers": {"plan.md": PLAN, "instructions.md": limits}},
-        extract_1={"answer": {"status": "completed"}, "papers": learned},
+        plan_plan_init_1={"answer": {"status": "completed"}, "documents": {"plan.md": PLAN, "instructions.md": limits}},
+        extract_1={"answer": {"status": "completed"}, "documents": learned},
     )
     driver.until(State.KNOWLEDGE_APPROVAL)
     assert stop_of(driver).outcome is Outcome.AWAITING_APPROVAL
@@ -318,17 +322,17 @@ def loaded(driver: Driver, **texts: str) -> SessionState:
     return driver.rules.load({**driver.documents, **texts})
 
 
-def test_markers_that_a_person_changed_while_it_was_stopped_count() -> None:
+def test_markers_that_the_user_changed_while_it_was_stopped_count() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     path = driver.rules.layout.progress(1)
     lines = driver.documents[path].split("\n")
     text = "\n".join("- [C] task-1" if "] task-1 " in line else line for line in lines)
     state = loaded(driver, **{path: text})
-    assert state.of("task-1").step is Step.REST
-    assert state.board.blocked == {"task-3": "task-1"}
+    assert state.flow_of("task-1").step is Step.REST
+    assert state.graph.blocked == {"task-3": "task-1"}
 
 
-def test_what_a_person_sets_back_after_the_end_is_done_after_all() -> None:
+def test_tasks_that_the_user_resets_after_the_end_are_done_again() -> None:
     failed = {"answer": {"status": "failed", "blockers": ["no database"]}}
     driver = Steady(session(), **{f"execute_task_1_{n}": failed for n in (1, 2, 3)}).until(State.COMPLETE)
     assert driver.state.marker("task-3") is Marker.TODO and stop_of(driver).outcome is Outcome.AWAITING_FEEDBACK
@@ -349,10 +353,10 @@ def test_what_the_engine_forgot_is_taken_from_markers_and_reports() -> None:
     driver = Steady(session()).until(State.EXECUTING_BATCH)
     del driver.documents[driver.rules.flow_path]
     state = loaded(driver)
-    assert (state.of("task-1").step, state.of("task-1").attempt) == (Step.EXECUTE, 1)
-    report = reports.compose("task-1", 1, 1, "2026-11-16T07:00:00Z", "### R\nDone.\n")
+    assert (state.flow_of("task-1").step, state.flow_of("task-1").attempt) == (Step.EXECUTE, 1)
+    report = compose_report("task-1", 1, 1, "2026-11-16T07:00:00Z", "### R\nDone.\n")
     state = loaded(driver, **{driver.rules.layout.report(1, "task-1", 1): report})
-    assert (state.marker("task-1"), state.of("task-1").step) == (Marker.PENDING, Step.CHECK)
+    assert (state.marker("task-1"), state.flow_of("task-1").step) == (Marker.PENDING, Step.CHECK)
 
 
 def test_a_task_without_a_file_has_failed_and_says_so() -> None:
@@ -369,7 +373,7 @@ def test_roles_of_others_get_a_copy_of_the_session_and_own_their_part_of_it() ->
     driver = Steady(rules).until(State.EXECUTING_BATCH)
     driver.next("executor")
     request = driver.asked[-1]
-    assert "SESSION_PATH: .ralph/turn/outbox/session/" in request.prompt
+    assert "SESSION_PATH: .ralph/turn/outbox/session/" in request.prompt.text
     assert request.drafts["session/tasks/task-1.md"] == TASKS["tasks/task-1.md"]
     assert request.takes == (("session/reports/task-1-report.md", "report.md"),)
     planner = driver.asked[0]
@@ -403,7 +407,7 @@ def test_what_a_task_is_split_into_can_always_be_put_in_order(needed: str, told:
     driver = Steady(
         session(by_waves=True),
         execute_task_1_1={"end": TurnEnd.FAILED, "error": "boom"},
-        split_task_1_1={"answer": {"status": "completed"}, "papers": parts},
+        split_task_1_1={"answer": {"status": "completed"}, "documents": parts},
     ).until(State.COMPLETE)
     if told:
         [again] = [work for work in driver.asked if work.key == "execute:task-1-2"]
@@ -423,3 +427,79 @@ def test_tasks_that_cannot_be_put_in_order_block_the_session_and_are_named() -> 
     stop = driver.rules.decide(state, driver.now)
     assert isinstance(stop, Stop) and stop.outcome is Outcome.BLOCKED
     assert "task-99, which does not exist; correct .ralph-sessions" in stop.reason
+
+
+def test_complete_session_whose_tasks_cannot_be_put_in_order_any_more_stays_complete() -> None:
+    driver = Steady(session()).until(State.COMPLETE)
+    path = driver.rules.layout.task(1, "task-3")
+    driver.documents[path] = TASKS["tasks/task-3.md"].replace("depends_on: [task-1]", "depends_on: [task-99]")
+    driver.state = driver.rules.load(driver.documents)
+    driver.take(DocumentEdited(path, driver.documents[path]))
+    assert driver.state.state is State.COMPLETE
+    assert stop_of(driver).outcome is Outcome.SUCCESS
+
+
+def test_report_of_an_attempt_that_failed_has_no_review() -> None:
+    driver = Steady(session())
+    failing(driver, "task-2")
+    driver.until(State.COMPLETE)
+    report = driver.documents[driver.rules.layout.report(1, "task-2", 1)]
+    assert "Review Summary" not in report and "**Status**" not in report
+
+
+def test_message_of_the_user_begins_nothing_by_itself() -> None:
+    """What the user put there while no engine ran counts when it is taken in, not because a message came before it."""
+    driver = Steady(session()).until(State.COMPLETE)
+    path = driver.rules.layout.feedback(2, "20261116-100000")
+    driver.documents[path] = "# Feedback\n"
+    driver.state = driver.rules.load(driver.documents)
+    driver.take(SignalTaken(Signal("a", SignalType.INFO, "the deadline is Friday")))
+    assert driver.state.state is State.COMPLETE
+
+
+def test_task_that_lost_its_file_and_is_planned_again_has_one_line() -> None:
+    driver = Steady(session())
+    failing(driver, "task-2")
+    driver.until(State.COMPLETE)
+    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    driver.state = driver.rules.load(driver.documents)
+    feedback(driver, 2)
+    driver.says = {"plan_plan_rebreakdown_2": {"answer": {"status": "completed"}, "documents": TASKS}}
+    driver.until(State.COMPLETE)
+    assert driver.state.marker("task-2") is Marker.DONE
+    assert driver.documents[driver.rules.layout.progress(2)].count("] task-2 ") == 1
+
+
+def test_decision_says_which_iteration_it_is_and_whether_an_approval_is_asked_for() -> None:
+    limits = "---\nknowledge: {approval: signal}\n---\n"
+    learned = {"knowledge/how-to/x.md": "# X\n\n## Y\nz\n"}
+    driver = Steady(
+        session(),
+        plan_plan_init_1={"answer": {"status": "completed"}, "documents": {"plan.md": PLAN, "instructions.md": limits}},
+        extract_1={"answer": {"status": "completed"}, "documents": learned},
+    )
+    assert driver.rules.decide(driver.state, NOW).stage == Stage(1, frozenset())
+    driver.until(State.KNOWLEDGE_APPROVAL)
+    asked_for = frozenset({SignalType.APPROVE, SignalType.SKIP})
+    assert driver.rules.decide(driver.state, NOW).stage == Stage(1, asked_for)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            "- [C] task-2 (deleted by the user)",
+            "the session is complete: 2 tasks; task-2 was not done: it was deleted while the session was stopped",
+        ),
+        ("- [C] task-2 (not needed)", "the session is complete: 2 tasks"),
+        ("- [x] task-2", "the session is complete: 3 tasks; task-2 stays done, though its definition was deleted"),
+    ],
+)
+def test_success_names_tasks_without_a_definition_that_the_user_deleted(line: str, reason: str) -> None:
+    driver = Steady(session()).until(State.COMPLETE)
+    path = driver.rules.layout.progress(1)
+    lines = driver.documents[path].split("\n")
+    driver.documents[path] = "\n".join(line if "] task-2 " in old else old for old in lines)
+    del driver.documents[driver.rules.layout.task(1, "task-2")]
+    driver.state = driver.rules.load(driver.documents)
+    assert stop_of(driver) == Stop(Outcome.SUCCESS, reason)

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from test_session_rules import ID, Driver, seeds, session
 
-from ralph.app.sessions import mend, session_texts, session_workflow
+from ralph.app.sessions import repair_documents, session_texts, session_workflow
 from ralph.core.errors import RalphError, StateError
 from ralph.core.events import Do, DocumentEdited, Stop
-from ralph.documents.run_record import AgentSpec, Crew, RunRecord
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.documents.session import metadata, progress
 from ralph.workflows.session.state import SessionState
 
 NOW = 1_800_000_100.0
-RECORD = RunRecord(ID, "session", "Build it", "", (), Crew((AgentSpec("custom", command=("true",)),)), NOW)
+RECORD = RunRecord(ID, "session", "Build it", "", (), AgentSelection((AgentSpec("custom", command=("true",)),)), NOW)
 JUNK = (
     "",
     "\0",
@@ -84,7 +84,7 @@ def lay(root: Path, texts: dict[str, str]) -> None:
 
 def taken_up(root: Path) -> SessionState:
     """What `ralph session resume` does before the first turn."""
-    mend(root, RECORD, NOW)
+    repair_documents(root, RECORD, NOW)
     rules = session_workflow(RECORD, root)
     state = rules.load(session_texts(root, RECORD))
     assert isinstance(rules.decide(state, NOW), Do | Stop)
@@ -92,7 +92,7 @@ def taken_up(root: Path) -> SessionState:
 
 
 @pytest.mark.parametrize("seed", seeds(400, 25))
-def test_whatever_is_wrong_is_mended_or_refused_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
+def test_damaged_sessions_are_repaired_or_refused_and_nothing_is_lost(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     texts = spoilt(half_done(seed), chance)
     lay(tmp_path, texts)
@@ -103,15 +103,15 @@ def test_whatever_is_wrong_is_mended_or_refused_and_nothing_is_lost(tmp_path: Pa
     else:
         own = session_workflow(RECORD, tmp_path).layout
         if own.metadata in texts:
-            assert metadata.problems((tmp_path / own.metadata).read_text()) == []
-        assert isinstance(progress.problems(state.progress.text), list)
+            assert metadata.find_metadata_problems((tmp_path / own.metadata).read_text()) == []
+        assert isinstance(progress.find_progress_problems(state.progress.text), list)
     kept = {path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for path, text in texts.items():
         assert not text or text.encode("utf-8", "surrogatepass") in kept, f"{path} as it was is nowhere"
 
 
 @pytest.mark.parametrize("seed", seeds(60, 5))
-def test_what_was_mended_goes_on_to_its_end(tmp_path: Path, seed: int) -> None:
+def test_a_repaired_session_continues_to_its_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1000)
     lay(tmp_path, spoilt(half_done(seed), chance))
     try:

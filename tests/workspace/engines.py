@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from ralph.agents import registry
-from ralph.app.create_run import Ground, create_run
+from ralph.app.start import WorkLocation, create_run
 from ralph.core.checks import Check
 from ralph.core.events import Merge, Merged
+from ralph.core.prompt import Prompt
 from ralph.core.turns import Turn, TurnRequest, TurnResult
-from ralph.documents.run_record import AgentSpec, Crew, RunRecord, TreeSettings
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, TreeSettings
 from ralph.store.runs import Project, RunDir
-from ralph.supervisor.client import Keeper
+from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import Rules, Verifier
-from ralph.workspace.lander import Lander
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.merge_queue import MergeQueue
+from ralph.workspace.merge_queue import Lander, MergeQueue
 from ralph.workspace.turn_files import TurnFiles
-from ralph.workspace.workspaces import Site, Workspaces
+from ralph.workspace.workspaces import OpenWorktree, Workspaces
 
 AGENT = AgentSpec("command", ("/bin/sh", "-s"))
 """It does what its prompt says."""
@@ -41,12 +41,14 @@ def write(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(content)
 
 
-def begin(root: Path, ground: Ground = Ground.BRANCH, trees: TreeSettings | None = None, **more: Any) -> RunDir:
+def begin(
+    root: Path, location: WorkLocation = WorkLocation.BRANCH, trees: TreeSettings | None = None, **more: Any
+) -> RunDir:
     """A run whose tasks have worktrees."""
     record = RunRecord(
-        "", "graph", "the task", "", (), Crew((AGENT,)), time.time(), trees=trees or TreeSettings(), **more
+        "", "graph", "the task", "", (), AgentSelection((AGENT,)), time.time(), trees=trees or TreeSettings(), **more
     )
-    return create_run(Project(root), record, ground)[0]
+    return create_run(Project(root), record, location)[0]
 
 
 @dataclass
@@ -60,10 +62,10 @@ class Engine:
     turns: int = 0
 
     @classmethod
-    def of(cls, root: Path, run: RunDir, keeper: Keeper | None = None, **changes: Any) -> "Engine":
-        record, keeper = replace(run.record(), **changes), keeper or Keeper(run.path)
+    def of(cls, root: Path, run: RunDir, keeper: KeeperClient | None = None, **changes: Any) -> "Engine":
+        record, keeper = replace(run.record(), **changes), keeper or KeeperClient(run.path)
         environment = dict(os.environ)
-        agents = {AGENT.label: registry.make(AGENT, {})}
+        agents = {AGENT.label: registry.make_adapter(AGENT, {})}
         desk = TurnFiles(root, ())
         turns = LocalTurns(
             run.path, record, root, root, desk, keeper, agents, {"repair": "", "continue": ""}, environment
@@ -80,13 +82,19 @@ class Engine:
     def lander(self) -> Lander:
         return Lander(self.root, self.workspaces.record, self.queue)
 
-    async def turn(self, name: str, script: str, key: str = "", *, brings_in: bool = False) -> TurnResult:
+    async def turn(self, name: str, script: str, key: str = "", *, merges_run_branch: bool = False) -> TurnResult:
         """A turn of an agent in a workspace."""
         self.turns += 1
-        request = TurnRequest(key or f"turn-{self.turns}", "executor", script, workspace=name, brings_in=brings_in)
+        request = TurnRequest(
+            key or f"turn-{self.turns}",
+            "executor",
+            Prompt.of(script),
+            workspace=name,
+            merges_run_branch=merges_run_branch,
+        )
         return await self.workspaces.run(Turn(self.turns, 1, request, agent=AGENT.label), lambda event: None)
 
-    async def site(self, name: str, files: dict[str, str]) -> Site:
+    async def site(self, name: str, files: dict[str, str]) -> OpenWorktree:
         """A workspace in which an agent has worked."""
         site = await self.workspaces.open(name)
         write(site.tree.path, files)
@@ -104,7 +112,7 @@ class Engine:
 @asynccontextmanager
 async def engine(root: Path, run: RunDir, **changes: Any) -> AsyncIterator[Engine]:
     """An engine with a keeper, which goes with it."""
-    keeper = Keeper(run.path)
+    keeper = KeeperClient(run.path)
     try:
         yield Engine.of(root, run, keeper, **changes)
     finally:

@@ -17,7 +17,7 @@ from ralph.core.errors import StateError
 from ralph.documents.run_record import SlotLimits
 from ralph.store import locks
 from ralph.workspace import slots as module
-from ralph.workspace.slots import Slots, machine_slots, usual_place
+from ralph.workspace.slots import Slots, machine_slots, slots_path
 
 ENGINE = """
 import sys, time
@@ -27,10 +27,10 @@ from ralph.workspace.slots import Slots
 from ralph.store import locks
 
 place, run, limit, machine, turns, seconds = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6]), float(sys.argv[6])
-lock = locks.take(place / run, {"run": run})
+lock = locks.acquire(place / run, {"run": run})
 assert isinstance(lock, locks.Lock)
 slots = Slots(run, place / run, SlotLimits(limit, machine), place / "slots.json")
-slots.leave()
+slots.release_all()
 ends, started = {}, 0
 while started < turns or ends:
     for key in [key for key, end in ends.items() if end < time.time()]:
@@ -57,7 +57,7 @@ def run(tmp_path: Path, place: Path) -> Iterator[Callable[..., Slots]]:
     held = []
 
     def make(name: str, limit: int = 8, machine: int | None = 4, **agents: int) -> Slots:
-        lock = locks.take(tmp_path / name, {"run": name})
+        lock = locks.acquire(tmp_path / name, {"run": name})
         assert isinstance(lock, locks.Lock)
         held.append(lock)
         return Slots(name, tmp_path / name, SlotLimits(limit, machine, agents), place, {"claude (opus)": "claude"})
@@ -75,48 +75,48 @@ def in_use(place: Path) -> dict[str, int]:
 def test_a_run_an_agent_and_the_machine_have_their_limits(run: Callable[..., Slots], place: Path) -> None:
     a = run("a", limit=2)
     assert [a.take(f"k{number}", "x") for number in range(3)] == [True, True, False]
-    assert a.full == "2 of 2 turns of this run are under way"
+    assert a.why_full == "2 of 2 turns of this run are running"
     assert a.take("k1", "x"), "asked again, it has the one it has"
     assert a.take("k9", "x", anyway=True), "what runs already has its own"
     b = run("b", claude=1)
     assert b.take("k1", "claude (opus)")
     assert not b.take("k2", "claude (opus)")
-    assert b.full == "all 1 slots of claude are in use"
+    assert b.why_full == "all 1 slots of claude are in use"
     assert not b.take("k3", "codex")
-    assert b.full == "all 4 slots of this machine are in use, by a, b"
+    assert b.why_full == "all 4 slots of this machine are in use, by a, b"
     a.release("k1")
     assert b.take("k3", "codex")
     assert in_use(place) == {"a": 2, "b": 2}
-    b.leave()
+    b.release_all()
     assert in_use(place) == {"a": 2}
     a.release("never taken")
 
 
-def test_room_is_asked_for_last_and_holds_nobody_else_up(run: Callable[..., Slots]) -> None:
+def test_room_is_asked_for_last_and_blocks_no_other_run(run: Callable[..., Slots]) -> None:
     a, b = run("a"), run("b")
     a.room = lambda: "the disk is full"
     assert not a.take("1", "x", makes_tree=True)
-    assert a.full == "the disk is full"
+    assert a.why_full == "the disk is full"
     assert [b.take(str(number), "x") for number in range(5)] == [True] * 4 + [False]
 
 
-def test_a_free_slot_goes_to_who_has_the_fewest_then_to_who_waits_longest(run: Callable[..., Slots]) -> None:
+def test_a_free_slot_goes_to_the_run_with_the_fewest_then_to_the_longest_waiting(run: Callable[..., Slots]) -> None:
     a, b, c = run("a"), run("b"), run("c")
     assert [a.take(str(number), "x") for number in range(4)] == [True] * 4
     assert not b.take("1", "x")
     assert not c.take("1", "x")
     a.release("0")
     assert not a.take("4", "x", makes_tree=True), "it has three, and others have none"
-    assert a.full == "run b waits longer and has fewer"
+    assert a.why_full == "run b has waited longer and uses fewer slots"
     assert not c.take("1", "x")
-    assert c.full == "run b waits longer and has fewer"
+    assert c.why_full == "run b has waited longer and uses fewer slots"
     assert b.take("1", "x")
     a.release("1")
     assert not b.take("2", "x"), "now it has one"
     assert c.take("1", "x")
     a.release("2")
     assert not b.take("2", "x"), "both have one, and a has waited longer"
-    assert b.full == "run a waits longer and has fewer"
+    assert b.why_full == "run a has waited longer and uses fewer slots"
     assert a.take("4", "x")
 
 
@@ -188,7 +188,7 @@ def test_no_damage_to_the_file_stops_a_run(tmp_path: Path, at: int, damage: byte
     file.write_bytes(whole[:at] + damage + whole[at:])
     slots = Slots("a", tmp_path / "lock", SlotLimits(8, 4), file)
     assert slots.take("1", "x")
-    slots.leave()
+    slots.release_all()
 
 
 def test_the_file_is_whole_at_every_moment(
@@ -203,7 +203,7 @@ def test_the_file_is_whole_at_every_moment(
         raise AssertionError("the file is changed twice")
 
     monkeypatch.setattr(os, "ftruncate", cut)
-    a.leave()
+    a.release_all()
     assert json.loads(place.read_bytes()) == {}
 
 
@@ -215,10 +215,10 @@ def test_what_is_no_file_is_refused_by_name(run: Callable[..., Slots], place: Pa
 
 def test_the_usual_place_and_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert usual_place() == tmp_path / "ralph" / "slots.json"
+    assert slots_path() == tmp_path / "ralph" / "slots.json"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/ada")
-    assert usual_place() == Path("/home/ada/.local/state/ralph/slots.json")
+    assert slots_path() == Path("/home/ada/.local/state/ralph/slots.json")
     assert machine_slots() >= 4
 
 

@@ -3,13 +3,14 @@
 import json
 from pathlib import Path
 
+from ralph.core.prompt import Prompt
 from ralph.core.turns import TurnRequest
 from ralph.documents.hats.definition import HatsSettings
 from ralph.workflows.hats.events import read_events
 from ralph.workspace.turn_files import read_documents, read_handed_over
 
 
-def test_of_an_events_file_that_is_too_large_the_first_events_count_and_the_hat_is_told(tmp_path: Path) -> None:
+def test_the_first_events_of_a_too_large_file_count_and_the_cut_is_reported(tmp_path: Path) -> None:
     first = json.dumps({"topic": "work.done", "payload": "x", "ts": "t"})
     more = json.dumps({"topic": "noise", "payload": "y" * 1000, "ts": "t"})
     (tmp_path / "events.jsonl").write_text("\n".join([first, *[more] * 1200]) + "\n")
@@ -30,7 +31,7 @@ def test_what_is_not_taken_is_named(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("a secret\n")
     (outbox / "tasks" / "link.md").symlink_to(tmp_path / "secret.md")
     (outbox / "plan").mkdir()
-    request = TurnRequest("plan:1", "planner", "", hands_over=("tasks/*.md", "pla*"))
+    request = TurnRequest("plan:1", "planner", Prompt.of(""), hands_over=("tasks/*.md", "pla*"))
     taken, left = read_handed_over(outbox, request)
     assert (len(taken), taken["tasks/task-699.md"]) == (700, "# 699\n")
     assert left == ("tasks/large.md", "tasks/link.md")

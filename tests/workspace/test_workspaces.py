@@ -6,25 +6,24 @@ import os
 import shutil
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from engines import Engine, begin, engine, git, write
 
-from ralph.app.create_run import Ground
+from ralph.app.start import WorkLocation
 from ralph.core.checks import Check
 from ralph.core.errors import UsageError
 from ralph.core.events import Landed, Merge, MergeEnd, TurnEnded
+from ralph.core.prompt import Prompt
 from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
-from ralph.git import saving
+from ralph.git import merging
 from ralph.git.command import Git
 from ralph.store.runs import RunDir
 from ralph.workflows.merging import Queue
-from ralph.workspace.workspace_records import WorkspaceRecords, room_for
 from ralph.workspace.workspaces import MERGED_DIFF, TASK_DIFF
-from ralph.workspace.worktree_setup import SetupError
+from ralph.workspace.worktree_setup import SetupError, WorkspaceRecords, reason_no_room
 
 A = "one\ntwo\n"
 
@@ -123,7 +122,7 @@ class TestTurns:
                 running = asyncio.create_task(e.turn("t1/1", f"touch {repo.parent}/begun"))
                 while not (repo.parent / "making").exists():
                     await asyncio.sleep(0.02)
-                request = TurnRequest("turn-1", "executor", "", workspace="t1/1")
+                request = TurnRequest("turn-1", "executor", Prompt.of(""), workspace="t1/1")
                 await e.workspaces.stop(Turn(1, 1, request), "stopped")
                 assert (await running).end is TurnEnd.STOPPED
                 assert not (repo.parent / "begun").exists()
@@ -139,7 +138,7 @@ class TestTurns:
                 merged = await e.merge("mine/1")
                 assert (merged.end, merged.files, merged.moved) == (MergeEnd.CONFLICT, ("a.txt",), True)
                 script = f"cat .ralph/turn/inbox/{MERGED_DIFF} .ralph/turn/inbox/{TASK_DIFF} a.txt"
-                result = await e.turn("mine/1", script, "resolve-1", brings_in=True)
+                result = await e.turn("mine/1", script, "resolve-1", merges_run_branch=True)
                 assert "+other" in result.text and "+mine" in result.text and "<<<<<<<" in result.text
                 merged = await e.merge("mine/1")
                 assert (merged.end, merged.files, merged.moved) == (MergeEnd.CONFLICT, ("a.txt",), False)
@@ -147,11 +146,11 @@ class TestTurns:
                     "mine/1",
                     "grep -c '<<<<' a.txt; git checkout -q --ours a.txt; echo x > idea",
                     "resolve-2",
-                    brings_in=True,
+                    merges_run_branch=True,
                 )
                 merged = await e.merge("mine/1")
                 assert (merged.end, merged.files) == (MergeEnd.REVERTS, ("a.txt",))
-                await e.turn("mine/1", "grep -q '<<<<' a.txt && echo both > a.txt", "resolve-3", brings_in=True)
+                await e.turn("mine/1", "grep -q '<<<<' a.txt && echo both > a.txt", "resolve-3", merges_run_branch=True)
                 assert (await e.merge("mine/1")).end is MergeEnd.MERGED
                 await e.queue.finish()
                 assert git(repo, "show", f"{e.branch}:a.txt") == "both"
@@ -173,7 +172,7 @@ class TestTurns:
             await e.site("mine/1", dict.fromkeys(names, "mine\n"))
             await e.merge("other/1")
             assert sorted((await e.merge("mine/1")).files) == sorted(names)
-            request = TurnRequest("resolve-1", "resolver", "", workspace="mine/1", brings_in=True)
+            request = TurnRequest("resolve-1", "resolver", Prompt.of(""), workspace="mine/1", merges_run_branch=True)
             await e.workspaces.open("mine/1", request)
             await e.queue.finish()
             e = Engine.of(repo, run)
@@ -186,7 +185,7 @@ class TestTurns:
 
         do(main())
 
-    def test_a_worktree_that_somebody_deleted_is_made_again(self, repo: Path, run: RunDir) -> None:
+    def test_a_deleted_worktree_is_made_again(self, repo: Path, run: RunDir) -> None:
         async def main() -> None:
             e = Engine.of(repo, run)
             site = await e.site("t1/1", {"w.txt": "w\n"})
@@ -206,7 +205,7 @@ class TestTurns:
             site = await e.workspaces.open("t1/1")
             assert sorted(os.listdir(site.tree.path)) == [".git", "a.txt"]
             write(site.tree.path, {"w.txt": "w\n"})
-            change = e.workspaces._saved(site, "turn 1")
+            change = e.workspaces._save_turn(site, "turn 1")
             assert change and (change.files, change.removed) == (1, 0)
             assert (await e.merge("t1/1")).end is MergeEnd.MERGED
             await e.queue.finish()
@@ -307,9 +306,9 @@ class TestWorktreeSetup:
         do(main())
         noted = json.loads((run.path / "workspaces/t2.1.json").read_text())
         assert noted["size"] > 1000
-        assert room_for(repo, None) == ""
-        assert room_for(repo, 1 << 40) == ""
-        assert "`ralph worktrees --prune`" in room_for(repo, noted["size"])
+        assert reason_no_room(repo, None) == ""
+        assert reason_no_room(repo, 1 << 40) == ""
+        assert "`ralph worktrees --prune`" in reason_no_room(repo, noted["size"])
 
 
 class TestMerging:
@@ -339,7 +338,7 @@ class TestMerging:
         assert branches == ["main", f"ralph/{run.id}/run", f"ralph/{run.id}/t2/1"]
         assert left(repo)["trees"] == ["merge", "t2.1"]
 
-    def test_what_checks_and_people_left_is_kept_under_a_ref(self, repo: Path, run: RunDir) -> None:
+    def test_what_checks_and_the_user_left_is_stored_under_a_ref(self, repo: Path, run: RunDir) -> None:
         async def main() -> None:
             e = Engine.of(repo, run)
             site = await e.site("t1/1", {"one.txt": "1\n"})
@@ -365,7 +364,7 @@ class TestMerging:
             assert (third.tree.path / "one.txt").exists()
             merged = await e.merge("t2/1", key="m2")
             assert merged.end is MergeEnd.MERGED
-            assert "put right" in merged.notice
+            assert "Ralph restored it" in merged.notice
             assert e.files() >= {"one.txt", "two.txt"}
             git(repo, "update-ref", f"refs/heads/{e.branch}", "main")
             await e.lander.land(succeeded=False)
@@ -380,7 +379,7 @@ class TestMerging:
 
         async def main() -> None:
             async with engine(root, run) as e:
-                assert not e.workspaces.apart
+                assert not e.workspaces.has_worktrees
                 assert (await e.turn("t1/1", "echo w > w.txt")).end is TurnEnd.FINISHED
                 assert (await e.merge("t1/1")).end is MergeEnd.MERGED
                 assert (await e.merge("t1/1", "test -f w.txt")).end is MergeEnd.MERGED
@@ -412,7 +411,7 @@ class TestLanding:
         assert (repo / "one.txt").exists()
 
     def test_the_worktree_of_a_whole_run_is_saved_first(self, repo: Path) -> None:
-        run = begin(repo, Ground.WORKTREE, TreeSettings(copy=(".env",)), land="ff")
+        run = begin(repo, WorkLocation.WORKTREE, TreeSettings(copy=(".env",)), land="ff")
         tree = repo / run.record().workspace
         stray = git(tree, "commit-tree", "-m", "a history of its own", "HEAD^{tree}")
         git(tree, "update-ref", "HEAD", stray)
@@ -452,7 +451,7 @@ class Story:
         """As a kernel does: what was not accepted is asked for again."""
         e = Engine.of(self.root, self.run)
         while self.queue.waiting:
-            work = self.queue.works(lambda task: (), "")[0]
+            work = self.queue.list_work(lambda task: (), "")[0]
             if isinstance(work, Merge):
                 self.queue, _ = self.queue.accept(await e.queue.merge(work))
             elif isinstance(work, TurnRequest):
@@ -461,7 +460,7 @@ class Story:
                     # An agent works once: its turn outlives the engine.
                     (site.tree.path / "a.txt").write_text("both\n")
                     self.worked.append(work.key)
-                e.workspaces._saved(site, "turn 2")
+                e.workspaces._save_turn(site, "turn 2")
                 ended = TurnEnded(work.key, 2, work.role, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0))
                 self.queue, _ = self.queue.accept(ended)
         await e.queue.finish()
@@ -532,7 +531,7 @@ class TestBesideTheRunsOwnWorktree:
     """A run that works in a worktree of its own, and for a while in others beside it."""
 
     def test_others_begin_with_what_is_in_it_and_it_has_what_they_did(self, repo: Path) -> None:
-        run = begin(repo, Ground.WORKTREE)
+        run = begin(repo, WorkLocation.WORKTREE)
         own = repo / ".ralph/worktrees" / run.id
         write(own, {"before.txt": "by the run\n"})
 
@@ -557,14 +556,14 @@ class TestBesideTheRunsOwnWorktree:
     def test_a_kill_between_a_merge_and_that_worktree_takes_nothing_back(
         self, repo: Path, monkeypatch: pytest.MonkeyPatch, lands: bool
     ) -> None:
-        run = begin(repo, Ground.WORKTREE)
+        run = begin(repo, WorkLocation.WORKTREE)
         own = repo / ".ralph/worktrees" / run.id
 
         async def killed() -> None:
             async with engine(repo, run) as e:
                 await e.turn("t1/1", "echo one > t1.txt")
                 with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                    patch.setattr("ralph.git.saving.put_back", _killed)
+                    patch.setattr("ralph.git.merging.reset_worktree", _killed)
                     await e.queue.merge(Merge("m1", "t1/1", "one"))
 
         async def then() -> None:
@@ -582,23 +581,25 @@ class TestBesideTheRunsOwnWorktree:
         assert git(repo, "show", f"ralph/{run.id}/run:t1.txt") == "one"
 
     @pytest.mark.parametrize(
-        "step", ["ralph.workspace.workspace_records.WorkspaceRecords.write", "ralph.git.command.Git.run"]
+        "step", ["ralph.workspace.worktree_setup.WorkspaceRecords.write", "ralph.git.command.Git.run"]
     )
     def test_a_kill_while_it_hands_over_takes_nothing_back(
         self, repo: Path, monkeypatch: pytest.MonkeyPatch, step: str
     ) -> None:
-        run = begin(repo, Ground.WORKTREE)
+        run = begin(repo, WorkLocation.WORKTREE)
         own = repo / ".ralph/worktrees" / run.id
         write(own, {"before.txt": "by the run\n"})
 
+        original = merging.save_worktree
+
         def save(*given: Any, **more: Any) -> str:
-            saved = saving.save(*given, **more)
+            saved = original(*given, **more)
             patch.setattr(step, _killed)
             return saved
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr("ralph.workspace.workspaces.saving", SimpleNamespace(save=save))
-            Engine.of(repo, run).workspaces.hand_over("left")
+            patch.setattr("ralph.git.merging.save_worktree", save)
+            Engine.of(repo, run).workspaces.commit_own("left")
         write(own, {"after.txt": "by the run\n"})
         do(Engine.of(repo, run).lander.land(succeeded=False))
         for name in ("before.txt", "after.txt"):

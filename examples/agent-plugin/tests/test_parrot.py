@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ralph.agents.contract import AdapterContract, recorded
+from ralph.agents.contract import AdapterContract, find_recordings
 from ralph_agent_parrot.adapter import Parrot
 
 
@@ -10,5 +10,5 @@ class TestParrot(AdapterContract):
     """Run with pytest; add tests of your own for what only your agent does."""
 
     adapter = Parrot()
-    streams = recorded(Path(__file__).with_name("streams"), "parrot")
+    streams = find_recordings(Path(__file__).with_name("streams"), "parrot")
     tokens = {"parrot": (1240, 30)}

@@ -1,66 +1,138 @@
-"""The agent programs of others: what their adapters have in common. One small module each defines the rest.
+"""What all agent adapters share: the request for a turn, what an agent can do, the base class, and hook configuration.
 
-An adapter of a third party is a class like these, named by an entry point of the group `ralph.agents`.
+Each agent program has a small module that defines the rest. A third-party adapter is a class like those, named by an
+entry point of the group `ralph.agents`.
 """
 
+import hashlib
 import os
+import shlex
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
-from ralph.agents.agent import FULL_AUTO, Abilities, Call, Reader
-from ralph.agents.failures import failure_in
+from ralph.agents.failures import failure_from_stderr
 from ralph.agents.prices import Prices
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
-from ralph.core.stream import Failure
-from ralph.documents.agent.program import PROGRAM
+from ralph.core.turns import AgentEvent, Failure
+from ralph.store.files import write_atomic
+
+FULL_AUTO, EDITS, READ_ONLY, PLAN = PERMISSIONS = ("full-auto", "edits", "read-only", "plan")
+"""Do everything; change files but run no commands that need an approval; change nothing; plan and change nothing."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one turn asks of an agent program. The prompt comes on standard input, and is also in a file."""
+
+    workspace: Path
+    model: str = ""
+    arguments: tuple[str, ...] = ()
+    """More arguments for the program, from the user."""
+    budget: float | None = None
+    """US dollars that the turn may cost."""
+    most_steps: int | None = None
+    """How often the agent may ask its model."""
+    session: str = ""
+    """The conversation to continue; empty for a new one."""
+    without_tools: tuple[str, ...] = ()
+    """Tools that the agent must not use, by its own names for them. `sub-agents` works for every agent."""
+    prompt: Path = Path("prompt.md")
+    """The file with the prompt, for programs that do not read it from standard input."""
+    permissions: str = FULL_AUTO
+    """What the agent may do without an approval: one of `PERMISSIONS`."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What an agent can do. Ralph works without what it cannot, and says so."""
+
+    resume: bool = False
+    """Can continue one of its conversations."""
+    session: bool = False
+    """Reports the id of the conversation."""
+    live_input: bool = False
+    """Receives messages while it works, through its own protocol."""
+    hooks: bool = False
+    """Receives messages while it works, through a hook of ours that it runs after its tools and before its end."""
+    commands: bool = False
+    """Runs commands that its prompt asks for. Without hooks, the prompt tells it to ask for messages itself."""
+    tokens: bool = False
+    """Reports how many tokens it used."""
+    cost: bool = False
+    """Reports what they cost."""
+    names_model: bool = False
+    """Reports the model, so that Ralph can compute the cost."""
+    budget: bool = False
+    """Stops by itself when the budget is used up."""
+    step_limit: bool = False
+    sandbox: bool = False
+    model: bool = True
+    """Uses the model that it is asked for."""
+    tool_limits: bool = False
+    """Can be kept from using some of its tools."""
+
+
+class Reader(Protocol):
+    """Reads the output of one turn, line by line. It may remember what it has read."""
+
+    def read(self, line: bytes) -> Iterable[AgentEvent]:
+        """The events in a line of standard output; none if it is not an event."""
 
 
 def model_in(arguments: Sequence[str]) -> str:
-    """The model that the user's own arguments for an agent's program name: `--model NAME`, `-m NAME`, `--model=NAME`."""
-    for word, following in pairwise((*arguments, "")):
-        if word in ("-m", "--model"):
+    """The model that the user's own arguments name: `--model NAME`, `-m NAME`, `--model=NAME`."""
+    for argument, following in pairwise((*arguments, "")):
+        if argument in ("-m", "--model"):
             return following
-        if word.startswith("--model="):
-            return word.removeprefix("--model=")
+        if argument.startswith("--model="):
+            return argument.removeprefix("--model=")
     return ""
 
 
+def options_in(arguments: Sequence[str]) -> set[str]:
+    """The options among arguments, without their values."""
+    return {argument.partition("=")[0] for argument in arguments}
+
+
 class Adapter(ABC):
-    """How one agent program is started, read and helped."""
+    """How Ralph starts one agent program, reads its output and sends it messages."""
 
     name: str
-    """What people call it; also its program, where nothing else is said."""
+    """The name that the user types. It is also the program, unless `program` names another."""
     install: str
     """The command that installs it."""
     advice: str
-    """What a person can do where it is not signed in."""
+    """What the user can do if the agent is not signed in."""
     abilities: Abilities = Abilities()
     announces_end: bool = True
-    """Whether it says in its stream that it has finished: exit 0 alone is then no success."""
+    """Whether its stream says that it has finished. If so, exit code 0 alone is not a success."""
     keys: tuple[str, ...] = ()
     """Variables that hold a key for its model."""
     services: tuple[str, ...] = ()
-    """Variables that switch to a service with a sign-in of its own."""
+    """Variables that switch to a service with its own sign-in."""
     settings: tuple[str, str] = ("", ".")
-    """The variable that names its directory of settings, and where that is in the home directory by default."""
+    """The variable that names its settings directory, and the default directory, relative to the home directory."""
     credentials: tuple[str, ...] = ()
-    """The files in it that are there once a person has signed in."""
+    """Files in that directory that exist once the user has signed in."""
     may_hold: tuple[str, ...] = ()
-    """Files in it that may hold a key, and are not read."""
-    ralph_command: str = PROGRAM
-    """How its prompts name the `ralph` command, so that its shell finds it."""
+    """Files in that directory that can contain a key. Ralph does not read them."""
+    refuses_variables: bool = False
+    """Whether it refuses commands that start with a variable. Its prompts then name `ralph` by its path."""
     permission_modes: Mapping[str, tuple[str, ...]] = MappingProxyType({FULL_AUTO: ()})
-    """Its own arguments for each level of permissions that it knows."""
+    """Its own arguments for each level of permissions that it has."""
     permission_options: tuple[str, ...] = ()
-    """Its options that choose a mode: if the user passes one of them, none of ours is given."""
-    hook_words: tuple[str, ...] = ()
-    """The words by which it is told of hooks of ours, through which words of a person reach it; `ready` may find them."""
-    hook_variables: Mapping[str, str] = MappingProxyType({})
-    """The variables for the same."""
+    """Its options that choose a mode. If the user passes one of them, Ralph passes none."""
+    hook_arguments: tuple[str, ...] = ()
+    """Its arguments for our hooks, through which messages of the user reach it. `prepare` may set them."""
+    hook_environment: Mapping[str, str] = MappingProxyType({})
+    """Its variables for the same purpose."""
 
     def __init__(self, program: str = "", prices: Prices | None = None) -> None:
         self.program = program or self.name
@@ -69,13 +141,17 @@ class Adapter(ABC):
         """What the user's settings add to its environment."""
 
     def model_of(self, call: Call) -> str:
-        """The model that a turn will use: as asked for, or as its own settings say; empty if neither tells."""
+        """The model that a turn will use: the requested one, or the one in its own settings; empty if unknown."""
         return call.model or model_in(call.arguments) or self.configured_model(call, {**os.environ, **self.variables})
 
     def settings_home(self, environment: Mapping[str, str]) -> Path:
         """The directory with its own settings."""
-        variable, usual = self.settings
-        return Path(environment.get(variable) or Path(environment.get("HOME") or Path.home()) / usual)
+        return self.settings_in(environment, Path(environment.get("HOME") or Path.home()))
+
+    def settings_in(self, environment: Mapping[str, str], home: Path) -> Path:
+        """The same for a given home directory."""
+        variable, default = self.settings
+        return Path(environment.get(variable) or home / default)
 
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
         """The model that its own settings on this machine name; empty if none does."""
@@ -83,57 +159,119 @@ class Adapter(ABC):
 
     @abstractmethod
     def command(self, call: Call) -> tuple[str, ...]:
-        """The words that start it, with `permission_words(call)`, and its prompt from standard input or from a file."""
+        """The command line, with `permission_arguments(call)`. The prompt comes from standard input or from a file."""
 
     @abstractmethod
     def reader(self, call: Call, before: Usage) -> Reader:
-        """Who reads its output, a new one for each turn; `before` is what the conversation used before it."""
+        """A new reader for the output of one turn. `before` is what the conversation used in earlier turns."""
 
-    def permission_words(self, call: Call) -> tuple[str, ...]:
+    def permission_arguments(self, call: Call) -> tuple[str, ...]:
         """Its arguments for the permissions of a turn. A mode that the user passes wins over ours."""
         if self.chooses_mode(call.arguments):
             return ()
         return self.permission_modes[call.permissions]
 
     def chooses_mode(self, arguments: tuple[str, ...]) -> bool:
-        """Whether arguments of the user choose its permission mode."""
-        return any(word.partition("=")[0] in self.permission_options for word in arguments)
+        """Whether the user's arguments choose its permission mode."""
+        return not options_in(arguments).isdisjoint(self.permission_options)
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """What it needs in its environment beside what is there."""
+        """Variables to add to its environment."""
         return {}
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
-        """What its exit and its last words on standard error say, where its stream did not tell; None where nothing."""
-        return failure_in(stderr) if code else None
+        """The failure that its exit code and the end of standard error show, if its stream did not report one."""
+        return failure_from_stderr(stderr) if code else None
 
-    def ready(self, environment: Mapping[str, str]) -> str:
-        """Lay ready what it needs on this machine, once for a run; what a person should know of it."""
+    def prepare(self, environment: Mapping[str, str]) -> str:
+        """Prepare what it needs on this machine, once per run. Returns a notice for the user, or nothing."""
         try:
-            why = self.lay_hooks(environment)
+            reason = self.install_hooks(environment)
         except (OSError, StorageError, ValueError, TypeError) as error:
-            why = str(error)
-        return f"words for {self.name} wait until its turn is over: {why}" if why else ""
+            reason = str(error)
+        return f"messages to {self.name} wait until its turn is over: {reason}" if reason else ""
 
-    def lay_hooks(self, environment: Mapping[str, str]) -> str:
-        """Lay hooks of ours ready, where that takes more than words; why they cannot be had, empty where they can."""
+    def install_hooks(self, environment: Mapping[str, str]) -> str:
+        """Install our hooks, if that takes more than arguments. Returns why that is not possible, or nothing."""
         return ""
 
-    def hears(self, call: Call) -> bool:
-        """Whether words reach it in the middle of such a turn."""
-        return self.abilities.live_input or bool(self.hook_words or self.hook_variables)
+    def can_receive_messages(self, call: Call) -> bool:
+        """Whether messages of the user reach it in the middle of such a turn."""
+        return self.abilities.live_input or bool(self.hook_arguments or self.hook_environment)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """Whether it is signed in, as far as that can be told offline, and how, or what to run; None where it cannot."""
-        if key := next((key for key in self.keys if environment.get(key)), ""):
-            return True, key
-        set_to = {one: environment.get(one, "").lower() for one in self.services}
-        if switch := next((one for one, value in set_to.items() if value not in ("", "0", "false")), ""):
-            return None, f"{switch} is set: what it needs to sign in is not looked at"
-        variable, usual = self.settings
-        place = Path(environment.get(variable) or home / usual)
-        for name in (*self.credentials, *self.may_hold):
-            if (place / name).is_file():
-                unsure = f"set up in {place / name}: the key that it needs is not looked at"
-                return (True, str(place / name)) if name in self.credentials else (None, unsure)
+        """Whether it is signed in, and how, or what to run. None if that cannot be known offline."""
+        for key in self.keys:
+            if environment.get(key):
+                return True, key
+        for switch in self.services:
+            if environment.get(switch, "").lower() not in ("", "0", "false"):
+                return None, f"{switch} is set; Ralph does not check the sign-in of that service"
+        directory = self.settings_in(environment, home)
+        for name in self.credentials:
+            if (directory / name).is_file():
+                return True, str(directory / name)
+        for name in self.may_hold:
+            if (directory / name).is_file():
+                return None, f"set up in {directory / name}; Ralph does not check the key"
         return False, self.advice
+
+
+_HOOK = Path(__file__).with_name("live_messages.sh")
+
+
+def hook_command(agent: str, event: str) -> str:
+    """The command of a hook, for any shell. It starts Python only if messages wait."""
+    return shlex.join(("sh", str(_HOOK), sys.executable, f"{agent}:{event}"))
+
+
+def build_hooks(agent: str, events: Sequence[str], timeout: int = 10) -> dict[str, object]:
+    """Hooks by event, in the format of Claude Code, which other agents adopted. Some count the timeout in milliseconds."""
+    hooks: dict[str, object] = {}
+    for event in events:
+        command = {"type": "command", "command": hook_command(agent, event), "timeout": timeout}
+        # Hooks before the end of a turn belong to no tool, so they have no matcher.
+        matcher = {} if event in ("Stop", "AfterAgent") else {"matcher": "*"}
+        hooks[event] = [{**matcher, "hooks": [command]}]
+    return hooks
+
+
+def add_hooks(theirs: Mapping[str, object], ours: Mapping[str, object]) -> dict[str, object]:
+    """Add our hooks after those that are already configured for the same events."""
+    both = {event: [*_hooks_of(theirs, event), *_hooks_of(ours, event)] for event in ours}
+    return {**theirs, **both}
+
+
+def _hooks_of(hooks: Mapping[str, object], event: str) -> list[object]:
+    entries = hooks.get(event, [])
+    return entries if isinstance(entries, list) else []
+
+
+def cache_path(environment: Mapping[str, str], *names: str) -> Path:
+    """A path in the cache directory that all runs of the user share."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache")
+    return cache.joinpath("ralph", *names)
+
+
+def write_if_changed(path: Path, text: str) -> Path:
+    """Write a file, unless it has that content already."""
+    data = text.encode(errors="surrogateescape")
+    if not path.is_file() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, data, durable=False)
+    return path
+
+
+def short_hash(text: str) -> str:
+    """Twelve hexadecimal digits that stand for a text in a file name."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def point_link(link: Path, target: Path) -> None:
+    """Make a symbolic link point to a target. It replaces a file or link, but not a directory."""
+    current = os.readlink(link) if link.is_symlink() else ""
+    if current == str(target) or (link.is_dir() and not current):
+        return
+    temporary = link.with_name(f".{os.urandom(6).hex()}")
+    temporary.symlink_to(target)
+    os.replace(temporary, link)

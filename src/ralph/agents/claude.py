@@ -1,4 +1,8 @@
-"""Claude Code: how it is started and what its stream says. Measured with 2.1.197 and 2.1.325."""
+"""Claude Code: how it is started and what its stream says. Measured with 2.1.197 and 2.1.325.
+
+Amp and Cursor CLI are here too, because their streams have the same format. Both follow their documentation, and were
+never tested with the real program.
+"""
 
 import json
 import os
@@ -6,14 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
-from ralph.agents.failures import failure_of
-from ralph.agents.hook_config import hooks
-from ralph.agents.reader import StreamReader, well_done
-from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, tool_text
+from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call, build_hooks, options_in
+from ralph.agents.failures import classify_failure
+from ralph.agents.prices import Prices
+from ralph.agents.reader import StreamReader, success_result
+from ralph.agents.stream_lines import TEXT_CHARS, Data, describe_tool, one_line
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.turns import AgentEvent, EventKind, Failure
 
 _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
 _CHANGES = ("Edit", "Write", "NotebookEdit", "Bash")
@@ -24,10 +27,10 @@ _OWN_LIMITS = {
 }
 _STOPPED = {
     "max_tokens": "its model reached the limit of tokens of one answer: the answer is cut off",
-    "refusal": "its model refused to go on",
+    "refusal": "its model refused to continue",
     "model_context_window_exceeded": "the conversation no longer fits into the context of its model",
 }
-"""Why a turn ended that is told as a success, by the reason for which its model stopped."""
+"""Why a model stopped. Claude Code reports such a turn as a success."""
 _ERRORS = {
     "authentication_failed": Failure.ACCESS,
     "billing_error": Failure.ACCESS,
@@ -40,15 +43,15 @@ _ERRORS = {
 _MODES = {
     FULL_AUTO: ("--dangerously-skip-permissions",),
     EDITS: ("--permission-mode", "acceptEdits"),
-    # Without anybody to ask, it refuses what its default mode would ask about; what the user allowed in its
-    # settings stays allowed, so its tools for changes are taken away as well (see `command`).
+    # In print mode it refuses what its default mode would ask about. What the user allowed in its settings stays
+    # allowed, so `command` also takes away its tools for changes.
     READ_ONLY: ("--permission-mode", "default"),
     PLAN: ("--permission-mode", "plan"),
 }
 
 
 class Claude(Adapter):
-    """Claude Code of Anthropic. It tells the cost itself."""
+    """Claude Code, by Anthropic. It reports the cost itself."""
 
     name = "claude"
     install = "npm install -g @anthropic-ai/claude-code"
@@ -62,50 +65,54 @@ class Claude(Adapter):
     credentials = (".credentials.json",)
     permission_modes = _MODES
     permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
-    hook_words = ("--settings", json.dumps({"hooks": hooks("claude", _EVENTS)}))
+    hook_arguments = ("--settings", json.dumps({"hooks": build_hooks("claude", _EVENTS)}))
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Print mode. The list of tools comes first: it would swallow a word that follows it."""
-        tools = [tool for name in call.without_tools for tool in _TOOLS.get(name, (name,))]
+        """Print mode. The list of tools comes before other options: it would swallow an argument that follows it."""
+        tools: list[str] = []
+        for name in call.without_tools:
+            tools += _TOOLS.get(name, (name,))
         if call.permissions == READ_ONLY and not self.chooses_mode(call.arguments):
             tools += _CHANGES
         return (
             self.program,
             "-p",
             *(("--disallowedTools", *tools) if tools else ()),
-            *("--output-format", "stream-json", "--verbose", *self.permission_words(call)),
+            *("--output-format", "stream-json", "--verbose", *self.permission_arguments(call)),
             *(("--model", call.model) if call.model else ()),
             *(("--max-budget-usd", f"{max(call.budget, 0.000001):.6f}") if call.budget is not None else ()),
             *(("--max-turns", str(call.most_steps)) if call.most_steps is not None else ()),
             *(("--resume", call.session) if call.session else ()),
-            *(self.hook_words if self.hears(call) else ()),
+            *(self.hook_arguments if self.can_receive_messages(call) else ()),
             *call.arguments,
         )
 
-    def hears(self, call: Call) -> bool:
-        """By hooks beside those of the user, unless the user's arguments are in their place."""
-        return not {"--settings", "--bare"} & {word.partition("=")[0] for word in call.arguments}
+    def can_receive_messages(self, call: Call) -> bool:
+        """Through hooks beside those of the user, unless the user's arguments replace our settings."""
+        return options_in(call.arguments).isdisjoint(("--settings", "--bare"))
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """No updates, no side traffic; root must say that it knows what it does, or is refused."""
+        """No updates and no side traffic. As root, it refuses to skip permissions unless IS_SANDBOX is set."""
         quiet = {
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
-            # It would try a key that is refused for three minutes; what is worth waiting for, the engine waits for.
+            # By default it retries a rejected key for three minutes. The engine waits for what is worth waiting for.
             "CLAUDE_CODE_MAX_RETRIES": os.environ.get("CLAUDE_CODE_MAX_RETRIES", "3"),
         }
-        return {**quiet, "IS_SANDBOX": "1"} if os.getuid() == 0 else quiet
+        if os.getuid() == 0:
+            return {**quiet, "IS_SANDBOX": "1"}
+        return quiet
 
     def reader(self, call: Call, before: Usage) -> "ClaudeReader":
-        """Who reads a turn; its stream tells all that is needed."""
+        """Its stream reports everything that the reader needs."""
         return ClaudeReader()
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, a token, or the file that /login writes; on a Mac that is in the keychain, which is not opened."""
-        told = super().sign_in(environment, home)
-        if told[0] is False and (home / "Library" / "Keychains").is_dir():
-            return None, "the keychain is not looked at"
-        return told
+        """A key, a token, or the file that /login writes. On macOS, /login writes to the keychain, which Ralph does not open."""
+        signed_in, detail = super().sign_in(environment, home)
+        if signed_in is False and (home / "Library" / "Keychains").is_dir():
+            return None, "Ralph does not open the keychain"
+        return signed_in, detail
 
 
 @dataclass
@@ -113,29 +120,28 @@ class ClaudeReader(StreamReader):
     """Reads one turn of Claude Code."""
 
     messages: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Tokens in and out by message: a message comes in several lines, each with the same usage."""
-    told: Usage = field(default_factory=Usage)
-    """What the results so far told."""
+    """Tokens in and out by message. A message comes in several lines, each with the same usage."""
+    results_total: Usage = field(default_factory=Usage)
+    """The sum of the usage in the results so far."""
     denied: set[str] = field(default_factory=set)
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What a line tells."""
-        yield from self.begin(data.word("session_id"))
+        """The events in a line."""
+        yield from self.start_session(data.text("session_id"))
         match data.get("type"), data.get("subtype"):
             case "assistant", _:
                 yield from self._assistant(data)
             case "user", _:
                 for block in data.inner("message").objects("content"):
-                    if block.word("type") == "tool_result":
-                        failed = block.get("is_error") is True
-                        yield from self.used(block.word("tool_use_id"), block.said("content"), failed=failed)
+                    if block.text("type") == "tool_result":
+                        key, text = block.text("tool_use_id"), block.content_text("content")
+                        yield from self.finish_tool(key, text, failed=block.get("is_error") is True)
             case "system", "api_retry":
-                tries, status = (
-                    f"try {data.count('attempt')} of {data.count('max_retries')}",
-                    data.number("error_status"),
-                )
-                why = data.word("error") or "an error"
-                yield from self.retry(f"{tries}: {why}" + (f" ({status:.0f})" if status else ""))
+                attempt = f"try {data.count('attempt')} of {data.count('max_retries')}"
+                error = data.text("error") or "an error"
+                if status := data.number("error_status"):
+                    error = f"{error} ({status:.0f})"
+                yield from self.retry(f"{attempt}: {error}")
             case "system", "permission_denied":
                 yield from self._denial(data)
             case "rate_limit_event", _:
@@ -145,94 +151,244 @@ class ClaudeReader(StreamReader):
 
     def _assistant(self, data: Data) -> Iterator[AgentEvent]:
         message = data.inner("message")
-        if data.word("error") or message.word("model") == "<synthetic>":
-            text = message.said("content") or data.word("error")
+        if data.text("error") or message.text("model") == "<synthetic>":
+            text = message.content_text("content") or data.text("error")
             info = data.inner("api_error_params", "rate_limit_info")
-            yield from self.complain(text, self._kind(data, text), info.number("resetsAt"))
+            yield from self.report_error(text, self._classify(data, text), info.number("resetsAt"))
             return
+        is_sub_agent = bool(data.get("parent_tool_use_id"))
         for block in message.objects("content"):
-            kind, is_sub_agent = block.word("type"), bool(data.get("parent_tool_use_id"))
+            kind = block.text("type")
             if kind == "text" and not is_sub_agent:
-                yield from self.say(block.word("text"))
+                yield from self.say(block.text("text"))
             elif kind == "thinking" and not is_sub_agent:
-                yield from self.think(block.word("thinking"))
+                yield from self.think(block.text("thinking"))
             elif kind in ("tool_use", "server_tool_use"):
-                name, given = block.word("name"), block.get("input")
-                yield from self.use(block.word("id"), name, given, is_sub_agent=is_sub_agent)
-        yield from self._message_usage(message.word("id"), message.inner("usage"))
+                yield from self.start_tool(
+                    block.text("id"), block.text("name"), block.get("input"), is_sub_agent=is_sub_agent
+                )
+        yield from self._message_usage(message.text("id"), message.inner("usage"))
 
     def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
-        seen, told = self.messages.get(key, (0, 0)), self.meter.told
-        most = max(seen[0], self._spoken(usage)), max(seen[1], usage.count("output_tokens"))
-        self.messages[key] = most
-        yield from self.meter.rise(told.input_tokens + most[0] - seen[0], told.output_tokens + most[1] - seen[1])
+        """Add what this line reports beyond the earlier lines of the same message."""
+        known_input, known_output = self.messages.get(key, (0, 0))
+        input_tokens = max(known_input, self._input_tokens(usage))
+        output_tokens = max(known_output, usage.count("output_tokens"))
+        self.messages[key] = input_tokens, output_tokens
+        total = self.meter.total
+        yield from self.meter.add_total(
+            total.input_tokens + input_tokens - known_input, total.output_tokens + output_tokens - known_output
+        )
 
     def _denial(self, data: Data) -> Iterator[AgentEvent]:
-        """A denial is told when it happens, by newer versions, and again at the end."""
-        key, given = data.word("tool_use_id"), data.get("tool_input")
-        used = self.tools.get(key) or tool_text(data.word("tool_name"), given or data.word("message"))
-        if (key or used) not in self.denied:
-            self.denied.add(key or used)
-            yield AgentEvent(Kind.DENIED, used)
+        """Newer versions report a denial when it happens, and again at the end."""
+        key, arguments = data.text("tool_use_id"), data.get("tool_input")
+        tool = self.tools.get(key) or describe_tool(data.text("tool_name"), arguments or data.text("message"))
+        if (key or tool) not in self.denied:
+            self.denied.add(key or tool)
+            yield AgentEvent(EventKind.DENIED, tool)
 
     def _limit(self, info: Data) -> Iterator[AgentEvent]:
-        if info.word("status") == "rejected" and info.get("isUsingOverage") is not True:
-            which = brief(info.word("rateLimitType").replace("_", "-")) or "usage"
-            text = f"the {which} limit of its provider is reached"
-            yield from self.complain(text, Failure.LIMIT, info.number("resetsAt"))
+        if info.text("status") == "rejected" and info.get("isUsingOverage") is not True:
+            limit = one_line(info.text("rateLimitType").replace("_", "-")) or "usage"
+            text = f"the {limit} limit of its provider is reached"
+            yield from self.report_error(text, Failure.LIMIT, info.number("resetsAt"))
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
-        """The end: `is_error` says how, whatever `subtype` says; older versions told their own limits by it alone."""
-        yield from self._total(data)
+        """The end. `is_error` decides, not `subtype`; but older versions report their own limits only in `subtype`."""
+        yield from self._report_result_usage(data)
         for denial in data.objects("permission_denials"):
             yield from self._denial(denial)
-        way = data.word("subtype")
-        if data.get("is_error") is False and not way.startswith("error"):
-            if why := _STOPPED.get(data.word("stop_reason")):
-                yield from self.warn(why)
-            yield well_done(data.word("result"))
+        subtype = data.text("subtype")
+        if data.get("is_error") is False and not subtype.startswith("error"):
+            if reason := _STOPPED.get(data.text("stop_reason")):
+                yield from self.warn(reason)
+            yield success_result(data.text("result"))
             return
-        errors = data.said("errors") if isinstance(data.get("errors"), list) else ""
-        text = data.word("result") or errors or data.inner("error").word("message") or way
-        if way in _OWN_LIMITS:
-            yield from self.fail(f"{_OWN_LIMITS[way]} ({brief(text)})", Failure.AGENT)
+        errors = data.content_text("errors") if isinstance(data.get("errors"), list) else ""
+        text = data.text("result") or errors or data.inner("error").text("message") or subtype
+        if subtype in _OWN_LIMITS:
+            yield from self.fail(f"{_OWN_LIMITS[subtype]} ({one_line(text)})", Failure.AGENT)
         else:
-            yield from self.fail(text, self._kind(data, text))
+            yield from self.fail(text, self._classify(data, text))
 
-    def _kind(self, data: Data, text: str) -> Failure:
-        named = _ERRORS.get(data.word("error")) or _ERRORS.get(data.word("api_error"))
-        return named or failure_of(text[:TEXT_CHARS], data.number("api_error_status"))
+    def _classify(self, data: Data, text: str) -> Failure:
+        named = _ERRORS.get(data.text("error")) or _ERRORS.get(data.text("api_error"))
+        return named or classify_failure(text[:TEXT_CHARS], data.number("api_error_status"))
 
-    def _total(self, data: Data) -> Iterator[AgentEvent]:
-        """What is missing to the totals of this process.
+    def _report_result_usage(self, data: Data) -> Iterator[AgentEvent]:
+        """Report the totals of this process.
 
-        After a resume, newer versions tell those of the whole conversation in `modelUsage` and `total_cost_usd`.
+        After a resume, `modelUsage` and `total_cost_usd` of newer versions count the whole conversation. Those versions
+        also report what was used since the last result.
         """
-        own = "model_usage_since_last_result"
-        is_own = isinstance(data.get(own), dict)
-        by_model = data.inner(own if is_own else "modelUsage")
-        models, names = [Data.of(one) for one in by_model.values()], ", ".join(by_model) or self.model
-        cached = sum(one.count("cacheReadInputTokens") for one in models)
-        spoken = sum(one.count("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens") for one in models)
-        heard = sum(one.count("outputTokens") for one in models)
-        if is_own:
-            cost = sum(one.money("costUSD") or 0.0 for one in models)
-            self.told += Usage(spoken, heard, cost, cached_tokens=cached)
-            told = self.told
-            yield from self.meter.rise(
-                told.input_tokens, told.output_tokens, told.cost, cached=told.cached_tokens, model=names
+        since_last = "model_usage_since_last_result"
+        has_since_last = isinstance(data.get(since_last), dict)
+        by_model = data.inner(since_last if has_since_last else "modelUsage")
+        names = ", ".join(by_model) or self.model
+        models = [Data.of(usage) for usage in by_model.values()]
+        cached = sum(usage.count("cacheReadInputTokens") for usage in models)
+        input_tokens = sum(
+            usage.count("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens") for usage in models
+        )
+        output_tokens = sum(usage.count("outputTokens") for usage in models)
+        if has_since_last:
+            cost = sum(usage.money("costUSD") or 0.0 for usage in models)
+            self.results_total += Usage(input_tokens, output_tokens, cost, cached_tokens=cached)
+            total = self.results_total
+            yield from self.meter.add_total(
+                total.input_tokens, total.output_tokens, total.cost, cached=total.cached_tokens, model=names
             )
             return
         if not models:
             usage = data.inner("usage")
-            spoken, heard = self._spoken(usage), usage.count("output_tokens")
+            input_tokens, output_tokens = self._input_tokens(usage), usage.count("output_tokens")
             cached = usage.count("cache_read_input_tokens")
-        yield from self.meter.rise(spoken, heard, self._cost(data), cached=cached, model=names)
+        yield from self.meter.add_total(input_tokens, output_tokens, self._cost(data), cached=cached, model=names)
 
-    def _spoken(self, usage: Data) -> int:
-        """Tokens in, those of a cache included."""
+    def _input_tokens(self, usage: Data) -> int:
+        """Tokens in, including those of the cache."""
         return usage.count("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
     def _cost(self, data: Data) -> float | None:
-        """What a result says that all of it cost."""
+        """The total cost that a result reports."""
         return data.money("total_cost_usd")
+
+
+_AMP_MODES = {FULL_AUTO: ("--dangerously-allow-all",)}
+
+
+class Amp(Adapter):
+    """Amp, which chooses its models itself. A model is one of its modes here: `low`, `medium` or `high`."""
+
+    name = "amp"
+    install = "npm install -g @sourcegraph/amp"
+    advice = "run `amp login`, or set AMP_API_KEY"
+    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
+    keys = ("AMP_API_KEY",)
+    settings = ("", ".local/share/amp")
+    credentials = ("secrets.json",)
+
+    permission_modes = _AMP_MODES
+    permission_options = ("--dangerously-allow-all",)
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """Execute mode with every tool allowed. Amp calls a conversation a thread."""
+        return (
+            self.program,
+            *(("threads", "continue", call.session) if call.session else ()),
+            *("--execute", "--stream-json", *self.permission_arguments(call), "--no-ide"),
+            *(("--mode", call.model) if call.model else ()),
+            *call.arguments,
+        )
+
+    def model_of(self, call: Call) -> str:
+        """Unknown: `call.model` is a mode."""
+        return ""
+
+    def reader(self, call: Call, before: Usage) -> "AmpReader":
+        """Each message reports what it used."""
+        return AmpReader()
+
+    def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
+        """Without a key, Amp reads the prompt as the code with which the user signs in."""
+        failure = super().failure(code, stderr)
+        if failure and "Login failed" in failure[1]:
+            return Failure.ACCESS, failure[1]
+        return failure
+
+
+class AmpReader(ClaudeReader):
+    """Reads one turn of Amp."""
+
+    def _message_usage(self, key: str, usage: Data) -> Iterator[AgentEvent]:
+        """A message can lack an id, and comes in one line."""
+        return super()._message_usage(key or f"number {len(self.messages)}", usage)
+
+    def _input_tokens(self, usage: Data) -> int:
+        """Tokens in, which already include those of the cache."""
+        cached = usage.count("cache_read_input_tokens", "cache_creation_input_tokens")
+        return max(usage.count("input_tokens"), cached)
+
+    def _result(self, data: Data) -> Iterator[AgentEvent]:
+        """The end. An error has its own key, and denials are plain texts."""
+        denials = data.get("permission_denials")
+        for tool in denials if isinstance(denials, list) else ():
+            if isinstance(tool, str) and one_line(tool):
+                yield AgentEvent(EventKind.DENIED, one_line(tool))
+        yield from super()._result(Data({**data, "result": data.text("result", "error")}))
+
+
+_CURSOR_MODES = {FULL_AUTO: ("--force",), READ_ONLY: ("--mode", "ask"), PLAN: ("--mode", "plan")}
+
+
+class Cursor(Adapter):
+    """The command line agent of Cursor. If it fails, its stream can end without an error, which is on standard error."""
+
+    name = "cursor"
+    install = "curl https://cursor.com/install -fsS | bash"
+    advice = "run `cursor-agent login`, or set CURSOR_API_KEY"
+    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
+    keys = ("CURSOR_API_KEY",)
+    settings = ("", ".config/cursor")
+    credentials = ("auth.json",)
+
+    permission_modes = _CURSOR_MODES
+    permission_options = ("--force", "-f", "--yolo", "--mode", "--plan")
+
+    def __init__(self, program: str = "", prices: Prices | None = None) -> None:
+        super().__init__(program or "cursor-agent", prices)
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """Print mode with everything allowed."""
+        return (
+            self.program,
+            *("-p", *self.permission_arguments(call), "--output-format", "stream-json"),
+            *(("--model", call.model) if call.model else ()),
+            *(("--resume", call.session) if call.session else ()),
+            *call.arguments,
+        )
+
+    def reader(self, call: Call, before: Usage) -> "CursorReader":
+        """The usage at the end is that of the turn."""
+        return CursorReader(self.prices, call.model)
+
+
+class CursorReader(ClaudeReader):
+    """Reads one turn of Cursor CLI."""
+
+    def events(self, data: Data) -> Iterator[AgentEvent]:
+        """The events in a line."""
+        if data.get("type") == "thinking":
+            return self.think(data.text("text"))
+        if data.get("type") == "tool_call":
+            return self._tool(data)
+        return super().events(data)
+
+    def _tool(self, data: Data) -> Iterator[AgentEvent]:
+        """The key of a tool's input names the tool, as `shellToolCall`. MCP tools are under `function`."""
+        call = data.inner("tool_call")
+        name = next((key for key in call if key.endswith("ToolCall")), "")
+        body = call.inner(name or "function")
+        result, name = body.inner("result"), name.removesuffix("ToolCall") or body.text("name")
+        arguments = body.get("args") or body.get("arguments") or result.inner("rejected")
+        key = data.text("call_id")
+        if data.get("subtype") == "started":
+            yield from self.start_tool(key, name, arguments)
+        elif data.get("subtype") == "completed":
+            self.tools[key] = describe_tool(name, arguments)
+            outcome = result.inner("success")
+            text = outcome.text("stdout", "stderr", "content") or next(iter(result), "")
+            failed = "success" not in result or bool(outcome.number("exitCode"))
+            yield from self.finish_tool(key, text, failed=failed, denied="rejected" in result)
+
+    def _result(self, data: Data) -> Iterator[AgentEvent]:
+        """The end. Its text is that of the whole turn, but the answer is only the last message."""
+        answer = self.buffer.last_message if data.get("is_error") is False else ""
+        yield from super()._result(Data({**data, "result": answer}) if answer else data)
+
+    def _report_result_usage(self, data: Data) -> Iterator[AgentEvent]:
+        usage = data.inner("usage")
+        input_tokens = usage.count("inputTokens", "cacheReadTokens", "cacheWriteTokens")
+        tokens = input_tokens, usage.count("cacheReadTokens"), usage.count("outputTokens")
+        yield from self.report_total({self.model: tokens})

@@ -5,16 +5,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import FULL_AUTO, PLAN, Abilities, Call
+from ralph.agents.adapter import FULL_AUTO, PLAN, Abilities, Adapter, Call
 from ralph.agents.prices import cost_of
-from ralph.agents.reader import StreamReader, well_done
-from ralph.agents.stream_lines import Data, brief, moment, parse
+from ralph.agents.reader import StreamReader, success_result
+from ralph.agents.stream_lines import Data, one_line, parse_line, read_timestamp
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure
+from ralph.core.turns import AgentEvent, Failure
 
 _OPENING = "Do what is asked for here."
-"""It reads standard input only where it has a prompt of several words already, and adds what it reads to that."""
+"""Cline reads standard input only if its argument is a prompt of several words. It appends what it reads."""
 _OWN_ENDS = {
     "aborted": "it was aborted",
     "max_iterations": "it reached its own limit of turns",
@@ -24,7 +23,7 @@ _MODES = {FULL_AUTO: ("--act", "--auto-approve", "true"), PLAN: ("--plan",)}
 
 
 class Cline(Adapter):
-    """Cline. It resumes a conversation only for a person at a terminal."""
+    """Cline. It resumes a conversation only at a terminal."""
 
     name = "cline"
     install = "npm install -g cline"
@@ -37,102 +36,105 @@ class Cline(Adapter):
     permission_options = ("--act", "-a", "--plan", "-p", "--auto-approve")
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Every tool approved, whatever the user's settings say; the prompt from a pipe: short files are passed over."""
+        """Every tool approved, whatever the user's settings say. The prompt comes from a pipe: Cline ignores short files."""
         return (
-            *(sys.executable, "-P", "-m", "ralph.agents.pipe_prompt", self.program),
-            *("--json", *self.permission_words(call)),
+            *(sys.executable, "-P", "-m", "ralph.agents.wrap_program", "pipe-prompt", self.program),
+            *("--json", *self.permission_arguments(call)),
             *(("-m", call.model) if call.model else ()),
             *call.arguments,
             _OPENING,
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """No updates; and it works in this process: its hub is a daemon that would outlive the turn."""
+        """No updates, and no hub: that is a daemon that would outlive the turn."""
         return {"CLINE_SESSION_BACKEND_MODE": "local", "CLINE_NO_AUTO_UPDATE": "1"}
 
     def reader(self, call: Call, before: Usage) -> "ClineReader":
-        """Who reads a turn; the stream names the model at its end."""
+        """The stream names the model at its end."""
         return ClineReader(self.prices, call.model)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or one in the file of its providers, which is there without a key as well."""
-        told = super().sign_in(environment, home)
-        variable, usual = self.settings
-        place = Path(environment.get(variable) or home / usual) / "settings" / "providers.json"
+        """A key in the environment, or in the file of its providers. That file also exists without a key."""
+        signed_in, detail = super().sign_in(environment, home)
+        path = self.settings_in(environment, home) / "settings" / "providers.json"
         try:
-            providers = parse(place.read_bytes()).inner("providers")
+            providers = parse_line(path.read_bytes()).inner("providers")
         except OSError:
-            return told
-        signed = any({"apiKey", "auth"} & set(Data.of(one).inner("settings")) for one in providers.values())
-        return (True, str(place)) if signed and told[0] is False else told
+            return signed_in, detail
+        for provider in providers.values():
+            settings = Data.of(provider).inner("settings")
+            if signed_in is False and ("apiKey" in settings or "auth" in settings):
+                return True, str(path)
+        return signed_in, detail
 
 
 @dataclass
 class ClineReader(StreamReader):
     """Reads one turn of Cline."""
 
-    refused: bool = False
-    """Whether its provider did not accept who it is."""
+    is_unauthorized: bool = False
+    """Whether its provider rejected its key."""
     asked_at: float = 0.0
-    """When it first asked what it asks now: an error after many tries has the words of the first."""
+    """When it first sent the current request: after many tries, the error is still the text of the first."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What a line tells."""
+        """The events in a line."""
         match data.get("type"):
             case "agent_event":
-                yield from self._event(data.inner("event"), data.word("ts"))
+                yield from self._event(data.inner("event"), data.text("ts"))
             case "run_result":
                 self.now = self.asked_at or self.now
                 yield from self._result(data)
 
-    def _event(self, event: Data, moment_told: str) -> Iterator[AgentEvent]:
+    def _event(self, event: Data, timestamp: str) -> Iterator[AgentEvent]:
         match event.get("type"), event.get("contentType"):
             case "iteration_start", _:
-                self.asked_at = moment(Data(timestamp=moment_told))
+                self.asked_at = read_timestamp(Data(timestamp=timestamp))
             case "content_start", "tool":
-                yield from self.use("", event.word("toolName"), _given(event))
+                yield from self.start_tool("", event.text("toolName"), _read_input(event))
             case "content_end", "text":
-                yield from self.say(event.word("text"))
+                yield from self.say(event.text("text"))
             case "content_end", "tool":
                 results = event.objects("output") or [event.inner("output")]
-                error = event.word("error") or next((one.word("error") for one in results if one.word("error")), "")
-                failed = bool(error) or any(one.get("success") is False for one in results)
-                text = "\n".join(one.said("result") for one in results) or event.said("output")
-                yield from self.used("", error or text, failed=failed)
+                errors = [event.text("error"), *(result.text("error") for result in results)]
+                error = next(filter(None, errors), "")
+                failed = bool(error) or any(result.get("success") is False for result in results)
+                text = "\n".join(result.content_text("result") for result in results) or event.content_text("output")
+                yield from self.finish_tool("", error or text, failed=failed)
             case "usage", _:
-                # What it costs is told at the end: some providers have no prices there, and the model is named then.
-                yield from self.meter.rise(event.count("totalInputTokens"), event.count("totalOutputTokens"))
+                # The cost comes at the end, with the model: Cline has no prices for some providers.
+                yield from self.meter.add_total(event.count("totalInputTokens"), event.count("totalOutputTokens"))
             case "notice", _:
-                if event.word("reason").endswith(("_retry", "_recovery")):
-                    yield from self.retry(event.word("message"))
+                if event.text("reason").endswith(("_retry", "_recovery")):
+                    yield from self.retry(event.text("message"))
             case "error", _:
-                error = event.inner("error").word("message") or "an error"
+                error = event.inner("error").text("message") or "an error"
                 if event.get("recoverable") is True:
                     yield from self.retry(error)
                 else:
-                    self.refused, self.now = event.word("errorClass") == "auth", self.asked_at or self.now
-                    yield from self.complain(error, Failure.ACCESS if self.refused else None)
+                    self.is_unauthorized, self.now = event.text("errorClass") == "auth", self.asked_at or self.now
+                    yield from self.report_error(error, Failure.ACCESS if self.is_unauthorized else None)
 
     def _result(self, data: Data) -> Iterator[AgentEvent]:
-        """The end. An error has the words of the provider, without its status; where it has no prices, no cost is told."""
-        usage, model = data.inner("usage"), data.inner("model").word("id") or self.model
-        spoken, heard = usage.count("inputTokens"), usage.count("outputTokens")
-        priced = cost_of(model, spoken, usage.count("cacheReadTokens"), heard, self.prices)
-        yield from self.meter.rise(spoken, heard, usage.money("totalCost") or priced)
-        reason, text = data.word("finishReason"), data.word("text")
+        """The end. An error has the provider's message without its status. Without a price, Cline reports no cost."""
+        usage, model = data.inner("usage"), data.inner("model").text("id") or self.model
+        input_tokens, output_tokens = usage.count("inputTokens"), usage.count("outputTokens")
+        priced = cost_of(model, input_tokens, usage.count("cacheReadTokens"), output_tokens, self.prices)
+        yield from self.meter.add_total(input_tokens, output_tokens, usage.money("totalCost") or priced)
+        reason, text = data.text("finishReason"), data.text("text")
         if reason == "completed":
-            yield well_done(text)
-        elif own := _OWN_ENDS.get(reason):
-            yield from self.fail(f"{own} ({brief(text)})" if text else own, Failure.AGENT)
+            yield success_result(text)
+        elif end := _OWN_ENDS.get(reason):
+            yield from self.fail(f"{end} ({one_line(text)})" if text else end, Failure.AGENT)
         else:
-            yield from self.fail(text, Failure.ACCESS if self.refused else None)
+            yield from self.fail(text, Failure.ACCESS if self.is_unauthorized else None)
 
 
-def _given(event: Data) -> object:
-    """What a tool is given, its commands as one."""
-    given = event.get("input")
-    commands = given.get("commands") if isinstance(given, dict) else None
-    if isinstance(commands, list):
-        texts = (one if isinstance(one, str) else Data.of(one).word("command") for one in commands)
-        return {"command": "; ".join(texts)}
-    return given
+def _read_input(event: Data) -> object:
+    """The input of a tool, with several commands as one."""
+    arguments = event.get("input")
+    commands = arguments.get("commands") if isinstance(arguments, dict) else None
+    if not isinstance(commands, list):
+        return arguments
+    texts = [command if isinstance(command, str) else Data.of(command).text("command") for command in commands]
+    return {"command": "; ".join(texts)}

@@ -6,14 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
-from ralph.agents.failures import end_of_limit, failure_of
-from ralph.agents.hook_config import hook_command, lay, own_place, short_hash
-from ralph.agents.reader import Meter, StreamReader, gone_wrong
-from ralph.agents.stream_lines import TEXT_CHARS, Data, named_model, parse, unwrapped
+from ralph.agents.adapter import (
+    EDITS,
+    FULL_AUTO,
+    READ_ONLY,
+    Abilities,
+    Adapter,
+    Call,
+    cache_path,
+    hook_command,
+    short_hash,
+    write_if_changed,
+)
+from ralph.agents.failures import classify_failure, find_limit_end
+from ralph.agents.reader import Meter, StreamReader, failed_result
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model, unwrap_error
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure
+from ralph.core.turns import AgentEvent, Failure
 
 _TOOLS = {"sub-agents": ("task", "read_agent", "list_agents", "write_agent")}
 _ERRORS = {
@@ -25,7 +34,7 @@ _ERRORS = {
     "context_limit": Failure.AGENT,
 }
 _ACCOUNTS = ("lastLoggedInUser", "loggedInUsers")
-_LARGEST_FILE = 1024 * 1024
+_SETTINGS_LIMIT = 1024 * 1024
 _MODES = {
     FULL_AUTO: ("--allow-all",),
     EDITS: ("--allow-tool=write",),
@@ -34,7 +43,7 @@ _MODES = {
 
 
 class Copilot(Adapter):
-    """Copilot CLI of GitHub. What it used it tells at its end, in a file beside the prompt."""
+    """Copilot CLI, by GitHub. At its end it writes its usage into a file beside the prompt."""
 
     name = "copilot"
     install = "npm install -g @github/copilot"
@@ -47,32 +56,34 @@ class Copilot(Adapter):
     permission_options = ("--allow-all", "--allow-all-tools", "--allow-tool", "--yolo", "--mode", "--plan")
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Nobody is asked. A new conversation gets its id from us: it would tell it last of all."""
-        tools = [tool for name in call.without_tools for tool in _TOOLS.get(name, (name,))]
+        """No questions. Ralph chooses the id of a new conversation: Copilot would report it only at its end."""
+        tools: list[str] = []
+        for name in call.without_tools:
+            tools += _TOOLS.get(name, (name,))
         return (
             self.program,
-            *("--output-format", "json", *self.permission_words(call), "--no-ask-user"),
+            *("--output-format", "json", *self.permission_arguments(call), "--no-ask-user"),
             *("--usage-output-file", str(_usage_file(call))),
             *((f"--excluded-tools={','.join(tools)}",) if tools else ()),
             *(("--model", call.model) if call.model else ()),
-            *self.hook_words,
+            *self.hook_arguments,
             f"--resume={call.session}" if call.session else f"--session-id={_session(call)}",
             *call.arguments,
         )
 
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
-        """`COPILOT_MODEL`, or the model that `/model` wrote down."""
-        if named := environment.get("COPILOT_MODEL", ""):
-            return named
+        """`COPILOT_MODEL`, or the model that `/model` saved."""
+        if model := environment.get("COPILOT_MODEL", ""):
+            return model
         home = self.settings_home(environment)
-        return named_model(home / "settings.json", home / "config.json")
+        return read_model(home / "settings.json", home / "config.json")
 
-    def lay_hooks(self, environment: Mapping[str, str]) -> str:
-        """Lay them as a plugin, which is loaded beside those of the user."""
-        about = {
+    def install_hooks(self, environment: Mapping[str, str]) -> str:
+        """Write them as a plugin, which Copilot loads beside those of the user."""
+        manifest = {
             "name": "ralph",
             "version": "1.0.0",
-            "description": "Hands on words of a person",
+            "description": "Passes messages from the user to the agent",
             "hooks": "hooks.json",
         }
         ours = {
@@ -80,25 +91,28 @@ class Copilot(Adapter):
             for event in ("postToolUse", "agentStop")
         }
         hooks = json.dumps({"version": 1, "hooks": ours})
-        place = own_place(environment, f"copilot-{short_hash(hooks)}")
-        lay(place / "plugin.json", json.dumps(about))
-        lay(place / "hooks.json", hooks)
-        self.hook_words = ("--plugin-dir", str(place))
+        directory = cache_path(environment, f"copilot-{short_hash(hooks)}")
+        write_if_changed(directory / "plugin.json", json.dumps(manifest))
+        write_if_changed(directory / "hooks.json", hooks)
+        self.hook_arguments = ("--plugin-dir", str(directory))
         return ""
 
     def reader(self, call: Call, before: Usage) -> "CopilotReader":
-        """Who reads a turn; `before` is what the conversation had used before, for its usage is that of all of it."""
-        return CopilotReader(self.prices, meter=Meter(before), usage=_usage_file(call), named=_session(call))
+        """The usage that it reports is that of the whole conversation."""
+        return CopilotReader(self.prices, meter=Meter(before), usage=_usage_file(call), session_name=_session(call))
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A token, a provider of the user's own, or an account in its settings; that of `gh` may do as well."""
-        told = super().sign_in(environment, home)
-        variable, usual = self.settings
-        account = Path(environment.get(variable) or home / usual) / "config.json"
-        if told[0] is False and any(map(_content(account).get, _ACCOUNTS)):
+        """A token, a custom provider, or an account in its settings. The account of `gh` can work too."""
+        signed_in, detail = super().sign_in(environment, home)
+        if signed_in is not False:
+            return signed_in, detail
+        account = self.settings_in(environment, home) / "config.json"
+        if any(map(_read_json(account).get, _ACCOUNTS)):
             return True, str(account)
-        others = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "gh" / "hosts.yml"
-        return (None, str(others)) if told[0] is False and others.is_file() else told
+        github_cli = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "gh" / "hosts.yml"
+        if github_cli.is_file():
+            return None, str(github_cli)
+        return False, detail
 
 
 def _usage_file(call: Call) -> Path:
@@ -106,18 +120,18 @@ def _usage_file(call: Call) -> Path:
 
 
 def _session(call: Call) -> str:
-    """The conversation that a turn is in: the one that it goes on with, or one of its own, always the same."""
+    """The id of the conversation: the one to continue, or one that is always the same for this turn."""
     return call.session or str(uuid5(NAMESPACE_URL, str(call.prompt)))
 
 
-def _content(path: Path) -> Data:
-    """The JSON object in a file, which may begin with comments; an empty one where there is none."""
+def _read_json(path: Path) -> Data:
+    """The JSON object in a file, which can begin with comment lines; an empty one if there is none."""
     try:
         with path.open("rb") as file:
-            lines = file.read(_LARGEST_FILE).splitlines()
+            lines = file.read(_SETTINGS_LIMIT).splitlines()
     except OSError:
         return Data()
-    return parse(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
+    return parse_line(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
 
 
 @dataclass
@@ -125,59 +139,60 @@ class CopilotReader(StreamReader):
     """Reads one turn of Copilot CLI."""
 
     usage: Path = Path()
-    """The file that is there before the last line is."""
-    named: str = ""
-    """What the conversation is called by us."""
+    """The usage file. It exists before the last line comes."""
+    session_name: str = ""
+    """The id that Ralph chose for the conversation."""
     failed_call: str = ""
-    """What was said of the last call of its model, where it failed."""
+    """The error of the last request to its model, if that failed."""
     error: str = ""
     kind: Failure | None = None
 
     def events(self, line: Data) -> Iterator[AgentEvent]:
-        """What a line tells."""
+        """The events in a line."""
         data = line.inner("data")
-        key = data.word("toolCallId")
+        key = data.text("toolCallId")
         match line.get("type"):
             case "user.message":
-                yield from self.begin(self.named)
+                yield from self.start_session(self.session_name)
             case "assistant.message":
                 self.failed_call = ""
                 if not data.get("parentToolCallId"):
-                    yield from self.think(data.word("reasoningText"))
-                    yield from self.say(data.word("content"))
+                    yield from self.think(data.text("reasoningText"))
+                    yield from self.say(data.text("content"))
             case "tool.execution_start":
                 is_sub_agent = bool(data.get("parentToolCallId"))
-                yield from self.use(key, data.word("toolName"), data.get("arguments"), is_sub_agent=is_sub_agent)
+                yield from self.start_tool(key, data.text("toolName"), data.get("arguments"), is_sub_agent=is_sub_agent)
             case "session.warning":
-                yield from self.warn(data.word("message"))
+                yield from self.warn(data.text("message"))
             case "tool.execution_complete":
-                why = data.inner("error")
+                error = data.inner("error")
                 failed = data.get("success") is not True or bool(data.inner("shellExecution").number("exitCode"))
-                text = data.inner("result").word("content") or why.word("message")
-                yield from self.used(key, text, failed=failed, denied=why.word("code") == "denied")
+                text = data.inner("result").text("content") or error.text("message")
+                yield from self.finish_tool(key, text, failed=failed, denied=error.text("code") == "denied")
             case "model.call_failure":
-                self.failed_call = data.word("errorMessage")[:TEXT_CHARS]
+                self.failed_call = data.text("errorMessage")[:TEXT_CHARS]
             case "assistant.turn_retry":
-                yield from self.retry(f"{data.word('reason')}: {unwrapped(self.failed_call)}")
+                yield from self.retry(f"{data.text('reason')}: {unwrap_error(self.failed_call)}")
             case "session.error":
-                yield from self._error(data)
+                yield from self._session_error(data)
             case "result":
-                yield from self.begin(line.word("sessionId"))
-                models = _content(self.usage).inner("modelMetrics")
-                used = {name: _tokens(Data.of(one).inner("usage")) for name, one in models.items()}
-                yield from self.total(used) if used else ()
-                going_well = line.number("exitCode") == 0
-                yield from (
-                    self.done() if going_well else [gone_wrong(self.error or "it failed", self.kind or Failure.AGENT)]
-                )
+                yield from self.start_session(line.text("sessionId"))
+                models = _read_json(self.usage).inner("modelMetrics")
+                used = {name: _read_tokens(Data.of(metrics).inner("usage")) for name, metrics in models.items()}
+                if used:
+                    yield from self.report_total(used)
+                if line.number("exitCode") == 0:
+                    yield from self.succeed()
+                else:
+                    yield failed_result(self.error or "it failed", self.kind or Failure.AGENT)
 
-    def _error(self, data: Data) -> Iterator[AgentEvent]:
-        """An error that it does not go on from; when a limit ends may only be in what the provider said before."""
-        self.error = data.word("message")[:TEXT_CHARS] or "it failed"
-        self.kind = _ERRORS.get(data.word("errorType")) or failure_of(self.error, data.number("statusCode"))
-        yield from self.complain(self.error, self.kind, end_of_limit(self.failed_call, self.now))
+    def _session_error(self, data: Data) -> Iterator[AgentEvent]:
+        """An error that ends the turn. The end of a limit can be only in the provider's earlier message."""
+        self.error = data.text("message")[:TEXT_CHARS] or "it failed"
+        self.kind = _ERRORS.get(data.text("errorType")) or classify_failure(self.error, data.number("statusCode"))
+        yield from self.report_error(self.error, self.kind, find_limit_end(self.failed_call, self.now))
 
 
-def _tokens(usage: Data) -> tuple[int, int, int]:
-    """Tokens in, those of them that were cached, and out."""
+def _read_tokens(usage: Data) -> tuple[int, int, int]:
+    """Tokens in, the cached ones among them, and out."""
     return usage.count("inputTokens"), usage.count("cacheReadTokens"), usage.count("outputTokens")

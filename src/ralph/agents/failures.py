@@ -1,15 +1,15 @@
-"""What the error text of an agent or of its provider means: the class of a failure, and when a limit is over."""
+"""What the error text of an agent or its provider means: the class of the failure, and when a limit ends."""
 
 import re
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from ralph.agents.stream_lines import LONGEST_LIMIT, brief
-from ralph.core.stream import Failure
+from ralph.agents.stream_lines import LONGEST_LIMIT, one_line
+from ralph.core.turns import Failure
 
 _STATUS = re.compile(r"(?:\b(?:status|error|code)\b[\"':=\s(]{0,4}|rejected \()([45]\d\d)\b", re.IGNORECASE)
-_PLACE = re.compile(r"(?<![^\s\"'(){}<>\[\],])[^\s/\"'(){}<>\[\],]*/[^\s/\"'(){}<>\[\],]*/[^\s\"'(){}<>\[\],]*")
-"""Paths and addresses: their words say nothing of a failure."""
+_PATH = re.compile(r"(?<![^\s\"'(){}<>\[\],])[^\s/\"'(){}<>\[\],]*/[^\s/\"'(){}<>\[\],]*/[^\s\"'(){}<>\[\],]*")
+"""Paths and URLs: a word in them says nothing about the failure."""
 _NOISE = re.compile(r"reading prompt|warning|yolo mode|ripgrep|at \S+ \(", re.IGNORECASE)
 _UNPAID = r"credit balance|insufficient_quota|check your plan and billing|out of (?:usage )?credits|add funds"
 _LIMIT = (
@@ -29,29 +29,38 @@ _OVERLOAD = (
     r"|timed out|timeout|failed to lookup|fetch failed|socket hang up|api error: terminated|temporarily"
     r"|capacity .{0,20}unavailable|(?:unable to|cannot|could not|failed to) connect"
 )
+_PATTERNS = (
+    (_UNPAID, Failure.ACCESS),
+    (_LIMIT, Failure.LIMIT),
+    (_ACCESS, Failure.ACCESS),
+    (_OVERLOAD, Failure.OVERLOAD),
+)
+"""The first that matches decides: a message about unpaid credits also mentions limits."""
 
 
-def failure_of(text: str, status: float | None = None) -> Failure:
-    """The class of failure that an error of a provider or of an agent program speaks of."""
-    text = _PLACE.sub(" ", text)
-    told = _STATUS.search(text)
-    code = int(status or (told and told[1]) or 0)
+def classify_failure(text: str, status: float | None = None) -> Failure:
+    """The class of an error that a provider or an agent program reports."""
+    text = _PATH.sub(" ", text)
+    named = _STATUS.search(text)
+    code = int(status or (named and named[1]) or 0)
     if code == 429:
         return Failure.LIMIT
     if code in (401, 402, 403, 404):
         return Failure.ACCESS
     if code == 408 or 500 <= code < 600:
         return Failure.OVERLOAD
-    kinds = (_UNPAID, Failure.ACCESS), (_LIMIT, Failure.LIMIT), (_ACCESS, Failure.ACCESS), (_OVERLOAD, Failure.OVERLOAD)
-    return next((kind for words, kind in kinds if re.search(words, text, re.IGNORECASE)), Failure.AGENT)
+    for pattern, kind in _PATTERNS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return kind
+    return Failure.AGENT
 
 
-def failure_in(stderr: str) -> tuple[Failure, str] | None:
-    """What the last lines of standard error say of a failure; where none does, the last of them."""
-    told = map(brief, stderr.splitlines()[-50:])
-    lines = [line for line in told if len(line.split()) > 2 and not _NOISE.match(line)]
+def failure_from_stderr(stderr: str) -> tuple[Failure, str] | None:
+    """The failure that the last lines of standard error name; if none does, the last line as an agent error."""
+    last_lines = [one_line(line) for line in stderr.splitlines()[-50:]]
+    lines = [line for line in last_lines if len(line.split()) > 2 and not _NOISE.match(line)]
     for line in reversed(lines):
-        if (kind := failure_of(line)) is not Failure.AGENT:
+        if (kind := classify_failure(line)) is not Failure.AGENT:
             return kind, line
     return (Failure.AGENT, lines[-1]) if lines else None
 
@@ -71,50 +80,83 @@ _CLOCK = re.compile(
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 
 
-def end_of_limit(text: str, now: float) -> float | None:
-    """When a limit is over, by what an error says of it: a moment, a time of the day, or a time to wait."""
-    if found := _EPOCH.search(text):
-        return sensible(float(found[1]), now)
-    if found := _IN.search(text):
-        spans = re.findall(_SPAN, found[1], re.IGNORECASE)
-        return sensible(now + sum(float(size) * _unit(unit.lower()) for size, unit in spans), now)
-    if found := _SECONDS.search(text):
-        return sensible(now + float(found[1]), now)
-    return _clock(found, now) if (found := _CLOCK.search(text)) else None
+def find_limit_end(text: str, now: float) -> float | None:
+    """When a limit ends, as its error says: a moment, a time of the day, or a time to wait."""
+    if match := _EPOCH.search(text):
+        return plausible_reset(float(match[1]), now)
+    if match := _IN.search(text):
+        spans = re.findall(_SPAN, match[1], re.IGNORECASE)
+        return plausible_reset(now + sum(float(size) * _unit_seconds(unit.lower()) for size, unit in spans), now)
+    if match := _SECONDS.search(text):
+        return plausible_reset(now + float(match[1]), now)
+    if match := _CLOCK.search(text):
+        return _next_clock_time(match, now)
+    return None
 
 
-def sensible(moment: float | None, now: float) -> float | None:
-    """A moment at which a limit may end, in seconds; None for what cannot be one."""
+def plausible_reset(moment: float | None, now: float) -> float | None:
+    """The moment in seconds, if a limit can end then; else None. Some providers name it in milliseconds."""
     if moment is not None and moment > 1e11:
         moment /= 1000
     return moment if moment is not None and now - 86400 < moment < now + LONGEST_LIMIT else None
 
 
-def _unit(name: str) -> float:
-    return _UNITS["ms" if name == "ms" or name.startswith("milli") else name[0]]
+def _unit_seconds(name: str) -> float:
+    if name == "ms" or name.startswith("milli"):
+        return _UNITS["ms"]
+    return _UNITS[name[0]]
 
 
-def _clock(found: re.Match[str], now: float) -> float | None:
-    """The next time that a clock shows what was told."""
-    if not found["half"] and not found["minute"]:
+def _next_clock_time(match: re.Match[str], now: float) -> float | None:
+    """The next time that a clock shows the time in an error."""
+    if not match["half"] and not match["minute"]:
         return None
     try:
-        zone = ZoneInfo(found["zone"]) if found["zone"] else None
+        zone = ZoneInfo(match["zone"]) if match["zone"] else None
         today = datetime.fromtimestamp(now, zone) if zone else datetime.fromtimestamp(now).astimezone()
-        hour = int(found["hour"])
-        if found["half"]:
-            hour = hour % 12 + (12 if found["half"].lower() == "pm" else 0)
-        told = today.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
-        if found["month"]:
-            month = _MONTHS.index(found["month"].lower()) + 1
-            told = told.replace(year=int(found["year"] or today.year), month=month, day=int(found["day"]))
-            if not found["year"] and told < today - timedelta(days=180):
-                told = told.replace(year=today.year + 1)
-        elif told + timedelta(minutes=2) <= today:
-            told += timedelta(days=1)
-        elif told <= today:
-            # Only the minute was told, and it is this one or has just gone by.
-            told = today + timedelta(minutes=1)
-        return sensible(told.timestamp(), now)
+        hour = int(match["hour"])
+        if match["half"]:
+            hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
+        moment = today.replace(hour=hour, minute=int(match["minute"] or 0), second=0, microsecond=0)
+        if match["month"]:
+            month = _MONTHS.index(match["month"].lower()) + 1
+            moment = moment.replace(year=int(match["year"] or today.year), month=month, day=int(match["day"]))
+            if not match["year"] and moment < today - timedelta(days=180):
+                moment = moment.replace(year=today.year + 1)
+        elif moment + timedelta(minutes=2) <= today:
+            moment += timedelta(days=1)
+        elif moment <= today:
+            # The error names only the minute, which is the current one or the one before.
+            moment = today + timedelta(minutes=1)
+        return plausible_reset(moment.timestamp(), now)
     except (ValueError, KeyError, OSError, OverflowError):
         return None
+
+
+_LITELLM_KINDS = {
+    "AuthenticationError": Failure.ACCESS,
+    "PermissionDeniedError": Failure.ACCESS,
+    "NotFoundError": Failure.ACCESS,
+    "RateLimitError": Failure.LIMIT,
+    "RouterRateLimitError": Failure.LIMIT,
+    "InternalServerError": Failure.OVERLOAD,
+    "ServiceUnavailableError": Failure.OVERLOAD,
+    "BadGatewayError": Failure.OVERLOAD,
+    "APIConnectionError": Failure.OVERLOAD,
+    "APIError": Failure.OVERLOAD,
+    "Timeout": Failure.OVERLOAD,
+}
+_LITELLM_NAME = re.compile(r"^litellm\.(\w+): ", re.MULTILINE)
+LITELLM_KEYS = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "DEEPSEEK_API_KEY"),
+    *("MISTRAL_API_KEY", "GROQ_API_KEY", "XAI_API_KEY", "COHERE_API_KEY", "FIREWORKS_API_KEY", "AZURE_API_KEY"),
+)
+"""Variables that hold a key for one of the providers that LiteLLM knows."""
+
+
+def classify_litellm_failure(error: str, name: str = "") -> Failure:
+    """The class of an error by its LiteLLM name, which its text begins with if `name` is empty."""
+    named = _LITELLM_NAME.search(error)
+    if not name and named:
+        name = named[1]
+    return _LITELLM_KINDS.get(name) or classify_failure(error)

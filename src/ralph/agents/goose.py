@@ -1,4 +1,4 @@
-"""Goose: how it is started and what its stream says. Measured with 1.52.0, and 0.20.2, which marks no messages."""
+"""Goose: how it is started and what its stream says. Measured with 1.52.0, and 0.20.2 (without marks on messages)."""
 
 import os
 import re
@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import time
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call
+from ralph.agents.adapter import Abilities, Adapter, Call
 from ralph.agents.reader import Meter, StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, parse
+from ralph.agents.stream_lines import TEXT_CHARS, Data, one_line, parse_line
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure
+from ralph.core.turns import AgentEvent, Failure
 
 _BANNER = re.compile(r"\s*\\____\)\s+(\w+) · ")
 """The line of its banner that names the conversation."""
 _REFUSAL = re.compile(r"\s*error: (.+)")
-"""What it says in the place of a banner."""
-_FULL = "I've reached the maximum number of actions"
-_OWN_WORDS = ("Ran into this error", "Network error: ", _FULL)
+"""What it prints instead of a banner."""
+_TURN_LIMIT = "I've reached the maximum number of actions"
+_OWN_MESSAGES = ("Ran into this error", "Network error: ", _TURN_LIMIT)
 
 
 class Goose(Adapter):
-    """Goose, with the model of whatever provider it is set up for. It tells the cost of the models that it knows."""
+    """Goose, with the model of the provider that the user configured. It reports the cost of the models that it knows."""
 
     name = "goose"
     install = "brew install block-goose-cli"
@@ -36,7 +35,7 @@ class Goose(Adapter):
     may_hold = ("goose/config.yaml",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """`run` with the prompt from standard input, and the tools for files and commands whatever its profile says."""
+        """`run` with the prompt from standard input, and with tools for files and commands whatever its profile says."""
         return (
             self.program,
             *("run", "-i", "-", "--with-builtin", "developer", "--output-format", "stream-json"),
@@ -49,16 +48,16 @@ class Goose(Adapter):
     def environment(self, call: Call) -> Mapping[str, str]:
         """Every tool approved, unless the user chose another mode.
 
-        Its model is not asked for a name of the conversation: nobody would count that.
+        Goose does not report the tokens with which its model names a conversation, so that is off.
         """
         return {"GOOSE_MODE": os.environ.get("GOOSE_MODE") or "auto", "GOOSE_DISABLE_SESSION_NAMING": "true"}
 
     def reader(self, call: Call, before: Usage) -> "GooseReader":
-        """Who reads a turn; the usage that is told at its end is that of the whole conversation."""
+        """The usage at the end is that of the whole conversation."""
         return GooseReader(self.prices, call.model, meter=Meter(before))
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A provider with its key; where it is set up by a file, its key is in the keyring, which is not opened."""
+        """A provider with its key. `goose configure` puts the key into the keyring, which Ralph does not open."""
         key = f"{environment.get('GOOSE_PROVIDER', '').upper()}_API_KEY"
         if environment.get(key):
             return True, key
@@ -67,75 +66,79 @@ class Goose(Adapter):
 
 @dataclass
 class GooseReader(StreamReader):
-    """Reads one turn of Goose. An error is a message like those of the model, but for a mark that theirs bear."""
+    """Reads one turn of Goose. An error looks like a message of the model, except that those are marked."""
 
-    marked: bool = False
-    """Whether the words of the model are marked: those without are then its own."""
-    own_words: str = ""
-    """What it said itself since the model last spoke: why it stops."""
+    has_marks: bool = False
+    """Whether messages of the model are marked. Messages without a mark are then Goose's own."""
+    own_message: str = ""
+    """The last message of Goose itself since the model's: why it stops."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """What a line tells."""
-        data = parse(line)
+        """The events in a line."""
+        data = parse_line(line)
         self.now = time()
         return list(self.events(data) if data else self._banner(line[:TEXT_CHARS].decode(errors="replace")))
 
     def _banner(self, line: str) -> Iterator[AgentEvent]:
         if found := _BANNER.match(line):
-            yield from self.begin(found[1])
+            yield from self.start_session(found[1])
         elif found := _REFUSAL.match(line):
             needs_setup = re.search("configur|provider", found[1], re.IGNORECASE)
-            yield from self.complain(found[1], Failure.ACCESS if needs_setup else None)
+            yield from self.report_error(found[1], Failure.ACCESS if needs_setup else None)
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What an object tells."""
+        """The events in one JSON object."""
         match data.get("type"):
             case "message":
                 yield from self._message(data.inner("message"))
             case "error":
-                yield from self._failed(data.word("error") or "it failed")
+                yield from self._fail_turn(data.text("error") or "it failed")
             case "complete":
-                yield from self.speech.end()
+                yield from self.buffer.flush()
                 tokens = data.count("input_tokens"), data.count("cache_read_input_tokens"), data.count("output_tokens")
-                yield from self.total({self.model: tokens}, data.money("cost_usd"))
-                yield from self._failed(self.own_words) if self.own_words else self.done()
+                yield from self.report_total({self.model: tokens}, data.money("cost_usd"))
+                if self.own_message:
+                    yield from self._fail_turn(self.own_message)
+                else:
+                    yield from self.succeed()
 
     def _message(self, message: Data) -> Iterator[AgentEvent]:
         mark = message.inner("metadata", "inference")
         if mark:
-            self.marked, self.own_words, self.model = True, "", mark.word("requestedModel") or self.model
+            self.has_marks, self.own_message, self.model = True, "", mark.text("requestedModel") or self.model
         for part in message.objects("content"):
-            match part.word("type"):
-                case "text" if message.word("role") == "assistant":
-                    yield from self._text(part.word("text"), is_own=self.marked and not mark)
+            match part.text("type"):
+                case "text" if message.text("role") == "assistant":
+                    yield from self._text(part.text("text"), is_own=self.has_marks and not mark)
                 case "thinking" | "reasoning":
-                    yield from self.think(part.word("thinking", "text"))
+                    yield from self.think(part.text("thinking", "text"))
                 case "toolRequest":
-                    yield from self.speech.end()
+                    yield from self.buffer.flush()
                     call = part.inner("toolCall", "value")
-                    yield from self.use("", call.word("name"), call.get("arguments"))
+                    yield from self.start_tool("", call.text("name"), call.get("arguments"))
                 case "toolResponse":
-                    # A tool that could not be used at all has an error in the place of a value.
+                    # A tool that could not run has an error instead of a value.
                     result, value = part.inner("toolResult"), part.inner("toolResult", "value")
-                    failed = value.get("isError") is True or result.word("status") == "error"
-                    yield from self.used("", value.said("content") or result.word("error"), failed=failed)
+                    failed = value.get("isError") is True or result.text("status") == "error"
+                    text = value.content_text("content") or result.text("error")
+                    yield from self.finish_tool("", text, failed=failed)
                 case "error":
-                    self.own_words = part.word("message")
-                case "systemNotification" if part.word("notificationType") == "inlineMessage":
-                    yield from self.warn(part.word("msg"))
-                case "systemNotification" if part.word("notificationType") == "creditsExhausted":
-                    self.own_words = f"out of credits: {part.word('msg')}"
+                    self.own_message = part.text("message")
+                case "systemNotification" if part.text("notificationType") == "inlineMessage":
+                    yield from self.warn(part.text("msg"))
+                case "systemNotification" if part.text("notificationType") == "creditsExhausted":
+                    self.own_message = f"out of credits: {part.text('msg')}"
 
     def _text(self, text: str, *, is_own: bool) -> Iterator[AgentEvent]:
-        """Where no words of the model are marked, or none have come yet, its own are known by how they begin."""
-        if is_own or (not self.marked and text.startswith(_OWN_WORDS)):
-            self.own_words = text
+        """Without marks, or before the first, Goose's own messages are recognized by how they begin."""
+        if is_own or (not self.has_marks and text.startswith(_OWN_MESSAGES)):
+            self.own_message = text
         else:
-            yield from self.speech.hear(text)
+            yield from self.buffer.add(text)
 
-    def _failed(self, error: str) -> Iterator[AgentEvent]:
-        """The end; what follows an empty line is advice for people at a prompt."""
+    def _fail_turn(self, error: str) -> Iterator[AgentEvent]:
+        """The end. What follows an empty line is advice for a user at a terminal."""
         error = error.partition("\n\n")[0] or error
-        if error.startswith(_FULL):
-            return self.fail(f"it reached its own limit of turns ({brief(error)})", Failure.AGENT)
+        if error.startswith(_TURN_LIMIT):
+            return self.fail(f"it reached its own limit of turns ({one_line(error)})", Failure.AGENT)
         return self.fail(error)

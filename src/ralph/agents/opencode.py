@@ -5,30 +5,29 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Call
-from ralph.agents.failures import end_of_limit, failure_of
+from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call
+from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import StreamReader
-from ralph.agents.stream_lines import TEXT_CHARS, Data, parse
+from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent
+from ralph.core.turns import AgentEvent
 
 _TOOLS = {"sub-agents": "task"}
 _DENIED = {EDITS: ("bash",), READ_ONLY: ("bash", "edit")}
-"""The tools that a level of permissions takes away."""
+"""The tools that each level of permissions takes away."""
 _DENIALS = ("The user rejected permission", "The user has specified a rule")
-_CONTENT = "OPENCODE_CONFIG_CONTENT"
+_CONFIG_VARIABLE = "OPENCODE_CONFIG_CONTENT"
 _PLUGIN = Path(__file__).with_name("plugins") / "opencode.ts"
 _SETTINGS = ("config.json", "opencode.json", "opencode.jsonc")
 _SETTINGS_LIMIT = 1024 * 1024
 _MODES = {FULL_AUTO: ("--auto",), EDITS: (), READ_ONLY: (), PLAN: ("--agent", "plan")}
-"""What `--auto` approves is what it would ask about; what it denies is in `environment`."""
+"""`--auto` approves what it would ask about. `environment` denies tools."""
 
 
 class OpenCode(Adapter):
-    """OpenCode, for many providers. It tells the cost itself, where it knows the price; what sub-agents use is not told.
+    """OpenCode, with many providers. It reports the cost if it knows the price, but not what sub-agents use.
 
-    The end of a limit that its provider names is waited for by itself, however long that takes, and nothing is said of it.
+    If its provider names the end of a limit, OpenCode waits for it by itself, for any time, and reports nothing.
     """
 
     name = "opencode"
@@ -43,7 +42,7 @@ class OpenCode(Adapter):
     services = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT")
     settings = ("XDG_DATA_HOME", ".local/share")
     credentials = ("opencode/auth.json",)
-    around: Mapping[str, str] | None = None
+    run_environment: Mapping[str, str] | None = None
     """The environment of the run, once it is known."""
 
     permission_modes = _MODES
@@ -52,70 +51,78 @@ class OpenCode(Adapter):
     def command(self, call: Call) -> tuple[str, ...]:
         """Everything allowed that the user did not deny.
 
-        The directory is named, for it would trust $PWD. So is the title, which is the beginning of the prompt then: else
-        it would ask its model for one, and tell nobody what that used.
+        Without `--dir`, it would trust $PWD. Without `--title`, it would ask its model for a title and not report what
+        that used. An empty title makes it the beginning of the prompt.
         """
         return (
             self.program,
-            *("run", "--format", "json", *self.permission_words(call), "--dir", str(call.workspace)),
+            *("run", "--format", "json", *self.permission_arguments(call), "--dir", str(call.workspace)),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ("--title=",)),
             *call.arguments,
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """The tools that it may not use, and our plugin, beside what the user says in the same places."""
+        """The tools that it must not use, and our plugin, added to what the user configured in the same variables."""
         denied = {_TOOLS.get(name, name): "deny" for name in call.without_tools}
         denied |= dict.fromkeys(_DENIED.get(call.permissions, ()), "deny")
-        theirs = parse(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
+        theirs = parse_line(os.environ.get("OPENCODE_PERMISSION", "").encode(errors="replace"))
         permission = {"OPENCODE_PERMISSION": json.dumps({**theirs, **denied})} if denied else {}
-        return {**permission, **({_CONTENT: self._with_plugin()} if self.hears(call) else {})}
+        return {**permission, **({_CONFIG_VARIABLE: self._with_plugin()} if self.can_receive_messages(call) else {})}
 
-    def lay_hooks(self, environment: Mapping[str, str]) -> str:
-        """Our plugin is there; whether it can be loaded is seen turn by turn."""
-        self.around = environment
+    def install_hooks(self, environment: Mapping[str, str]) -> str:
+        """Our plugin needs no installation. `can_receive_messages` decides for each turn whether it can be loaded."""
+        self.run_environment = environment
         return ""
 
-    def hears(self, call: Call) -> bool:
-        """By a plugin, where that is loaded at once.
+    def can_receive_messages(self, call: Call) -> bool:
+        """Through a plugin, if OpenCode can load it at once.
 
-        For the sake of any plugin it waits until a package is installed in each of its directories, which it always begins
-        to do: without a network that takes 70 seconds, and is in vain.
+        With any plugin, it first installs a package in each of its settings directories. Without a network, that takes
+        70 seconds and fails.
         """
-        if self.around is None or "--pure" in call.arguments or not self._with_plugin():
+        if self.run_environment is None or "--pure" in call.arguments or not self._with_plugin():
             return False
-        home = Path(self.around.get("HOME") or Path.home())
-        general = Path(self.around.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        named = [Path(self.around["OPENCODE_CONFIG_DIR"])] if self.around.get("OPENCODE_CONFIG_DIR") else []
-        own = (place / ".opencode" for place in (call.workspace, *call.workspace.parents, home))
-        return all(map(_has_package, (general, *named, *filter(Path.is_dir, own))))
+        home = Path(self.run_environment.get("HOME") or Path.home())
+        general = Path(self.run_environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        directories = [general]
+        if custom := self.run_environment.get("OPENCODE_CONFIG_DIR"):
+            directories.append(Path(custom))
+        for parent in (call.workspace, *call.workspace.parents, home):
+            if (parent / ".opencode").is_dir():
+                directories.append(parent / ".opencode")
+        return all(map(_has_package, directories))
 
     def _with_plugin(self) -> str:
-        """The settings in its environment with our plugin; empty where those of the user are in a form of their own."""
-        theirs = (self.around or {}).get(_CONTENT, "") or "{}"
-        found = parse(theirs.encode(errors="replace"))
-        plugins = found.get("plugin", [])
-        known = (found or theirs == "{}") and isinstance(plugins, list)
-        return json.dumps({**found, "plugin": [*plugins, _PLUGIN.as_uri()]}) if known else ""
+        """The settings in its environment with our plugin added; empty if Ralph cannot read the user's."""
+        theirs = (self.run_environment or {}).get(_CONFIG_VARIABLE, "") or "{}"
+        settings = parse_line(theirs.encode(errors="replace"))
+        plugins = settings.get("plugin", [])
+        is_readable = bool(settings) or theirs == "{}"
+        if not is_readable or not isinstance(plugins, list):
+            return ""
+        return json.dumps({**settings, "plugin": [*plugins, _PLUGIN.as_uri()]})
 
     def reader(self, call: Call, before: Usage) -> "OpenCodeReader":
-        """Who reads a turn; each step tells what it used."""
+        """Each step reports what it used."""
         return OpenCodeReader(self.prices, call.model)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """A key, or the file that `auth login` writes; a provider in its settings may have a key of its own, or need none."""
-        told = super().sign_in(environment, home)
-        place = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        found = [place / name for name in _SETTINGS if told[0] is False and _names_provider(place / name)]
-        return (None, str(found[0])) if found else told
+        """A key, or the file that `auth login` writes. A provider in its settings can have its own key, or need none."""
+        signed_in, detail = super().sign_in(environment, home)
+        directory = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+        if signed_in is False:
+            for name in _SETTINGS:
+                if _names_provider(directory / name):
+                    return None, str(directory / name)
+        return signed_in, detail
 
 
-def _has_package(place: Path) -> bool:
-    """Whether the package with which plugins are written is installed in a directory of its settings."""
+def _has_package(directory: Path) -> bool:
+    """Whether the package that plugins import is installed in one of its settings directories."""
     try:
-        return (place / "node_modules").is_dir() and b"@opencode-ai/plugin" in (
-            place / "package-lock.json"
-        ).read_bytes()
+        lock = (directory / "package-lock.json").read_bytes()
+        return (directory / "node_modules").is_dir() and b"@opencode-ai/plugin" in lock
     except OSError:
         return False
 
@@ -129,45 +136,46 @@ def _names_provider(path: Path) -> bool:
 
 
 class OpenCodeReader(StreamReader):
-    """Reads one turn of OpenCode. There is no last event: it has ended with the step that was not to use a tool."""
+    """Reads one turn of OpenCode. There is no final event: the turn ends with a step that does not use a tool."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What a line tells."""
-        yield from self.begin(data.word("sessionID"))
+        """The events in a line."""
+        yield from self.start_session(data.text("sessionID"))
         part = data.inner("part")
         match data.get("type"):
             case "step_start":
-                self.speech.last_words = ""
+                self.buffer.last_message = ""
             case "text":
-                yield from self.say(part.word("text"))
+                yield from self.say(part.text("text"))
             case "reasoning":
-                yield from self.think(part.word("text"))
+                yield from self.think(part.text("text"))
             case "tool_use":
-                yield from self._used(part, part.inner("state"))
+                yield from self._use_tool(part, part.inner("state"))
             case "step_finish":
-                yield from self._spent(part)
+                yield from self._add_step_usage(part)
                 if part.get("reason") == "length":
                     yield from self.warn("its model reached the limit of tokens of one answer: the answer is cut off")
-                yield from self.done() if part.get("reason") == "stop" else ()
+                if part.get("reason") == "stop":
+                    yield from self.succeed()
             case "error":
-                why = data.inner("error", "data")
-                error = why.word("message") or data.inner("error").word("name") or "it failed"
-                kind = failure_of(error[:TEXT_CHARS], why.number("statusCode"))
-                yield from self.fail(error, kind, end_of_limit(why.word("responseBody")[:TEXT_CHARS], self.now))
+                details = data.inner("error", "data")
+                error = details.text("message") or data.inner("error").text("name") or "it failed"
+                kind = classify_failure(error[:TEXT_CHARS], details.number("statusCode"))
+                yield from self.fail(error, kind, find_limit_end(details.text("responseBody")[:TEXT_CHARS], self.now))
 
-    def _used(self, part: Data, state: Data) -> Iterator[AgentEvent]:
-        """A tool, which is told once it is done."""
-        why = state.word("error")
-        failed = state.word("status") == "error" or bool(state.inner("metadata").number("exit"))
-        yield from self.use("", part.word("tool"), state.get("input"))
-        yield from self.used("", state.word("output") or why, failed=failed, denied=why.startswith(_DENIALS))
+    def _use_tool(self, part: Data, state: Data) -> Iterator[AgentEvent]:
+        """A tool. OpenCode reports it once it is done."""
+        error = state.text("error")
+        failed = state.text("status") == "error" or bool(state.inner("metadata").number("exit"))
+        yield from self.start_tool("", part.text("tool"), state.get("input"))
+        yield from self.finish_tool("", state.text("output") or error, failed=failed, denied=error.startswith(_DENIALS))
 
-    def _spent(self, part: Data) -> Iterator[AgentEvent]:
-        """What a step used. Where it does not know the price, it tells a cost of nothing."""
+    def _add_step_usage(self, part: Data) -> Iterator[AgentEvent]:
+        """What a step used. Without a price, OpenCode reports a cost of 0."""
         tokens, cache = part.inner("tokens"), part.inner("tokens", "cache")
-        spoken = tokens.count("input") + cache.count("read", "write")
-        return self.spend(
-            spoken,
+        input_tokens = tokens.count("input") + cache.count("read", "write")
+        return self.add_usage(
+            input_tokens,
             cache.count("read"),
             tokens.count("output", "reasoning"),
             part.money("cost"),

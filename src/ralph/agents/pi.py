@@ -6,29 +6,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import EDITS, FULL_AUTO, READ_ONLY, Abilities, Call
-from ralph.agents.failures import failure_of
-from ralph.agents.reader import StreamReader, well_done
-from ralph.agents.stream_lines import TEXT_CHARS, Data, moment
+from ralph.agents.adapter import EDITS, FULL_AUTO, READ_ONLY, Abilities, Adapter, Call
+from ralph.agents.failures import classify_failure
+from ralph.agents.reader import StreamReader, success_result
+from ralph.agents.stream_lines import TEXT_CHARS, Data, read_timestamp
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent
+from ralph.core.turns import AgentEvent
 
 _REPEATING = ("message_update", "tool_execution_update", "turn_end", "agent_end")
-"""Events that hold what was told already: with every word of an answer, or once more at the end."""
+"""Events that repeat what was printed before: after every new word of an answer, or once more at the end."""
 _STATUS = re.compile(r"([45]\d\d)\b")
-"""Of the model's answer: an error begins with it."""
+"""The HTTP status of the model's answer. An error begins with it."""
 _ENDS = {"aborted": "it was stopped", "length": "its answer was longer than its model may give"}
 _MODES = {
     FULL_AUTO: (),
     EDITS: ("--tools", "read,grep,find,ls,edit,write"),
     READ_ONLY: ("--tools", "read,grep,find,ls"),
 }
-"""It asks about nothing: its tools are all that can be taken away."""
+"""pi never asks. A level of permissions can only take tools away."""
 
 
 class Pi(Adapter):
-    """The coding agent pi, with the models of many providers. It tells the cost of those whose price it knows."""
+    """The coding agent pi, with the models of many providers. It reports the cost of those whose price it knows."""
 
     name = "pi"
     install = "npm install -g @mariozechner/pi-coding-agent"
@@ -41,25 +40,25 @@ class Pi(Adapter):
     )
     settings = ("PI_CODING_AGENT_DIR", ".pi/agent")
     credentials = ("auth.json",)
-    hook_words = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
+    hook_arguments = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
 
     permission_modes = _MODES
     permission_options = ("--tools", "-t", "--no-tools")
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Print mode, which asks nothing, behind a sieve: it would print 30 MB for two answers of 20 kB."""
+        """Print mode asks nothing. Without the filter, pi prints 30 MB for two answers of 20 kB."""
         return (
-            *(sys.executable, "-P", "-m", "ralph.agents.filter_output"),
+            *(sys.executable, "-P", "-m", "ralph.agents.wrap_program", "filter-output"),
             *(f'{{"type":"{name}"' for name in _REPEATING),
-            *("--", self.program, "-p", "--mode", "json", *self.permission_words(call)),
+            *("--", self.program, "-p", "--mode", "json", *self.permission_arguments(call)),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ()),
-            *self.hook_words,
+            *self.hook_arguments,
             *call.arguments,
         )
 
     def reader(self, call: Call, before: Usage) -> "PiReader":
-        """Who reads a turn; each message tells what it used."""
+        """Each message reports what it used."""
         return PiReader(self.prices)
 
 
@@ -68,41 +67,44 @@ class PiReader(StreamReader):
     """Reads one turn of pi."""
 
     last: Data = field(default_factory=Data)
-    """The last message of the model: after an error, it may try once more."""
+    """The last message of the model. After an error, pi can try once more."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What a line tells."""
+        """The events in a line."""
         message = data.inner("message")
         match data.get("type"):
             case "session":
-                yield from self.begin(data.word("id"))
-            case "message_end" if message.word("role") == "assistant":
+                yield from self.start_session(data.text("id"))
+            case "message_end" if message.text("role") == "assistant":
                 yield from self._message(message)
             case "tool_execution_start":
-                yield from self.use("", data.word("toolName"), data.get("args"))
+                yield from self.start_tool("", data.text("toolName"), data.get("args"))
             case "tool_execution_end":
-                yield from self.used("", data.inner("result").said("content"), failed=data.get("isError") is True)
+                yield from self.finish_tool(
+                    "", data.inner("result").content_text("content"), failed=data.get("isError") is True
+                )
             case "auto_retry_start":
-                tries = f"try {data.count('attempt')} of {data.count('maxAttempts')}"
-                yield from self.retry(f"{tries}: {data.word('errorMessage') or 'an error'}")
+                attempt = f"try {data.count('attempt')} of {data.count('maxAttempts')}"
+                yield from self.retry(f"{attempt}: {data.text('errorMessage') or 'an error'}")
             case "exit":
-                yield from self._end(self.last, self.last.word("stopReason"), data.number("code"))
+                yield from self._end(self.last, self.last.text("stopReason"), data.number("code"))
 
     def _message(self, message: Data) -> Iterator[AgentEvent]:
-        self.last, self.model, usage = message, message.word("model"), message.inner("usage")
+        self.last, self.model, usage = message, message.text("model"), message.inner("usage")
         for block in message.objects("content"):
-            yield from self.think(block.word("thinking"))
-        yield from self.say(message.said("content"))
+            yield from self.think(block.text("thinking"))
+        yield from self.say(message.content_text("content"))
         tokens = usage.count("input", "cacheRead", "cacheWrite"), usage.count("cacheRead"), usage.count("output")
-        # It tells a cost of nothing where it knows no price.
-        yield from self.spend(*tokens, usage.inner("cost").money("total")) if any(tokens) else ()
+        if any(tokens):
+            # Without a price, pi reports a cost of 0.
+            yield from self.add_usage(*tokens, usage.inner("cost").money("total"))
 
     def _end(self, message: Data, reason: str, code: float | None) -> Iterator[AgentEvent]:
-        """The program has ended: its last message says how, for it ends with 0 in any case."""
-        self.now = moment(message)
+        """The program has ended. Its last message says how: pi exits with 0 even after an error."""
+        self.now = read_timestamp(message)
         if reason == "stop" and code == 0:
-            yield well_done(message.said("content"))
+            yield success_result(message.content_text("content"))
         elif reason in ("error", *_ENDS):
-            error = message.word("errorMessage") if reason == "error" else _ENDS[reason]
+            error = message.text("errorMessage") if reason == "error" else _ENDS[reason]
             status = _STATUS.match(error)
-            yield from self.fail(error, failure_of(error[:TEXT_CHARS], float(status[1]) if status else None))
+            yield from self.fail(error, classify_failure(error[:TEXT_CHARS], float(status[1]) if status else None))

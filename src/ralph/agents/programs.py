@@ -1,17 +1,24 @@
-"""Programs that speak to people, or in Ralph's own form: any command, and the scripted agent."""
+"""Agents that are no known program: any command, the scripted agent, and any agent that speaks the Agent Client Protocol.
+
+Also the events in Ralph's own format, which the scripted agent and the ACP bridge print.
+"""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Abilities, Call, Reader
-from ralph.agents.stream_lines import Data, brief, parse
+from ralph.agents.acp_program import STEERABLE_PROGRAMS
+from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, Reader
+from ralph.agents.prices import Prices, cost_of
+from ralph.agents.stream_lines import Data, one_line, parse_line
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind, clean_text
+from ralph.core.text import clean_text
+from ralph.core.turns import AgentEvent, EventKind, Failure
 
-_FAR = 4102444800.0
-"""The year 2100: nobody's limit ends later, and no calendar has to show it."""
+_YEAR_2100 = 4102444800.0
+"""No limit ends later, and a calendar must be able to show the date."""
 
 
 class Program(Adapter):
@@ -21,24 +28,24 @@ class Program(Adapter):
     abilities = Abilities(model=False)
     announces_end = False
 
-    def __init__(self, name: str, words: tuple[str, ...]) -> None:
-        self.name, self.words = name, words
-        super().__init__(words[0])
+    def __init__(self, name: str, arguments: tuple[str, ...]) -> None:
+        self.name, self.arguments = name, arguments
+        super().__init__(arguments[0])
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """The words themselves."""
-        return (*self.words, *call.arguments)
+        """The command of the user, with the arguments of the turn."""
+        return (*self.arguments, *call.arguments)
 
     def reader(self, call: Call, before: Usage) -> Reader:
         """Every line is text."""
         return PlainText()
 
     def failure(self, code: int | None, stderr: str) -> tuple[Failure, str] | None:
-        """Nothing is known of a program's exit codes."""
+        """Ralph knows nothing about the program's exit codes."""
         return None
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
-        """Nothing is known of that either."""
+        """Ralph knows nothing about its sign-in either."""
         return None, ""
 
 
@@ -49,66 +56,176 @@ class Scripted(Program):
     announces_end = True
 
     def reader(self, call: Call, before: Usage) -> Reader:
-        """Events in Ralph's own form."""
+        """Events in Ralph's own format."""
         return EventLines()
 
-    def hears(self, call: Call) -> bool:
+    def can_receive_messages(self, call: Call) -> bool:
         """After each step."""
         return True
 
 
 class PlainText:
-    """The output of a program that speaks to people: every line is text."""
+    """Reads the output of a program that prints text: every line is a message."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """The line as text."""
+        """The line as a message."""
         text = clean_text(line.decode(errors="replace")).strip()
-        return [AgentEvent(Kind.TEXT, text)] if text else []
+        return [AgentEvent(EventKind.TEXT, text)] if text else []
 
 
 class EventLines:
-    """The output of programs of ours: one event a line, in Ralph's own form. What is no event is passed over."""
+    """Reads one event per line, in Ralph's own format. Other lines are ignored."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """The event in a line."""
         try:
-            return [_event(parse(line))]
+            return [_parse_event(parse_line(line))]
         except ValueError:
             return []
 
 
-def _event(data: Data) -> AgentEvent:
-    kind, failure = Kind(data.word("type")), data.word("failure")
-    if kind is Kind.HEARD:
-        raise ValueError("what was heard is known by the files of the words alone")
-    if kind is Kind.USAGE:
-        return AgentEvent(
-            kind,
-            usage=Usage(
-                input_tokens=data.count("input_tokens"),
-                output_tokens=data.count("output_tokens"),
-                cost=data.number("cost"),
-                cached_tokens=data.count("cached_tokens"),
-                reasoning_tokens=data.count("reasoning_tokens"),
-                model=brief(data.word("model")),
-            ),
+def _parse_event(data: Data) -> AgentEvent:
+    kind, failure = EventKind(data.text("type")), data.text("failure")
+    if kind is EventKind.HEARD:
+        raise ValueError("only the message files show which messages an agent received")
+    if kind is EventKind.USAGE:
+        used = Usage(
+            input_tokens=data.count("input_tokens"),
+            output_tokens=data.count("output_tokens"),
+            cost=data.number("cost"),
+            cached_tokens=data.count("cached_tokens"),
+            reasoning_tokens=data.count("reasoning_tokens"),
+            model=one_line(data.text("model")),
         )
+        return AgentEvent(kind, usage=used)
     resets_at = data.number("resets_at")
     return AgentEvent(
         kind,
-        clean_text(data.word("text", "message", "name")),
-        resets_at=resets_at if resets_at is not None and resets_at < _FAR else None,
+        clean_text(data.text("text", "message", "name")),
+        resets_at=resets_at if resets_at is not None and resets_at < _YEAR_2100 else None,
         is_error=bool(data.get("is_error")),
-        session=clean_text(data.word("session")),
+        session=clean_text(data.text("session")),
         failure=Failure(failure) if failure else None,
     )
 
 
 def event_line(event: AgentEvent, **more: object) -> bytes:
-    """An event as `EventLines` reads it, and what else its reader knows of."""
-    usage = {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
-    cost = {} if event.usage.cost is None else {"cost": event.usage.cost}
-    names = ("text", "session", "failure", "resets_at", "is_error")
-    told = {name: value for name in names if (value := getattr(event, name))}
-    content = {**usage, **cost} if event.kind is Kind.USAGE else told
+    """An event as `EventLines` reads it. `more` adds keys that only its own reader knows."""
+    content: dict[str, object] = {}
+    if event.kind is EventKind.USAGE:
+        content = {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
+        if event.usage.cost is not None:
+            content["cost"] = event.usage.cost
+    else:
+        for name in ("text", "session", "failure", "resets_at", "is_error"):
+            if value := getattr(event, name):
+                content[name] = value
     return json.dumps({"type": event.kind, **content, **more}, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+# The bridge chooses the agent's mode: only the running agent says which modes it has.
+_ACP_MODES = {level: () if level == FULL_AUTO else ("--permissions", level) for level in PERMISSIONS}
+
+
+class Acp(Adapter):
+    """An agent that speaks the Agent Client Protocol, by its command. The bridge (`acp_bridge`) prints its events.
+
+    Only the running agent shows whether it reports tokens or cost.
+    """
+
+    install = "pip install 'ralph-engine[acp]'"
+    abilities = Abilities(resume=True, session=True, tool_limits=True)
+    permission_modes = _ACP_MODES
+
+    def __init__(self, name: str, arguments: tuple[str, ...], prices: Prices | None = None) -> None:
+        self.name = name
+        self.advice = f"make sure that `{' '.join(arguments)}` works for you: it must be signed in, or find its key"
+        super().__init__(arguments[0], prices)
+        self.arguments = arguments
+        names = [Path(argument).name for argument in arguments]
+        self.hooks_adapter = _find_hooks_adapter(names)
+        """The adapter for the same program without ACP, if its hooks work here too."""
+        if self.hooks_adapter:
+            self.refuses_variables = self.hooks_adapter.refuses_variables
+        can_steer = any(name in STEERABLE_PROGRAMS for name in names)
+        self.abilities = replace(Acp.abilities, live_input=can_steer, hooks=self.hooks_adapter is not None)
+
+    def command(self, call: Call) -> tuple[str, ...]:
+        """The bridge, and behind it the agent."""
+        forbidden: list[str] = []
+        for tool in call.without_tools:
+            forbidden += ["--without-tool", tool]
+        return (
+            *(sys.executable, "-P", "-m", "ralph.agents.acp_bridge"),
+            *(("--model", call.model) if call.model else ()),
+            *(("--session", call.session) if call.session else ()),
+            *forbidden,
+            *self.permission_arguments(call),
+            "--",
+            *self.arguments,
+            *self.hook_arguments,
+            *call.arguments,
+        )
+
+    def environment(self, call: Call) -> Mapping[str, str]:
+        """The variables for our hooks."""
+        return self.hook_environment
+
+    def prepare(self, environment: Mapping[str, str]) -> str:
+        """Install our hooks in the same way as for the program without ACP."""
+        if self.hooks_adapter is None:
+            return ""
+        notice = self.hooks_adapter.prepare(environment)
+        self.hook_arguments = self.hooks_adapter.hook_arguments
+        self.hook_environment = self.hooks_adapter.hook_environment
+        return notice
+
+    def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
+        """Only the running agent knows."""
+        return None, "the agent says so when its first turn starts"
+
+    def reader(self, call: Call, before: Usage) -> "AcpReader":
+        """Reads the events of the bridge."""
+        return AcpReader(self.prices, before.cost or 0.0)
+
+
+def _find_hooks_adapter(names: Iterable[str]) -> Adapter | None:
+    from ralph.agents.copilot import Copilot
+    from ralph.agents.qwen import Qwen
+
+    adapters: dict[str, type[Adapter]] = {"copilot": Copilot, "qwen": Qwen}
+    for name in names:
+        if name in adapters:
+            return adapters[name]()
+    return None
+
+
+class AcpReader(EventLines):
+    """Reads the events of the bridge. If they report the tokens of a model and no cost, it computes the cost."""
+
+    def __init__(self, prices: Prices, earlier_cost: float) -> None:
+        self.prices = prices
+        self.earlier_cost = earlier_cost
+        """US dollars that the conversation cost in earlier turns."""
+        self.has_usage = False
+        """Whether the agent has reported what it used."""
+
+    def read(self, line: bytes) -> Iterable[AgentEvent]:
+        """The event in a line. A turn without any usage has an unknown cost."""
+        events = [self._add_price(event, line) for event in super().read(line)]
+        if not self.has_usage and any(event.kind is EventKind.RESULT for event in events):
+            return [AgentEvent(EventKind.USAGE, usage=Usage(unpriced="")), *events]
+        return events
+
+    def _add_price(self, event: AgentEvent, line: bytes) -> AgentEvent:
+        if event.kind is not EventKind.USAGE:
+            return event
+        self.has_usage = True
+        used, data = event.usage, parse_line(line)
+        cost = used.cost
+        if cost is None:
+            cached = data.count("cached_tokens")
+            cost = cost_of(data.text("model"), used.input_tokens, cached, used.output_tokens, self.prices)
+        elif data.get("whole_cost") is True and cost >= self.earlier_cost:
+            cost -= self.earlier_cost
+        return replace(event, usage=replace(used, cost=cost))

@@ -1,26 +1,36 @@
-"""What the readers of the agents share: one reads the lines of one turn, and remembers what it has read."""
+"""What the stream readers of all agents share. One reader reads the lines of one turn, and remembers what it has read."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import time
 
-from ralph.agents.failures import end_of_limit, failure_of, sensible
+from ralph.agents.failures import classify_failure, find_limit_end, plausible_reset
 from ralph.agents.prices import Prices, cost_of
-from ralph.agents.stream_lines import TEXT_CHARS, Data, brief, moment, parse, prose, tool_text, unwrapped
+from ralph.agents.stream_lines import (
+    TEXT_CHARS,
+    Data,
+    describe_tool,
+    limit_text,
+    one_line,
+    parse_line,
+    read_timestamp,
+    unwrap_error,
+)
 from ralph.core.limits import Usage
-from ralph.core.stream import AgentEvent, Failure, Kind
+from ralph.core.turns import AgentEvent, EventKind, Failure
 
 
 @dataclass
 class Meter:
-    """Turns running totals into what was used since the last time."""
+    """Turns running totals into what was used since the last report."""
 
-    told: Usage = field(default_factory=Usage)
+    total: Usage = field(default_factory=Usage)
+    """The total that was reported last."""
 
-    def rise(
+    def add_total(
         self,
-        spoken: int,
-        heard: int,
+        input_tokens: int,
+        output_tokens: int,
         cost: float | None = None,
         unpriced: str | None = None,
         *,
@@ -28,191 +38,214 @@ class Meter:
         reasoning: int = 0,
         model: str = "",
     ) -> Iterator[AgentEvent]:
-        """What was used more than was told of, if anything; `unpriced` is the model that has no known price."""
-        before = self.told
-        more = Usage(
-            input_tokens=max(0, spoken - before.input_tokens),
-            output_tokens=max(0, heard - before.output_tokens),
+        """Yield the usage event for a new total, if it is higher than the last.
+
+        `unpriced` names a model without a known price.
+        """
+        before = self.total
+        used = Usage(
+            input_tokens=max(0, input_tokens - before.input_tokens),
+            output_tokens=max(0, output_tokens - before.output_tokens),
             cost=None if cost is None else max(0.0, cost - (before.cost or 0.0)),
             unpriced=unpriced,
-            cached_tokens=max(0, min(cached, spoken) - before.cached_tokens),
-            reasoning_tokens=max(0, min(reasoning, heard) - before.reasoning_tokens),
-            model=brief(model),
+            cached_tokens=max(0, min(cached, input_tokens) - before.cached_tokens),
+            reasoning_tokens=max(0, min(reasoning, output_tokens) - before.reasoning_tokens),
+            model=one_line(model),
         )
-        if more.cached_tokens or more.reasoning_tokens or more.tokens or more.cost is not None:
-            self.told = before + more
-            yield AgentEvent(Kind.USAGE, usage=more)
+        if used.cached_tokens or used.reasoning_tokens or used.tokens or used.cost is not None:
+            self.total = before + used
+            yield AgentEvent(EventKind.USAGE, usage=used)
 
 
 @dataclass
-class Complaints:
-    """Tells of a failure once, however often an agent comes back to it."""
+class ErrorReporter:
+    """Reports a failure once, even if the agent repeats it."""
 
     last: Failure | None = None
 
-    def about(self, error: str, now: float, kind: Failure, resets_at: float | None = None) -> Iterator[AgentEvent]:
-        """The event for an error, where it is a new one."""
+    def report(self, error: str, now: float, kind: Failure, resets_at: float | None = None) -> Iterator[AgentEvent]:
+        """Yield the event for an error, if its class differs from the last one's."""
         if kind is self.last:
             return
-        self.last, text = kind, prose(unwrapped(error[:TEXT_CHARS]))
+        self.last = kind
+        text = limit_text(unwrap_error(error[:TEXT_CHARS]))
         if kind is Failure.LIMIT:
-            resets_at = sensible(resets_at, now) or end_of_limit(error[:TEXT_CHARS], now)
-            yield AgentEvent(Kind.LIMIT, text, resets_at=resets_at, failure=kind)
+            resets_at = plausible_reset(resets_at, now) or find_limit_end(error[:TEXT_CHARS], now)
+            yield AgentEvent(EventKind.LIMIT, text, resets_at=resets_at, failure=kind)
         else:
-            yield AgentEvent(Kind.ERROR, text, is_error=True, failure=kind)
+            yield AgentEvent(EventKind.ERROR, text, is_error=True, failure=kind)
 
 
 @dataclass
-class Speech:
-    """What an agent says in pieces that end anywhere: it is told in whole lines, and the last words are kept."""
+class MessageBuffer:
+    """Joins pieces of an agent's messages into whole lines, and remembers its last message."""
 
-    half: str = ""
+    unfinished: str = ""
     """A line that has not ended yet."""
-    last_words: str = ""
-    """What it said since it last used a tool."""
+    last_message: str = ""
+    """The agent's text since it last used a tool."""
 
-    def hear(self, piece: str) -> Iterator[AgentEvent]:
-        """The lines that a piece ends."""
-        self.half += piece
-        whole, newline, rest = self.half.rpartition("\n")
-        if newline or len(self.half) > TEXT_CHARS:
-            self.half = whole or self.half
-            yield from self.end()
-            self.half = rest if newline else ""
+    def add(self, piece: str) -> Iterator[AgentEvent]:
+        """Add a piece, and yield the lines that are complete now."""
+        self.unfinished += piece
+        whole, newline, rest = self.unfinished.rpartition("\n")
+        if newline or len(self.unfinished) > TEXT_CHARS:
+            self.unfinished = whole or self.unfinished
+            yield from self.flush()
+            self.unfinished = rest if newline else ""
 
-    def end(self) -> Iterator[AgentEvent]:
-        """The rest: nothing more belongs to it."""
-        text, self.half = prose(self.half), ""
+    def flush(self) -> Iterator[AgentEvent]:
+        """Yield the rest: the message is over."""
+        text, self.unfinished = limit_text(self.unfinished), ""
         if text:
-            self.last_words = f"{self.last_words}\n{text}".strip()[-TEXT_CHARS:]
-            yield AgentEvent(Kind.TEXT, text)
+            self.last_message = f"{self.last_message}\n{text}".strip()[-TEXT_CHARS:]
+            yield AgentEvent(EventKind.TEXT, text)
 
 
-def gone_wrong(error: str, kind: Failure) -> AgentEvent:
+def failed_result(error: str, kind: Failure) -> AgentEvent:
     """The end of a turn that failed."""
-    return AgentEvent(Kind.RESULT, prose(unwrapped(error[:TEXT_CHARS])), is_error=True, failure=kind)
+    return AgentEvent(EventKind.RESULT, limit_text(unwrap_error(error[:TEXT_CHARS])), is_error=True, failure=kind)
 
 
-def well_done(text: str) -> AgentEvent:
-    """The end of a turn that went well."""
-    return AgentEvent(Kind.RESULT, prose(text))
+def success_result(text: str) -> AgentEvent:
+    """The end of a turn that succeeded."""
+    return AgentEvent(EventKind.RESULT, limit_text(text))
 
 
 @dataclass
 class StreamReader:
-    """Reads one turn of an agent that prints JSON: each derives what its lines tell (`events`) from what is here."""
+    """Reads one turn of an agent that prints JSON lines. Subclasses define `events` with the methods below."""
 
     prices: Prices = field(default_factory=dict)
     model: str = ""
     session: str = ""
-    """The conversation, once it was told."""
+    """The id of the conversation, once the agent has reported it."""
     meter: Meter = field(default_factory=Meter)
     tools: dict[str, str] = field(default_factory=dict)
     """The tools in use, by id."""
-    speech: Speech = field(default_factory=Speech)
-    complaints: Complaints = field(default_factory=Complaints)
+    buffer: MessageBuffer = field(default_factory=MessageBuffer)
+    errors: ErrorReporter = field(default_factory=ErrorReporter)
     now: float = field(default_factory=time)
-    """When the line was written."""
+    """When the current line was written."""
 
     def read(self, line: bytes) -> Iterable[AgentEvent]:
-        """What a line tells; nothing where it is no event. It must not raise, whatever the line holds."""
-        data = parse(line)
-        self.now = moment(data)
+        """The events in a line; none if it is not an event. It must not raise, whatever the line contains."""
+        data = parse_line(line)
+        self.now = read_timestamp(data)
         return list(self.events(data))
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
-        """What an object tells, which may be an empty one."""
+        """The events in one JSON object, which can be empty."""
         raise NotImplementedError
 
-    def begin(self, session: str) -> Iterator[AgentEvent]:
-        """The conversation that it is in, told once."""
-        if (session := brief(session)) and session != self.session:
+    def start_session(self, session: str) -> Iterator[AgentEvent]:
+        """Report the id of the conversation, once."""
+        session = one_line(session)
+        if session and session != self.session:
             self.session = session
-            yield AgentEvent(Kind.SESSION, session=session)
+            yield AgentEvent(EventKind.SESSION, session=session)
 
     def say(self, text: str) -> Iterator[AgentEvent]:
-        """A whole message."""
-        self.speech.half += text
-        return self.speech.end()
+        """Report a whole message of the agent."""
+        self.buffer.unfinished += text
+        return self.buffer.flush()
 
     def think(self, text: str) -> Iterator[AgentEvent]:
-        """What it thinks; empty or encrypted thoughts are not told."""
-        if text := prose(text):
-            yield AgentEvent(Kind.THINKING, text)
+        """Report a thought; empty and encrypted ones are left out."""
+        if text := limit_text(text):
+            yield AgentEvent(EventKind.THINKING, text)
 
     def warn(self, text: str) -> Iterator[AgentEvent]:
-        """Something that the user should know, and that is no error."""
-        if text := brief(text):
-            yield AgentEvent(Kind.WARNING, text)
+        """Report what the user should know and what is not an error."""
+        if text := one_line(text):
+            yield AgentEvent(EventKind.WARNING, text)
 
-    def use(self, key: str, name: str, given: object, *, is_sub_agent: bool = False) -> Iterator[AgentEvent]:
-        """It uses a tool; what it said before that are not its last words."""
+    def start_tool(self, key: str, name: str, arguments: object, *, is_sub_agent: bool = False) -> Iterator[AgentEvent]:
+        """Report that a tool starts. Text before it is not the agent's last message."""
         if not is_sub_agent:
-            self.speech.last_words = ""
-        self.tools[key] = tool_text(name, given)
-        yield AgentEvent(Kind.TOOL, self.tools[key], is_sub_agent=is_sub_agent)
+            self.buffer.last_message = ""
+        self.tools[key] = describe_tool(name, arguments)
+        yield AgentEvent(EventKind.TOOL, self.tools[key], is_sub_agent=is_sub_agent)
 
-    def used(self, key: str, text: str, *, failed: bool, denied: bool = False) -> Iterator[AgentEvent]:
-        """What came of a tool."""
-        used = self.tools.pop(key, "a tool")
+    def finish_tool(self, key: str, text: str, *, failed: bool, denied: bool = False) -> Iterator[AgentEvent]:
+        """Report the result of a tool."""
+        tool = self.tools.pop(key, "a tool")
         if denied:
-            yield AgentEvent(Kind.DENIED, used)
-        yield AgentEvent(Kind.TOOL_RESULT, brief(text), is_error=failed)
+            yield AgentEvent(EventKind.DENIED, tool)
+        yield AgentEvent(EventKind.TOOL_RESULT, one_line(text), is_error=failed)
 
-    def spend(
-        self, spoken: int, cached: int, heard: int, cost: float | None = None, *, reasoning: int = 0
+    def add_usage(
+        self,
+        input_tokens: int,
+        cached: int,
+        output_tokens: int,
+        cost: float | None = None,
+        *,
+        reasoning: int = 0,
     ) -> Iterator[AgentEvent]:
-        """What one answer used; what it cost is reckoned where no cost is told, or nothing."""
-        cost = cost or cost_of(self.model, spoken, cached, heard, self.prices)
-        if spoken or heard or cost:
-            unpriced = self.model if cost is None else None
+        """Report what one answer used. A cost that is missing or zero is computed from the price table."""
+        cost = cost or cost_of(self.model, input_tokens, cached, output_tokens, self.prices)
+        if input_tokens or output_tokens or cost:
             used = Usage(
-                input_tokens=spoken,
-                output_tokens=heard,
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
                 cost=cost,
-                unpriced=unpriced,
-                cached_tokens=min(cached, spoken),
-                reasoning_tokens=min(reasoning, heard),
-                model=brief(self.model),
+                unpriced=self.model if cost is None else None,
+                cached_tokens=min(cached, input_tokens),
+                reasoning_tokens=min(reasoning, output_tokens),
+                model=one_line(self.model),
             )
-            yield AgentEvent(Kind.USAGE, usage=used)
+            yield AgentEvent(EventKind.USAGE, usage=used)
 
-    def total(
+    def report_total(
         self, by_model: dict[str, tuple[int, int, int]], cost: float | None = None, *, reasoning: int = 0
     ) -> Iterator[AgentEvent]:
-        """What all of it used so far, by model, as tokens in, cached ones among them, and out."""
-        spoken, cached, heard = (sum(tokens) for tokens in zip(*by_model.values(), strict=True))
-        costs = [cost_of(model, *tokens, self.prices) for model, tokens in by_model.items()]
-        known = [one for one in costs if one is not None]
-        earlier = self.meter.told
-        told = len(known) == len(costs) and (earlier.cost is not None or not earlier.tokens)
-        reckoned = sum(known) if told and cost is None else cost
-        unpriced = next((model for model, one in zip(by_model, costs, strict=True) if one is None), None)
-        yield from self.meter.rise(
-            spoken,
-            heard,
-            reckoned,
-            unpriced if reckoned is None else None,
+        """Report what the conversation used so far: by model, the tokens in, the cached ones among them, and out."""
+        input_tokens, cached, output_tokens = (sum(tokens) for tokens in zip(*by_model.values(), strict=True))
+        unpriced = None
+        if cost is None:
+            cost, unpriced = self._compute_cost(by_model)
+        yield from self.meter.add_total(
+            input_tokens,
+            output_tokens,
+            cost,
+            unpriced,
             cached=cached,
             reasoning=reasoning,
             model=", ".join(name for name in by_model if name),
         )
 
+    def _compute_cost(self, by_model: dict[str, tuple[int, int, int]]) -> tuple[float | None, str | None]:
+        """The cost of a total, or None and the first model without a price."""
+        total = 0.0
+        for model, (input_tokens, cached, output_tokens) in by_model.items():
+            cost = cost_of(model, input_tokens, cached, output_tokens, self.prices)
+            if cost is None:
+                return None, model
+            total += cost
+        before = self.meter.total
+        # The cost of earlier turns is unknown: a total would charge them to this one.
+        if before.cost is None and before.tokens:
+            return None, None
+        return total, None
+
     def retry(self, text: str) -> Iterator[AgentEvent]:
-        """It tries something again by itself."""
-        yield AgentEvent(Kind.RETRY, brief(text))
+        """Report that the agent tries something again by itself."""
+        yield AgentEvent(EventKind.RETRY, one_line(text))
 
-    def complain(self, error: str, kind: Failure | None = None, resets_at: float | None = None) -> Iterator[AgentEvent]:
-        """An error; whether it is the end is not known yet."""
-        return self.complaints.about(error, self.now, kind or failure_of(error[:TEXT_CHARS]), resets_at)
+    def report_error(
+        self, error: str, kind: Failure | None = None, resets_at: float | None = None
+    ) -> Iterator[AgentEvent]:
+        """Report an error that may or may not end the turn."""
+        return self.errors.report(error, self.now, kind or classify_failure(error[:TEXT_CHARS]), resets_at)
 
-    def done(self, text: str = "") -> Iterator[AgentEvent]:
-        """The end of a turn that went well."""
-        yield well_done(text or self.speech.last_words)
+    def succeed(self, text: str = "") -> Iterator[AgentEvent]:
+        """Report the end of a turn that succeeded."""
+        yield success_result(text or self.buffer.last_message)
 
     def fail(self, error: str, kind: Failure | None = None, resets_at: float | None = None) -> Iterator[AgentEvent]:
-        """The end of a turn that failed, with what is not told yet of why."""
+        """Report the end of a turn that failed, after its error if that was not reported yet."""
         error = error or "it failed"
-        kind = kind or failure_of(error[:TEXT_CHARS])
-        yield from self.complain(error, kind, resets_at)
-        yield gone_wrong(error, kind)
+        kind = kind or classify_failure(error[:TEXT_CHARS])
+        yield from self.report_error(error, kind, resets_at)
+        yield failed_result(error, kind)

@@ -1,27 +1,29 @@
-"""The agents that Ralph knows, and which of them do the turns of a run."""
+"""The agents that Ralph knows, which of them work in a run, and with which version each was last tested."""
 
 import difflib
 import importlib
 import importlib.util
+import json
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from importlib import resources
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ralph.agents import plugins
-from ralph.agents.acp import Acp
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+from ralph.agents import third_party
+from ralph.agents.adapter import Adapter, Call
 from ralph.agents.prices import Prices, has_price
-from ralph.agents.programs import Program, Scripted
+from ralph.agents.programs import Acp, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
 from ralph.documents.config import AgentSettings, Config
-from ralph.documents.run_record import AgentSpec, Crew
+from ralph.documents.run_record import AgentSelection, AgentSpec
 from ralph.store.files import read_text
 
 if TYPE_CHECKING:
@@ -39,11 +41,11 @@ ADAPTERS = {
     "cline": ("ralph.agents.cline", "Cline"),
     "aider": ("ralph.agents.aider", "Aider"),
     "mini": ("ralph.agents.mini", "Mini"),
-    "amp": ("ralph.agents.amp", "Amp"),
+    "amp": ("ralph.agents.claude", "Amp"),
     "kiro": ("ralph.agents.kiro", "Kiro"),
-    "cursor": ("ralph.agents.cursor", "Cursor"),
+    "cursor": ("ralph.agents.claude", "Cursor"),
 }
-"""The agent programs, in the order in which they are looked for where none is named."""
+"""The agent programs, in the order in which Ralph looks for them if the user names none."""
 OTHERS = {
     "scripted": "plays a scenario file (--scenario FILE); needs no model",
     "acp": "any agent that speaks the Agent Client Protocol (--agent-acp 'opencode acp')",
@@ -51,63 +53,63 @@ OTHERS = {
 }
 
 
-def crew(
+def select_agents(
     config: Config,
     names: tuple[str, ...],
     command: str | None,
     scenario_file: str | None,
     cwd: Path,
     acp: str | None = None,
-) -> Crew:
-    """Who does the turns: what the options say, else what the settings do, else the first agent that is there."""
+) -> AgentSelection:
+    """Choose the agents of a run: from the options, else from the settings, else the first that is installed."""
     if acp is not None:
         if names or command is not None or scenario_file is not None:
-            raise UsageError("--agent-acp is an agent of its own", todo="leave the other options for agents out")
-        chain: tuple[AgentSpec, ...] = (_acp(acp, "--agent-acp"),)
+            raise UsageError("--agent-acp already names the agent", todo="remove the other options for agents")
+        chain: tuple[AgentSpec, ...] = (_parse_acp(acp, "--agent-acp"),)
     elif names or command is not None or scenario_file is not None:
-        chain = tuple(_named(name, command, scenario_file, cwd) for name in names or ("",))
+        chain = tuple(_find_named(name, command, scenario_file, cwd) for name in names or ("",))
     elif config.agents:
-        chain = tuple(_settled(one) for one in config.agents)
+        chain = tuple(_apply_defaults(settings) for settings in config.agents)
     elif config.agent or config.agent_command or config.scenario:
-        chain = (_configured(config, cwd),)
+        chain = (_read_configured(config, cwd),)
     else:
-        chain = (_first_there(),)
-    roles = {role: (_settled(asked, chain[0]), *chain[1:]) for role, asked in config.roles.items()}
-    escalation = _settled(config.escalate, chain[0]) if config.escalate else None
+        chain = (_first_installed(),)
+    roles = {role: (_apply_defaults(settings, chain[0]), *chain[1:]) for role, settings in config.roles.items()}
+    escalation = _apply_defaults(config.escalate, chain[0]) if config.escalate else None
     after = config.escalate.after if config.escalate else 2
-    able = {role: _available(order, f"for {role}, ") for role, order in roles.items()}
-    return Crew(_available(chain), able, escalation, after)
+    by_role = {role: _keep_installed(order, f"for {role}, ") for role, order in roles.items()}
+    return AgentSelection(_keep_installed(chain), by_role, escalation, after)
 
 
-def make(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
-    """The agent, ready to be started."""
+def make_adapter(spec: AgentSpec, prices: Prices | None = None) -> Adapter:
+    """The adapter of an agent, ready to start turns."""
     if spec.kind == "scripted":
-        words = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
-        return Scripted("scripted", words)
+        command = (sys.executable, "-P", "-m", "ralph.agents.scripted", "--scenario", spec.scenario)
+        return Scripted("scripted", command)
     if spec.kind == "command":
         return Program(spec.label, spec.command)
     if spec.kind == "acp":
         return Acp(spec.label, spec.command, prices)
     try:
-        agent = known(spec.kind, spec.command[0] if spec.command else "", prices)
+        agent = get_adapter(spec.kind, spec.command[0] if spec.command else "", prices)
         agent.variables = spec.environment
         return agent
     except AgentUnavailableError as error:
-        why = f"{error.what} ({error.where})" if error.where else error.what
-        return plugins.Absent(spec.kind, error.todo, why)
+        reason = f"{error.what} ({error.where})" if error.where else error.what
+        return third_party.MissingAdapter(spec.kind, error.todo, reason)
 
 
 @dataclass(frozen=True)
 class UnknownCost:
-    """Why the cost of an agent's turns cannot be known, and what the user can do about it."""
+    """Why the cost of an agent's turns is not known in advance, and what the user can do about it."""
 
-    why: str
-    cure: str
+    reason: str
+    todo: str
 
 
 def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path) -> UnknownCost | None:
-    """Why the cost of an agent's turns cannot be known before they start; None if it can, or the agent will tell."""
-    agent = make(spec, prices)
+    """Why the cost of an agent's turns cannot be known before they start; None if it can, or if the agent reports it."""
+    agent = make_adapter(spec, prices)
     can = agent.abilities
     if can.cost or spec.kind == "acp":
         return None
@@ -119,187 +121,251 @@ def unknown_cost(spec: AgentSpec, prices: Prices, workspace: Path) -> UnknownCos
     if can.names_model and (not model or model.startswith("auto")):
         return None
     if model:
-        cure = f"write its price into ralph.yml (`prices: {{{model}: [IN, CACHED, OUT]}}`, US dollars for a million tokens)"
-        return UnknownCost(f"the price of {model}, the model of {spec.kind}, is not known", cure)
-    why = f"{spec.label} reports tokens and does not say of which model; its own settings name none"
-    return UnknownCost(why, "name the model with --model" if can.model else "remove the limit")
+        todo = (
+            f"write its price into ralph.yml (`prices: {{{model}: [IN, CACHED, OUT]}}`, US dollars per million tokens)"
+        )
+        return UnknownCost(f"the price of {model}, the model of {spec.kind}, is not known", todo)
+    reason = f"{spec.label} reports tokens and does not name the model; its own settings name none"
+    return UnknownCost(reason, "name the model with --model" if can.model else "remove the limit")
 
 
-def known(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
-    """The adapter of an agent program: one of Ralph's own, else the one that an installed package has."""
+def get_adapter(name: str, program: str = "", prices: Prices | None = None) -> Adapter:
+    """The adapter of an agent program: one of Ralph's own, else the one of an installed package."""
     if name not in ADAPTERS:
-        return plugins.load(name, program, prices)
+        return third_party.load(name, program, prices)
     module, adapter = ADAPTERS[name]
     agent: Adapter = getattr(importlib.import_module(module), adapter)(program, prices)
     return agent
 
 
-def third_parties() -> dict[str, AgentUnavailableError | None]:
-    """The agents that installed packages have adapters for, each with what is wrong with it, where anything is."""
-    return {name: _wrong_with(name, found) for name, found in plugins.claims().items()}
+def list_third_party() -> dict[str, AgentUnavailableError | None]:
+    """The agents of third-party packages, each with the error of its adapter, if any."""
+    return {name: _find_load_error(name, found) for name, found in third_party.find_entry_points().items()}
 
 
-def _wrong_with(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableError | None:
+def _find_load_error(name: str, found: tuple[EntryPoint, ...]) -> AgentUnavailableError | None:
     if name in ADAPTERS or name in OTHERS:
-        return plugins.refusal(name, found, f"an installed package claims {name}, an agent that Ralph has itself")
+        return third_party.refusal(name, found, f"an installed package claims {name}, an agent that Ralph ships")
     try:
-        plugins.load(name)
+        third_party.load(name)
     except AgentUnavailableError as error:
         return error
     return None
 
 
 def read_scenario(path: Path) -> "Scenario":
-    """A scenario file, validated as a whole."""
+    """Read and validate a scenario file."""
     from ralph.agents.scripted import SCENARIO_LIMIT
-    from ralph.documents.scenario import parse
+    from ralph.documents.scenario import parse_scenario
 
-    return parse(read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file"), str(path))
-
-
-def _configured(config: Config, cwd: Path) -> AgentSpec:
-    """The one agent that the settings name, with what else they say of it."""
-    asked = config.agent or AgentSettings()
-    if asked.acp and (config.agent_command or config.scenario):
-        both = "agent_command" if config.agent_command else "scenario"
-        raise UsageError(f"`acp` and `{both}` exclude each other", where="ralph.yml", todo="keep one of them")
-    if asked.acp:
-        return _settled(asked)
-    spec = _named(asked.agent or "", config.agent_command, config.scenario, cwd)
-    return _settled(asked.model_copy(update={"agent": None}), spec)
+    return parse_scenario(
+        read_text(path, SCENARIO_LIMIT, "the scenario", "give the path of a scenario file"), str(path)
+    )
 
 
-def _named(name: str, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
-    """The agent that is asked for by its name, a program or a scenario."""
+def _read_configured(config: Config, cwd: Path) -> AgentSpec:
+    """The one agent that the settings name, with its other settings."""
+    settings = config.agent or AgentSettings()
+    if settings.acp and (config.agent_command or config.scenario):
+        other = "agent_command" if config.agent_command else "scenario"
+        raise UsageError(f"`acp` and `{other}` cannot be used together", where="ralph.yml", todo="keep one of them")
+    if settings.acp:
+        return _apply_defaults(settings)
+    spec = _find_named(settings.agent or "", config.agent_command, config.scenario, cwd)
+    return _apply_defaults(settings.model_copy(update={"agent": None}), spec)
+
+
+def _find_named(name: str, command: str | None, scenario_file: str | None, cwd: Path) -> AgentSpec:
+    """The agent that a name, a command or a scenario file asks for."""
     if command is not None:
         if name not in ("", "command"):
-            raise UsageError(f"--agent {name} and --agent-command exclude each other", todo="give one of them")
-        return _program(command)
+            raise UsageError(f"--agent {name} and --agent-command cannot be used together", todo="use only one of them")
+        return _parse_program(command)
     name = name or "scripted"
     if name in ("acp", "command"):
-        raise UsageError(f"--agent {name} needs the program", todo=f"give --agent-{name} 'PROGRAM ...'")
+        raise UsageError(f"--agent {name} needs the program", todo=f"pass --agent-{name} 'PROGRAM ...'")
     if name == "scripted":
         if scenario_file is None:
-            raise UsageError(
-                "the scripted agent needs a scenario", todo="give --scenario FILE (see docs/scripted-agent.md)"
-            )
+            todo = "pass --scenario FILE (see docs/scripted-agent.md)"
+            raise UsageError("the scripted agent needs a scenario", todo=todo)
         path = (cwd / scenario_file).resolve()
         read_scenario(path)
         return AgentSpec("scripted", scenario=str(path))
     if scenario_file is not None:
-        raise UsageError(f"--agent {name} plays no scenario", todo="give --scenario with --agent scripted")
+        raise UsageError(f"--agent {name} plays no scenario", todo="pass --scenario with --agent scripted")
     return AgentSpec(known_name(name))
 
 
 def known_name(name: str) -> str:
-    """The name itself, where an agent has it whose adapter can be used."""
+    """The name, if there is a usable adapter for it; else an error with the closest name."""
     if name in ADAPTERS:
         return name
-    others = plugins.claims()
+    others = third_party.find_entry_points()
     if name in others and name not in OTHERS:
-        plugins.load(name)
+        third_party.load(name)
         return name
     names = tuple(dict.fromkeys((*ADAPTERS, *others, *OTHERS)))
-    near = difflib.get_close_matches(name, names, 1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"unknown agent {name!r}", todo=f"{guess}known are {', '.join(names)}")
+    close = difflib.get_close_matches(name, names, 1)
+    guess = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(f"unknown agent {name!r}", todo=f"{guess}known values: {', '.join(names)}")
 
 
-def _settled(asked: AgentSettings, default: AgentSpec | None = None) -> AgentSpec:
-    """The agent of a section of the settings; what it does not say is as in the default."""
-    if asked.agent is None and not asked.acp and default is None:
+def _apply_defaults(settings: AgentSettings, default: AgentSpec | None = None) -> AgentSpec:
+    """The agent of one section of the settings. The default fills in what the section leaves out."""
+    if settings.agent is None and not settings.acp and default is None:
         raise UsageError("an entry of `agents` names no agent", where="ralph.yml", todo="write `agent: claude`")
-    if asked.acp:
-        spec = _acp(asked.acp, "`acp` in ralph.yml")
+    if settings.acp:
+        spec = _parse_acp(settings.acp, "`acp` in ralph.yml")
+    elif settings.agent:
+        spec = AgentSpec(known_name(settings.agent))
     else:
-        spec = AgentSpec(known_name(asked.agent)) if asked.agent else default or AgentSpec("")
-    if asked.program and spec.kind in OTHERS:
-        raise UsageError(f"`program` is not for {spec.label}", where="ralph.yml", todo="name the agent that it is of")
-    given: dict[str, Any] = {
-        "model": asked.model,
-        "arguments": asked.args,
-        "environment": asked.env,
-        "command": (asked.program,) if asked.program else (),
-        "without_tools": asked.without_tools,
-        "permissions": asked.permissions,
+        spec = default or AgentSpec("")
+    if settings.program and spec.kind in OTHERS:
+        todo = "name the agent that the program belongs to"
+        raise UsageError(f"`program` is not for {spec.label}", where="ralph.yml", todo=todo)
+    changes: dict[str, Any] = {
+        "model": settings.model,
+        "arguments": settings.args,
+        "environment": settings.env,
+        "command": (settings.program,) if settings.program else (),
+        "without_tools": settings.without_tools,
+        "permissions": settings.permissions,
     }
-    spec = replace(spec, **{name: value for name, value in given.items() if value})
-    levels = make(spec).permission_modes
+    spec = replace(spec, **{name: value for name, value in changes.items() if value})
+    levels = make_adapter(spec).permission_modes
     if spec.permissions not in levels:
         what = f"{spec.kind} has no mode for `permissions: {spec.permissions}`"
         raise UsageError(what, where="ralph.yml", todo=f"use one of {', '.join(levels)}, or another agent")
     return spec
 
 
-def _available(chain: Iterable[AgentSpec], whose: str = "") -> tuple[AgentSpec, ...]:
-    """Those whose program is there; an error where it is none."""
+def _keep_installed(chain: Iterable[AgentSpec], prefix: str = "") -> tuple[AgentSpec, ...]:
+    """The agents whose program is installed; an error if there are none. The prefix is for the error."""
     order = tuple({spec.label: spec for spec in chain}.values())
-    there = tuple(spec for spec in order if _found(spec))
-    if there:
-        return there
+    installed = tuple(spec for spec in order if _is_installed(spec))
+    if installed:
+        return installed
     spec = order[0]
     if spec.kind == "acp":
-        todo = "install it, or give its full path"
-        what = f"{whose}the program of `{spec.label}` was not found"
+        todo = "install it, or use its full path"
+        what = f"{prefix}the program of `{spec.label}` was not found"
         raise AgentUnavailableError(what, where=spec.command[0], todo=todo)
     raise AgentUnavailableError(
-        f"{whose}the program of {spec.kind} was not found",
+        f"{prefix}the program of {spec.kind} was not found",
         where=spec.command[0] if spec.command else "PATH",
-        todo=f"install it with `{known(spec.kind).install}`, or name another agent; `ralph doctor` lists them",
+        todo=f"install it with `{get_adapter(spec.kind).install}`, or name another agent; `ralph doctor` lists them",
     )
 
 
-def _found(spec: AgentSpec) -> bool:
+def _is_installed(spec: AgentSpec) -> bool:
     if spec.kind in OTHERS and spec.kind != "acp":
         return True
-    return shutil.which(spec.command[0] if spec.command else known(spec.kind).program) is not None
+    return shutil.which(spec.command[0] if spec.command else get_adapter(spec.kind).program) is not None
 
 
-def installed(names: Iterable[str] = ADAPTERS) -> Iterator[tuple[str, Adapter]]:
-    """The agents whose program is on the PATH, in the order of preference."""
+def installed_agents(names: Iterable[str] = ADAPTERS) -> Iterator[tuple[str, Adapter]]:
+    """The agents whose program is on PATH, in the order of preference."""
     for name in names:
-        agent = known(name)
+        agent = get_adapter(name)
         if shutil.which(agent.program):
             yield name, agent
 
 
-def _first_there() -> AgentSpec:
-    """The first agent on this machine, one that is signed in before others; those of third parties come last."""
-    there = list(installed()) or list(installed(name for name, wrong in third_parties().items() if not wrong))
-    signed_in = [name for name, agent in there if agent.sign_in(os.environ, Path.home())[0] is not False]
-    if names := [*signed_in, *(name for name, _ in there)]:
-        return AgentSpec(names[0])
+def _first_installed() -> AgentSpec:
+    """The first agent on this machine that is signed in, else the first. Third-party agents come last."""
+    installed = list(installed_agents())
+    if not installed:
+        installed = list(installed_agents(name for name, error in list_third_party().items() if not error))
+    for name, agent in installed:
+        if agent.sign_in(os.environ, Path.home())[0] is not False:
+            return AgentSpec(name)
+    if installed:
+        return AgentSpec(installed[0][0])
     first = next(iter(ADAPTERS))
-    ways = f"{first} for example: `{known(first).install}`; `ralph doctor` lists all"
+    example = f"{first} for example: `{get_adapter(first).install}`; `ralph doctor` lists all"
     raise AgentUnavailableError(
         "no agent was named, and none was found on this machine",
-        todo=f"install one ({ways}), or give --agent-command 'PROGRAM ...', or try --scenario FILE",
+        todo=f"install one ({example}), or pass --agent-command 'PROGRAM ...', or try --scenario FILE",
     )
 
 
-def _program(text: str) -> AgentSpec:
-    words = _words(text, "--agent-command", "python3 my_agent.py")
-    if shutil.which(words[0]) is None:
-        raise AgentUnavailableError(
-            f"the program {words[0]!r} was not found", where="--agent-command", todo="install it, or give its full path"
-        )
-    return AgentSpec("command", words)
+def _parse_program(text: str) -> AgentSpec:
+    command = _split_command(text, "--agent-command", "python3 my_agent.py")
+    if shutil.which(command[0]) is None:
+        what = f"the program {command[0]!r} was not found"
+        raise AgentUnavailableError(what, where="--agent-command", todo="install it, or use its full path")
+    return AgentSpec("command", command)
 
 
-def _acp(text: str, where: str) -> AgentSpec:
+def _parse_acp(text: str, source: str) -> AgentSpec:
     """An agent that speaks the Agent Client Protocol, by its command."""
     if importlib.util.find_spec("acp") is None:
         todo = f"install it beside Ralph: `{Acp.install}`"
-        raise AgentUnavailableError("the SDK of the Agent Client Protocol is missing", where=where, todo=todo)
-    return AgentSpec("acp", _words(text, where, "opencode acp"))
+        raise AgentUnavailableError("the SDK of the Agent Client Protocol is missing", where=source, todo=todo)
+    return AgentSpec("acp", _split_command(text, source, "opencode acp"))
 
 
-def _words(text: str, where: str, example: str) -> tuple[str, ...]:
-    """The words of a command, as a shell would split them."""
+def _split_command(text: str, source: str, example: str) -> tuple[str, ...]:
+    """Split a command as a shell does. The source is the option or setting that it comes from."""
     try:
-        words = tuple(shlex.split(text))
+        command = tuple(shlex.split(text))
     except ValueError as error:
-        raise UsageError(f"{where} cannot be split into words: {error}", where=text, todo="close the quotes") from error
-    if not words:
-        raise UsageError(f"{where} is empty", todo=f"give a program, e.g. '{example}'")
-    return words
+        raise UsageError(
+            f"{source} cannot be split into words: {error}", where=text, todo="close the quotes"
+        ) from error
+    if not command:
+        raise UsageError(f"{source} is empty", todo=f"give a program, e.g. '{example}'")
+    return command
+
+
+class ProofStatus(StrEnum):
+    """How the installed version of an agent compares with the tested one."""
+
+    PROVEN = "proven"
+    OTHER_VERSION = "other-version"
+    """Another version was tested."""
+    UNPROVEN = "unproven"
+    """No version was tested."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The result of the tests with the real program of an agent. `make test-agents` writes it."""
+
+    version: str
+    date: str
+    """The day on which all of the tests ran, as YYYY-MM-DD."""
+    passed: tuple[str, ...] = ()
+    """The names of the cases that passed."""
+    failed: tuple[str, ...] = ()
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """The cases that are not possible with this program, each with the reason."""
+
+    @property
+    def score(self) -> str:
+        """How many of the cases passed."""
+        return f"{len(self.passed)} of {len(self.passed) + len(self.failed)} cases"
+
+    def status_of(self, version: str) -> ProofStatus:
+        """Whether this is a proof for a program that prints this as its version."""
+        match = re.search(rf"(?<![\w.]){re.escape(self.version)}(?![\w.])", version)
+        return ProofStatus.PROVEN if match else ProofStatus.OTHER_VERSION
+
+
+def load_proofs() -> dict[str, Proof]:
+    """The latest proof of every agent that has one."""
+    return parse_proofs(resources.files("ralph.agents").joinpath("proofs.json").read_text())
+
+
+def parse_proofs(text: str) -> dict[str, Proof]:
+    """The proofs in a file."""
+    proofs = {}
+    for name, fields in json.loads(text).items():
+        proofs[name] = Proof(
+            version=fields["version"],
+            date=fields["date"],
+            passed=tuple(fields["passed"]),
+            failed=tuple(fields["failed"]),
+            cannot=fields["cannot"],
+        )
+    return proofs

@@ -1,4 +1,4 @@
-"""What the readers of the agents' JSON lines share: careful access, and texts as long as they may be."""
+"""Reading the JSON lines that agents print: careful access to values, and texts of limited length."""
 
 import json
 import math
@@ -9,138 +9,145 @@ from time import time
 from typing import Any
 
 from ralph.core.codec import json_object
-from ralph.core.stream import clean_text
+from ralph.core.text import clean_text
 
 TOOL_CHARS, TEXT_CHARS = 300, 20_000
-_MOST_TOKENS, _MOST_MONEY = 10**12, 10**6
-_LARGEST_SETTINGS = 1024 * 1024
+_MAX_TOKENS, _MAX_COST = 10**12, 10**6
+_SETTINGS_LIMIT = 1024 * 1024
 LONGEST_LIMIT = 45 * 86400.0
-"""No limit ends later than in a month and a half: another date was misread."""
+"""Seconds. No usage limit lasts longer than a month and a half: a later date was misread."""
 
 
 class Data(dict[str, Any]):
-    """An object of an agent's JSON, read with care: what is not there, or is of another kind, is empty."""
+    """A JSON object from an agent. A value that is missing or of another type reads as empty."""
 
     @classmethod
-    def of(cls, found: object) -> "Data":
-        """What was found, where it is an object."""
-        return cls(found) if isinstance(found, dict) else cls()
+    def of(cls, value: object) -> "Data":
+        """The value, if it is an object; else an empty one."""
+        return cls(value) if isinstance(value, dict) else cls()
 
     def inner(self, *keys: str) -> "Data":
-        """The object under the keys."""
-        found: object = self
+        """The object under a path of keys."""
+        value: object = self
         for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return Data.of(found)
+            value = value.get(key) if isinstance(value, dict) else None
+        return Data.of(value)
 
     def objects(self, key: str) -> "list[Data]":
         """The objects in a list."""
-        found = self.get(key)
-        return [Data(one) for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        items = self.get(key)
+        if not isinstance(items, list):
+            return []
+        return [Data(item) for item in items if isinstance(item, dict)]
 
-    def word(self, *keys: str) -> str:
-        """The text under the first of the keys that has one."""
-        return next((found for key in keys if isinstance(found := self.get(key), str) and found), "")
+    def text(self, *keys: str) -> str:
+        """The first text under the keys that is not empty."""
+        for key in keys:
+            value = self.get(key)
+            if isinstance(value, str) and value:
+                return value
+        return ""
 
-    def said(self, key: str) -> str:
+    def content_text(self, key: str) -> str:
         """The text of a message or of a tool's result: a string, or blocks of which some are text."""
-        return said(self.get(key))
+        return content_text(self.get(key))
 
     def number(self, key: str) -> float | None:
-        """The number under a key, where it can be counted with."""
-        found = self.get(key)
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < math.inf:
+        """The number under a key; None if it is negative or not finite."""
+        value = self.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
             return None
         try:
-            return float(found)
+            return float(value)
         except OverflowError:
             return None
 
     def count(self, *keys: str) -> int:
-        """The tokens under the keys in all; what is no number of tokens is nothing."""
-        found = [self.number(key) or 0.0 for key in keys]
-        return sum(int(one) for one in found if one <= _MOST_TOKENS)
+        """The sum of the token counts under the keys; an implausible one counts as 0."""
+        numbers = [self.number(key) or 0.0 for key in keys]
+        return sum(int(number) for number in numbers if number <= _MAX_TOKENS)
 
     def money(self, key: str) -> float | None:
         """The US dollars under a key; None for what no turn can have cost."""
-        found = self.number(key)
-        return found if found is not None and found <= _MOST_MONEY else None
+        number = self.number(key)
+        return number if number is not None and number <= _MAX_COST else None
 
 
-def parse(line: bytes) -> Data:
-    """The JSON object in a line; an empty one where there is none."""
+def parse_line(line: bytes) -> Data:
+    """The JSON object in a line; an empty one if there is none."""
     return Data(json_object(line) if line.lstrip()[:1] == b"{" else {})
 
 
-def named_model(*files: Path) -> str:
-    """The model (`model.name`, or `model`) in the first of some settings files that names one; comments are passed over."""
+def read_model(*files: Path) -> str:
+    """The model (`model.name`, or `model`) in the first settings file that names one; comment lines are ignored."""
     for path in files:
         try:
-            lines = path.read_bytes()[:_LARGEST_SETTINGS].splitlines()
+            lines = path.read_bytes()[:_SETTINGS_LIMIT].splitlines()
         except OSError:
             continue
-        settings = parse(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
-        if name := settings.inner("model").word("name") or settings.word("model"):
+        settings = parse_line(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
+        if name := settings.inner("model").text("name") or settings.text("model"):
             return name
     return ""
 
 
-def prose(text: str) -> str:
-    """What an agent says, as long as it may be."""
+def limit_text(text: str) -> str:
+    """A text without control characters, cut to `TEXT_CHARS`."""
     return clean_text(text[:TEXT_CHARS]).strip()
 
 
-def brief(text: str) -> str:
-    """A text in one short line."""
+def one_line(text: str) -> str:
+    """A text in one line, cut to `TOOL_CHARS`."""
     line = " ".join(clean_text(text[: TOOL_CHARS * 8]).split())
     return line if len(line) <= TOOL_CHARS else line[: TOOL_CHARS - 1] + "…"
 
 
-_TELLING = (
+_MAIN_ARGUMENTS = (
     *("command", "cmd", "file_path", "absolute_path", "path", "notebook_path"),
     *("pattern", "query", "url", "prompt", "description"),
 )
+"""The arguments of a tool that say most, best first."""
 
 
-def tool_text(name: str, given: object) -> str:
-    """The name of a tool and the part of its input that says most."""
-    data = Data.of(given)
+def describe_tool(name: str, arguments: object) -> str:
+    """The name of a tool and the argument that says most."""
+    data = Data.of(arguments)
     if todos := data.objects("todos"):
-        what = todo_text(todos, "content", lambda item: item.word("status") == "completed")
+        detail = describe_todos(todos, "content", lambda item: item.text("status") == "completed")
     else:
-        what = data.word(*_TELLING) or (json.dumps(given, ensure_ascii=False) if given else "")
-    return brief(f"{name or 'a tool'}: {what}" if what else name or "a tool")
+        detail = data.text(*_MAIN_ARGUMENTS) or (json.dumps(arguments, ensure_ascii=False) if arguments else "")
+    name = name or "a tool"
+    return one_line(f"{name}: {detail}" if detail else name)
 
 
-def said(content: object) -> str:
+def content_text(content: object) -> str:
     """The text of a message or a tool's result: a string, or blocks of which some are text and some are images."""
     if isinstance(content, list):
-        return "\n".join(said(block) for block in content[:100] if isinstance(block, dict | str))
+        return "\n".join(content_text(block) for block in content[:100] if isinstance(block, dict | str))
     if isinstance(content, str):
         return content
     block = Data.of(content)
-    return "[image]" if block.word("type") in ("image", "input_image", "image_url") else block.word("text")
+    return "[image]" if block.text("type") in ("image", "input_image", "image_url") else block.text("text")
 
 
-def todo_text(items: "list[Data]", text: str, is_done: Callable[[Data], bool]) -> str:
-    """A list of things to do in one line: how many are done, and the first that is not. `text` is the key of an item."""
-    done = [item for item in items if is_done(item)]
-    left = [item.word(text) for item in items if not is_done(item)]
-    following = f": {left[0]}" if left else ""
-    return brief(f"{len(done)} of {len(items)} done{following}")
+def describe_todos(items: "list[Data]", key: str, is_done: Callable[[Data], bool]) -> str:
+    """A to-do list in one line: how many items are done, and the first that is not. `key` is that of an item's text."""
+    open_items = [item.text(key) for item in items if not is_done(item)]
+    following = f": {open_items[0]}" if open_items else ""
+    return one_line(f"{len(items) - len(open_items)} of {len(items)} done{following}")
 
 
-def moment(data: Data) -> float:
-    """When a line was written, by its own word (a date, or milliseconds) where it can be true, else by the clock."""
+def read_timestamp(data: Data) -> float:
+    """When a line was written: its own timestamp (a date, or milliseconds) if that is plausible, else the clock's."""
     now, milliseconds = time(), data.number("timestamp")
     try:
-        told = milliseconds / 1000 if milliseconds else datetime.fromisoformat(data.word("timestamp")).timestamp()
+        moment = milliseconds / 1000 if milliseconds else datetime.fromisoformat(data.text("timestamp")).timestamp()
     except (ValueError, OverflowError, OSError):
         return now
-    return told if now - LONGEST_LIMIT < told < now + 3600 else now
+    return moment if now - LONGEST_LIMIT < moment < now + 3600 else now
 
 
-def unwrapped(text: str) -> str:
-    """The message inside of an error that is told as JSON, alone or in the middle of a sentence."""
-    data = parse(text[max(0, text.find("{")) : text.rfind("}") + 1].encode(errors="replace"))
-    return (data.inner("error") or data).word("message") or text
+def unwrap_error(text: str) -> str:
+    """The message inside an error that is JSON, or that has JSON in the middle of a sentence."""
+    data = parse_line(text[max(0, text.find("{")) : text.rfind("}") + 1].encode(errors="replace"))
+    return (data.inner("error") or data).text("message") or text

@@ -1,1 +1,1 @@
-"""The parts of the house put together: what the commands start, drive and land."""
+"""One function per use case, for every interface. They return values or raise RalphError, and never print."""

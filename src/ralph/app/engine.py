@@ -1,44 +1,50 @@
-"""The engine of a run, from the locks that it takes to the outcome."""
+"""The engine of a run, from the locks that it takes to the outcome: in this process, or in the background."""
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ralph.app.create_run import refuse_links
 from ralph.app.kernel import build_kernel
-from ralph.app.tree_lock import TreeLock
+from ralph.app.start import refuse_links
 from ralph.app.workflows import kind_of
 from ralph.core.entries import Record
-from ralph.core.errors import RalphError
+from ralph.core.errors import LockedError, RalphError, StateError, UsageError
 from ralph.core.events import Stop
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.redaction import secrets_in
-from ralph.core.signals import Signal, SignalType
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import Turn
+from ralph.core.signals import CTRL_C, Signal, SignalType
+from ralph.core.turns import AgentEvent, Turn
 from ralph.documents.run_record import RunRecord
 from ralph.engine.kernel import Kernel
-from ralph.engine.ports import Observer
+from ralph.engine.ports import Observer as Observer  # interfaces pass one to `run_engine`
 from ralph.git import history, worktree
-from ralph.git.repository import repository
+from ralph.git.command import find_repository
 from ralph.notify import Notifier, Service, services_for
-from ralph.store import watch_directories
+from ralph.store import locks
+from ralph.store.files import signature
+from ralph.store.held_trees import held_trees
+from ralph.store.mailbox import watch_directories
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
-from ralph.supervisor.client import Keeper
+from ralph.supervisor.client import KeeperClient
+from ralph.workspace.local import remove_shared_link
 from ralph.workspace.turn_files import TurnFiles
 
-UNHURRIED = 1.0
-"""Seconds between two looks around of an engine that is rung for when signals, questions or answers come."""
+SLOW_POLL_SECONDS = 1.0
+"""Seconds between two polls of an engine that is woken when signals, questions or answers arrive."""
 
 
-async def drive(
+async def run_engine(
     project: Project,
     run: RunDir,
     observer: Observer,
@@ -47,60 +53,72 @@ async def drive(
     granted: Limits | None = None,
     resumes: bool = False,
 ) -> Stop:
-    """Be the engine of a run until its next outcome; `granted` are limits that a person set anew.
+    """Run the engine of a run until its next outcome.
 
-    `resumes` says that a person asks it to go on: a pause is over then.
+    `granted` are limits that the user changed. `resumes` says that the user continues the run, which ends a pause.
     """
     refuse_links(project.root)
     record = run.record()
     run.refuse_claimed()
-    notifier, silence = notifier_for(project, run, record)
+    notifier, notifier_warning = notifier_for(project, run, record)
     with contextlib.ExitStack() as held:
         held.callback(run.lock().release)
         if record.workspace != ".":
             worktree.ensure_worktree(project.root, run.id)
-        workspace = project.workspace(record)
-        place = run.path if record.on_branch else workspace / ".ralph"
+        tree_path, workspace = project.tree(record), project.workspace(record)
+        workspace.mkdir(parents=True, exist_ok=True)
+        place = run.path if record.on_branch else tree_path / ".ralph"
         tree = TreeLock(project, run.id, place / "tree.lock")
         held.callback(tree.release)
         tree.take()
-        keeper = Keeper(run.path, tree.take)
+        keeper = KeeperClient(run.path, tree.take)
         keeper.attach()
         try:
             learners = kind_of(record.workflow).observers(project.root, run.id)
-            watchers = Watchers((observer, *learners, notifier))
+            watchers = CompositeObserver((observer, *learners, notifier))
             kernel = build_kernel(
-                project, run, record, keeper, watchers, (*notices, silence, tree.notice), granted, resumes=resumes
+                project,
+                run,
+                record,
+                keeper=keeper,
+                observer=watchers,
+                notices=(*notices, notifier_warning, tree.notice),
+                granted=granted,
+                resumes=resumes,
             )
             loop = asyncio.get_running_loop()
             notifier.notice = lambda text: loop.call_soon_threadsafe(kernel.notice, text)
             try:
-                with watch_directories.watch(kernel.look, run.mailbox.inputs, run.questions.directory) as rings:
-                    if rings:
-                        kernel.look_every(UNHURRIED)
-                    stop = await _with_signals(kernel)
+                with watch_directories(kernel.wake, run.mailbox.inputs, run.questions.directory) as is_watching:
+                    if is_watching:
+                        kernel.poll_every(SLOW_POLL_SECONDS)
+                    stop = await _run_with_os_signals(kernel)
             finally:
                 await asyncio.to_thread(notifier.close)
-            _let_go_of_refs(workspace, run)
+            _unpin_refs(workspace, run)
+            if stop.outcome.succeeded:
+                held_trees(project.root).forget_unjudged(run.id)
             TurnFiles(workspace, secrets_in(os.environ)).remove(run.path)
+            if workspace != tree_path:
+                remove_shared_link(workspace)
         finally:
             await keeper.close()
-            # Work that was cancelled may go on in a thread: nobody else may come into the tree before it has ended.
+            # Cancelled work may continue in a thread. No other run may use the tree before it has ended.
             await asyncio.get_running_loop().shutdown_default_executor()
         return stop
 
 
-def _let_go_of_refs(workspace: Path, run: RunDir) -> None:
+def _unpin_refs(workspace: Path, run: RunDir) -> None:
     """Let git collect what was pinned for a run that is over, unless something of the user's is missing."""
     ended = run.tail_summary().ended
     if not ended or ended.outcome.resumable or ended.missing or not shutil.which("git"):
         return
-    if place := repository(workspace):
-        history.unpin(place.git, run.id)
+    if place := find_repository(workspace):
+        history.unpin_objects(place.git, run.id)
 
 
 def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Notifier, str]:
-    """Who tells people that are away what happens in a run; where a run under way can have none, a notice says why."""
+    """The notifier of a run. If the settings are wrong, a new run is refused, and an older one gets a notice."""
     services: tuple[Service, ...] = ()
     notice = ""
     try:
@@ -109,42 +127,45 @@ def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Noti
     except RalphError as error:
         if not (run.path / "journal.jsonl").exists():
             raise
-        notice = f"nobody is notified: {error.what.splitlines()[0]}"
+        notice = f"no notification is sent: {error.what.splitlines()[0]}"
     return Notifier(record.id, record.task, services, os.environ), notice
 
 
 @dataclass(frozen=True)
-class Watchers(Observer):
-    """All who look on."""
+class CompositeObserver(Observer):
+    """All observers of a run as one."""
 
     observers: tuple[Observer, ...]
 
-    def recorded(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Something was journaled."""
         for observer in self.observers:
-            observer.recorded(record)
+            observer.on_record(record)
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """The agent of a running turn told something."""
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
+        """The agent of a running turn reported something."""
         for observer in self.observers:
-            observer.told(turn, event)
+            observer.on_agent_event(turn, event)
 
 
-async def _with_signals(kernel: Kernel[Any]) -> Stop:
-    """Run the kernel with the process's signals: Ctrl-C pauses, a second one aborts, TERM leaves."""
+async def _run_with_os_signals(kernel: Kernel[Any]) -> Stop:
+    """Run the kernel with the process's signals.
+
+    Ctrl-C pauses after the turn, a second one interrupts the turn, and SIGTERM and SIGHUP shut the engine down. The run can
+    be resumed after each of them: only `ralph abort` is final.
+    """
     loop = asyncio.get_running_loop()
     pressed = 0
 
     def interrupt() -> None:
         nonlocal pressed
         pressed += 1
-        kind = SignalType.PAUSE if pressed == 1 else SignalType.ABORT
-        kernel.ask(Signal(f"ctrl-c.{os.getpid()}.{pressed}", kind, "Ctrl-C"))
+        kernel.receive(Signal(f"{CTRL_C}{os.getpid()}.{pressed}", SignalType.PAUSE, now=pressed > 1))
 
     loop.add_signal_handler(signal.SIGINT, interrupt)
     leaving = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
     for number in leaving:
-        loop.add_signal_handler(number, kernel.ask_leave, f"the engine was asked to go ({number.name})")
+        loop.add_signal_handler(number, kernel.shut_down, f"The engine received {number.name} and is shutting down.")
     try:
         return await kernel.run()
     finally:
@@ -156,4 +177,102 @@ def abort_on_disk(project: Project, run: RunDir, observer: Observer, message: st
     """End a run that has no engine: its turn, if one still runs, and its documents, by the same rules."""
     run.refuse_claimed()
     run.mailbox.post(Signal("", SignalType.ABORT, message))
-    return asyncio.run(drive(project, run, observer)).outcome
+    return asyncio.run(run_engine(project, run, observer)).outcome
+
+
+@dataclass(frozen=True)
+class Detached:
+    """An engine in the background."""
+
+    pid: int
+    log: Path
+
+
+def start_detached(
+    project: Project, run: RunDir, command: tuple[str, ...] = ("resume",), options: tuple[str, ...] = ()
+) -> Detached:
+    """Start an engine that outlives this process, and wait until it has started the run."""
+    log, journal = run.path / "engine.log", run.path / "journal.jsonl"
+    before = signature(journal)
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ralph", *command, run.id, "--json", *options],
+            cwd=project.root,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 30
+    while process.poll() is None and signature(journal) == before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if process.poll() is not None and signature(journal) == before:
+        raise _error_in(log)
+    return Detached(process.pid, log)
+
+
+def _error_in(log: Path) -> RalphError:
+    """The error that a detached engine printed before it ended."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    try:
+        printed = json.loads(lines[-1])["error"]
+        error = RalphError(printed["what"], where=printed["where"], todo=printed["todo"])
+        error.outcome = Outcome(printed["outcome"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return RalphError("the engine did not start in the background", where="; ".join(lines[-3:]))
+    return error
+
+
+@dataclass
+class TreeLock:
+    """The lock of a run on its work tree. The keeper inherits it, so that it holds while agents live."""
+
+    project: Project
+    run: str
+    path: Path
+    held: locks.Lock | None = None
+    notice: str = ""
+
+    def take(self) -> int:
+        """The lock's descriptor; -1 if a keeper of this very run still holds it."""
+        if self.held:
+            return self.held.descriptor
+        deadline = time.monotonic() + 10.0
+        while True:
+            taken = locks.acquire(self.path, {"pid": os.getpid(), "run": self.run})
+            if isinstance(taken, locks.Lock):
+                self.held = taken
+                before = str(taken.before.get("run", ""))
+                if before and before != self.run and not self._is_leaving(before):
+                    self.notice = f"took over the work tree from run {before}, whose engine is gone"
+                return taken.descriptor
+            holder = str(taken.get("run", ""))
+            if holder == self.run:
+                return -1
+            if not self._is_leaving(holder) or time.monotonic() > deadline:
+                raise self._refusal(holder)
+            time.sleep(0.02)
+
+    def _refusal(self, holder: str) -> LockedError:
+        todo = f"wait for it, `ralph abort {holder}`, or give this run its own tree with --worktree"
+        what = f"run {holder or 'of another project'} works in this tree"
+        with contextlib.suppress(UsageError, StateError):
+            if not self.project.run(holder).alive:
+                what = f"an agent of run {holder} still works in this tree, but its engine is gone"
+                todo = todo.replace("wait for it", f"`ralph resume {holder}` takes it over")
+        return LockedError(what, where=str(self.path), todo=todo)
+
+    def _is_leaving(self, holder: str) -> bool:
+        try:
+            return self.project.run(holder).outcome() is not None
+        except (UsageError, StateError):
+            return False
+
+    def release(self) -> None:
+        """Release the tree, and clear what an earlier engine of this run wrote into the lock."""
+        if not self.held:
+            with contextlib.suppress(RalphError):
+                self.take()
+        if self.held:
+            self.held.release()
+            self.held = None

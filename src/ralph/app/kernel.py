@@ -1,52 +1,50 @@
-"""A kernel with the real world around it."""
+"""Build the kernel of a run with everything that it acts through: files, git, agents, checks and the clock."""
 
 import asyncio
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
-from ralph.app.change_agents import with_changed_crew
+from ralph.app.resume import with_changed_agents
 from ralph.app.workflows import SESSIONS, kind_of, roles_of
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
 from ralph.core.errors import RalphError, StateError
-from ralph.core.events import ChecksEnded
+from ralph.core.events import ChecksEnded, TurnEnded
+from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.limits import Limits
 from ralph.core.redaction import secrets_in
-from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.documents import run_record
-from ralph.documents.run_record import Crew, RunRecord
-from ralph.engine.kernel import Kernel, Start
-from ralph.engine.ledger import Ledger, since_documents
-from ralph.engine.ports import Observer
+from ralph.documents.run_record import AgentSelection, RunRecord
+from ralph.engine.kernel import Kernel, StartOptions
+from ralph.engine.ledger import Ledger, find_records_to_replay
+from ralph.engine.ports import Observer, Ports
 from ralph.engine.turn_outcome import AgentChain
-from ralph.engine.under_way import World
 from ralph.git import worktree
+from ralph.git.command import exclude_paths, find_repository, list_own_paths
 from ralph.git.commits import Committer
-from ralph.git.repository import hide, own_paths, repository
+from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
-from ralph.store import prompts
+from ralph.store import settings
 from ralph.store.documents import Documents, digest
 from ralph.store.held_trees import held_trees
 from ralph.store.runs import Project, RunDir
-from ralph.supervisor.client import Keeper
+from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import Rules, Verifier
-from ralph.workspace.lander import Lander
 from ralph.workspace.local import LocalTurns
-from ralph.workspace.merge_queue import MergeQueue
-from ralph.workspace.slots import Slots, usual_place
+from ralph.workspace.merge_queue import Lander, MergeQueue
+from ralph.workspace.slots import Slots, slots_path
 from ralph.workspace.turn_files import TurnFiles
-from ralph.workspace.workspace_records import room_for
 from ralph.workspace.workspaces import Workspaces
-from ralph.workspace.worktree_setup import WorktreeSetup, fenced
+from ralph.workspace.worktree_setup import WorktreeSetup, reason_no_room, with_git_ceiling
 
 
 class SystemClock:
@@ -65,140 +63,168 @@ def build_kernel(
     project: Project,
     run: RunDir,
     record: RunRecord,
-    keeper: Keeper,
+    *,
+    keeper: KeeperClient,
     observer: Observer,
     notices: tuple[str, ...],
     granted: Limits | None = None,
-    *,
     resumes: bool = False,
 ) -> Kernel[Any]:
-    """A kernel with the real world around it."""
+    """Read what is on disk, refuse what was changed behind the engine's back, and give the kernel its ports."""
     root = project.root
-    documents, records = Documents.open(root, run.path)
     kind = kind_of(record.workflow)
+
+    documents, records = Documents.open(root, run.path)
     documents.watched = kind.watched(record, root)
-    notices += kind.mend(root, record, time.time())
+    repairs = kind.repair(root, record, time.time())
     ledger = Ledger.of(record.limits, records)
-    ledger.signals.quorum, ledger.signals.roles = kind.quorum, roles_of(record)
+    ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
-    record = with_changed_crew(record, ledger)
-    own = worktree.ensure_worktree(root, run.id) if record.workspace != "." else None
-    environment = fenced(os.environ, own) if own else dict(os.environ)
-    agents = {label: registry.make(spec, record.prices) for label, spec in record.crew.everyone.items()}
-    notices += tuple(agent.ready(environment) for agent in agents.values())
-    copied_paths = WorktreeSetup(root, record.trees).paths(own) if own else ()
-    workspace = project.workspace(record)
-    snapshots = Snapshots.open(root, workspace, run.id, run.path, but=copied_paths) if record.snapshots else None
-    _refuse_lost_base(run, records, snapshots)
-    if snapshots is None:
-        notices += (_hidden(root, workspace),)
-    workspaces = _workspaces(project, run, record, keeper, agents, environment, snapshots, records)
+    record = with_changed_agents(record, ledger)
+
+    tree = _open_work_tree(project, run, record)
+    _refuse_lost_base(run, records, tree.snapshots)
+    user_refs = _open_user_refs(run, tree, ledger)
+    agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.crew.everyone.items()}
+    warnings = [agent.prepare(tree.environment) for agent in agents.values()]
+    if tree.snapshots is None:
+        warnings.append(_hide_own_files(root, tree.workspace))
+
+    workspaces = _build_workspaces(project, run, record, keeper=keeper, agents=agents, tree=tree, records=records)
+    workspaces.verifier.user_refs = user_refs
     queue = MergeQueue(workspaces, record.base)
-    commits = record.loop.commit or (record.hats and record.hats.checkpoint)
-    world = World(
+    ports = Ports(
         store=documents,
         turns=workspaces,
         checker=workspaces,
         mailbox=run.mailbox,
         clock=SystemClock(),
         observer=observer,
-        snapshots=snapshots,
-        committer=Committer(snapshots, run.id) if snapshots and commits else None,
+        snapshots=tree.snapshots,
+        user_refs=user_refs,
+        committer=_build_committer(run, record, tree.snapshots),
         merger=queue,
-        slots=_slots(run, record, root),
+        slots=_build_slots(run, record, root),
         lander=Lander(root, record, queue) if record.branch else None,
         questions=run.questions,
     )
     limits = granted or ledger.extended_limits(record.limits)
-    started = RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records))
-    told, steering = tuple(filter(None, notices)), prompts.load("steering", root)
-    unwritten, reopens = since_documents(records), resumes and record.workflow in SESSIONS
-    start = Start(
-        entry=started,
-        agents=_agent_chain(record.crew),
+    start = StartOptions(
+        entry=RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records)),
+        agents=_build_agent_chain(record.crew),
         limits=limits,
-        unwritten=unwritten,
-        notices=told,
+        records_to_replay=find_records_to_replay(records),
+        notices=tuple(notice for notice in (*notices, *repairs, *warnings) if notice),
         resumes=resumes,
-        steering=steering,
-        reopens=reopens,
+        steering=settings.load_prompt("steering", root),
+        reopens=resumes and record.workflow in SESSIONS,
     )
-    return Kernel(kind.workflow(record, root, limits), world, ledger, start)
+    return Kernel(kind.workflow(record, root, limits), ports, ledger, start)
 
 
-def _workspaces(
+@dataclass(frozen=True)
+class _WorkTree:
+    """The tree that a run works in."""
+
+    workspace: Path
+    environment: Mapping[str, str]
+    """The environment of its agents and checks."""
+    snapshots: Snapshots | None
+
+
+def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTree:
+    """Open the user's own tree, or the worktree of the run, which is created if it is gone."""
+    environment: Mapping[str, str] = dict(os.environ)
+    copied_paths: Sequence[str] = ()
+    if record.workspace != ".":
+        own = worktree.ensure_worktree(project.root, run.id)
+        environment = with_git_ceiling(os.environ, own)
+        copied_paths = WorktreeSetup(project.root, record.trees).paths(own)
+    workspace = project.workspace(record)
+    snapshots = None
+    if record.snapshots:
+        snapshots = Snapshots.open(project.root, workspace, run.id, run.path, excluding=copied_paths)
+    return _WorkTree(workspace, environment, snapshots)
+
+
+def _build_workspaces(
     project: Project,
     run: RunDir,
     record: RunRecord,
-    keeper: Keeper,
+    *,
+    keeper: KeeperClient,
     agents: Mapping[str, Adapter],
-    environment: Mapping[str, str],
-    snapshots: Snapshots | None,
+    tree: _WorkTree,
     records: list[Record],
 ) -> Workspaces:
-    """Who runs turns and checks, in the run's own workspace and in others."""
-    root, workspace, secrets = project.root, project.workspace(record), secrets_in(environment)
-    texts = {name: prompts.load(name, root) for name in ("repair", "continue")}
-    files = TurnFiles(workspace, secrets)
+    """What runs turns and checks, in the run's own workspace and in others."""
+    secrets = secrets_in(tree.environment)
     turns = LocalTurns(
         run_dir=run.path,
         record=record,
-        root=root,
-        workspace=workspace,
-        files=files,
+        root=project.root,
+        workspace=tree.workspace,
+        files=TurnFiles(tree.workspace, secrets),
         keeper=keeper,
         agents=agents,
-        templates=texts,
-        environment=environment,
+        templates={name: settings.load_prompt(name, project.root) for name in ("repair", "continue")},
+        environment=tree.environment,
         hidden=secrets,
     )
     runner = CheckRunner(
         run_dir=run.path,
         run_id=run.id,
-        workspace=workspace,
+        workspace=tree.workspace,
         keeper=keeper,
-        environment=check_environment(environment),
+        environment=check_environment(tree.environment),
         secrets=secrets,
     )
-    asked = record.loop
-    rules = Rules(asked.confirm, asked.scope, asked.inputs, record.allowed)
-    verifier = Verifier(runner, snapshots, rules, *_known_verdicts(records), held_trees=held_trees(root))
+    loop = record.loop
+    rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed)
+    trees = held_trees(project.root)
+    verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), held_trees=trees)
     return Workspaces(turns, verifier, runner, record)
 
 
-def _hidden(root: Path, workspace: Path) -> str:
-    """Keep Ralph's directories out of the user's `git status`; where that cannot be, they are told."""
-    place = repository(root) if shutil.which("git") else None
+def _build_committer(run: RunDir, record: RunRecord, snapshots: Snapshots | None) -> Committer | None:
+    """What commits the work to the user's branch, if the user asked for that."""
+    is_asked_for = record.loop.commit or (record.hats is not None and record.hats.checkpoint)
+    return Committer(snapshots, run.id) if snapshots and is_asked_for else None
+
+
+def _hide_own_files(root: Path, workspace: Path) -> str:
+    """Keep Ralph's directories out of the user's `git status`. Returns a notice if that is not possible."""
+    place = find_repository(root) if shutil.which("git") else None
     try:
         if place:
-            hide(place.common, own_paths(place.top, root, workspace))
+            exclude_paths(place.common, list_own_paths(place.top, root, workspace))
     except RalphError as error:
-        return f"git shows what Ralph keeps here as untracked files: {error.what}"
+        return f"git lists what Ralph stores here as untracked files: {error.what}"
     return ""
 
 
-def _slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
+def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
     kinds = {label: spec.kind for label, spec in record.crew.everyone.items()}
     limits = record.slots if record.branch else replace(record.slots, run=1)
 
     def room() -> str:
-        return room_for(root, record.trees.most_bytes)
+        return reason_no_room(root, record.trees.most_bytes)
 
-    slots = Slots(run=run.id, run_lock=run.path / "lock", limits=limits, place=usual_place(), kinds=kinds, room=room)
+    slots = Slots(run=run.id, run_lock=run.path / "lock", limits=limits, path=slots_path(), kinds=kinds, room=room)
     try:
-        slots.leave()
+        slots.release_all()
     except (RalphError, OSError):
-        # Where the user's own directories cannot be written, the limits hold for this run alone.
-        slots = replace(slots, place=run.path / "slots.json")
+        # If the user's own directories cannot be written, the limits hold for this run alone.
+        slots = replace(slots, path=run.path / "slots.json")
     return slots
 
 
-def _agent_chain(crew: Crew) -> AgentChain:
-    """The crew by its labels, for the kernel."""
-    roles = {role: tuple(spec.label for spec in order) for role, order in crew.roles.items()}
-    helper = crew.escalation.label if crew.escalation else ""
-    return AgentChain(tuple(spec.label for spec in crew.chain), roles, helper, crew.escalate_after)
+def _build_agent_chain(selection: AgentSelection) -> AgentChain:
+    """The agents by their labels, in the order in which the kernel asks them."""
+    roles = {role: tuple(spec.label for spec in order) for role, order in selection.roles.items()}
+    helper = selection.escalation.label if selection.escalation else ""
+    return AgentChain(tuple(spec.label for spec in selection.chain), roles, helper, selection.escalate_after)
 
 
 def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | None, set[str]]:
@@ -212,7 +238,7 @@ def _known_verdicts(records: list[Record]) -> tuple[Verdict | None, Verdict | No
 def frozen_hashes(record: RunRecord) -> dict[str, str]:
     """The hashes of what must not change while a run is under way."""
     return {
-        "run.json": digest(run_record.render(record).encode()),
+        "run.json": digest(run_record.render_record(record).encode()),
         "criterion": digest(record.criterion.encode()),
         "checks": digest("\n".join(check.title for check in record.checks).encode()),
     }
@@ -224,21 +250,51 @@ def _refuse_changed(run: RunDir, ledger: Ledger, frozen: dict[str, str]) -> None
     changed = [name for name, value in frozen.items() if ledger.started.frozen.get(name) != value]
     if changed:
         raise StateError(
-            f"what the run was started with has been changed since: {', '.join(changed)}",
+            f"these settings of the run were changed after it started: {', '.join(changed)}",
             where=str(run.path / "run.json"),
             todo="undo that edit, or start a new run with the settings you want",
         )
 
 
+def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | None:
+    """The user's branches, tags and stash, if there is a repository around the workspace."""
+    place = find_repository(tree.workspace) if shutil.which("git") else None
+    if place is None:
+        return None
+    before = ledger.refs
+    if before is None and tree.snapshots and ledger.snapshots:
+        before = tree.snapshots.refs()  # an older version kept the record there alone
+    return UserRefs(place, run.id, before)
+
+
 def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:
-    """What was there before the run is what the guards compare with: without it no verdict would hold."""
-    known = next((record.entry.snapshot for record in records if isinstance(record.entry, SnapshotTaken)), None)
-    if known and snapshots and snapshots.base() != known and known not in (entry.sha for entry in snapshots.log()):
+    """Refuse to continue without the first snapshot. The guards compare with it, so no verdict would hold."""
+    journaled = [sha for record in records if (sha := _snapshot_in(record))]
+    if not journaled or snapshots is None:
+        return
+    first = journaled[0]
+    if snapshots.latest() is None:
+        snapshots.bring_back(reversed(journaled), first)
+    if snapshots.base() != first and first not in (entry.sha for entry in snapshots.log()):
+        todo = f"`git update-ref refs/ralph/{run.id} {first}` restores the first one"
+        if not snapshots.has(first):
+            todo = "they cannot be restored; look at the changes with `git status` and `git diff`, then start a new run"
         raise StateError(
-            "the snapshots of the run were changed or removed by somebody else",
+            "something other than Ralph changed or removed the snapshots of the run",
             where=f"refs/ralph/{run.id}",
-            todo=f"`git update-ref refs/ralph/{run.id} {known}` brings the first one back",
+            todo=todo,
         )
+
+
+def _snapshot_in(record: Record) -> str:
+    """The snapshot that a record names, of the run's own tree or of a task's; empty if it names none."""
+    match record.entry:
+        case SnapshotTaken(snapshot=snapshot):
+            return snapshot
+        case TurnEnded(result=result) if result.change:
+            return result.change.snapshot
+        case _:
+            return ""
 
 
 def _was_started(records: list[Record]) -> bool:

@@ -1,53 +1,58 @@
-"""The work of a run that is over, brought onto the user's branch."""
+"""Runs with a branch of their own: list what waits to be merged or landed, and land it."""
 
 import asyncio
 import os
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from ralph.core.checks import Verdict
-from ralph.core.errors import UsageError
-from ralph.core.events import Landed
+from ralph.core.entries import Entry, MergeStarted
+from ralph.core.errors import RalphError, UsageError
+from ralph.core.events import Landed, Merged
 from ralph.core.redaction import secrets_in
 from ralph.documents.run_record import RunRecord
 from ralph.git import merging, worktree
 from ralph.git.command import Git, GitError
-from ralph.git.history import contains
+from ralph.git.history import HEADS, contains
 from ralph.store.documents import Documents
+from ralph.store.files import read_limited, to_text
+from ralph.store.journal import read_claimed
 from ralph.store.runs import Project, RunDir
-from ralph.supervisor.client import Keeper
+from ralph.supervisor.client import KeeperClient
 from ralph.verify.runner import CheckRunner, check_environment
-from ralph.workspace.lander import branch_now, fast_forwarded
+from ralph.workflows.merging import queue_path, read_queue
+from ralph.workspace.merge_queue import current_branch, fast_forward_user_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
 
 async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | None]:
-    """Bring the work of a run that is over onto the branch that the user is on; what came of the checks on the way.
+    """Bring the work of a run onto the user's current branch. Returns the result, and the verdict of the checks if they ran.
 
-    Where that branch has moved, the two are merged aside, and the checks must pass on the merged tree.
+    If that branch has moved, both are merged in a scratch worktree, and the checks must pass on the merged tree.
     """
     run.refuse_claimed()
     record, outcome = run.record(), run.outcome()
-    onto, name = branch_now(project.root), record.branch
+    onto, name = current_branch(project.root), record.branch
     if not name:
-        raise UsageError(f"run {run.id} worked in your own tree", todo="there is nothing to land")
+        todo = f"there is nothing to land; `ralph diff {run.id}` shows its work"
+        raise UsageError(f"run {run.id} worked in your own tree", todo=todo)
     if not (outcome and outcome.succeeded):
-        told = outcome or "under way"
-        raise UsageError(
-            f"run {run.id} has not succeeded ({told})", todo=f"`git merge {name}` if you want it all the same"
-        )
+        state = outcome or "running"
+        raise UsageError(f"run {run.id} has not succeeded ({state})", todo=f"`git merge {name}` merges it anyway")
     if not onto:
-        raise UsageError("HEAD is on no branch", where=str(project.root), todo="`git switch` to the branch you mean")
+        raise UsageError("HEAD is detached", where=str(project.root), todo="`git switch` to the branch to land on")
     lock = run.lock()
     try:
         git = Git(project.root)
-        commit, verdict = merging.tip(git, name), None
-        here = git.commit()
+        commit, verdict = merging.branch_tip(git, name), None
+        here = git.resolve_commit()
         if not (contains(git, commit, here) or contains(git, here, commit)):
-            commit, verdict = await _merged_aside(project, run, record, here, commit)
+            commit, verdict = await _merge_in_scratch(project, run, record, here, commit)
             if verdict is not None and not verdict.passed:
-                told = f"the checks do not pass on the merged tree: the work stays on the branch {name}"
-                return Landed(commit, name, notice=told), verdict
-        landed = await asyncio.to_thread(fast_forwarded, project.root, run.id, name, commit, onto)
+                notice = f"the checks fail on the merged tree: the work stays on the branch {name}"
+                return Landed(commit, name, notice=notice), verdict
+        landed = await asyncio.to_thread(fast_forward_user_branch, project.root, run.id, name, commit, onto)
         documents, _ = Documents.open(project.root, run.path)
         documents.commit(time.time(), landed, {})
         return landed, verdict
@@ -55,21 +60,21 @@ async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | Non
         lock.release()
 
 
-async def _merged_aside(
+async def _merge_in_scratch(
     project: Project, run: RunDir, record: RunRecord, here: str, work: str
 ) -> tuple[str, Verdict | None]:
-    """The merge of a run's work with the user's branch, and what the checks say of it."""
+    """Merge a run's work with the user's branch in a scratch worktree, and run the checks there."""
     scratch = await asyncio.to_thread(worktree.create_scratch, project.root, run.id, here)
-    keeper = Keeper(run.path, lambda: -1)
+    keeper = KeeperClient(run.path, lambda: -1)
     try:
         message = f"Merge {record.branch}\n\n{record.task}\n\nRalph-Run: {run.id}\n"
-        candidate = await asyncio.to_thread(merging.attempt, scratch, here, work, message)
+        candidate = await asyncio.to_thread(merging.try_merge, scratch, here, work, message)
         if not candidate.commit:
             files = ", ".join(candidate.conflicts[:10])
             raise GitError(
                 f"the work of run {run.id} conflicts with your branch in {files}",
                 where=record.branch,
-                todo=f"`git merge {record.branch}` and resolve it; nothing was changed yet",
+                todo=f"`git merge {record.branch}` and resolve the conflict; nothing has changed yet",
             )
         if not record.checks:
             return candidate.commit, None
@@ -77,7 +82,7 @@ async def _merged_aside(
         runner = CheckRunner(
             run_dir=run.path,
             run_id=run.id,
-            workspace=scratch.workspace,
+            workspace=scratch.workspace / record.directory,
             keeper=keeper,
             environment=environment,
             secrets=secrets,
@@ -89,3 +94,117 @@ async def _merged_aside(
     finally:
         await keeper.close()
         await asyncio.to_thread(worktree.remove, scratch)
+
+
+def find_run_to_land(project: Project) -> RunDir:
+    """The latest run that succeeded on a branch of its own and is not on the user's."""
+    git = Git(project.root)
+    for run in reversed(project.runs()):
+        outcome = run.outcome()
+        branch = run.record().branch if outcome and outcome.succeeded else ""
+        tip = git.resolve_commit(HEADS + branch) if branch else ""
+        if tip and not contains(git, "HEAD", tip):
+            return run
+    raise UsageError(
+        "no run here waits to be landed",
+        where=str(project.root),
+        todo="`ralph land --queue --all` lists all runs with a branch",
+    )
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A task or a run whose work is to be merged or landed, or was."""
+
+    run: str
+    task: str
+    state: str
+    told: str
+    done: bool = False
+
+
+def list_queue(project: Project, wanted: str | None = None) -> list[QueueRow]:
+    """The tasks of a run, or of all runs, that wait to be merged, and the runs that wait to be landed."""
+    runs = [project.run(wanted)] if wanted else project.runs()
+    return [row for run in runs for row in _rows(project, run)]
+
+
+@dataclass
+class _Merges:
+    """The merges in the journal of a run."""
+
+    under_way: str = ""
+    last: dict[str, Merged] = field(default_factory=dict)
+    """The last merge of each workspace."""
+    landed: Landed | None = None
+
+    def follow(self, entry: Entry) -> None:
+        """Apply the next entry."""
+        match entry:
+            case MergeStarted(workspace=workspace):
+                self.under_way = workspace
+            case Merged(workspace=workspace):
+                self.last[workspace] = entry
+                self.under_way = ""
+            case Landed():
+                self.landed = entry
+
+
+def _rows(project: Project, run: RunDir) -> Iterator[QueueRow]:
+    try:
+        record = run.record()
+        if not record.branch:
+            return
+        entries = [one.entry for one in read_claimed(run.path / "journal.jsonl")]
+    except (RalphError, FileNotFoundError):
+        return
+    merges = _Merges()
+    for entry in entries:
+        merges.follow(entry)
+    waiting = _waiting_workspaces(project, run)
+    for workspace, resolves in waiting.items():
+        state = "waiting"
+        if resolves:
+            state = "resolving"
+        elif run.alive and workspace == merges.under_way:
+            state = "merging"
+        before = merges.last.get(workspace)
+        yield QueueRow(run.id, workspace, state, _describe_merge(before) if before else "")
+    for workspace, merged in merges.last.items():
+        if workspace not in waiting:
+            state = "merged" if merged.is_in else "failed"
+            yield QueueRow(run.id, workspace, state, _describe_merge(merged), done=merged.is_in)
+    if landed := merges.landed:
+        done = landed.moved or contains(Git(project.root), "HEAD", landed.commit)
+        state = "landed" if done else "to land"
+        yield QueueRow(run.id, "the run", state, told=_describe_landing(run, landed, done), done=done)
+
+
+def _waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
+    """The workspaces that wait, and whether a resolver works on each."""
+    path = queue_path(run.id)
+    try:
+        queue = read_queue(to_text(read_limited(project.root / path)), path)
+    except (RalphError, FileNotFoundError):
+        return {}
+    return {one.workspace: one.resolving for one in queue.waiting}
+
+
+def _describe_merge(merged: Merged) -> str:
+    if merged.is_in:
+        return f"as {merged.commit[:10]}"
+    why = ", ".join(merged.files[:3])
+    if not why and merged.verdict:
+        why = next((result.title for result in merged.verdict.failed), "")
+    return f"{merged.end}: {why or merged.notice}; its work is on {merged.branch}"
+
+
+def _describe_landing(run: RunDir, landed: Landed, done: bool) -> str:
+    if landed.moved:
+        return f"on {landed.branch}"
+    if done:
+        return "on your branch"
+    outcome = run.outcome()
+    if outcome and outcome.succeeded:
+        return f"on {landed.branch}; `ralph land {run.id}` merges it"
+    return landed.notice

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,18 +12,17 @@ from typing import TypeVar
 
 from ralph.agents import registry
 from ralph.app.workflows import SESSIONS
-from ralph.core.checks import Check
+from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
-from ralph.core.findings import Rule
 from ralph.core.limits import Limits
 from ralph.documents.config import Config, SlotSettings, WorkspaceSettings
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.run_record import (
+    AgentSelection,
     AgentSpec,
-    Crew,
-    LoopSettings,
+    LoopRunSettings,
     RunRecord,
-    SessionSettings,
+    SessionRunSettings,
     SlotLimits,
     TreeSettings,
     TurnLimits,
@@ -34,7 +34,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options that every workflow has. What is None, empty or False was not given: the settings decide."""
+    """The options of every workflow. If a field is None, empty or False, the settings decide."""
 
     agents: tuple[str, ...] = ()
     model: str = ""
@@ -60,23 +60,23 @@ class RunOptions:
 
     @property
     def name_an_agent(self) -> bool:
-        """Whether they say which agent works, so that the settings do not."""
-        given = (self.agent_acp, self.agent_command, self.scenario)
-        return bool(self.agents) or any(value is not None for value in given)
+        """Whether they choose the agent, so that the settings do not."""
+        others = (self.agent_acp, self.agent_command, self.scenario)
+        return bool(self.agents) or any(value is not None for value in others)
 
 
 def build_record(
+    *,
     workflow: str,
     task: str,
     config: Config,
     options: RunOptions,
-    crew: Crew,
-    *,
+    crew: AgentSelection,
     id: str = "",
     criterion: str = "",
     checks: tuple[Check, ...] = (),
-    loop: LoopSettings | None = None,
-    session: SessionSettings | None = None,
+    loop: LoopRunSettings | None = None,
+    session: SessionRunSettings | None = None,
     hats: HatsSettings | None = None,
 ) -> RunRecord:
     """Build the record of a run: the common settings from options and settings, and what its workflow adds."""
@@ -104,8 +104,8 @@ def build_record(
         land=options.land or config.land or usual_land,
         slots=_slot_limits(config.slots, positive("--parallel", options.parallel, None)),
         trees=_tree_settings(config.workspace),
-        loop=loop or LoopSettings(),
-        session=session or SessionSettings(),
+        loop=loop or LoopRunSettings(),
+        session=session or SessionRunSettings(),
         hats=hats,
     )
 
@@ -113,15 +113,15 @@ def build_record(
 def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
     """What a run may spend.
 
-    A session has as many iterations as the user gives it feedback, and takes as long as its plan: only limits that
-    somebody set hold for it.
+    Feedback of the user starts an iteration of a session, and a session takes as long as its plan. So only limits that the
+    user set apply to it.
     """
     settings = config.limits
     minutes = settings.minutes
     if workflow in SESSIONS:
         if options.max_iterations is not None:
             raise UsageError(
-                "--max-iterations is not for sessions: each feedback of yours begins one iteration",
+                "--max-iterations is not for sessions: your feedback starts each iteration",
                 todo="limit it with --timeout, --deadline, --max-cost or --max-tokens",
             )
         minutes = minutes if "minutes" in settings.model_fields_set else None
@@ -143,47 +143,71 @@ def check_seconds(config: Config, options: RunOptions) -> float:
 
 
 def positive(name: str, given: N | None, default: N | None) -> N | None:
-    """An option's value, or the default; zero and less are refused by name."""
+    """An option's value, or the default. Zero and less are refused."""
     if given is None:
         return default
     if not 0 < given < math.inf:
-        raise UsageError(f"{name} {given} is no limit to work with", todo=f"give a number above 0, or leave {name} out")
+        raise UsageError(f"{name} {given} is not a valid limit", todo=f"use a number above 0, or omit {name}")
     return given
 
 
-def build_crew(project: Project, config: Config, options: RunOptions) -> Crew:
+def glob_from_root(glob: str, directory: str) -> str:
+    """A pattern for files below a directory, as a pattern from the root."""
+    if directory == ".":
+        return glob
+    is_for_any_depth = "/" not in glob.removeprefix("./").rstrip("/")
+    return f"{directory}/**/{glob}" if is_for_any_depth else f"{directory}/{glob.removeprefix('./')}"
+
+
+def build_agent_selection(project: Project, config: Config, options: RunOptions) -> AgentSelection:
     """Choose the agents. A scenario of the settings is looked for at the root, one of an option in this directory."""
     cwd = Path.cwd() if options.name_an_agent else project.root
-    crew = registry.crew(config, options.agents, options.agent_command, options.scenario, cwd, options.agent_acp)
+    selection = registry.select_agents(
+        config,
+        names=options.agents,
+        command=options.agent_command,
+        scenario_file=options.scenario,
+        cwd=cwd,
+        acp=options.agent_acp,
+    )
     without = ("sub-agents",) if options.no_sub_agents else ()
 
-    def limited(spec: AgentSpec) -> AgentSpec:
-        return replace(spec, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
+    def limit_tools(spec: AgentSpec) -> AgentSpec:
+        command = spec.command
+        if cwd.resolve() != project.root.resolve() or project.directory != ".":
+            command = tuple(_absolute_if_file(word, cwd) for word in command)
+        return replace(spec, command=command, without_tools=tuple(dict.fromkeys((*spec.without_tools, *without))))
 
-    first, *rest = crew.chain
+    first, *rest = selection.chain
     first = replace(first, model=options.model or first.model, arguments=(*first.arguments, *options.agent_args))
     return replace(
-        crew,
-        chain=tuple(limited(spec) for spec in (first, *rest)),
-        roles={role: tuple(limited(spec) for spec in order) for role, order in crew.roles.items()},
-        escalation=limited(crew.escalation) if crew.escalation else None,
+        selection,
+        chain=tuple(limit_tools(spec) for spec in (first, *rest)),
+        roles={role: tuple(limit_tools(spec) for spec in order) for role, order in selection.roles.items()},
+        escalation=limit_tools(selection.escalation) if selection.escalation else None,
     )
+
+
+def _absolute_if_file(word: str, base: Path) -> str:
+    """A word of a command that names a file by its relative path, by its absolute path: the agent starts elsewhere."""
+    is_file = os.sep in word or "." in word
+    return str((base / word).resolve()) if is_file and (base / word).is_file() else word
 
 
 def refuse_landing(options: RunOptions, *, on_own_branch: bool) -> None:
     """Refuse --land for a run that has no branch of its own to land."""
     if options.land and not on_own_branch:
-        raise UsageError("--land needs a branch to land", todo="give --worktree with it")
+        raise UsageError("--land needs a branch to land", todo="add --worktree")
 
 
 def settings_without_effect(config: Config, workflow: str, roles: tuple[str, ...]) -> Iterator[str]:
     """Say which settings that the user wrote have no effect in this workflow."""
     if workflow in SESSIONS and "iterations" in config.limits.model_fields_set:
-        yield "`limits.iterations` has no effect in a session: each feedback of yours begins one iteration"
+        yield "`limits.iterations` has no effect in a session: your feedback starts each iteration"
     for role in config.roles:
         if role not in roles:
             near = difflib.get_close_matches(role, roles, 1)
-            guess = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(sorted(roles))}"
+            guess = f"did you mean `{near[0]}`?" if near else f"known values: {', '.join(sorted(roles))}"
             yield f"`roles.{role}` has no effect: no turn has this role; {guess}"
 
 
@@ -203,14 +227,14 @@ def _tree_settings(settings: WorkspaceSettings) -> TreeSettings:
 
 
 def _allowed_rules(given: tuple[str, ...]) -> dict[str, str]:
-    """The rules of the guards that the user lifts, each with the reason: `RULE=REASON`."""
+    """The guard rules that the user switches off, each with the reason: `RULE=REASON`."""
     known = [rule.value for rule in Rule]
     allowed: dict[str, str] = {}
     for text in given:
         rule, _, reason = (part.strip() for part in text.partition("="))
         if rule not in known:
             near = difflib.get_close_matches(rule, known, 1)
-            raise UsageError(f"there is no rule {rule!r}", todo=f"known are {', '.join(near or known)}")
+            raise UsageError(f"there is no rule {rule!r}", todo=f"the rules are {', '.join(near or known)}")
         if not reason:
             raise UsageError(f"--allow {rule} gives no reason", todo=f"write --allow '{rule}=the reason'")
         allowed[rule] = reason
@@ -218,13 +242,13 @@ def _allowed_rules(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_deadline(text: str | None) -> float | None:
-    """The moment that `--deadline` names; one that has passed is refused."""
+    """The time of `--deadline`. One in the past is refused."""
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text).astimezone()
     except ValueError:
-        raise UsageError(f"--deadline {text!r} is no moment", todo="write it like 2026-11-16T07:00") from None
+        raise UsageError(f"--deadline {text!r} is not a time", todo="write it like 2026-11-16T07:00") from None
     if moment.timestamp() <= time.time():
-        raise UsageError(f"--deadline {text} has passed already", todo="give a moment that is still to come")
+        raise UsageError(f"--deadline {text} is in the past", todo="use a later time")
     return moment.timestamp()

@@ -1,28 +1,47 @@
-"""Sessions on disk: their rules for a run, their documents, and how those are put right before they are taken up."""
+"""Sessions: their rules and documents, how they are repaired, planned and continued, and the feedback of the user."""
 
+import itertools
+import os
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
-from ralph.app.workflows import Kind
-from ralph.core.errors import RalphError, StateError
+from ralph.app.run_options import RunOptions, build_agent_selection, build_record, check_seconds, refuse_landing
+from ralph.app.start import NewRun, WorkLocation, start_notices
+from ralph.app.trust import consent_to_resume, refuse_without_consent
+from ralph.app.workflows import SESSIONS, WorkflowKind, kind_of
+from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.ids import is_run_id, valid_run_id
 from ralph.core.limits import Limits
-from ralph.documents.run_record import RunRecord
-from ralph.documents.session import HOME, metadata, repair_classic
-from ralph.documents.session import repair as repairing
-from ralph.documents.session.layout import ClassicLayout, Layout
-from ralph.documents.session.metadata import IterationMetadata
-from ralph.documents.session.timestamps import render
-from ralph.store import prompts
-from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
-from ralph.verify.criterion import commands_in
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
+from ralph.documents.config import Config
+from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecord, SessionRunSettings
+from ralph.documents.session import HOME, plan
+from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
+from ralph.documents.session.metadata import State
+from ralph.documents.session.plan import render_feedback_form
+from ralph.documents.session.repair import repair
+from ralph.documents.session.values import parse_timestamp, render_timestamp
+from ralph.store import settings
+from ralph.store.files import read_limited, signature, to_bytes, to_text, write_atomic
+from ralph.store.journal import read_records
+from ralph.store.runs import Project, RunDir
+from ralph.store.settings import load_config
+from ralph.verify.criterion import compile_criterion, compile_named_commands
+from ralph.verify.verifier import hash_inputs
 from ralph.workflows.merging import queue_path, read_queue
+from ralph.workflows.session.iterations import new_feedback
+from ralph.workflows.session.planning import UPDATE, next_step
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import read_flow
-from ralph.workflows.session.terms import Roles
+from ralph.workflows.session.state import Roles, SessionState, read_flow
+from ralph.workspace.turn_files import LENT_LIMIT
 
-ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic")
+ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic", "forms", "classic-forms")
 
 
 def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> Session:
@@ -33,11 +52,17 @@ def session_workflow(record: RunRecord, root: Path, limits: Limits | None = None
         request=record.task,
         layout=layout_of(record, root),
         checks=record.checks,
-        compiled=lambda text: commands_in(text, record.check_seconds, root),
-        roles=Roles(texts, prompts.load("resolver", root), record.session.skills, foreign),
+        compile_criterion=lambda text: compile_named_commands(text, record.check_seconds, root),
+        roles=Roles(texts, settings.load_prompt("resolver", root), record.session.skills, foreign),
         created_at=record.created_at,
         by_waves=record.session.by_waves,
+        knowledge=_find_knowledge(root),
     )
+
+
+def _find_knowledge(root: Path) -> tuple[str, ...]:
+    """The paths of what earlier sessions learned."""
+    return tuple(sorted(path.relative_to(root).as_posix() for path in root.glob(".docs/*/*.md")))
 
 
 def layout_of(record: RunRecord, root: Path) -> Layout:
@@ -50,13 +75,13 @@ def layout_of(record: RunRecord, root: Path) -> Layout:
 
 
 def _roles(root: Path, names: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
-    """The texts of the roles, and those that somebody else wrote."""
-    found = {name: prompts.load_role(name, root) for name in names}
+    """The texts of the roles, and the names of those that the project replaced."""
+    found = {name: settings.load_role(name, root) for name in names}
     return {name: text for name, (text, _) in found.items()}, frozenset(n for n, (_, other) in found.items() if other)
 
 
-def watched(record: RunRecord, root: Path) -> tuple[str, ...]:
-    """The files that people may put beside the documents of a session, as patterns."""
+def watched_patterns(record: RunRecord, root: Path) -> tuple[str, ...]:
+    """The files that users may put beside the documents of a session, as patterns."""
     home = f"{HOME}/{record.id}"
     return f"{home}/**/*.md", f"{home}/**/metadata.yaml", f"{home}.instructions.md"
 
@@ -70,48 +95,37 @@ def session_texts(root: Path, record: RunRecord) -> dict[str, str]:
         f"{home}/state/*.yaml",
         f"{home}/*/*/state.yaml",
     )
-    paths = sorted({path for pattern in (*watched(record, root), *own) for path in root.glob(pattern)})
+    paths = sorted({path for pattern in (*watched_patterns(record, root), *own) for path in root.glob(pattern)})
     return {path.relative_to(root).as_posix(): to_text(read_limited(path)) for path in paths if path.is_file()}
 
 
-def mend(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
-    """Put the engine's own documents right by what the others say, and say what was done; what was there is kept beside."""
+def repair_documents(root: Path, record: RunRecord, now: float) -> tuple[str, ...]:
+    """Repair the engine's own documents from the others. Returns what was done. A copy of each changed file stays beside it."""
     rules, texts = session_workflow(record, root), session_texts(root, record)
     layout = rules.layout
-    if isinstance(layout, ClassicLayout):
-        return _mend_classic(root, layout, texts, now)
     if not any(path.startswith(f"{layout.root}/") for path in texts):
         return ()
-    repaired = repairing.repair(layout, texts, render(now))
-    number, done = repaired.metadata.iteration, list(repaired.done)
-    new = {layout.progress(number): repaired.progress.text, layout.metadata: repaired.metadata_text} if done else {}
-    where = layout.iteration_metadata(number)
-    if where in texts and metadata.iteration_problems(texts[where]):
-        done.append(f"{where.removeprefix(layout.root + '/')}: rebuilt")
-        new[where] = metadata.render_iteration(IterationMetadata(number, repaired.metadata.created_at))
-    for path, text in new.items():
+    journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
+    written = {path for one in read_records(journal) for path in one.documents} if journal.exists() else set()
+    repaired = repair(layout, texts, render_timestamp(now), written)
+    for path, text in repaired.documents.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
+    if not layout.has_metadata:
+        return repaired.done
+    done = list(repaired.done)
     for path, read in ((rules.flow_path, read_flow), (queue_path(record.id), read_queue)):
         try:
             read(texts.get(path, "{}"), path)
         except RalphError:
             _keep_beside(root / path, "", now)
             (root / path).unlink()
-            done.append(f"{path}: not readable, and made anew from the markers")
-    return tuple(done)
-
-
-def _mend_classic(root: Path, layout: ClassicLayout, texts: Mapping[str, str], now: float) -> tuple[str, ...]:
-    changed, done = repair_classic.repair(layout, texts)
-    for path, text in changed.items():
-        _keep_beside(root / path, text, now)
-        write_atomic(root / path, to_bytes(text))
+            done.append(f"{path}: not readable; rebuilt from the markers")
     return tuple(done)
 
 
 def _keep_beside(place: Path, text: str, now: float) -> None:
-    """Keep a copy of what is about to change; a link is nothing that Ralph wrote."""
+    """Keep a copy of what is about to change. A link is refused, because Ralph never writes one."""
     if place.is_symlink():
         raise StateError("a symbolic link is in the place of a document", where=str(place), todo="remove the link")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -119,5 +133,304 @@ def _keep_beside(place: Path, text: str, now: float) -> None:
         shutil.copy2(place, place.with_name(f"{place.name}.{datetime.fromtimestamp(now):%Y%m%d-%H%M%S}.bak"))
 
 
-SESSION = Kind(session_workflow, watched, mend, quorum=("planner", "questioner", "executor", "reviewer"))
-CLASSIC = Kind(session_workflow, watched, mend)
+SESSION = WorkflowKind(
+    session_workflow,
+    watched_patterns,
+    repair_documents,
+    required_roles=("planner", "questioner", "executor", "reviewer"),
+)
+CLASSIC = WorkflowKind(session_workflow, watched_patterns, repair_documents)
+
+
+@dataclass(frozen=True)
+class UserSession:
+    """A session, by its directory. It has no run if others began it, or if its run is lost."""
+
+    project: Project
+    id: str
+    run: RunDir | None
+
+    @property
+    def home(self) -> Path:
+        return self.project.root / HOME / self.id
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether its files lie flat."""
+        return self.record.workflow == "classic"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its run has come to an end that is one."""
+        return self._outcome is not None and not self._outcome.resumable
+
+    @property
+    def _outcome(self) -> Outcome | None:
+        return self.run.outcome() if self.run else None
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What it was started with; for the session of others, what its files tell of that."""
+        if self.run:
+            return self.run.record()
+        paths = [path.relative_to(self.project.root).as_posix() for path in self.home.rglob("*") if path.is_file()]
+        kind = "classic" if is_classic(self.id, paths, _read(self.home / "progress.md")) else "session"
+        at = parse_timestamp(self.id)
+        plans = (self.home / "plan.md", *sorted(self.home.glob("iterations/*/plan.md"), reverse=True))
+        goal = next((goal for path in plans if (goal := plan.parse_plan(_read(path)).goal)), "")
+        begun = at.timestamp() if at else 0.0
+        return RunRecord(
+            id=self.id,
+            workflow=kind,
+            task=goal or f"What the plan of session {self.id} asks for",
+            criterion="",
+            checks=(),
+            crew=AgentSelection(()),
+            created_at=begun,
+        )
+
+    def texts(self) -> dict[str, str]:
+        """The documents, as they are between two commits of an engine that works on them."""
+        for _ in range(50):
+            before, found = self._stand(), session_texts(self.project.root, self.record)
+            if not self.alive or (before and before == self._stand()):
+                break
+            time.sleep(0.02)
+        return found
+
+    def _stand(self) -> tuple[int, ...] | None:
+        """What is another after every commit; nothing while one is made."""
+        here = self.run.path if self.run else self.home
+        return None if (here / "commit.json").exists() else signature(here / "journal.jsonl")
+
+    def state(self) -> SessionState:
+        """A session as its documents tell of it now."""
+        return session_workflow(self.record, self.project.root).load(self.repaired_texts())
+
+    @property
+    def alive(self) -> bool:
+        """Whether an engine works on it now."""
+        return bool(self.run and self.run.alive)
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it was aborted, and the user has not said since how to continue."""
+        return self._outcome is Outcome.ABORTED and not self._has_feedback
+
+    @property
+    def _has_feedback(self) -> bool:
+        """Whether the user gave feedback that no planner has received yet."""
+        if self.is_classic:
+            return next_step(self.state()).startswith(UPDATE)
+        return bool(new_feedback(session_workflow(self.record, self.project.root), self.state()))
+
+    def repaired_texts(self) -> dict[str, str]:
+        """The documents of a session; those of others are read as a repair would put them right."""
+        texts = self.texts()
+        if self.run is None and not self.is_classic:
+            layout = session_workflow(self.record, self.project.root).layout
+            texts |= repair(layout, texts, render_timestamp(time.time())).documents
+        return texts
+
+
+def list_sessions(project: Project) -> list[UserSession]:
+    """All of them, the latest last."""
+    known = {run.id: run for run in project.runs() if (run.path / "run.json").exists()}
+    own = [UserSession(project, id, run) for id, run in known.items() if run.record().workflow in SESSIONS]
+    home = project.root / HOME
+    names = [path.name for path in home.iterdir() if path.is_dir()] if home.is_dir() else []
+    others = [UserSession(project, name, None) for name in names if is_run_id(name) and name not in known]
+    # Old ids have years of four digits.
+    return sorted([*own, *others], key=lambda one: one.id[2 * (one.id.index("-") > 6) :])
+
+
+def find_session(project: Project, session: str | None) -> UserSession:
+    """The session that is meant: the named one, or the latest that is open, or the latest."""
+    found = list_sessions(project)
+    if session:
+        named = [one for one in found if one.id == session] or [one for one in found if one.id.startswith(session)]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise UsageError(f"several sessions begin with {session}", where=", ".join(one.id for one in named))
+        valid_run_id(session)
+        raise UsageError(f"there is no session {session}", where=str(project.root / HOME), todo="`ralph session list`")
+    if found:
+        return [*found, *(one for one in found if one.run and not one.is_over)][-1]
+    raise UsageError("there is no session here", where=str(project.root), todo='start one: ralph session new "..."')
+
+
+def _open_for_request(project: Project, request: str) -> Iterator[UserSession]:
+    """The sessions for a request that are not over."""
+    for one in reversed(list_sessions(project)):
+        if one.run and one.record.task.strip() == request.strip() and not one.is_over:
+            yield one
+
+
+def _read(path: Path) -> str:
+    try:
+        return to_text(read_limited(path))
+    except (OSError, RalphError):
+        return ""
+
+
+@dataclass(frozen=True)
+class SessionRequest:
+    """What only a session is asked for."""
+
+    request: str
+    criteria: tuple[str, ...] = ()
+    waves: bool = False
+    classic: bool = False
+
+
+def plan_session(project: Project, request: SessionRequest, options: RunOptions, *, even_if_open: bool) -> NewRun:
+    """Check what a new session is asked for, and say what it would be."""
+    if not request.request.strip():
+        raise UsageError("the request is empty", todo='say what to build: ralph session new "Build ..."')
+    known = next(_open_for_request(project, request.request), None)
+    if known and not even_if_open:
+        raise UsageError(
+            f"session {known.id} for the same request is open",
+            todo=f"`ralph session resume {known.id}`, or --new for another one",
+        )
+    return _plan_session(project, request, options, id="")
+
+
+def plan_takeover(session: UserSession, request: SessionRequest, options: RunOptions) -> NewRun:
+    """Plan to take up a session that others began, from its files."""
+    session.state()
+    return _plan_session(session.project, request, options, id=session.id)
+
+
+def _plan_session(project: Project, request: SessionRequest, options: RunOptions, id: str) -> NewRun:
+    config = load_config(project.root)
+    record = _session_record(project, config, request, options, id)
+    location = WorkLocation.BRANCH
+    if request.classic:
+        location = WorkLocation.WORKTREE if options.worktree else WorkLocation.HERE
+    return NewRun(
+        project=project,
+        record=record,
+        location=location,
+        notices=tuple(start_notices(project, config, record)),
+        criteria_typed=request.criteria,
+        plain_id=True,
+    )
+
+
+def _session_record(
+    project: Project, config: Config, request: SessionRequest, options: RunOptions, id: str
+) -> RunRecord:
+    """What a session is started with, by options and settings."""
+    if request.classic:
+        if options.parallel or request.waves:
+            raise UsageError("a classic session runs one task at a time", todo="omit --parallel and --waves")
+        refuse_landing(options, on_own_branch=options.worktree)
+    elif options.worktree:
+        raise UsageError("each task of a session already has its own worktree", todo="omit --worktree")
+    seconds = check_seconds(config, options)
+    compiled = [compile_criterion(text, seconds, project.work_dir) for text in request.criteria]
+    checks = tuple(itertools.chain.from_iterable(one.checks for one in compiled))
+    directories = [project.root / os.path.expanduser(name) for name in config.session.skills]
+    skills = tuple(str(directory) for directory in directories if directory.is_dir())
+    return build_record(
+        workflow="classic" if request.classic else "session",
+        task=request.request,
+        config=config,
+        options=options,
+        crew=build_agent_selection(project, config, options),
+        id=id,
+        criterion=" AND ".join(request.criteria),
+        checks=checks,
+        loop=LoopRunSettings(inputs=hash_inputs(checks, project.work_dir)),
+        session=SessionRunSettings(by_waves=request.waves or config.session.waves, skills=skills),
+    )
+
+
+def refuse_aborted(session: UserSession) -> None:
+    """Refuse to continue an aborted session, unless the user said since how to continue."""
+    if session.is_aborted:
+        todo = f'say how to continue with `ralph session update {session.id} "..."`, or start another session'
+        raise UsageError(f"session {session.id} was aborted", todo=todo)
+
+
+def answer_approval(session: UserSession, answer: SignalType) -> RunDir:
+    """Approve or skip what a session learned."""
+    if session.run is None or session.is_classic or session.state().state is not State.KNOWLEDGE_APPROVAL:
+        raise UsageError(
+            f"session {session.id} does not wait for approval",
+            todo=f"`ralph session show {session.id}` shows its state",
+        )
+    refuse_without_consent(consent_to_resume(session.project, session.record))
+    session.run.mailbox.post(Signal("", answer))
+    return session.run
+
+
+def repair_session(session: UserSession) -> tuple[str, ...]:
+    """Repair the documents of a session by what its other files say. Returns what was done."""
+    if session.alive:
+        raise UsageError(f"session {session.id} is running", todo="pause it first: `ralph signal pause`")
+    return kind_of(session.record.workflow).repair(session.project.root, session.record, time.time())
+
+
+def refuse_attachments(attach: tuple[Path, ...], source: Path | None) -> None:
+    """Refuse files that do not exist, that would replace each other, or that are too large for an inbox."""
+    missing = [str(path) for path in (*attach, *([source] if source else [])) if not path.is_file()]
+    if missing:
+        raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
+    names = [path.name for path in attach]
+    if double := next((name for name in names if names.count(name) > 1 or name == FEEDBACK), ""):
+        raise UsageError(f"{double} would replace another file of that name", todo="rename it")
+    if large := next((path.name for path in attach if path.stat().st_size > LENT_LIMIT), ""):
+        what = f"{large} is larger than {LENT_LIMIT >> 20} MiB, the limit for attachments"
+        raise UsageError(what, todo="attach only the part that matters")
+
+
+@dataclass(frozen=True)
+class FeedbackBatch:
+    """Feedback of the user for the next iteration of a session, or an update of a classic one."""
+
+    session: UserSession
+    number: int
+    stamp: str
+
+    def template(self, attached: list[str]) -> str:
+        """What the editor opens with."""
+        if self.session.is_classic:
+            return "".join(f"- see {name}\n" for name in attached)
+        return render_feedback_form(self.number, self.stamp, render_timestamp(time.time()), attached)
+
+    def requirement(self, wanted: str) -> str:
+        """One new requirement in the form that it has there."""
+        if self.session.is_classic:
+            return f"# Update {self.number}\n\n- {wanted}\n"
+        heading = "## New Requirements\n"
+        head, _, tail = self.template([]).partition(heading)
+        return f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}"
+
+    def give(self, text: str, attach: tuple[Path, ...] = ()) -> None:
+        """Write the feedback and its attachments. The text comes last, because the engine looks for it."""
+        place = self.session.project.root / self.path
+        beside = place.with_suffix("") if self.session.is_classic else place.parent
+        for path in attach:
+            beside.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, beside / path.name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(place, to_bytes(text))
+
+    @property
+    def path(self) -> str:
+        """Where it is written."""
+        if self.session.is_classic:
+            return ClassicLayout.of(self.session.id).update(self.number)
+        return session_workflow(self.session.record, self.session.project.root).layout.feedback(self.number, self.stamp)
+
+
+def next_batch(session: UserSession) -> FeedbackBatch:
+    """The next batch of feedback, or the next update."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    if session.is_classic:
+        known = ClassicLayout.of(session.id).updates_in(session.texts())
+        return FeedbackBatch(session, max(known, default=0) + 1, stamp)
+    return FeedbackBatch(session, session.state().metadata.iteration + 1, stamp)

@@ -1,17 +1,28 @@
-"""What of a project can start a program: what the user is shown and agrees to before anything runs."""
+"""Consent: what of a project can start a program, and whether the user agreed to exactly that.
+
+An interface gets a `Consent`, shows what is new in it, asks the user and calls `give`. Starting and continuing a run refuse if
+consent is missing, so no interface can forget the question.
+"""
 
 import json
+import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from ralph.agents import plugins, registry
-from ralph.core.checks import Check
-from ralph.core.errors import AgentUnavailableError, RalphError
+from ralph.agents import registry, third_party
+from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.documents.config import Config, read_yaml
-from ralph.documents.run_record import Crew
+from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
 from ralph.store.files import read_limited, to_text
-from ralph.store.trust import Item
+from ralph.store.runs import Project
+from ralph.store.settings import load_config, load_user_settings, user_settings_path
+from ralph.store.user_state import Item, find_new, record_trust
+from ralph.verify.toolchains import EXAMPLES, find_commands
 
 _LIMITS_ONLY = frozenset(
     (
@@ -22,50 +33,155 @@ _LIMITS_ONLY = frozenset(
 """The keys of ralph.yml that neither start anything nor lower a protection. All others have to be agreed to."""
 _DIRECTORIES = (".ralph/prompts", ".ralph/roles")
 _READ_ON_RESUME = ("notify",)
-"""The keys of ralph.yml that a run reads again when it goes on; the others were fixed when it was created."""
+"""The keys of ralph.yml that a run reads again when it continues; the others were fixed when it was created."""
 
 
-def items_to_start(
-    root: Path, crew: Crew, checks: Sequence[Check], typed: Sequence[str], files: Sequence[str]
-) -> list[Item]:
-    """What a new run reads and starts. Check commands that the user typed themselves are agreed to by typing them."""
-    commands = dict.fromkeys(check.command for check in checks if check.command)
-    return [
-        *_agents(crew),
-        *(Item(f"check {one}", one) for one in commands if not any(one in text for text in typed)),
+@dataclass(frozen=True)
+class Consent:
+    """What the user has to agree to before a run starts or continues."""
+
+    root: Path
+    new: tuple[tuple[Item, str | None], ...]
+    """What the user has not agreed to yet, each with the text that they agreed to before, if any."""
+    about: str
+    """What the consent means."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether the user has to be asked. `permissions: full-auto` in the user's own settings agrees to everything."""
+        return bool(self.new) and load_user_settings().permissions != "full-auto"
+
+    @property
+    def todo(self) -> str:
+        """How to agree without a terminal."""
+        return (
+            f"answer once in a terminal, pass --yes, or set `permissions: full-auto` in {user_settings_path()};"
+            " `permissions` in a repository has no effect"
+        )
+
+    def give(self) -> None:
+        """Record that the user agreed."""
+        record_trust(self.root, (item for item, _ in self.new))
+
+
+def consent_to_start(
+    project: Project, record: RunRecord, criteria_typed: Sequence[str], files: Sequence[str]
+) -> Consent:
+    """The consent that a run needs before its agents and checks start.
+
+    Check commands that the user typed are agreed to by typing them. `files` are the settings and presets that were read.
+    """
+    root = project.root
+    commands = dict.fromkeys(check.command for check in record.checks if check.command)
+    items = [
+        *_agents(record.crew),
+        *_scripts(root, record.crew, record.trees.setup),
+        *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
         *project_items(root, files),
     ]
+    push = "It may push to remotes." if record.push else "It cannot push to remotes."
+    undo = f"Snapshots are off: you cannot undo its changes in {root}."
+    if record.snapshots:
+        undo = f"Ralph records its changes in {root} after every turn; `ralph undo` undoes them."
+    about = f"An agent can read and change every file that you can, and run any program. {push}\n{undo}"
+    return Consent(root, tuple(find_new(root, items)), about)
 
 
-def items_of_project(root: Path, config: Config) -> list[Item]:
-    """What a run with nothing but the project's own settings reads and starts."""
+def consent_to_resume(project: Project, record: RunRecord) -> Consent:
+    """The consent that a run needs to continue. It covers what the run reads again: the scripts behind its commands, too."""
+    root = project.root
+    items = [*_settings(root, _READ_ON_RESUME), *_files(root), *_scripts(root, record.crew, record.trees.setup)]
+    return Consent(root, tuple(find_new(root, items)), f"Runs in {root} read this.")
+
+
+def consent_to_project(project: Project) -> Consent:
+    """The consent to a run with only the project's own settings, and to what phrases such as `tests pass` run here."""
+    root, config = project.root, load_config(project.root)
+    items = [*_project_agents(root, config)]
+    for kind in EXAMPLES:
+        items += [Item(f"check {one.command}", one.command) for one in find_commands(kind, root)]
+    items += project_items(root)
+    return Consent(root, tuple(find_new(root, dict.fromkeys(items))), "")
+
+
+def refuse_without_consent(consent: Consent) -> None:
+    """Refuse to start what the user has not agreed to."""
+    if consent.is_required:
+        names = ", ".join(item.name for item, _ in consent.new)
+        raise UsageError(f"you have not agreed to this yet: {names}", where=str(consent.root), todo=consent.todo)
+
+
+def _project_agents(root: Path, config: Config) -> Iterator[Item]:
     try:
-        crew = registry.crew(config, names=(), command=None, scenario_file=None, cwd=root)
+        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=root)
     except AgentUnavailableError:  # there is no agent to agree to; a run says how to get one
-        return project_items(root)
-    return [*_agents(crew), *project_items(root)]
-
-
-def items_to_resume(root: Path) -> list[Item]:
-    """What a run reads again when it goes on."""
-    return [*_settings(root, _READ_ON_RESUME), *_files(root)]
+        yield from _scripts(root, None, config.workspace.setup)
+        return
+    yield from _agents(selection)
+    yield from _scripts(root, selection, config.workspace.setup)
 
 
 def project_items(root: Path, files: Sequence[str] = ()) -> list[Item]:
-    """What is in the project: its settings, its prompts and roles, and the presets that are read."""
+    """What Ralph reads of the project: its settings, prompts and roles, and the presets in `files`."""
     inside = [Path(file).resolve() for file in files]
     presets = [path for path in inside if path.is_relative_to(root) and path != root / "ralph.yml" and path.is_file()]
-    imports = [other for path in presets for other in _imports(path, read_yaml(to_text(read_limited(path)), str(path)))]
-    return [*_settings(root), *_files(root), *(_file(root, path) for path in (*presets, *imports) if path.is_file())]
+    paths = list(presets)
+    for path in presets:
+        paths += _imports(path, read_yaml(to_text(read_limited(path)), str(path)).data)
+    return [*_settings(root), *_files(root), *(_file(root, path) for path in paths if path.is_file())]
 
 
-def _agents(crew: Crew) -> Iterator[Item]:
-    claimed = plugins.claims() if any(spec.kind not in ("command", "acp") for spec in crew.everyone.values()) else {}
-    for label, spec in crew.everyone.items():
+def _agents(selection: AgentSelection) -> Iterator[Item]:
+    for label, spec in selection.everyone.items():
         yield Item(f"agent {label}", label)
-        for entry in claimed.get(spec.kind, ()):
+        for entry in _plugins_of(spec):
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unnamed package"
             yield Item(f"plug-in {entry.name}", f"{entry.value} of {package}")
+
+
+def _plugins_of(spec: AgentSpec) -> Sequence[EntryPoint]:
+    """The plug-ins that claim to be an agent. Programs that the user names need none, so none is looked for."""
+    if spec.kind in ("command", "acp"):
+        return ()
+    return third_party.find_entry_points().get(spec.kind, ())
+
+
+def _scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str]) -> list[Item]:
+    """The files of the project that commands of agents and of the set-up name, and plug-ins that are in the project.
+
+    A pull can change them behind a command that stays the same. The scripts of checks are not among them: an agent may
+    have to change them, and the guards judge that.
+    """
+    arguments: list[str] = []
+    sources: list[Path | None] = []
+    for spec in selection.everyone.values() if selection else ():
+        arguments += [*spec.command, *spec.arguments]
+        sources += [_source_of(entry) for entry in _plugins_of(spec)]
+    for command in setup:
+        arguments += _split_command(command)
+    # An option and its path can be one argument: --config=tools/agent.toml.
+    names = [*arguments, *(argument.rpartition("=")[2] for argument in arguments)]
+    paths = [*(Path(os.path.normpath(root / name)) for name in names if name), *filter(None, sources)]
+    inside = dict.fromkeys(path for path in paths if path.is_relative_to(root) and path.is_file())
+    return [_file(root, path) for path in inside]
+
+
+def _split_command(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _source_of(entry: EntryPoint) -> Path | None:
+    """The file of a plug-in's module. The module is not imported for it: that would start it."""
+    package, *rest = entry.module.split(".")
+    spec = PathFinder.find_spec(package)
+    if spec is None:
+        return None
+    if rest and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)), *rest).with_suffix(".py")
+    return Path(spec.origin) if spec.origin else None
 
 
 def _settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
@@ -74,9 +190,10 @@ def _settings(root: Path, only: Sequence[str] = ()) -> Iterator[Item]:
     if not path.is_file():
         return
     text = to_text(read_limited(path, follow=True))
-    data = read_yaml(text, str(path))
+    document = read_yaml(text, str(path))
+    data = document.data
     lines = text.splitlines()
-    starts = [data.lc.data[key][0] if key in data.lc.data else 0 for key in data]
+    starts = [document.line_of([key]) - 1 for key in data]
     for key, start, end in zip(data, starts, [*starts[1:], len(lines)], strict=True):
         if (key in _LIMITS_ONLY and not _lifts_cost_limit(data[key])) or (only and key not in only):
             continue

@@ -1,50 +1,97 @@
-"""The kinds of runs: what the engine has to know of a workflow; each is loaded when a run of it is taken up."""
+"""What the engine needs to know of each workflow. Its rules are imported only when a run of it starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
+from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.run_record import RunRecord
 from ralph.engine.ports import Observer, Workflow
+from ralph.store import settings
+
+if TYPE_CHECKING:
+    from ralph.workflows.hats.rules import Hats
+    from ralph.workflows.loop.rules import Loop
 
 SESSIONS = ("session", "classic")
 """The workflows whose documents are in a directory of the session."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A workflow, as the engine takes it up."""
+class WorkflowKind:
+    """A workflow, as the engine needs it."""
 
     workflow: Callable[[RunRecord, Path, Limits | None], Workflow[Any]]
     watched: Callable[[RunRecord, Path], tuple[str, ...]] = lambda record, root: ()
-    """The files that people or agents may put beside the documents of a run, as patterns."""
-    mend: Callable[[Path, RunRecord, float], tuple[str, ...]] = lambda root, record, now: ()
-    """Puts the documents right before they are taken up, and says what was done."""
+    """The files that users or agents may put beside the documents of a run, as patterns."""
+    repair: Callable[[Path, RunRecord, float], tuple[str, ...]] = lambda root, record, now: ()
+    """Repairs the documents before they are read. Returns what was done."""
     observers: Callable[[Path, str], tuple[Observer, ...]] = lambda root, run: ()
-    """Who looks on besides the person: learns from a run, for those that come."""
-    quorum: tuple[str, ...] = ()
-    """The roles that must have what a person says to all before that is filed; without any, one will do."""
+    """Observers of every run, for example the memory of loops."""
+    required_roles: tuple[str, ...] = ()
+    """The roles that must all receive a message to everyone before it is filed. If empty, one receiver is enough."""
 
 
-def kind_of(workflow: str) -> Kind:
-    """What the engine has to know of a workflow."""
+def kind_of(workflow: str) -> WorkflowKind:
+    """What the engine needs to know of a workflow. Its rules are imported only if they are used."""
     match workflow:
-        case "session":
-            from ralph.app.sessions import SESSION as kind
-        case "classic":
-            from ralph.app.sessions import CLASSIC as kind
+        case "session" | "classic":
+            from ralph.app import sessions
+
+            return sessions.SESSION if workflow == "session" else sessions.CLASSIC
         case "hats":
-            from ralph.app.hats import HATS as kind
+            return WorkflowKind(hats_workflow, lambda record, root: hats_workflow(record, root).watched)
         case "loop":
-            from ralph.app.loops import LOOP as kind
+            from ralph.memory.learning import LoopMemory
+
+            return WorkflowKind(loop_workflow, observers=lambda root, run: (LoopMemory(root, run),))
         case _:
             raise StateError(
-                f"this version knows no workflow {workflow!r}", where="run.json", todo="use the version that began it"
+                f"this version of Ralph has no workflow {workflow!r}",
+                where="run.json",
+                todo="use the version that started it",
             )
-    return kind
+
+
+def hats_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Hats":
+    """The rules of a run of hats."""
+    from ralph.workflows.hats.rules import Hats
+
+    templates = settings.load_prompt("hats", root), settings.load_prompt("resolver", root)
+    return Hats(record.id, record.task, record.hats or HatsSettings(), record.checks, *templates)
+
+
+def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -> "Loop":
+    """The rules of a loop run, with the limits that hold now."""
+    from ralph.memory.recall import recall
+    from ralph.workflows.loop.prompt import NAMES
+    from ralph.workflows.loop.rules import Loop
+    from ralph.workflows.loop.state import LoopParameters, OnStuck, TaskType
+
+    limits, options = limits or record.limits, record.loop
+    loop_settings = LoopParameters(
+        loop=record.id,
+        criterion=record.criterion,
+        most=limits.iterations,
+        started_at=record.created_at,
+        timeout=limits.active_seconds,
+        type=TaskType(options.type),
+        scope=options.scope,
+        on_stuck=OnStuck(options.on_stuck),
+        reflector=options.reflector,
+        commit=options.commit,
+    )
+
+    def ask_memory(query: str, failing: Sequence[str]) -> tuple[str, ...]:
+        if not options.recall:
+            return ()
+        return recall(root, query, exclude=record.id, failing=failing, task_type=options.type)
+
+    templates = {name: settings.load_prompt(name, root) for name in NAMES}
+    return Loop(record.task, record.checks, templates, loop_settings, recall=ask_memory)
 
 
 ROLES = {

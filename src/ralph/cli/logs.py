@@ -1,34 +1,38 @@
-"""`ralph logs`: what happened in a run."""
+"""`ralph logs`: what happened in a run, and the events that its agents published."""
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ralph.cli.console import clock_time, here, json_option, latest_run, one_line
-from ralph.cli.render.choose import renderer_for
-from ralph.cli.render.journal import Renderer
+from ralph.app.runs import latest_run
+from ralph.app.workflows import SESSIONS
+from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line
+from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
+from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
 from ralph.store.journal import moment, read_raw
-from ralph.store.runs import RunDir
+from ralph.store.runs import Project, RunDir
+
+_POLL_SECONDS = 0.1
 
 
 @click.command("logs")
 @click.argument("run", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow the run until it ends.")
-@click.option("--tools", is_flag=True, help="Also show what the agents thought and which tools they used.")
+@click.option("--tools", is_flag=True, help="Also show the agents' thoughts, and the tools that they used.")
 @click.option("--output", is_flag=True, help="Also show the last output of agents and checks.")
-@click.option("--events", is_flag=True, help="Only the events that agents published.")
+@click.option("--events", is_flag=True, help="Show only the events that agents published.")
 @click.option("--topic", help="With --events: only this topic, or a pattern such as 'build.*'.")
-@click.option("--last", type=click.IntRange(min=1), help="With --events: only the last so many.")
+@click.option("--last", type=click.IntRange(min=1), help="With --events: only the last N.", metavar="N")
 @json_option
-def command(
+def logs(
     run: str | None,
     follow: bool,
     tools: bool,
@@ -38,32 +42,67 @@ def command(
     last: int | None,
     as_json: bool,
 ) -> int:
-    """Show what happened in RUN, for users or as JSON Lines. Default: the latest run."""
+    """Show what happened in RUN. Default: the latest run. With --json, one JSON object per line."""
     if events:
-        from ralph.cli.events import show_events
-
         if tools or output:
-            raise UsageError("--events shows nothing but events", todo="leave --tools and --output out")
-        return show_events(run, topic or "*", last, follow=follow, as_json=as_json)
+            raise UsageError("--events shows only events", todo="omit --tools and --output")
+        return _show_events(run, topic or "*", last, follow=follow, as_json=as_json)
     if topic or last:
-        raise UsageError("--topic and --last are for events", todo="give --events with them")
+        raise UsageError("--topic and --last work only with --events", todo="add --events")
     project = here()
     chosen = latest_run(project, run)
     record = chosen.record()
     renderer = renderer_for(project, record, record.limits, from_the_start=True)
-    for line in _lines(chosen, follow):
-        if as_json:
-            click.echo(json.dumps(line, ensure_ascii=False))
-        else:
-            if tools and line.get("type") == "turn.ended":
-                _print_tools(chosen, line.get("turn"))
+    stream = AgentStream(chosen.path / "turns", is_parallel=record.workflow in SESSIONS)
+    for batch in _batches(chosen, follow):
+        for line in batch:
+            if as_json:
+                click.echo(json.dumps(line, ensure_ascii=False))
+                continue
+            if (tools or follow) and line.get("type") == "turn.ended":
+                _echo_all(stream.read_turn(line.get("turn")))
             _print(line, renderer)
+        if follow and not as_json:
+            _echo_all(stream.read_all())
     if output and not as_json:
         _print_outputs(chosen)
     return 0
 
 
-def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
+def _echo_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(f"          {line}")
+
+
+class AgentStream:
+    """What the agents of a run say and do, as lines, each once."""
+
+    def __init__(self, turns: Path, *, is_parallel: bool) -> None:
+        self._turns, self._is_parallel = turns, is_parallel
+        self._offsets: dict[Path, int] = {}
+
+    def read_turn(self, turn: object) -> Iterator[str]:
+        """The new lines of one turn."""
+        paths = self._turns.glob(f"{turn:05d}-*/events.jsonl") if isinstance(turn, int) else ()
+        for path in paths:
+            yield from self._read(path)
+
+    def read_all(self) -> Iterator[str]:
+        """The new lines of all turns."""
+        for path in sorted(self._turns.glob("*/events.jsonl")):
+            yield from self._read(path)
+
+    def _read(self, path: Path) -> Iterator[str]:
+        prefix = f"{int(path.parent.name.partition('-')[0])} " if self._is_parallel else ""
+        for behind, event in read_raw(path, self._offsets.get(path, 0)):
+            self._offsets[path] = behind
+            kind, text, is_error = str(event.get("kind")), str(event.get("text", "")), bool(event.get("is_error"))
+            who = "sub-agent " if event.get("is_sub_agent") else ""
+            if line := agent_event_line(kind, text, is_error=is_error, prefix=prefix + who):
+                yield line
+
+
+def _batches(run: RunDir, follow: bool) -> Iterator[list[dict[str, Any]]]:
     """The lines of the journal and of the feed; when following, those to come as well, until the run has ended."""
     read = {run.path / "journal.jsonl": 0, run.path / "progress.jsonl": 0}
     while True:
@@ -74,42 +113,26 @@ def _lines(run: RunDir, follow: bool) -> Iterator[dict[str, Any]]:
                 for behind, line in read_raw(path, offset):
                     read[path] = behind
                     lines.append(line)
-        yield from sorted(lines, key=lambda line: str(line.get("at", ""))[:23])
+        yield sorted(lines, key=lambda line: str(line.get("at", ""))[:23])
         if not follow or ending:
             return
-        time.sleep(0.1)
+        time.sleep(_POLL_SECONDS)
 
 
 def _print(line: dict[str, Any], renderer: Renderer) -> None:
     try:
         at = moment(line["at"])
         if line["type"] == "turn.progress":
-            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) says: {one_line(line['message'])}")
+            click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) reports: {one_line(line['message'])}")
             return
         record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
-        click.echo(f"?         a line that is not Ralph's: {str(line)[:120]}")
+        click.echo(f"?         not written by Ralph: {str(line)[:120]}")
         return
     for text in renderer.lines(record):
         click.echo(f"{clock_time(at)}  {text}" if text else "")
     if isinstance(record.entry, RunEnded):
         click.echo(f"{clock_time(at)}  ended: {record.entry.outcome}, {record.entry.reason}")
-
-
-_SHOWN = ("thinking", "tool", "tool-result", "denied", "retry", "warning")
-
-
-def _print_tools(run: RunDir, turn: object) -> None:
-    """Print what the agent of a turn did, one line each; of what came of its tools only failures."""
-    for path in sorted((run.path / "turns").glob(f"{turn:05d}-*/events.jsonl") if isinstance(turn, int) else ()):
-        for _, event in read_raw(path):
-            kind, text = event.get("kind"), one_line(str(event.get("text", "")))
-            if kind == "tool-result" and not event.get("is_error"):
-                continue
-            if kind in _SHOWN and text:
-                shown = "failed" if kind == "tool-result" else kind
-                who = "sub-agent " if event.get("is_sub_agent") else ""
-                click.echo(f"            {who}{shown}: {text}")
 
 
 def _print_outputs(run: RunDir) -> None:
@@ -128,3 +151,68 @@ def _print_tail(path: Path, base: Path) -> None:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - 8000))
             click.echo(file.read().decode(errors="replace"))
+
+
+@click.command("events", hidden=True)
+@click.option("--run", "wanted", help="The run (the latest one).")
+@click.option("--topic", "pattern", default="*", help="Only these: a topic, or a pattern such as build.*.")
+@click.option("--last", type=click.IntRange(min=1), help="Only the last N.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing until the run ends.")
+@json_option
+def events(wanted: str | None, pattern: str, last: int | None, follow: bool, as_json: bool) -> int:
+    """The old name of `ralph logs --events`."""
+    note_old_name("events", "logs --events")
+    return _show_events(wanted, pattern, last, follow=follow, as_json=as_json)
+
+
+def _show_events(wanted: str | None, pattern: str, last: int | None, *, follow: bool, as_json: bool) -> int:
+    """Print the events of a run, the oldest first, for users or as JSON Lines."""
+    project = here()
+    run = latest_run(project, wanted)
+    event = None
+    for event in _matching(_events(project, run, follow=follow), pattern, last):
+        click.echo(dump_json(event.row) if as_json else _event_line(event))
+    if event is None and not as_json:
+        what = "No events" if pattern == "*" else f"No events match {pattern}"
+        click.echo(f"{what} in run {run.id}. `ralph logs {run.id}` shows what happened.")
+    return 0
+
+
+def _matching(events: Iterator[list[EventLine]], pattern: str, last: int | None) -> Iterator[EventLine]:
+    """The events of the pattern: the last ones of those already published, and all later ones."""
+    for number, batch in enumerate(events):
+        fitting = [event for event in batch if topic_matches(pattern, event.topic)]
+        yield from fitting[-last:] if last and number == 0 else fitting
+
+
+def _events(project: Project, run: RunDir, *, follow: bool) -> Iterator[list[EventLine]]:
+    """The events so far. With `follow`, also later ones, until the run ends."""
+    read: dict[Path, int] = {}
+    while True:
+        ending = not follow or not run.alive
+        batch: list[EventLine] = []
+        for path in _event_files(project, run):
+            with path.open("rb") as file:
+                file.seek(read.get(path, 0))
+                events, broken, size = parse_events(file.read())
+            read[path] = read.get(path, 0) + size
+            batch += events
+            for _, why, line in broken:
+                click.echo(f"{path} has a line that is not an event ({why}): {line[:120]}", err=True)
+        yield batch
+        if ending:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _event_files(project: Project, run: RunDir) -> list[Path]:
+    """The events of the whole run if its workflow routes them, else those that each turn left."""
+    if run.record().workflow == "hats":
+        routed = project.root / ".ralph" / f"events-{run.id}.jsonl"
+        return [routed] if routed.is_file() else []
+    return sorted((run.path / "turns").glob("*/outbox/events.jsonl"))
+
+
+def _event_line(event: EventLine) -> str:
+    source = one_line(event.row.get("hat") or event.row.get("source") or "")
+    return f"{one_line(event.ts)[11:19] or '-':<8}  {event.topic:<24} {f'[{source}] ' if source else ''}{one_line(event.text)}"

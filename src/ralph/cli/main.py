@@ -1,4 +1,4 @@
-"""The `ralph` command: subcommands are imported when they are used, so that help and status stay quick."""
+"""The `ralph` command. Subcommands are imported only when they are called, so that help and status start fast."""
 
 import errno
 import gc
@@ -17,77 +17,94 @@ from ralph.core.outcomes import Outcome
 GROUPS = {
     "Work": {
         "loop": "Work on one task until its criterion is verified.",
-        "session": "Plan a request, do its tasks in parallel, review them, take feedback.",
-        "run": "Let hats work on an objective, event by event, until it is done.",
-        "resume": "Continue a run that was paused, was interrupted, or reached a limit.",
+        "session": "Plan a request, do its tasks in parallel and review them.",
+        "run": "Work on an objective with hats: roles that publish events for each other.",
+        "resume": "Continue a run that paused, stopped or reached a limit.",
     },
     "Watch": {
         "status": "Show the runs of this project.",
-        "logs": "Show what happened in a run, or follow it. Also: the events that agents published.",
+        "logs": "Show or follow what happens in a run.",
         "prompt": "Show the prompt of a turn, with the tokens of each part.",
         "cost": "Show what a run cost, by turn, role and agent.",
     },
     "Steer": {
-        "steer": "Tell the agents of a run something, also in the middle of a turn.",
-        "signal": "Send a run another signal: pause, resume, abort, info, approve, skip.",
-        "signals": "Show the signals of a run: who received each, how, and with what effect.",
+        "steer": "Give the agents of a run new guidance, even in the middle of a turn.",
+        "signal": "Pause a run, give it information, approve what it learned.",
+        "signals": "Show who received your signals, and with what effect.",
         "answer": "Answer a question that an agent asked.",
-        "abort": "End a run for good. Keeps its changes unless you give --revert.",
+        "abort": "End a run for good. Keeps its changes unless you pass --revert.",
     },
     "Results": {
         "report": "Show the completion report of a run.",
         "diff": "Show what a run changed.",
         "undo": "Undo the last change that a run made to your files.",
-        "restore": "Restore the files as an iteration left them, for example the best one.",
-        "land": "Bring the work of a run onto your branch, or show what waits for that.",
-        "reflect": "Show what loops learned, and the patterns in it.",
+        "restore": "Restore the files of the best iteration, or of another one.",
+        "land": "Merge the work of a run into your branch.",
+        "reflect": "Show what loops learned.",
     },
     "Workspace": {
-        "worktrees": "List the worktrees of runs, and remove those that are merged.",
+        "worktrees": "List the worktrees of runs. Remove those that are merged.",
         "clean": "Remove old runs.",
     },
     "Setup": {
-        "init": "Write a ralph.yml, from a preset if you want.",
+        "init": "Write a ralph.yml, for example from a preset.",
         "hats": "List, show, check or draw presets.",
-        "trust": "Agree to what this project lets Ralph start; show or revoke it.",
+        "trust": "Agree to what Ralph may start in this project.",
         "doctor": "Check this machine and this project.",
     },
     "For agents": {
         "emit": "Publish an event.",
         "wave": "Publish several events at once.",
-        "tools": "Tasks, memories, decisions and progress.",
+        "tools": "Manage tasks, memories and decisions. Report progress. Ask the user.",
     },
 }
-"""Every subcommand that users call, by what they want, with its line in the help. Its module is named like it."""
+"""Every subcommand for users, by its section in the help, with its line there."""
 OLD_NAMES = ("presets", "events", "queue")
-"""Commands that are parts of others now (`hats list`, `logs --events`, `land --queue`); they work for one more release."""
+"""Commands that are now part of others (`hats list`, `logs --events`, `land --queue`). They work for one more release."""
 COMMANDS = (*(name for group in GROUPS.values() for name in group), *OLD_NAMES, "acp-bridge")
 """All subcommands. `acp-bridge` is for programs: the help leaves it out."""
+MODULES = {
+    "agent_tools": ("emit", "wave", "tools", "acp-bridge"),
+    "changes": ("diff", "undo", "restore", "abort"),
+    "hats": ("hats", "presets"),
+    "logs": ("logs", "events"),
+    "reflect": ("reflect",),
+    "reports": ("report", "cost", "prompt"),
+    "resume": ("resume",),
+    "session": ("session",),
+    "setup": ("init", "doctor"),
+    "start": ("loop", "run"),
+    "status": ("status",),
+    "steer": ("steer", "signal", "signals", "answer"),
+    "trust": ("trust",),
+    "workspace": ("land", "queue", "worktrees", "clean"),
+}
+"""The module of every subcommand."""
 
 
 class LazyGroup(click.Group):
     """A group that imports a subcommand only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the help."""
+        """All subcommands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand itself."""
+        """Import the module of a subcommand if needed, and return the subcommand."""
         if cmd_name not in COMMANDS:
             return None
-        module = f"ralph.cli.{cmd_name.replace('-', '_')}"
+        module = next(f"ralph.cli.{name}" for name, commands in MODULES.items() if cmd_name in commands)
         if module not in sys.modules:
-            gc.disable()  # what modules define stays: there is no garbage to look for
+            gc.disable()  # what modules define stays, so a collection would only cost time
             importlib.import_module(module)
             gc.freeze()
             gc.enable()
-        command = sys.modules[module].command
+        command = getattr(sys.modules[module], cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list for `--help`, from the table alone."""
+        """Write the list for `--help` without importing any subcommand."""
         for group, commands in GROUPS.items():
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(10), line) for name, line in commands.items()])
@@ -100,7 +117,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; every error leaves with its own exit code."""
+    """Run the command line. Every error exits with its own code."""
     as_json = "--json" in sys.argv
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -111,10 +128,11 @@ def main() -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(Outcome.USAGE.exit_code)
     except click.ClickException as error:
-        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "ralph"
-        _fail(error.format_message(), "", f"`{where} --help` shows what it takes", Outcome.USAGE, as_json)
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "ralph"
+        todo = f"`{command} --help` lists its arguments and options"
+        _fail(error.format_message(), todo=todo, outcome=Outcome.USAGE, as_json=as_json)
     except RalphError as error:
-        _fail(error.what, error.where, error.todo, error.outcome, as_json)
+        _fail(error.what, where=error.where, todo=error.todo, outcome=error.outcome, as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except BrokenPipeError:
@@ -122,16 +140,19 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         outcome = Outcome.PAUSED if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else Outcome.USAGE
-        todo = "make that place usable, then try again"
-        _fail(error.strerror or str(error), str(error.filename or ""), todo, outcome, as_json)
-    except Exception as error:  # noqa: BLE001 - the last border: the person gets a sentence, the log the rest
+        todo = "make that path readable and writable, then try again"
+        _fail(
+            error.strerror or str(error), where=str(error.filename or ""), todo=todo, outcome=outcome, as_json=as_json
+        )
+    except Exception as error:  # noqa: BLE001 - nothing catches it above: the user gets a sentence and the traceback
         traceback.print_exc()
-        todo = "this is a defect of Ralph; please report it with the lines above"
-        _fail(f"{type(error).__name__}: {error}", "", todo, Outcome.INTERNAL_ERROR, as_json)
+        todo = "this is a bug in Ralph; please report it with the lines above"
+        _fail(f"{type(error).__name__}: {error}", todo=todo, outcome=Outcome.INTERNAL_ERROR, as_json=as_json)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(what: str, where: str, todo: str, outcome: Outcome, as_json: bool) -> None:
+def _fail(what: str, *, where: str = "", todo: str, outcome: Outcome, as_json: bool) -> None:
+    """Print an error, and exit with its code."""
     if as_json:
         error = {"what": what, "where": where, "todo": todo, "outcome": outcome, "exit_code": outcome.exit_code}
         click.echo(json.dumps({"schema": 1, "error": error}))

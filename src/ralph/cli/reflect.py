@@ -1,24 +1,24 @@
-"""`ralph reflect`: what loops learned, and what became of it."""
+"""`ralph reflect`: what loops learned."""
 
 import re
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from ralph.cli.console import here, json_option, tell
+from ralph.cli.console import agree, here, json_option, print_result
 from ralph.core.codec import to_plain
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
+from ralph.core.text import count
 from ralph.documents.reflection import Reflection, iso, lesson, render
-from ralph.memory.patterns import ADVICE, Pattern, read_patterns
+from ralph.memory.learning import ADVICE, Pattern, read_patterns
 from ralph.memory.reflections import Reflections, archive
 
 
 class _ShowByDefault(click.Group):
-    """What is no subcommand is for `show`: `ralph reflect RUN` is `ralph reflect show RUN`."""
+    """`show` is the default: `ralph reflect RUN` is `ralph reflect show RUN`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         known = (*self.commands, *ctx.help_option_names)
@@ -26,20 +26,26 @@ class _ShowByDefault(click.Group):
 
 
 @click.group("reflect", cls=_ShowByDefault)
-def command() -> None:
-    """Show what loops learned (`show`, the default), list the patterns in it, or put it away.
+def reflect() -> None:
+    """Show what loops learned, list the patterns, or archive both.
 
     \b
     ralph reflect                        the reflections of the latest loop
-    ralph reflect RUN --last 3           the last three of a certain one
-    ralph reflect patterns               what came up again and again
+    ralph reflect RUN --last 3           the last three of one loop
+    ralph reflect patterns               what happened more than once
     """
 
 
-@command.command("show")
+@reflect.command("show")
 @click.argument("run", required=False)
-@click.option("--last", type=click.IntRange(min=1), help="Show only the last iterations, this many.")
-@click.option("--format", "form", type=click.Choice(["markdown", "yaml", "summary"]), default="markdown")
+@click.option("--last", type=click.IntRange(min=1), help="Show only the last N iterations.", metavar="N")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "yaml", "summary"]),
+    default="markdown",
+    help="Default: markdown.",
+)
 @json_option
 def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
     """Show the reflections of RUN, or of the latest loop that has any."""
@@ -55,13 +61,13 @@ def show(run: str | None, last: int | None, form: str, as_json: bool) -> int:
         lines = [_safe(f"{one.iteration:>4}  {one.outcome}  {one.reward:.2f}  {lesson(one)}") for one in found]
     else:
         lines = [_safe(_markdown(found))]
-    return _told(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_plain(found))
+    return _print_found(as_json, lines, reflections.faults, command="reflect", loop=loop, reflections=to_plain(found))
 
 
-@command.command("patterns")
+@reflect.command("patterns")
 @json_option
 def patterns(as_json: bool) -> int:
-    """List what came up more than once, what worked, and what did harm."""
+    """List the errors that happened more than once, what worked, and what made things worse."""
     root = here().root
     faults: list[str] = []
     found: list[Pattern] = []
@@ -70,43 +76,46 @@ def patterns(as_json: bool) -> int:
             found += read_patterns(root, kind)
         except StateError as error:
             faults.append(f"{error.where}: {error.what}")
-    none = "No patterns yet: they are drawn when a loop ends, from what failed twice, worked, or did harm."
+    none = "No patterns yet. When a loop ends, Ralph finds what failed twice, worked or made things worse."
     lines = [] if found else [none]
-    for kind, title in (("error", "Errors that came up again"), ("success", "What worked"), ("anti", "What did harm")):
+    for kind, title in (
+        ("error", "Errors that happened more than once"),
+        ("success", "What worked"),
+        ("anti", "What made things worse"),
+    ):
         if mine := [one for one in found if one.kind == kind]:
             lines.append(_safe("\n".join([f"# {title}", *map(_pattern_line, mine), ""])))
-    return _told(as_json, lines, faults, command="reflect patterns", patterns=to_plain(found))
+    return _print_found(as_json, lines, faults, command="reflect patterns", patterns=to_plain(found))
 
 
-@command.command("clear")
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@reflect.command("clear")
+@click.option("--yes", is_flag=True, help="Archive without asking.")
 @json_option
 def clear(yes: bool, as_json: bool) -> int:
-    """Put all reflections and patterns into an archive, where no loop finds them; the index stays."""
+    """Move all reflections and patterns to an archive that loops do not read. The index stays."""
     project = here()
     if busy := next((run for run in project.runs() if run.alive), None):
-        what, todo = f"run {busy.id} is under way, and remembers", f"wait for it, or `ralph abort {busy.id}` first"
-        raise UsageError(what, todo=todo)
+        todo = f"wait for it, or `ralph abort {busy.id}` first"
+        raise UsageError(f"run {busy.id} is running and uses the reflections", todo=todo)
     loops = len(Reflections(project.root).loops())
-    if not yes and not sys.stdin.isatty():
-        raise UsageError("nobody is here to agree", todo="give --yes")
-    if not yes and not click.confirm(f"Put away what {loops} loops learned?", err=True):
-        raise click.Abort
+    agree(yes=yes, where=str(project.root), todo="pass --yes", question=f"Archive what {count(loops, 'loop')} learned?")
     target = archive(project.root, datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S-%f"))
-    told = f"What {loops} loops learned is in {target} now; move it back to have it again."
+    moved = f"Archived what {count(loops, 'loop')} learned in {target}. Move it back to use it again."
     facts = {"archive": str(target), "loops": loops} if target else {"archive": None, "loops": 0}
-    return tell(as_json, [told if target else "There is nothing to put away."], command="reflect clear", **facts)
+    return print_result(
+        as_json, [moved if target else "There is nothing to archive."], command="reflect clear", **facts
+    )
 
 
-def _told(as_json: bool, lines: list[str], faults: list[str], **facts: Any) -> int:
-    """Say what was found, and which files were not read for it."""
+def _print_found(as_json: bool, lines: list[str], faults: list[str], **facts: Any) -> int:
+    """Print what was found, and which files could not be read."""
     for fault in () if as_json else faults:
         click.echo(_safe(f"skipped: {fault}"), err=True)
-    return tell(as_json, lines, **facts, faults=faults)
+    return print_result(as_json, lines, **facts, faults=faults)
 
 
 def _loop(loops: Sequence[str], wanted: str | None) -> str | None:
-    """The loop that is meant; loops that were removed long ago may still have reflections."""
+    """The named loop, or the latest. Loops that were removed long ago may still have reflections."""
     if not wanted:
         return loops[0] if loops else None
     matching = [loop for loop in loops if loop.startswith(wanted)]
@@ -143,7 +152,7 @@ def _pattern_line(one: Pattern) -> str:
     advice = f" -> {_line(one.advice)}" if one.advice else ""
     because = f" ({_line(one.because)})" if one.because else ""
     times, loops = one.occurrences, len(one.source_loops)
-    seen = f"{times} time{'s'[: times > 1]} in {loops} loop{'s'[: loops > 1]}, last {one.last_seen[:10]}"
+    seen = f"{count(times, 'time')} in {count(loops, 'loop')}, last {one.last_seen[:10]}"
     return f"- {_line(one.text or one.signature)}{because}{advice}  [{seen}; {one.id}]"
 
 
@@ -152,5 +161,5 @@ def _line(text: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text of agents, without what would steer the terminal."""
+    """Text of agents without control characters."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text)

@@ -1,10 +1,58 @@
-"""`ralph steer`: say something to the agents of a run."""
+"""`ralph steer`, `ralph signal`, `ralph signals` and `ralph answer`: message a run, and see the effect."""
+
+import re
+import time
+from dataclasses import asdict
 
 import click
 
-from ralph.cli.console import json_option
-from ralph.cli.signal import now_option, run_option, send, to_option
-from ralph.core.signals import Signal, SignalType
+from ralph.app.runs import latest_run, live_run
+from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
+from ralph.cli.console import clock_time, here, json_option, print_json, print_result
+from ralph.core.signals import ASKED_FOR, Signal, SignalType
+from ralph.store.journal import moment
+
+_QUESTION_ID = re.compile(r"q[0-9]+")
+
+run_option = click.option("--run", metavar="ID", help="The run. Default: the live run.")
+to_option = click.option(
+    "--to", "role", default="", metavar="ROLE", help="The role that should receive it. Default: all."
+)
+now_option = click.option("--now", is_flag=True, help="Interrupt the turn and continue the same conversation.")
+
+
+@click.command("signal")
+@click.argument("type", type=click.Choice([kind.lower() for kind in SignalType], case_sensitive=False))
+@click.argument("message", default="")
+@to_option
+@run_option
+@now_option
+@click.option("--iteration", type=click.IntRange(min=0), help="The iteration that the signal is about.")
+@click.option("--item", "items", multiple=True, help="What you approve. Can be repeated. Default: everything.")
+@json_option
+def signal(
+    type: str,
+    message: str,
+    role: str,
+    run: str | None,
+    now: bool,
+    iteration: int | None,
+    items: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Send a signal to a run, with a MESSAGE.
+
+    \b
+    steer    change direction
+    info     give the agents information
+    pause    stop the run after its turn; with --now, at once
+    resume   end a pause
+    abort    end the run for good
+    approve  keep what a session learned
+    skip     drop what a session learned
+    """
+    sent = Signal("", SignalType.parse(type), message, iteration=iteration, items=items, now=now)
+    return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
 
 
 @click.command("steer")
@@ -13,10 +61,108 @@ from ralph.core.signals import Signal, SignalType
 @run_option
 @now_option
 @json_option
-def command(message: str, role: str, run: str | None, now: bool, as_json: bool) -> int:
-    """Say MESSAGE to the agents of the run that is under way.
+def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) -> int:
+    """Give MESSAGE as guidance to the agents of a run. It stays in force until the run ends.
 
-    An agent that can hear while it works has it with its next step; another with its next turn. With --now its turn is
-    interrupted, and it goes on with what you said. `ralph signals` shows when it was taken in, and what came of it.
+    An agent that can be steered in the middle of a turn receives it with its next step. Any other agent receives it with its
+    next turn, or at once with --now. `ralph signals` shows who received it, and with what effect.
     """
-    return send(Signal("", SignalType.STEER, message, now=now), role, run, as_json=as_json)
+    sent = Signal("", SignalType.STEER, message, now=now)
+    return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
+
+
+def _show_sent(sent: Sent, *, as_json: bool) -> int:
+    """Print when the run receives a signal, and how to follow that."""
+    run, signal = sent.run, sent.signal
+    next_command = f"ralph signals --run {run.id} --watch"
+    if signal.type is SignalType.ABORT:
+        effect = "The run is still ending its turn." if run.alive else f"The run is over: {run.outcome()}."
+        next_command = f"ralph status {run.id}"
+    elif not run.alive:
+        effect = "The run receives it when you resume it."
+        next_command = f"ralph resume {run.id}"
+    elif signal.type in ASKED_FOR:
+        effect = "The session receives it when it asks whether to keep what it learned."
+    else:
+        effect = "The run receives it within a few seconds."
+    target = f" for {signal.target}" if signal.target else ""
+    lines = [f"Sent {signal.type}{target} to run {run.id}. {effect}", f"Next:   {next_command}"]
+    facts = {"type": signal.type, "to": signal.target or "ALL", "name": sent.name, "alive": run.alive}
+    return print_result(as_json, lines, command="signal", run=run.id, **facts)
+
+
+@click.command("answer")
+@click.argument("words", nargs=-1, required=True, metavar="[ID] ANSWER")
+@run_option
+@json_option
+def answer(words: tuple[str, ...], run: str | None, as_json: bool) -> int:
+    """Answer the question ID. Default: the only open question. The agent receives ANSWER as you type it."""
+    id = words[0] if len(words) > 1 and _QUESTION_ID.fullmatch(words[0]) else ""
+    text = " ".join(words[1:] if id else words).strip()
+    chosen, question = answer_question(here(), run, id, text)
+    lines = [f"Answered {question.id} of run {chosen.id}: {question.question.splitlines()[0]}"]
+    return print_result(as_json, lines, command="answer", run=chosen.id, question=question.id, answer=text)
+
+
+@click.command("signals")
+@run_option
+@click.option("--watch", is_flag=True, help="Follow the run until it ends.")
+@json_option
+def signals(run: str | None, watch: bool, as_json: bool) -> int:
+    """Show the signals of a run: who received each, how, and with what effect. Default: the live run, or the latest."""
+    project = here()
+    is_alive = not run and any(one.alive for one in project.runs())
+    chosen = live_run(project, None, "show the signals of", "--run ID") if is_alive else latest_run(project, run)
+    shown: dict[str, str] = {}
+    while True:
+        continues = watch and chosen.alive
+        rows = list_signals(chosen)
+        if as_json and not watch:
+            print_json(command="signals", run=chosen.id, signals=[asdict(row) for row in rows])
+            return 0
+        for row in rows:
+            key, text = f"{row.name} {row.at}", "\n".join(_signal_lines(row))
+            if shown.get(key) == text:
+                continue
+            shown[key] = text
+            if as_json:
+                print_json(command="signals", run=chosen.id, signal=asdict(row))
+            else:
+                click.echo(text)
+        if not continues:
+            break
+        time.sleep(0.2)
+    if not shown and not as_json:
+        click.echo(f"Run {chosen.id} has received no signals.")
+        if chosen.can_go_on:
+            click.echo(f'Next:   ralph steer "..." --run {chosen.id}')
+    return 0
+
+
+def _signal_lines(row: SignalRow) -> list[str]:
+    when = clock_time(moment(row.at)) if row.at else "--:--:--"
+    if row.state == "refused":
+        return [f"{when}  refused {row.name}: {row.reason}"]
+    head = f"{when}  {row.type}"
+    if row.target != "ALL":
+        head += f" for {row.target}"
+    if message := " ".join(row.message.split()):
+        head += f": {message}"
+    head += f"  ({row.name})"
+    if row.state == "waiting":
+        return [head, f"{'':10}{row.reason}"]
+    receipts = [f"{'':10}{_receipt_text(one)}" for one in row.taken_in]
+    if receipts:
+        return [head, *receipts]
+    goes_to_agents = row.type in ("STEER", "INFO")
+    return [head, f"{'':10}no turn has received it yet" if goes_to_agents else f"{'':10}done"]
+
+
+def _receipt_text(receipt: ReceiptRow) -> str:
+    """Who received a signal, how, when, and what the agent made of it."""
+    text = f"{receipt.role}, turn {receipt.turn}, by {receipt.means} at {clock_time(moment(receipt.at))}"
+    if receipt.response:
+        text += f": {receipt.response}"
+    if receipt.note:
+        text += f", {receipt.note}"
+    return text

@@ -1,1 +1,1 @@
-"""Pure vocabulary: the words every other part of Ralph speaks. Imports nothing of ours."""
+"""The vocabulary of all other packages. Imports none of them."""

@@ -3,11 +3,67 @@
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
-from ralph.core.findings import Finding, Severity
+
+class Severity(StrEnum):
+    """How much a finding weighs: an error keeps the work from being done, a warning is only reported."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Rule(StrEnum):
+    """The rules; `--allow RULE` lifts one."""
+
+    TEST_DELETED = "test-deleted"
+    TEST_SKIPPED = "test-skipped"
+    TEST_EMPTIED = "test-emptied"
+    ASSERTION_WEAKENED = "assertion-weakened"
+    ERROR_SWALLOWED = "error-swallowed"
+    RESULT_HARDCODED = "result-hardcoded"
+    TEST_DETECTED = "test-detected"
+    VALIDATION_REMOVED = "validation-removed"
+    CHECK_DISABLED = "check-disabled"
+    VERIFIER_EDITED = "verifier-edited"
+    FEWER_TESTS = "fewer-tests"
+    OUT_OF_SCOPE = "out-of-scope"
+    HISTORY_REWRITTEN = "history-rewritten"
+
+
+@dataclass(frozen=True)
+class HistoryChange:
+    """What became of the user's branches, tags and stash during a run."""
+
+    missing: tuple[str, ...] = ()
+    """What is not as it was before the run, a sentence each, with the command that brings it back."""
+    commits: tuple[str, ...] = ()
+    """The commits that were made since the last look, a sentence for each branch."""
+    places: tuple[str, ...] = ()
+    """The branch, tag or stash entry that each sentence is about."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where the work gamed the checks."""
+
+    rule: Rule
+    path: str
+    line: int
+    """In the tree as it is now; if the line is gone, the place where it was."""
+    sentence: str
+    """What the user needs to know, in one sentence."""
+    severity: Severity = Severity.ERROR
+    excerpt: str = ""
+    """The line itself, capped."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as people and editors write it; some findings are about a whole check or branch."""
+        return f"{self.path}:{self.line}" if self.line else self.path
+
 
 _COMPARES: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt
@@ -37,7 +93,7 @@ class Measure:
         return compares(value, self.target)
 
     def nearness(self, value: float) -> float:
-        """How near a number comes: 1 where it is good enough, less the farther it is off."""
+        """How near a number comes: 1 if it is good enough, less the farther it is off."""
         if self.holds(value):
             return 1.0
         return 1.0 / (1.0 + abs(value - self.target) / max(abs(self.target), 1.0))
@@ -109,6 +165,8 @@ class Counts:
     failed: int = 0
     """Failures and errors."""
     skipped: int = 0
+    repeated: int = field(default=0, compare=False)
+    """How many of them may be counted twice, because the same runner printed several summaries."""
 
     @property
     def ran(self) -> int:
@@ -121,9 +179,9 @@ class FailureSet:
     """What a failed check complains about, to compare with what it complained about before."""
 
     count: float | None
-    """How many failures there are, or how far the measured number is from its target; None if nobody can tell."""
+    """How many failures there are, or how far the measured number is from its target; None if that is not known."""
     digest: str
-    """A short name for the set; empty if the check failed without a word."""
+    """A short name for the set; empty if the check failed without output, or did not print everything."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +195,7 @@ class CheckResult:
     reason: str = ""
     """Why it could not be run, or how it failed: one phrase."""
     output: str = ""
-    """The end of what it printed, capped; the whole is in `log`."""
+    """What it printed: its beginning, its end and the lines that look like errors; the whole is in `log`."""
     log: str = ""
     """The file with its output, relative to the run directory."""
     command: str = ""
@@ -147,13 +205,15 @@ class CheckResult:
     """How near that number comes to what was asked for, up to 1."""
     tests: Counts | None = None
     failing: tuple[str, ...] = ()
-    """The names of tests that failed, as far as its output tells."""
+    """The names of tests that failed, as far as its output names them."""
     failures: FailureSet | None = None
     """What it complains about, if it failed."""
     flaky: bool = False
-    """Whether it said different things of the same tree."""
+    """Whether its result differed on the same tree."""
     runs: int = 1
     """How often it was run for this result."""
+    left_out: int = 0
+    """Lines of what it printed that are not in `output`."""
 
     @property
     def passed(self) -> bool:
@@ -189,13 +249,13 @@ class Verdict:
 
     results: tuple[CheckResult, ...]
     findings: tuple[Finding, ...] = ()
-    """What the guards found in the work, where the checks pass."""
+    """What the guards found in the work, if the checks pass."""
     tree: str = ""
     """The snapshot that was judged."""
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed and nobody gamed them; no checks is no proof."""
+        """Whether every check passed and none was gamed. Without checks there is no proof."""
         return bool(self.results) and not self.failed and not self.gamed
 
     @property
@@ -229,9 +289,11 @@ class Red:
 
 
 def red_in(verdict: Verdict) -> Red | None:
-    """What was seen to fail; None where the output named no tests, or no snapshot has the tree."""
-    tests = tuple(test for result in verdict.failed for test in result.failing)
-    return Red(verdict.tree, tests) if tests and verdict.tree else None
+    """What was seen to fail; None if the output named no tests, or no snapshot has the tree."""
+    tests: list[str] = []
+    for result in verdict.failed:
+        tests += result.failing
+    return Red(verdict.tree, tuple(tests)) if tests and verdict.tree else None
 
 
 def mean(numbers: Sequence[float]) -> float:

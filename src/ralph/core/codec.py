@@ -52,12 +52,12 @@ def to_json(value: object) -> str:
 
 
 def from_json(kind: type[T], text: str, where: str, todo: str = "restore the file") -> T:
-    """The value of that dataclass that a JSON file holds; a StateError where it cannot be read."""
+    """The value of that dataclass that a JSON file holds; a StateError if it cannot be read."""
     return from_plain(kind, read_json(text, where, todo), where)
 
 
 def read_json(text: str, where: str, todo: str) -> Any:
-    """What a JSON file holds; a StateError where it cannot be read."""
+    """What a JSON file holds; a StateError if it cannot be read."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -65,7 +65,7 @@ def read_json(text: str, where: str, todo: str) -> Any:
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text of whoever it may be; an empty one where there is none."""
+    """The JSON object in an untrusted text; an empty one if there is none."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -94,37 +94,52 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def _read(kind: Any, data: Any, where: str) -> Any:
-    origin = get_origin(kind)
+    """A value of any type that a field can have."""
     if kind is Any or kind is object:
         return data
-    if origin in (Union, UnionType):
-        if data is None and NoneType in get_args(kind):
-            return None
-        return _read(next(option for option in get_args(kind) if option is not NoneType), data, where)
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise _wrong(where, "a list", data)
-        return tuple(_read(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(data))
-    if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, dict):
-            raise _wrong(where, "an object", data)
-        value_kind = get_args(kind)[1]
-        return {str(key): _read(value_kind, item, f"{where}.{key}") for key, item in data.items()}
+    if (origin := get_origin(kind)) is not None:
+        return _read_generic(kind, origin, data, where)
     if is_dataclass(kind):
         return _read_dataclass(kind, data, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        try:
-            return kind(data)
-        except ValueError:
-            raise _wrong(where, f"one of {', '.join(str(m.value) for m in kind)}", data) from None
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        try:
-            return float(data)
-        except OverflowError:
-            raise _wrong(where, "a number of ordinary size", data) from None
+        return _read_enum(kind, data, where)
+    if kind is float and type(data) is int:
+        return _read_float(data, where)
     if type(data) is not kind:
         raise _wrong(where, f"a {getattr(kind, '__name__', kind)}", data)
     return data
+
+
+def _read_generic(kind: Any, origin: Any, data: Any, where: str) -> Any:
+    """A value of a type with arguments: one or none, a tuple of any length, or a mapping with text as keys."""
+    arguments = get_args(kind)
+    if origin in (Union, UnionType):
+        if data is None and NoneType in arguments:
+            return None
+        return _read(next(option for option in arguments if option is not NoneType), data, where)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise _wrong(where, "a list", data)
+        return tuple(_read(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+    if issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise _wrong(where, "an object", data)
+        return {str(key): _read(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
+    raise TypeError(f"no field can be a {kind}")
+
+
+def _read_enum(kind: type[Enum], data: Any, where: str) -> Enum:
+    try:
+        return kind(data)
+    except ValueError:
+        raise _wrong(where, f"one of {', '.join(str(member.value) for member in kind)}", data) from None
+
+
+def _read_float(data: int, where: str) -> float:
+    try:
+        return float(data)
+    except OverflowError:
+        raise _wrong(where, "a number of ordinary size", data) from None
 
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ralph.core.checks import HistoryChange
 from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
@@ -10,12 +11,12 @@ from ralph.core.events import (
     Merged,
     RunEnded,
     SignalTaken,
+    TaskChanged,
     TurnEnded,
     WorkCommitted,
 )
-from ralph.core.findings import HistoryChange
 from ralph.core.limits import Limits
-from ralph.core.questions import Question
+from ralph.core.signals import Question
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,22 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class RunAdopted:
-    """The user agreed to go on with a run that Ralph cannot know to be its own."""
+    """The user agreed to continue a run that Ralph cannot know to be its own."""
 
     reason: str
     """Why it is not known to be."""
     claimed: str
     """Where what it claims is now: the directory beside the journal."""
     goes_on: bool
-    """Whether it goes on from its journal; else it starts over on the files as they are."""
+    """Whether it continues from its journal; else it starts over on the files as they are."""
+
+
+@dataclass(frozen=True)
+class RefsRecorded:
+    """Where the user's branches, tags and stash stood before the run. No git command can delete this record."""
+
+    refs: Mapping[str, str]
+    """Names with the object that each stood for; HEAD and symbolic refs with the ref."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class AgentsChanged:
     crew: str
     """Who does the turns from here on, as JSON, as `run.json` has it."""
     label: str
-    """The first of them, as people are told."""
+    """The first of them, as the user sees it."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class TurnStarted:
     counts: bool = False
     """Whether its work is an iteration."""
     words: tuple[str, ...] = ()
-    """What its prompt says of a person's words, by the ids of the signals."""
+    """The ids of the signals whose messages are in its prompt."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True)
 class SignalHeard:
-    """A turn took in what a person said while it ran."""
+    """A turn received a message from the user while it ran."""
 
     id: str
     """Of the signal."""
@@ -136,14 +145,14 @@ class SignalRefused:
 
 @dataclass(frozen=True)
 class QuestionAsked:
-    """A turn asks the person something."""
+    """A turn asks the user something."""
 
     question: Question
 
 
 @dataclass(frozen=True)
 class QuestionAnswered:
-    """A question was answered, or nobody did in time."""
+    """A question was answered, or its time was over."""
 
     id: str
     answer: str
@@ -152,7 +161,7 @@ class QuestionAnswered:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something a person should know."""
+    """A notice for the user."""
 
     text: str
 
@@ -160,6 +169,7 @@ class Notice:
 Entry = (
     RunStarted
     | RunAdopted
+    | RefsRecorded
     | HistoryChanged
     | LimitExtended
     | AgentsChanged
@@ -172,6 +182,7 @@ Entry = (
     | QuestionAsked
     | QuestionAnswered
     | Notice
+    | TaskChanged
     | TurnEnded
     | ChecksEnded
     | WorkCommitted
@@ -185,6 +196,7 @@ Entry = (
 NAMES: dict[str, type[Entry]] = {
     "run.started": RunStarted,
     "run.adopted": RunAdopted,
+    "refs.recorded": RefsRecorded,
     "history.changed": HistoryChanged,
     "limit.extended": LimitExtended,
     "agents.changed": AgentsChanged,
@@ -193,6 +205,7 @@ NAMES: dict[str, type[Entry]] = {
     "merge.started": MergeStarted,
     "snapshot.taken": SnapshotTaken,
     "notice": Notice,
+    "task.changed": TaskChanged,
     "turn.ended": TurnEnded,
     "checks.ended": ChecksEnded,
     "work.committed": WorkCommitted,
@@ -219,4 +232,4 @@ class Record:
     documents: Mapping[str, str] = field(default_factory=dict)
     """The hash of every document that this entry wrote, by path."""
     seen: Mapping[str, str] = field(default_factory=dict)
-    """The hash of every document that somebody else wrote and that was left as it is."""
+    """The hash of every document that the user or an agent changed and that Ralph left as it is."""

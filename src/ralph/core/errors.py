@@ -1,9 +1,10 @@
-"""Every error that a person may see.
+"""Every error that the user may see.
 
 RalphError                 what happened, where, and what to do next; carries an outcome, and so an exit code
 ├── UsageError             the command, its options or the configuration are wrong (exit 2)
 │   └── NoCommandError     a check is named by a common phrase, and the repository shows no command for it
 ├── StateError             a file that Ralph keeps is corrupt, hostile, too large or from another version (exit 2)
+├── SnapshotsLostError     what a run has to be compared with was removed (exit 5)
 ├── LockedError            another engine holds the run or the work tree (exit 10)
 ├── StorageError           the disk is full or read-only: the run pauses (exit 7)
 └── AgentUnavailableError  the agent program cannot be started (exit 6)
@@ -13,7 +14,7 @@ from ralph.core.outcomes import Outcome
 
 
 class RalphError(Exception):
-    """An error made for a person: what happened, where, and what to do next."""
+    """An error written for the user: what happened, where, and what to do next."""
 
     outcome = Outcome.INTERNAL_ERROR
 
@@ -48,7 +49,13 @@ class StateError(RalphError):
         super().__init__(what, where=where, todo=todo or GIVE_UP_FILE)
 
 
-GIVE_UP_FILE = "restore the file from a backup, or give the run up with `ralph clean RUN`"
+GIVE_UP_FILE = "restore the file from a backup, or remove the run with `ralph clean RUN`"
+
+
+class SnapshotsLostError(RalphError):
+    """What a run has to be compared with was removed, so no verdict about it can hold."""
+
+    outcome = Outcome.UNVERIFIABLE
 
 
 class LockedError(RalphError):

@@ -1,4 +1,4 @@
-"""What a workflow may decide, and what it may be told: two closed unions."""
+"""What a workflow may decide, and the events that it gets: two closed unions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,7 +86,7 @@ Decision = Do | Stop
 
 @dataclass(frozen=True)
 class TurnEnded:
-    """A turn came to its end; where no `retry_at` is set, so did the work that was asked for by its key."""
+    """A turn came to its end; if no `retry_at` is set, so did the work that was asked for by its key."""
 
     key: str
     turn: int
@@ -102,7 +102,7 @@ class TurnEnded:
     repair: bool = False
     """Whether the next try only asks for a better answer."""
     unheard: tuple[str, ...] = ()
-    """What a person said while it ran and it did not hear: the next turn for this work is told, by the ids of the signals."""
+    """The ids of signals that arrived while it ran and did not reach it. The next turn for this work gets them."""
 
     @property
     def is_final(self) -> bool:
@@ -158,10 +158,10 @@ class Merged:
     """The files that conflict, or whose merged changes would be lost."""
     verdict: Verdict | None = None
     moved: bool = False
-    """Whether others were merged since the workspace last took in what was there: the fault is then nobody's."""
+    """Whether other work was merged since the workspace last took in what was there: the task is then not at fault."""
     notice: str = ""
     snapshot: str = ""
-    """The snapshot of the run's own tree with it, where that has it too."""
+    """The snapshot of the run's own tree with the change, if that tree has it too."""
     spent: Spent = field(default_factory=Spent)
 
     @property
@@ -193,7 +193,7 @@ class SignalTaken:
 
 @dataclass(frozen=True)
 class DocumentEdited:
-    """Somebody other than the engine changed a document."""
+    """The user or an agent changed a document of the engine."""
 
     path: str
     content: str = ""
@@ -229,6 +229,35 @@ class SideFiles:
     """Lines that are added to logs, by path."""
 
 
+class TaskState(StrEnum):
+    """Where a task of a workflow stands, for those who watch the run."""
+
+    PLANNED = "planned"
+    RETRY = "retry"
+    """An attempt failed, and another follows."""
+    QUALIFIED = "qualified"
+    """Its reviewer accepts it; it waits to be merged."""
+    DONE = "done"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    """A task that it depends on failed."""
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class TaskChanged:
+    """A task of a workflow changed its state."""
+
+    task: str
+    title: str
+    state: TaskState
+    reason: str = ""
+    attempt: int = 0
+    most_attempts: int = 0
+    wave: int = 0
+    """The wave in which it can start, from 1; 0 if it is in none."""
+
+
 @dataclass(frozen=True)
 class Changes(Generic[S]):
     """What follows from an event: the next state, and the documents to write."""
@@ -239,4 +268,6 @@ class Changes(Generic[S]):
     aside: SideFiles = field(default_factory=SideFiles)
     """What goes along with them for others to read."""
     notices: tuple[str, ...] = ()
-    """What a person should know of."""
+    """Notices for the user."""
+    tasks: tuple[TaskChanged, ...] = ()
+    """The tasks that changed their state."""

@@ -1,7 +1,12 @@
-"""Run ids: made from a time, claimed by `mkdir`, validated wherever they come in."""
+"""Identities: run ids, which are made from a time, and the typed keys of work.
+
+Run ids are claimed by `mkdir`, and validated wherever they come in.
+"""
 
 import re
+from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from ralph.core.errors import UsageError
 
@@ -34,3 +39,76 @@ def valid_run_id(text: str) -> str:
 def turn_name(number: int, role: str) -> str:
     """The directory of a turn: `00007-actor`."""
     return f"{number:05d}-{role}"
+
+
+class WorkKind(StrEnum):
+    """What a piece of work is for."""
+
+    BASELINE = "baseline"
+    """The checks before the first turn."""
+    ITERATION = "iteration"
+    """A turn of a loop or of a hat, and the checks after it."""
+    REFLECTION = "reflection"
+    """What a loop learns from an iteration."""
+    COMMIT = "commit"
+    """The commit of an iteration."""
+    CHECKPOINT = "checkpoint"
+    """The commit after a turn of a hat."""
+    CLAIM = "claim"
+    """The checks of what a hat claims with an event."""
+    WAVE = "wave"
+    """A turn of a hat that works on several events side by side."""
+    MERGE = "merge"
+    """The merge of a workspace."""
+    RESOLVE = "resolve"
+    """A turn that resolves what keeps a workspace from being merged."""
+
+
+_FIELDS = {
+    WorkKind.BASELINE: (),
+    WorkKind.ITERATION: ("number",),
+    WorkKind.REFLECTION: ("number",),
+    WorkKind.COMMIT: ("number",),
+    WorkKind.CHECKPOINT: ("number",),
+    WorkKind.CLAIM: ("number",),
+    WorkKind.WAVE: ("number", "attempt"),
+    WorkKind.MERGE: ("workspace", "attempt"),
+    WorkKind.RESOLVE: ("workspace", "attempt"),
+}
+"""The fields that tell the keys of a kind apart, in the order of the text."""
+_PATTERNS = {"number": r"(?P<number>\d+)", "attempt": r"(?P<attempt>\d+)", "workspace": r"(?P<workspace>.+-[^-]+)"}
+
+
+@dataclass(frozen=True)
+class WorkKey:
+    """The name of a piece of work."""
+
+    kind: WorkKind
+    number: int = 0
+    """The iteration, or the event of a wave."""
+    workspace: str = ""
+    """As `<task>/<attempt>`."""
+    attempt: int = 0
+
+    def __str__(self) -> str:
+        """The key as text: `iteration-3`, `wave-7-1`, `merge-task-1-1-2`."""
+        # A workspace is a directory and its text is part of file names, so its only slash becomes a hyphen.
+        values = {"number": self.number, "workspace": "-".join(self.workspace.rsplit("/", 1)), "attempt": self.attempt}
+        return "-".join([self.kind, *(str(values[name]) for name in _FIELDS[self.kind])])
+
+    @classmethod
+    def parse(cls, text: str) -> "WorkKey | None":
+        """The key that a text stands for; None if it is a key of a session."""
+        for kind, fields in _FIELDS.items():
+            if found := re.fullmatch("-".join([kind, *(_PATTERNS[name] for name in fields)]), text):
+                given = found.groupdict()
+                return cls(
+                    kind=kind,
+                    number=int(given.get("number", 0)),
+                    workspace="/".join(given.get("workspace", "").rsplit("-", 1)),
+                    attempt=int(given.get("attempt", 0)),
+                )
+        return None
+
+
+BASELINE = WorkKey(WorkKind.BASELINE)

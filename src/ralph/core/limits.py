@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one turn used, as far as its agent told."""
+    """What one turn used, as far as its agent reports it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
-    """US dollars; None when the agent did not tell."""
+    """US dollars; None if the agent does not report a cost."""
     unpriced: str | None = None
     """The model whose tokens have no known price, empty if the agent did not name it; None if all have a price."""
     cached_tokens: int = 0
@@ -56,9 +57,14 @@ class Spent:
     output_tokens: int = 0
     cost: float = 0.0
     unpriced_turns: int = 0
-    """Turns whose agent told no cost: the money spent is then a lower bound."""
+    """Turns whose agent reported no cost: `cost` is then a lower bound."""
     unpriced: str | None = None
     """The first model whose tokens had no known price, as in `Usage`."""
+
+    @property
+    def cost_is_unknown(self) -> bool:
+        """Whether there were turns, and none of them has a known cost."""
+        return self.turns > 0 and self.unpriced_turns == self.turns
 
     def with_turn(self, usage: Usage, *, counts: bool) -> "Spent":
         """The counters after one more turn."""
@@ -79,6 +85,16 @@ class Spent:
         return self.input_tokens + self.output_tokens
 
 
+def describe_cost(spent: Spent) -> str:
+    """The money spent, honest about turns whose price is not known."""
+    if spent.cost_is_unknown:
+        return "unknown (no price is known for what the agent used)"
+    known = f"${spent.cost:.4f}"
+    if spent.unpriced_turns:
+        return f"at least {known}, {count(spent.unpriced_turns, 'turn')} without a price"
+    return known
+
+
 @dataclass(frozen=True)
 class Limits:
     """The allowances of a run; None is no limit."""
@@ -90,10 +106,10 @@ class Limits:
     tokens: int | None = None
     cost: float | None = None
     allow_unpriced: bool = False
-    """Whether to go on although the limit on cost cannot hold, because a price is not known."""
+    """Whether to continue although the limit on cost cannot hold, because a price is not known."""
 
-    def reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
-        """The limit that forbids to go on working, if any; iterations are asked for apart.
+    def find_reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
+        """The limit that is reached, if any. Iterations are checked separately.
 
         `running` is what the turns under way have used so far.
         """
@@ -122,15 +138,15 @@ class Limits:
         """The money a new turn may use."""
         return None if self.cost is None else max(0.0, self.cost - spent.cost - reserved)
 
-    def extended(self, reached: Outcome, spent: Spent, granted: "Limits") -> "Limits":
-        """These limits with the allowance that was reached granted once more."""
+    def extend(self, reached: Outcome, spent: Spent, granted: "Limits") -> "Limits":
+        """These limits with the allowance that was reached granted again."""
         name = _ALLOWANCES.get(reached)
         return replace(self, **{name: getattr(spent, name) + (getattr(granted, name) or 0)}) if name else self
 
 
 @dataclass(frozen=True)
 class Raise:
-    """How a run that ended on a limit can go on."""
+    """How a run that ended on a limit can continue."""
 
     option: str
     """What to give to `ralph resume`."""
@@ -152,7 +168,9 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
             total = _round_up(spent.cost + (limits.cost or 0.0))
             return (Raise(f"--max-cost {total:g}", f"${total - spent.cost:.2f} more"),)
         case Outcome.COST_UNKNOWN:
-            return (Raise("--allow-unpriced", "the limit on cost does not hold then; or start again with `prices:`"),)
+            return (
+                Raise("--allow-unpriced", "Ralph then does not enforce the cost limit; or start again with `prices:`"),
+            )
         case Outcome.LIMIT_TOKENS:
             more = limits.tokens or 0
             return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)

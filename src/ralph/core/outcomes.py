@@ -22,13 +22,13 @@ class Outcome(StrEnum):
     STUCK = "stuck"
     """The same failure again and again, also after another approach was asked for."""
     AWAITING_GUIDANCE = "awaiting-guidance"
-    """Stuck, and told to ask a person (`--on-stuck ask`)."""
+    """Stuck, with `--on-stuck ask`: waits for the user."""
     AWAITING_FEEDBACK = "awaiting-feedback"
-    """A session has done what it could; a person has to say how it goes on."""
+    """A session cannot continue until the user says how."""
     AWAITING_APPROVAL = "awaiting-approval"
-    """A session waits for a person to say whether what it learned is kept."""
+    """A session waits for the user to approve or reject what it learned."""
     BLOCKED = "blocked"
-    """A session cannot go on as it is planned."""
+    """A session cannot continue as it is planned."""
     UNVERIFIABLE = "unverifiable"
     """A check could not be run, so nothing can be said about the work."""
     AGENT_UNAVAILABLE = "agent-unavailable"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
     """The agent failed again and again; the work is not done."""
     LOCKED = "locked"
     INTERRUPTED = "interrupted"
-    """The engine was asked to go (SIGTERM); the run can be resumed."""
+    """The engine received SIGTERM or SIGHUP; the run can be resumed."""
 
     @property
     def exit_code(self) -> int:
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 
     @property
     def resumable(self) -> bool:
-        """Whether `ralph resume` may go on from here."""
+        """Whether `ralph resume` may continue from here."""
         return not self.succeeded and self is not Outcome.ABORTED
 
 

@@ -4,14 +4,35 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-from ralph.core.secrets import MASK, secret_values
+MASK = "[redacted]"
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "AUTH")
+_PATH_ENDINGS = ("FILE", "PATH", "SOCK", "DIR", "HOME")
+_SHORTEST_SECRET = 8
+_ORDINARY_VALUES = frozenset(("false", "production", "development", "default", "disabled", "enabled"))
+"""Short and ordinary values occur in any text; replacing them would only garble it."""
+
+
+def secret_values(environment: Mapping[str, str]) -> set[str]:
+    """The values of variables with telling names."""
+    return {value for name, value in environment.items() if _names_secret(name.upper()) and _is_secret(value)}
+
+
+def _names_secret(name: str) -> bool:
+    return any(part in name for part in _SECRET_NAMES) and not name.endswith(_PATH_ENDINGS)
+
+
+def _is_secret(value: str) -> bool:
+    return len(value) >= _SHORTEST_SECRET and value.lower() not in _ORDINARY_VALUES
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
     """The values that must not be written anywhere: those of variables with telling names, also as JSON has them."""
     values = secret_values(environment)
-    escaped = {json.dumps(value, ensure_ascii=ascii)[1:-1] for value in values for ascii in (True, False)}
-    return tuple(sorted(values | escaped, key=len, reverse=True))
+    forms = set(values)
+    for value in values:
+        forms.add(json.dumps(value, ensure_ascii=True)[1:-1])
+        forms.add(json.dumps(value, ensure_ascii=False)[1:-1])
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 class Redactor:

@@ -1,4 +1,4 @@
-"""Signals: messages from a person to a run that is under way."""
+"""Messages between the user and a run: signals of the user, and questions of agents with their answers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,21 +27,23 @@ class SignalType(StrEnum):
     """Do not keep it."""
 
     @classmethod
-    def named(cls, word: str) -> "SignalType":
+    def parse(cls, word: str) -> "SignalType":
         """The type by its name in any case; STOP is an old name of ABORT."""
         upper = word.strip().upper()
         return cls.ABORT if upper == "STOP" else cls(upper)
 
 
+CTRL_C = "ctrl-c."
+"""How the names of signals begin that the user gave with Ctrl-C."""
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
 _WORDS = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))
 _GUIDANCE = frozenset((SignalType.STEER, SignalType.RESUME))
 """Types whose message holds for the whole run."""
 _EVERYBODY = frozenset(("", "all", "everyone", "orchestrator", "ralph", "engine", "v2"))
-"""Whom a signal to all, or to the engine itself, is addressed to."""
+"""The target of a signal to every role or to the engine."""
 _ACTORS = frozenset(("actor", "executor"))
-"""Names for whoever does the work, whatever its role is called in that workflow."""
+"""Targets that mean the role that does the work, in every workflow."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,9 @@ class Signal:
     items: tuple[str, ...] = ()
     """What exactly is approved; empty for all of it."""
     now: bool = False
-    """Whether a turn that runs is interrupted, so that it hears at once."""
+    """Whether a running turn is interrupted, so that the agent gets the message at once."""
     key: str = ""
-    """What it is known by in the journal, where its name alone would not do."""
+    """The id in the journal, if the file name alone is not unique."""
 
     @property
     def id(self) -> str:
@@ -106,9 +108,9 @@ class Stage:
     """How far the work has come, as far as signals depend on it."""
 
     iteration: int | None = None
-    """The iteration under way; None where there is nothing to go by."""
+    """The iteration under way; None if there is nothing to go by."""
     wants: frozenset[SignalType] = frozenset()
-    """What it waits for a person to say."""
+    """The types that it waits for."""
 
 
 def addressee(target: str) -> str:
@@ -119,16 +121,16 @@ def addressee(target: str) -> str:
 
 
 def is_known(target: str, roles: Sequence[str]) -> bool:
-    """Whether an addressee is one of these roles, all of them, or whoever does the work; nobody knows where there are none."""
+    """Whether a target is one of these roles, all of them, or the role that does the work. True if no roles are known."""
     return not roles or not target or target in _ACTORS or target in map(addressee, roles)
 
 
 SCOPE_CHANGE = "STEER scope change"
-"""How an answer says that what a person asks for is another task."""
+"""The key with which an answer says that the user asks for another task."""
 
 
 def scope_change(answer: Mapping[str, Any] | None) -> str:
-    """What an agent was asked for instead of its task, where its answer says so; empty where it does not."""
+    """What the user asks for instead of the task, if the answer says so; empty otherwise."""
     answer = answer or {}
     for blocker in map(str, answer.get("blockers") or ()):
         if blocker.lower().startswith(SCOPE_CHANGE.lower()):
@@ -169,3 +171,26 @@ def _zone(text: str | None) -> timezone | None:
     digits = text[1:].replace(":", "")
     away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
     return timezone(-away if text[0] == "-" else away)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question, with its answer if there is one."""
+
+    id: str
+    question: str
+    options: tuple[str, ...] = ()
+    default: str = ""
+    """The answer if the user does not answer in time."""
+    asked_at: float = 0.0
+    timeout: float = 0.0
+    """Seconds for which it waits."""
+    turn: str = ""
+    role: str = ""
+    answer: str | None = None
+    by: str = ""
+    """`person` if the user answered, `default` if the time was over."""
+
+    def waits(self, now: float) -> bool:
+        """Whether the agent still waits for the answer."""
+        return self.answer is None and now < self.asked_at + self.timeout

@@ -1,4 +1,4 @@
-"""A turn: one agent process started with one prompt."""
+"""A turn: one agent process started with one prompt; what the agent reports while it works, and what came of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ralph.core.limits import Usage
+from ralph.core.prompt import Prompt
 
 INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
 """Where a turn finds its files and hands them back, in its workspace."""
@@ -17,7 +18,7 @@ class TurnEnd(StrEnum):
     FINISHED = "finished"
     """The agent said it had finished and exited with 0. It says nothing about the work."""
     FAILED = "failed"
-    """The agent crashed, exited with an error or told of one."""
+    """The agent crashed, exited with an error or reported one."""
     LIMITED = "limited"
     """The agent ran into a rate or usage limit of its provider."""
     OVERLOADED = "overloaded"
@@ -29,13 +30,13 @@ class TurnEnd(StrEnum):
     CUT = "cut"
     """Ended because a limit of the run was reached."""
     STOPPED = "stopped"
-    """Ended because a person said so."""
+    """Ended because the user said so."""
     UNAVAILABLE = "unavailable"
     """The agent program could not be started at all, is not signed in, or was given a setting that it refuses."""
     INTERRUPTED = "interrupted"
-    """Its keeper died with it, or the engine was told to go: nothing is known but the tree it left."""
+    """Its keeper died with it, or the engine received a signal. Only the tree that it left is known."""
     STEERED = "steered"
-    """A person said something that it has to take into account: the work goes on in another turn."""
+    """Ended to take a message from the user into account. The work continues in another turn."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +46,22 @@ class TurnRequest:
     key: str
     """Names the work, not the process: asking again for a key under way or done starts nothing."""
     role: str
-    prompt: str
-    closing: str = field(default="", kw_only=True)
-    """The end of the prompt: what to hand over. Messages of the user come before it."""
+    prompt: Prompt
+    """The prompt, without the messages of the user."""
     counts: bool = False
     """Whether this turn is an iteration."""
     contract: str = ""
-    """The name of the contract that `result.json` must fulfil; empty where none is taken."""
+    """The name of the contract that `result.json` must fulfil; empty if none is taken."""
     answer_required: bool = False
     """Whether a turn without a valid `result.json` has failed."""
     failures: int = 0
-    """How often in a row this kind of work has come to nothing, for whoever picks the agent."""
+    """How often in a row this kind of work has failed. The choice of the agent depends on it."""
     task: str = ""
     workspace: str = ""
     """The workspace in which it acts, as `<task>/<attempt>`; empty for the run's own."""
     reads_only: bool = False
     """Whether what it changes in its workspace is thrown away afterwards."""
-    brings_in: bool = False
+    merges_run_branch: bool = False
     """Whether what others have merged is brought into the workspace first, conflicts and all."""
     inbox: Mapping[str, str] = field(default_factory=dict)
     """Files to lay into the inbox, by name; a name may have directories in it."""
@@ -71,23 +71,31 @@ class TurnRequest:
     """How often it is tried again after it failed; None for the whole ladder."""
     hands_over: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
-    settles: bool = False
+    accepts_failed_documents: bool = False
     """Whether what it handed over counts though the turn failed, so that it is not tried again."""
-    lends: Mapping[str, str] = field(default_factory=dict)
-    """Directories of the project whose files are laid into the inbox, by name there."""
+    verifies_failed_changes: bool = False
+    """Whether a turn that failed after it changed files is not tried again: the workflow verifies what it changed."""
+    delay: float = 0.0
+    """Seconds to wait before the first attempt, because earlier turns failed."""
+    copied_files: Mapping[str, str] = field(default_factory=dict)
+    """Files of the project that are copied into the inbox, and directories whose files are, by name there."""
     drafts: Mapping[str, str] = field(default_factory=dict)
     """Documents to lay into the outbox, for it to work on."""
     takes: tuple[tuple[str, str], ...] = ()
     """Which drafts it may change or add to, as patterns, and as what they are handed over."""
 
-    @property
-    def full_prompt(self) -> str:
-        """The prompt without messages of the user."""
-        return f"{self.prompt.rstrip()}\n\n{self.closing}" if self.closing else self.prompt
-
 
 CHECKED = "the checks before any turn"
 """The label of the snapshot that shows what the checks themselves write."""
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """How much of a file was changed."""
+
+    path: str
+    added: int = 0
+    removed: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,15 +109,8 @@ class Change:
     removed: int = 0
     names: tuple[str, ...] = ()
     """The first of the files."""
-
-
-@dataclass(frozen=True)
-class FileStat:
-    """How much of a file was changed."""
-
-    path: str
-    added: int = 0
-    removed: int = 0
+    stats: tuple[FileStat, ...] = ()
+    """The same files with how much of each was changed."""
 
 
 @dataclass(frozen=True)
@@ -124,27 +125,27 @@ class TurnResult:
     signal: int | None = None
     usage: Usage = field(default_factory=Usage)
     text: str = ""
-    """The agent's last words, capped."""
+    """The agent's last message, capped."""
     error: str = ""
     """What went wrong, for people and for the next prompt."""
     answer: Mapping[str, Any] | None = None
     """The validated `result.json`."""
     answer_errors: tuple[str, ...] = ()
     resets_at: float | None = None
-    """When the provider's limit is over, where the agent told."""
+    """When the provider's limit ends, if the agent reported it."""
     survivors: int = 0
     """Processes that had to be ended after the agent itself was gone."""
     session: str = ""
-    """The agent's own name for the conversation, by which it can go on with it."""
+    """The agent's own name for the conversation, by which it can continue it."""
     denied: tuple[str, ...] = ()
     """What the agent was not allowed to do."""
     change: Change | None = None
     left: tuple[str, ...] = ()
     """What it left and is not taken: drafts that are not its own, links, and what is too large or too many."""
-    papers: Mapping[str, str] = field(default_factory=dict)
+    documents: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
     heard: tuple[str, ...] = ()
-    """What of a person's words it took in while it worked, by name."""
+    """The names of the messages from the user that it received while it ran."""
     warnings: tuple[str, ...] = ()
     """What the user should know about how it went, in sentences."""
 
@@ -156,7 +157,7 @@ class TurnResult:
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn with its number: what is handed to whoever runs it."""
+    """A turn with its number, as it is passed to the workspace that runs it."""
 
     number: int
     attempt: int
@@ -164,14 +165,75 @@ class Turn:
     budget: float | None = None
     """US dollars it may use, for agents that take a budget."""
     repair: tuple[str, ...] = ()
-    """What was wrong with the last answer, where this turn only has to mend that."""
+    """What was wrong with the last answer, if this turn only has to repair it."""
     agent: str = ""
     """The label of the agent that does it."""
     session: str = ""
-    """The conversation to go on with, where the agent can."""
+    """The conversation to continue, if the agent can."""
     before: Usage = field(default_factory=Usage)
     """What that conversation has used already."""
-    mends: int = 0
-    """The turn that it goes on with, to mend its answer or after an interruption, and whose papers it has; 0 for none."""
+    rejected: tuple[str, ...] = ()
+    """What was wrong with the documents and the answer of the turn before, if this one does its work again."""
+    continued_turn: int = 0
+    """The turn that it continues, to repair its answer or after an interruption, with that turn's documents. 0 for none."""
     guidance: str = ""
     """The part of its prompt with the user's messages."""
+
+
+class EventKind(StrEnum):
+    """What kind of event an agent reports."""
+
+    TEXT = "text"
+    THINKING = "thinking"
+    """What it thinks before it answers, if it reports that."""
+    TOOL = "tool"
+    """It uses a tool. Its to-do list counts as a tool."""
+    TOOL_RESULT = "tool-result"
+    USAGE = "usage"
+    """Tokens and money since its last report."""
+    SESSION = "session"
+    """The conversation that it is in, by which it can be continued."""
+    LIMIT = "limit"
+    """It ran into a rate or usage limit of its provider."""
+    RETRY = "retry"
+    """It tries something again by itself."""
+    DENIED = "denied"
+    """It was not allowed to do something."""
+    HEARD = "heard"
+    """The agent received messages from the user during the turn: `text` names them, `tool` says by which means."""
+    WARNING = "warning"
+    """Something that the user should know: it stopped itself, or its program warns of its settings."""
+    ERROR = "error"
+    RESULT = "result"
+    """It has ended its turn; `is_error` says how."""
+
+
+class Failure(StrEnum):
+    """Why an agent failed: what follows depends on it."""
+
+    LIMIT = "limit"
+    """A rate or usage limit: wait for its end, or take another agent."""
+    OVERLOAD = "overload"
+    """The provider is overloaded, or the network is: try again later."""
+    ACCESS = "access"
+    """Not signed in, no key, or a wrong setting. Only the user can fix it."""
+    AGENT = "agent"
+    """Anything else."""
+
+
+@dataclass(frozen=True)
+class AgentEvent:
+    """One event that an agent reports."""
+
+    kind: EventKind
+    text: str = ""
+    """What it says; of a tool its name and what it is given, of a denial the command that was denied."""
+    usage: Usage = field(default_factory=Usage)
+    resets_at: float | None = None
+    is_error: bool = False
+    session: str = ""
+    failure: Failure | None = None
+    tool: str = ""
+    """How the agent received a message: `hook`, `live` or `tool`."""
+    is_sub_agent: bool = False
+    """Whether a sub-agent reports it."""

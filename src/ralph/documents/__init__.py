@@ -1,1 +1,1 @@
-"""Pure codecs, bytes to values and back, for every file a person may read or edit."""
+"""Pure codecs, bytes to values and back, for every file that the user may read or edit."""

@@ -5,40 +5,41 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from ralph.core.errors import UsageError
+from ralph.documents.yaml_codec import YamlDocument, YamlError, YamlRules, load_mapping
 
 SIZE_LIMIT = 1024 * 1024
-DEEPEST = 50
+_RULES = YamlRules(most_levels=50, size_limit=SIZE_LIMIT, allow_aliases=True, allow_repeated_keys=False)
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """Settings that belong together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class AgentSettings(Section):
+class AgentSettings(SettingsSection):
     """One agent, and how it is started."""
 
-    agent: str | None = Field(default=None, description="its name, e.g. `claude`; docs/agents.md has all")
+    agent: str | None = Field(
+        default=None, description="name of the agent, for example `claude`; docs/agents.md lists all"
+    )
     acp: str = Field(
         default="",
         description="instead of a name: the command of any agent that speaks the Agent Client Protocol, `opencode acp`",
     )
-    model: str = Field(default="", description="the model that it uses, by the name that it gives it")
-    args: tuple[str, ...] = Field(default=(), description="further arguments for its program")
-    env: dict[str, str] = Field(default={}, description="further variables for its environment; no secrets")
-    program: str = Field(default="", description="its program, where that is not on the PATH")
+    model: str = Field(default="", description="model, by the agent's own name for it")
+    args: tuple[str, ...] = Field(default=(), description="additional arguments for the program")
+    env: dict[str, str] = Field(default={}, description="additional environment variables; no secrets")
+    program: str = Field(default="", description="program to start if it is not on the PATH")
     without_tools: tuple[str, ...] = Field(
-        default=(), description="tools that it may not use, by its own names; `sub-agents` where it can start others"
+        default=(),
+        description="tools that the agent cannot use, by its own names; `sub-agents` stands for starting other agents",
     )
     permissions: Literal["full-auto", "edits", "read-only", "plan"] | None = Field(
         default=None,
-        description="what it may do without being asked: everything (`full-auto`, the default), change files (`edits`),"
+        description="what the agent can do without asking: everything (`full-auto`, the default), change files (`edits`),"
         " `read-only`, or only make a `plan`; refused for an agent that has no such mode",
     )
 
@@ -46,170 +47,190 @@ class AgentSettings(Section):
     def _one_agent(self) -> "AgentSettings":
         if self.acp and (self.agent or self.program):
             other = "agent" if self.agent else "program"
-            raise PydanticCustomError("exclusive", "`acp` and `{other}` exclude each other", {"other": other})
+            raise PydanticCustomError("exclusive", "`acp` and `{other}` cannot be used together", {"other": other})
         return self
 
 
 class EscalationSettings(AgentSettings):
     """Who takes over where the usual agent gets nowhere."""
 
-    after: int = Field(default=2, ge=1, description="iterations without progress, or failed tries, before that")
+    after: int = Field(
+        default=2, ge=1, description="iterations without progress, or failed attempts, before it takes over"
+    )
 
 
-class LimitSettings(Section):
+class LimitSettings(SettingsSection):
     """What a run may spend."""
 
     iterations: int | None = Field(
         default=10,
         ge=1,
-        description="iterations a loop or a run of hats may take; a session begins one for each feedback",
+        description="maximum number of iterations of a loop or a run of hats; a session has one iteration for each feedback",
     )
     minutes: float | None = Field(
-        default=60, gt=0, description="active minutes a run may take; a session has no limit unless you set one"
+        default=60, gt=0, description="maximum active minutes of a run; a session has no limit unless you set one"
     )
-    cost: float | None = Field(default=None, gt=0, description="US dollars a run may spend")
+    cost: float | None = Field(default=None, gt=0, description="maximum cost of a run in US dollars")
     allow_unpriced: bool = Field(
-        default=False, description="whether a run with a limit on cost may start although an agent's cost is unknown"
+        default=False, description="start a run with a cost limit even if an agent's cost is unknown"
     )
-    tokens: int | None = Field(default=None, ge=1, description="tokens a run may use")
+    tokens: int | None = Field(default=None, ge=1, description="maximum number of tokens of a run")
 
 
-class TurnSettings(Section):
+class TurnSettings(SettingsSection):
     """What one turn may take."""
 
-    minutes: float = Field(default=60, gt=0, description="minutes after which a turn is ended")
-    idle_minutes: float = Field(default=15, gt=0, description="minutes without output after which a turn is ended")
-    grace_seconds: float = Field(default=5, ge=0, description="seconds between asking a turn to end and killing it")
+    minutes: float = Field(default=60, gt=0, description="maximum minutes of a turn")
+    idle_minutes: float = Field(default=15, gt=0, description="maximum minutes of a turn without output")
+    grace_seconds: float = Field(
+        default=5, ge=0, description="seconds between SIGTERM and SIGKILL when a turn is ended"
+    )
 
 
-class LoopSettings(Section):
+class LoopSettings(SettingsSection):
     """How a loop works."""
 
-    confirm: int = Field(default=1, ge=1, le=20, description="how often in a row the checks must pass on the same tree")
-    on_stuck: Literal["stop", "ask", "continue"] = Field(
-        default="stop", description="what follows where the same failure comes again and again"
+    confirm: int = Field(
+        default=1, ge=1, le=20, description="how many times in a row the checks must pass on the same tree"
     )
-    reflector: bool = Field(default=False, description="whether a turn of its own reflects on every failed iteration")
-    commit: bool = Field(default=False, description="whether every iteration is committed")
-    recall: bool = Field(default=True, description="whether prompts tell what loops before this one learned")
+    on_stuck: Literal["stop", "ask", "continue"] = Field(
+        default="stop", description="what to do when the loop is stuck: `stop`, `ask` or `continue`"
+    )
+    reflector: bool = Field(default=False, description="run a separate turn that reflects on every failed iteration")
+    commit: bool = Field(default=False, description="commit every iteration")
+    recall: bool = Field(default=True, description="put lessons of earlier loops into prompts")
 
 
-class SessionSettings(Section):
+class SessionDefaults(SettingsSection):
     """How sessions go, unless their instructions say otherwise."""
 
-    waves: bool = Field(default=False, description="whether a wave of tasks is finished before the next begins")
+    waves: bool = Field(default=False, description="finish one wave of tasks before the next begins")
     skills: tuple[str, ...] = Field(
-        default=("~/.copilot/skills", ".claude/skills"), description="directories with skills that agents are told of"
+        default=("~/.copilot/skills", ".claude/skills"), description="directories with skills to mention in prompts"
     )
 
 
-class WorkspaceSettings(Section):
-    """How worktrees are furnished."""
+class WorkspaceSettings(SettingsSection):
+    """How worktrees are set up."""
 
     model_config = ConfigDict(populate_by_name=True)
 
-    setup: tuple[str, ...] = Field(default=(), description="commands that make a new worktree ready, e.g. `npm ci`")
+    setup: tuple[str, ...] = Field(default=(), description="commands that set up a new worktree, for example `npm ci`")
     copy_files: tuple[str, ...] = Field(
-        default=(), alias="copy", description="untracked files that are copied into it, e.g. `.env`"
+        default=(), alias="copy", description="untracked files to copy into a worktree, for example `.env`"
     )
     share: tuple[str, ...] = Field(
-        default=(), description="untracked directories of the main tree that it is linked to, e.g. caches"
+        default=(), description="untracked directories of the main tree to link into a worktree, for example caches"
     )
-    disk_gib: float | None = Field(default=None, gt=0, description="GiB that all worktrees may take up together")
-    setup_minutes: float = Field(default=30, gt=0, description="minutes after which a set-up command is ended")
+    disk_gib: float | None = Field(default=None, gt=0, description="maximum GiB of all worktrees together")
+    setup_minutes: float = Field(default=30, gt=0, description="maximum minutes of a set-up command")
 
     @field_validator("copy_files", "share")
     @classmethod
     def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for name in value:
             if not name.strip() or name.startswith(("/", "~")) or ".." in name.split("/"):
-                raise PydanticCustomError("outside", "{name} is no path inside the project", {"name": repr(name)})
+                raise PydanticCustomError("outside", "{name} is not a path inside the project", {"name": repr(name)})
         return value
 
 
-class SlotSettings(Section):
+class SlotSettings(SettingsSection):
     """How many turns run at once."""
 
-    run: int = Field(default=3, ge=1, description="turns of one run")
+    run: int = Field(default=3, ge=1, description="turns of one run at the same time")
     machine: int | None = Field(
         default=None,
         ge=1,
-        description="turns of all your runs on this machine; by default 8, or two for each processor",
+        description="turns of all your runs on this machine at the same time; default 8, or two per processor",
     )
-    agents: dict[str, int] = Field(default={}, description="turns of an agent in all runs, by its name")
+    agents: dict[str, int] = Field(
+        default={}, description="turns of an agent in all runs at the same time, by its name"
+    )
 
 
-class NotifySettings(Section):
-    """One service that is told what happens."""
+class NotifySettings(SettingsSection):
+    """One service to notify."""
 
-    url: str = Field(min_length=1, description="its address, as apprise has it; `$NAME` is taken from the environment")
+    url: str = Field(
+        min_length=1,
+        description="address, as the documentation of apprise shows it; `$NAME` comes from the environment",
+    )
     events: tuple[Literal["done", "stuck", "question", "limit", "failed"], ...] = Field(
-        default=("done", "stuck", "question", "limit", "failed"), min_length=1, description="what it is told of"
+        default=("done", "stuck", "question", "limit", "failed"), min_length=1, description="events to send"
     )
 
 
-class RetentionSettings(Section):
+class RetentionSettings(SettingsSection):
     """What `ralph clean` keeps."""
 
-    runs: int = Field(default=20, ge=0, description="the latest ended runs that are kept")
-    days: float = Field(default=30, ge=0, description="days for which every ended run is kept")
+    runs: int = Field(default=20, ge=0, description="number of ended runs to keep")
+    days: float = Field(default=30, ge=0, description="days to keep every ended run")
 
 
-class Config(Section):
+def _expand_names(value: Any, key: str) -> Any:
+    """A text in a list, or in the place of the list, stands for `{key: text}`."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list):
+        return value
+    return [{key: item} if isinstance(item, str) else item for item in items]
+
+
+class Config(SettingsSection):
     """All settings."""
 
     agent: AgentSettings | None = Field(
         default=None,
-        description="the agent that does the turns: its name, or `{acp: COMMAND}`, `{agent: NAME, model: ...}`",
+        description="agent for all turns: a name, `{acp: COMMAND}` or `{agent: NAME, model: ...}`",
     )
     agents: tuple[AgentSettings, ...] = Field(
-        default=(), description="several, in the order of preference: the next one takes over while one is limited"
+        default=(), description="agents in order of preference; the next one takes over while one is limited"
     )
     roles: dict[str, AgentSettings] = Field(
         default={},
-        description="another agent or model for a role, `{executor: codex}` or `{reviewer: {agent: claude, model: opus}}`."
+        description="agent or model for a role, `{executor: codex}` or `{reviewer: {agent: claude, model: opus}}`."
         " Roles of a loop: `implementer`, `test-engineer`, `debugger`, `reflector`; of a session: `planner`, `questioner`,"
         " `executor`, `reviewer`, `librarian`, `resolver`; in a run of hats: the ids of the hats and `resolver`",
     )
     escalate: EscalationSettings | None = Field(
-        default=None, description="who takes over where the usual agent gets nowhere"
+        default=None, description="agent that takes over if the usual one makes no progress"
     )
     prices: dict[str, tuple[float, float, float]] = Field(
-        default={}, description="US dollars for a million tokens, by model: in, cached, out"
+        default={}, description="US dollars for a million tokens, by model: input, cached, output"
     )
-    max_steps: int | None = Field(default=None, ge=1, description="how often an agent may ask its model in one turn")
-    agent_command: str | None = Field(default=None, description="any program as the agent")
-    scenario: str | None = Field(default=None, description="the scenario file of the scripted agent")
+    max_steps: int | None = Field(
+        default=None, ge=1, description="maximum model calls in one turn, if the agent supports it"
+    )
+    agent_command: str | None = Field(default=None, description="command of any program to use as the agent")
+    scenario: str | None = Field(default=None, description="scenario file of the scripted agent")
     limits: LimitSettings = LimitSettings()
     turn: TurnSettings = TurnSettings()
     loop: LoopSettings = LoopSettings()
-    session: SessionSettings = SessionSettings()
-    check_timeout: float = Field(default=600, gt=0, description="seconds after which a check is ended")
-    snapshots: bool = Field(default=True, description="whether the tree is recorded after every turn")
-    push: bool = Field(default=False, description="whether agents may push to remote repositories")
+    session: SessionDefaults = SessionDefaults()
+    check_timeout: float = Field(default=600, gt=0, description="maximum seconds of a check")
+    snapshots: bool = Field(default=True, description="take a snapshot of the tree after every turn")
+    push: bool = Field(default=False, description="allow agents to push to remote repositories")
     permissions: Literal["ask", "full-auto"] = Field(
         default="ask",
-        description="has no effect here: a repository cannot agree for you. Set it in `~/.config/ralph/config.yml`",
+        description="no effect here, because a repository cannot agree for you; set it in `~/.config/ralph/config.yml`",
     )
     workspace: WorkspaceSettings = WorkspaceSettings()
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
         default=None,
-        description="where the work of a branch of its own goes on success: `ff` onto yours, `push`, or it stays (`branch`)",
+        description="on success, if the run has its own branch: `ff` moves your branch, `push` pushes, `branch` leaves it",
     )
     retention: RetentionSettings = RetentionSettings()
     notify: tuple[NotifySettings, ...] = Field(
         default=(),
-        description="services that are told when a run is done, stuck, limited or failed, or asks: addresses of apprise, or"
+        description="services to notify: addresses of apprise, or"
         " `{url: ..., events: [done, stuck, question, limit, failed]}`",
     )
 
     @field_validator("notify", mode="before", json_schema_input_type=list[NotifySettings | str] | str)
     @classmethod
     def _addresses(cls, value: Any) -> Any:
-        """An address alone stands for a service that is told everything."""
-        value = [value] if isinstance(value, str) else value
-        return [{"url": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+        """An address alone stands for a service that is notified of everything."""
+        return _expand_names(value, "url")
 
     @field_validator("agent", mode="before", json_schema_input_type=AgentSettings | str | None)
     @classmethod
@@ -229,11 +250,10 @@ class Config(Section):
     @classmethod
     def _names(cls, value: Any) -> Any:
         """A name alone stands for the agent of that name."""
-        value = [value] if isinstance(value, str) else value
-        return [{"agent": one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+        return _expand_names(value, "agent")
 
 
-class UserSettings(Section):
+class UserSettings(SettingsSection):
     """`~/.config/ralph/config.yml`: what only the user can decide, whatever a repository says."""
 
     permissions: Literal["ask", "full-auto"] = Field(
@@ -252,50 +272,44 @@ HATS = frozenset(
 M = TypeVar("M", bound=BaseModel)
 
 
-def parse(text: str, name: str) -> Config:
+def parse_config(text: str, name: str) -> Config:
     """The settings in a file, or one error that names every fault with its line; those of hats are passed over."""
-    data = read_yaml(text, name)
-    return validated(Config, data, name, {key: value for key, value in data.items() if key not in HATS})
+    document = read_yaml(text, name)
+    settings = {key: value for key, value in document.data.items() if key not in HATS}
+    return validate_keys(Config, settings, document, name)
 
 
-def read_yaml(text: str, name: str) -> CommentedMap:
-    """The keys and values of a file, with their lines."""
+def read_yaml(text: str, name: str) -> YamlDocument:
+    """The keys and values of a file that the user writes, with their lines."""
     try:
-        yaml = YAML(typ="rt", pure=True)
-        yaml.max_depth = DEEPEST
-        data = yaml.load(text)
-    except MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"not readable as YAML: {error.problem}", where=f"{name}{line}") from error
-    except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise UsageError(f"not readable as YAML: {[*str(error).splitlines(), '?'][0]}", where=name) from error
-    if data is None:
-        return CommentedMap()
-    if not isinstance(data, CommentedMap):
-        raise UsageError("the file must hold `key: value` lines", where=name)
-    return data
+        return load_mapping(text, _RULES)
+    except YamlError as error:
+        where = name if error.line is None else f"{name}, line {error.line}"
+        raise UsageError(error.what, where=where) from error
 
 
-def validated(
+def validate_keys(
     model: type[M],
-    data: CommentedMap,
+    values: dict[str, Any],
+    document: YamlDocument,
     name: str,
-    given: dict[str, Any],
-    unknown: list[str] | None = None,
     *,
+    unknown: list[str] | None = None,
     manual: str = "docs/reference.md",
 ) -> M:
-    """The part of a file that a model is for; unknown keys are faults, or are left out and listed."""
+    """The values of a file as a model. Unknown keys are faults, unless `unknown` is a list: it gets a sentence for each."""
     try:
-        return model.model_validate(given)
+        return model.model_validate(values)
     except ValidationError as error:
-        faults = [one for one in error.errors() if unknown is None or one["type"] != "extra_forbidden"]
-        extra = [one for one in error.errors() if one not in faults]
-        if faults or unknown is None:
-            told = "\n".join(_fault(fault, data, model) for fault in faults)
-            raise UsageError(told, where=name, todo=f"correct the file; {manual} lists the keys") from None
-    unknown += [f"{name}, {_fault(fault, data, model)}" for fault in extra]
-    return validated(model, data, name, _without(given, {fault["loc"] for fault in extra}), unknown, manual=manual)
+        errors = error.errors()
+    extra = [one for one in errors if one["type"] == "extra_forbidden"] if unknown is not None else []
+    faults = [one for one in errors if one not in extra]
+    if unknown is None or faults:
+        what = "\n".join(_describe_fault(fault, document, model) for fault in faults)
+        raise UsageError(what, where=name, todo=f"correct the file; {manual} lists the keys")
+    unknown += [f"{name}, {_describe_fault(fault, document, model)}" for fault in extra]
+    known = _without(values, {fault["loc"] for fault in extra})
+    return validate_keys(model, known, document, name, unknown=unknown, manual=manual)
 
 
 def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, ...] = ()) -> Any:
@@ -307,29 +321,18 @@ def _without(data: Any, paths: set[tuple[int | str, ...]], at: tuple[int | str, 
     return data
 
 
-def _fault(fault: Any, data: CommentedMap, model: type[BaseModel]) -> str:
+def _describe_fault(fault: Any, document: YamlDocument, model: type[BaseModel]) -> str:
     path = [str(part) for part in fault["loc"]]
-    where = f"line {_line(path, data)}" + (f": `{'.'.join(path)}`" if path else "")
+    where = f"line {document.line_of(path)}" + (f": `{'.'.join(path)}`" if path else "")
     if fault["type"] in ("model_type", "dict_type"):
         return f"{where}: it must hold `key: value` lines"
     if fault["type"] != "extra_forbidden":
         return f"{where}: {fault['msg'].removeprefix('Value error, ')}"
-    near = difflib.get_close_matches(path[-1], _known(path[:-1], model), 1)
+    near = difflib.get_close_matches(path[-1], _known_keys(path[:-1], model), 1)
     return f"{where} is not a setting" + (f"; did you mean `{near[0]}`?" if near else "")
 
 
-def _line(path: list[str], data: CommentedMap) -> int:
-    node: Any = data
-    line = 1
-    for part in path:
-        if not isinstance(node, CommentedMap) or part not in node or part not in (node.lc.data or ()):
-            break
-        line = node.lc.key(part)[0] + 1
-        node = node[part]
-    return line
-
-
-def _known(path: list[str], top: type[BaseModel]) -> list[str]:
+def _known_keys(path: list[str], top: type[BaseModel]) -> list[str]:
     model: Any = top
     for part in path:
         model = _section(model.model_fields[part].annotation) if part in model.model_fields else model
@@ -340,4 +343,4 @@ def _section(kind: Any) -> Any:
     """The section that a setting holds: itself, or the one in its lists, tables and alternatives."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
-    return next((found for one in get_args(kind) if (found := _section(one)) is not Section), Section)
+    return next((found for one in get_args(kind) if (found := _section(one)) is not SettingsSection), SettingsSection)

@@ -1,14 +1,35 @@
-"""Contracts: the form in which a role must answer in `result.json`."""
+"""Contracts: the form in which a role must answer in `result.json`, and the prompts to repair an answer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ralph.core.stream import clean_text
-from ralph.documents.steering import Answer
+from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_parts
+from ralph.core.text import clean_text
+from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+
+
+class Steering(BaseModel):
+    """What came of a STEER."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    response: Literal["restarted", "adjusted", "scope-change"] = Field(
+        description="whether you began again, took it in and continued, or cannot because it is another task"
+    )
+    note: str = Field(default="", max_length=2000, description="a sentence on it")
+
+
+class Answer(BaseModel):
+    """What all answers have in common."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    steering: Steering | None = Field(default=None, description="only if the user steered you: how you responded")
 
 
 class LoopAnswer(Answer):
@@ -19,10 +40,8 @@ class LoopAnswer(Answer):
     next: str = Field(default="", max_length=2000, description="what you would try next if the checks still fail")
 
 
-class ReflectorAnswer(BaseModel):
+class ReflectorAnswer(Answer):
     """What a reflector makes of an iteration that did not succeed."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     why: str = Field(
         min_length=1, max_length=2000, description="why it failed: the root cause, in one or two sentences"
@@ -30,47 +49,55 @@ class ReflectorAnswer(BaseModel):
     next: str = Field(min_length=1, max_length=2000, description="what to try next: one concrete action")
 
 
-LOOP: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
+_LOOP_FORMS: Mapping[str, type[BaseModel]] = {"loop.actor": LoopAnswer, "loop.reflector": ReflectorAnswer}
 
 
-def form(contract: str) -> type[BaseModel]:
+def find_form(contract: str) -> type[BaseModel]:
     """The form of an answer; those of a workflow are loaded when one of them is wanted."""
     match contract.partition(".")[0]:
         case "session" | "classic":
             from ralph.documents.session.answers import CONTRACTS as forms
         case _:
-            return LOOP[contract]
+            return _LOOP_FORMS[contract]
     return forms[contract]
 
 
 @cache
-def schema(contract: str) -> str:
+def render_schema(contract: str) -> str:
     """The contract as JSON Schema, for the inbox."""
-    return json.dumps(form(contract).model_json_schema(), indent=2) + "\n"
+    return json.dumps(find_form(contract).model_json_schema(), indent=2) + "\n"
 
 
 @cache
-def example(contract: str) -> str:
+def render_example(contract: str) -> str:
     """An answer that fulfils a contract, in one line."""
-    found = form(contract).model_json_schema().get("examples") or [{}]
+    found = find_form(contract).model_json_schema().get("examples") or [{}]
     return json.dumps(found[0])
 
 
-def validate(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+@cache
+def list_choices(contract: str) -> Mapping[str, tuple[str, ...]]:
+    """The values that fields of an answer may have, by field, if they are a choice of words."""
+    fields = find_form(contract).model_json_schema()["properties"]
+    found = {name: tuple(word for word in about.get("enum", ()) if word) for name, about in fields.items()}
+    return {name: words for name, words in found.items() if words}
+
+
+def parse_answer(contract: str, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """The answer, or everything that is wrong with it."""
     try:
-        answer = form(contract).model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
+        answer = find_form(contract).model_validate(_clean(json.loads(text))).model_dump(exclude_none=True)
     except ValidationError as error:
-        return None, tuple(_sentence(fault) for fault in error.errors())
+        return None, tuple(_describe_fault(fault) for fault in error.errors())
     except (ValueError, RecursionError) as error:
         return None, (f"result.json is not valid JSON: {error}",)
     return answer, ()
 
 
-def faults(
+def find_answer_faults(
     contract: str, answer: Mapping[str, Any], papers: Mapping[str, str], inbox: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What is wrong with an answer of the right form, or with the documents that go with it, by what lay in the inbox."""
+    """What is wrong with an answer of the right form, or with the documents that go with it, given the files of the inbox."""
     match contract.partition(".")[0]:
         case "session" | "classic":
             from ralph.documents.session.answers import FAULTS as known
@@ -92,6 +119,55 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _sentence(fault: Any) -> str:
+def _describe_fault(fault: Any) -> str:
     place = ".".join(str(part) for part in fault["loc"]) or "the answer"
     return f"{place}: {fault['msg']}"
+
+
+_REPAIR_KEEPS = ("keys", "task", "task-of-the-loop", "what-iteration-did", "check-results-after-it")
+"""The parts of a prompt that a turn also gets if it only repairs an answer. It gets the form of the answer, too."""
+_FORMAT = "# The format\nThe previous turn was asked for this. It shows what a correct answer looks like:"
+_REJECTED = (
+    "The previous turn did this work, and what it handed over could not be used. Its documents are in the outbox again. Correct"
+    " every one of these faults, or write the documents anew:"
+)
+
+
+def build_repair_prompt(template: str, request: TurnRequest, errors: Sequence[str]) -> Prompt:
+    """The prompt of a turn that only repairs the answer to a request.
+
+    It says again what the turn was for and what it hands over: an agent may not remember it.
+    """
+    parts = request.prompt.parts
+    answer = [part for part in parts if part.place is Place.ANSWER]
+    form_text = "" if answer else f"It has to fit this JSON Schema:\n{render_schema(request.contract)}"
+    inbox = f"the files in `{INBOX}`"
+    values = {
+        "role": request.role,
+        "errors": _list_errors(errors),
+        "outbox": OUTBOX,
+        "sources": inbox if request.reads_only else f"{inbox} and at `git diff`",
+        "schema": form_text,
+    }
+    context = [part for part in parts if part.name in _REPAIR_KEEPS]
+    form = [replace(part, heading=_FORMAT) for part in answer]
+    return build_prompt([*context, *fill_parts("repair", template, values), *form])
+
+
+def with_rejection(prompt: Prompt, errors: Sequence[str]) -> Prompt:
+    """The prompt of a turn that does the work again, because the answer to it could not be repaired."""
+    if not errors:
+        return prompt
+    return prompt.with_parts(
+        PromptPart(
+            name="rejected",
+            text=f"{_REJECTED}\n{_list_errors(errors)}",
+            purpose="What was wrong with the previous answer.",
+            place=Place.MESSAGES,
+            heading="# Why the previous answer was not accepted",
+        )
+    )
+
+
+def _list_errors(errors: Sequence[str]) -> str:
+    return "\n".join(f"- {error}" for error in errors)

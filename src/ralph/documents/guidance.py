@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ralph.core.prompt import Place, PromptPart, fill_template, name_program
 from ralph.core.signals import Received, Signal, SignalType
 from ralph.core.turns import INBOX
-from ralph.documents.templates import fill
 
 GUIDANCE_FILE = "guidance.md"
 """The file of the inbox with every message in full, if the prompt has no room for all of them."""
@@ -19,8 +19,23 @@ MESSAGE_BUDGET = 4000
 _LINE_OVERHEAD = 32
 """Characters that the type and the time of a message take."""
 _IN_FORCE = "These messages hold for the whole run, oldest first. If two contradict each other, follow the later one."
+_ANSWER = (
+    "Say in the field `steering` of your `result.json` what you did about the STEER:"
+    ' `{"response": "restarted"}`, `"adjusted"` or `"scope-change"`, with one sentence as `"note"`.'
+)
 _NO_STEER = "RESUME says how to continue. INFO and the text of a PAUSE need no action."
 _CUT = f"(cut here; the whole message is in `{INBOX}/{GUIDANCE_FILE}`)"
+LISTEN = PromptPart(
+    name="listen",
+    text=name_program(
+        "The user may send you messages while you work. Run `ralph tools signals` at the start, between steps and before you"
+        " end, and follow what it prints."
+    ),
+    purpose="How to read messages while it works.",
+    place=Place.MESSAGES,
+    heading="# Messages while you work",
+)
+"""For agents that cannot receive messages in the middle of a turn."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,11 @@ class Guidance:
     """The content of `guidance.md`; empty if the prompt has every message in full."""
 
 
-def render_guidance(template: str, messages: Messages) -> Guidance:
-    """Render the messages for a prompt; `template` is that of new ones, and says how to respond."""
+def render_guidance(template: str, messages: Messages, *, answers: bool = True) -> Guidance:
+    """Render the messages for a prompt; `template` is that of new ones, and says how to respond.
+
+    `answers` says whether the turn writes a `result.json`; a hat publishes an event instead.
+    """
     in_force, in_force_fits = _render_list(messages.in_force, IN_FORCE_BUDGET)
     facts, facts_fit = _render_list(messages.facts, IN_FORCE_BUDGET)
     new, new_fit = _render_list(messages.new, NEW_BUDGET)
@@ -55,15 +73,15 @@ def render_guidance(template: str, messages: Messages) -> Guidance:
     if facts:
         parts.append(f"# What the user told you earlier\n{facts}\n")
     if new:
-        parts.append(_render_new(template, new, [one.signal for one in messages.new]))
+        parts.append(_render_new(template, new, [one.signal for one in messages.new], answers=answers))
     everything = [*messages.in_force, *messages.facts, *messages.new]
     file = "" if in_force_fits and facts_fit and new_fit else _render_file(everything)
     return Guidance("\n".join(parts), file)
 
 
-def render_message(template: str, signal: Signal) -> str:
+def render_message(template: str, signal: Signal, *, answers: bool = True) -> str:
     """Render a message for an agent that is at work."""
-    return _render_new(template, f"- {signal.type}: {_indent(signal.message)}", [signal])
+    return _render_new(template, f"- {signal.type}: {_indent(signal.message)}", [signal], answers=answers)
 
 
 def render_pause(signal: Signal) -> str:
@@ -84,10 +102,10 @@ def append_note(notes: str, received: Received) -> str:
     return f"{head}\n\n## {signal.type}{whom}, {_render_time(received.at)}\n\n{signal.message.strip()}\n"
 
 
-def _render_new(template: str, listed: str, signals: Iterable[Signal]) -> str:
+def _render_new(template: str, listed: str, signals: Iterable[Signal], *, answers: bool) -> str:
     """Render new messages. How to respond to a STEER is only said if there is one."""
     if any(signal.type is SignalType.STEER for signal in signals):
-        return fill("steering", template, {"messages": listed})
+        return fill_template("steering", template, {"messages": listed, "answer": _ANSWER if answers else ""})
     return f"# New messages from the user\n{listed}\n\n{_NO_STEER}\n"
 
 

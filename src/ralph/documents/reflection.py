@@ -1,7 +1,6 @@
 """Reflections: what an iteration did, how it was judged, and what to try next, as YAML that people read and edit.
 
-One is written in every iteration, and thousands are read for a recall: by the quick reader, unless somebody edited one
-beyond the shape that Ralph writes.
+One is written in every iteration, and thousands are read for a recall.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,7 @@ from typing import Any, get_type_hints
 
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import dump
-from ralph.documents.session.yaml_lines import SIZE_LIMIT, YamlLines
+from ralph.documents.yaml_codec import SIZE_LIMIT, YamlError, YamlRules, dump, load_mapping
 
 HOME = ".aiwg/ralph/reflections"
 SCHEMA = 1
@@ -159,9 +157,10 @@ def parse(text: str, where: str) -> Reflection:
 def load(text: str, where: str, limit: int = SIZE_LIMIT) -> dict[str, Any]:
     """The mapping of this schema version that a file of the memory holds, or a StateError; moments stay text."""
     try:
-        data = YamlLines(text, where, most=limit).data
-    except StateError as error:
-        raise StateError(error.what, where=error.where, todo=CORRECT) from error
+        data: dict[str, Any] = load_mapping(text, YamlRules(size_limit=limit)).data
+    except YamlError as error:
+        place = where if error.line is None else f"{where}, line {error.line}"
+        raise StateError(error.what, where=place, todo=CORRECT) from error
     if data.get("schema") != SCHEMA:
         what = f"`schema` is {str(data.get('schema'))[:40]}; this Ralph reads version {SCHEMA}"
         raise StateError(what, where=where, todo="use the version of ralph-engine that wrote it, or delete the file")
@@ -169,18 +168,18 @@ def load(text: str, where: str, limit: int = SIZE_LIMIT) -> dict[str, Any]:
 
 
 def lesson(reflection: Reflection, most: int = 400) -> str:
-    """What to know of it, on one line of at most so many characters."""
+    """The reflection on one line of limited length."""
     r = reflection
     if r.succeeded:
-        return fitted((("", r.action), ("this passed", ""), ("because ", r.why)), most)
+        return fit_parts((("", r.action), ("this passed", ""), ("because ", r.why)), most)
     cause = r.why or r.what_failed or " ".join(r.gaming)
-    return fitted(
+    return fit_parts(
         (("tried: ", r.action), ("failed because " if cause else "failed", cause), ("next: ", r.try_next)), most
     )
 
 
-def fitted(parts: Sequence[tuple[str, str]], most: int) -> str:
-    """Labelled texts on one line; where they are too long together, the longest give way first.
+def fit_parts(parts: Sequence[tuple[str, str]], most: int) -> str:
+    """Labelled texts on one line; if they are too long together, the longest give way first.
 
     A part whose text is empty is left out, unless its label says something on its own.
     """
@@ -211,7 +210,9 @@ def _sentence(text: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(0, most - 1)].rstrip()}…" if most else ""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1].rstrip()}…" if most > 0 else ""
 
 
 def _at(data: Mapping[str, Any], key: str) -> Any:

@@ -19,7 +19,7 @@ class AgentSpec:
     kind: str
     """The name of an agent that Ralph knows, `scripted`, `acp`, or `command` for any program."""
     command: tuple[str, ...] = ()
-    """The words of any program; of a known agent its program alone, where it is not the usual one."""
+    """The command of any program. For a known agent only its program, if it is not the usual one."""
     scenario: str = ""
     """The scenario file of the scripted agent, as an absolute path."""
     model: str = ""
@@ -33,7 +33,7 @@ class AgentSpec:
 
     @property
     def label(self) -> str:
-        """What people are told, and what it is known by in the journal."""
+        """Its name for the user and in the journal."""
         name = " ".join(self.command) if self.kind in ("command", "acp") else self.kind
         details = [self.model] if self.model else []
         if self.permissions != "full-auto":
@@ -42,7 +42,7 @@ class AgentSpec:
 
 
 @dataclass(frozen=True)
-class Crew:
+class AgentSelection:
     """Who does the turns: the agents in the order in which they are preferred, for all roles or for one."""
 
     chain: tuple[AgentSpec, ...]
@@ -50,14 +50,17 @@ class Crew:
     escalation: AgentSpec | None = None
     """Who takes over where others failed."""
     escalate_after: int = 2
-    """After so many failures in a row."""
+    """How many failures in a row bring in the escalation agent."""
 
     @property
     def everyone(self) -> dict[str, AgentSpec]:
         """All agents by their labels."""
-        helpers = (self.escalation,) if self.escalation else ()
-        chains = (self.chain, *self.roles.values(), helpers)
-        return {spec.label: spec for chain in chains for spec in chain}
+        specs = list(self.chain)
+        for chain in self.roles.values():
+            specs += chain
+        if self.escalation:
+            specs.append(self.escalation)
+        return {spec.label: spec for spec in specs}
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ class SlotLimits:
     run: int = 3
     """Of this run."""
     machine: int | None = None
-    """Of all runs of this user on the machine; None where the machine decides."""
+    """Of all runs of this user on the machine; None if the machine decides."""
     agents: Mapping[str, int] = field(default_factory=dict)
     """Of an agent, by its name, in all runs."""
 
 
 @dataclass(frozen=True)
 class TreeSettings:
-    """How the worktrees of tasks are furnished."""
+    """How the worktrees of tasks are set up."""
 
     setup: tuple[str, ...] = ()
     """Commands that make a new worktree ready to work in."""
@@ -97,7 +100,7 @@ class TreeSettings:
 
 
 @dataclass(frozen=True)
-class LoopSettings:
+class LoopRunSettings:
     """What a loop was asked for beside its task and its criterion."""
 
     type: str = "general"
@@ -110,14 +113,14 @@ class LoopSettings:
     """Whether a turn of its own reflects on every failed iteration."""
     commit: bool = False
     """Whether every iteration is committed."""
-    recalled: tuple[str, ...] = ()
-    """What loops before this one learned about tasks like it."""
+    recall: bool = True
+    """Whether prompts have what earlier loops learned about such failures."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """The hashes of files that the checks use and no snapshot holds."""
 
 
 @dataclass(frozen=True)
-class SessionSettings:
+class SessionRunSettings:
     """What a session was asked for beside its request."""
 
     by_waves: bool = False
@@ -135,35 +138,37 @@ class RunRecord:
     task: str
     criterion: str
     checks: tuple[Check, ...]
-    crew: Crew
+    crew: AgentSelection
     created_at: float
     workspace: str = "."
-    """The directory in which turns act, relative to the root."""
+    """The tree of files that the run works on, relative to the root: the root itself, or a worktree."""
+    directory: str = "."
+    """The directory below the root, and below the top of a worktree, in which turns and checks run."""
     branch: str = ""
-    """The branch on which its work comes together, where it has one of its own."""
+    """The branch that collects the work of the run, if it has its own branch."""
     limits: Limits = field(default_factory=Limits)
     turn_limits: TurnLimits = field(default_factory=TurnLimits)
     check_seconds: float = 600.0
     """After which a check is ended."""
     snapshots: bool = True
     allowed: Mapping[str, str] = field(default_factory=dict)
-    """Rules of the guards that a person lifted for this run, with the reason."""
+    """Rules of the guards that the user lifted for this run, with the reason."""
     push: bool = False
     """Whether agents may push to remote repositories."""
     most_steps: int | None = None
-    """How often an agent may ask its model in one turn, where it can be limited."""
+    """How often an agent may call its model in one turn, if the agent can be limited."""
     prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """US dollars for a million tokens by model (in, cached, out), where the user knows better."""
+    """US dollars for a million tokens by model (in, cached, out), if the user sets them."""
     land: str = "branch"
     """Where the work of its branch goes on success: `ff` onto the user's branch, `push`, or it stays on its `branch`."""
     base: str = ""
     """The commit that its branch began at."""
     onto: str = ""
-    """The full name of the branch that the user was on; empty where they were on none."""
+    """The full name of the branch that the user was on; empty if they were on none."""
     slots: SlotLimits = field(default_factory=SlotLimits)
     trees: TreeSettings = field(default_factory=TreeSettings)
-    loop: LoopSettings = field(default_factory=LoopSettings)
-    session: SessionSettings = field(default_factory=SessionSettings)
+    loop: LoopRunSettings = field(default_factory=LoopRunSettings)
+    session: SessionRunSettings = field(default_factory=SessionRunSettings)
     hats: HatsSettings | None = None
     schema: int = SCHEMA
 
@@ -173,13 +178,13 @@ class RunRecord:
         return bool(self.branch) and self.workspace == "."
 
 
-def render(record: RunRecord) -> str:
+def render_record(record: RunRecord) -> str:
     """The file's text."""
     fields = {"schema": record.schema, **to_plain(record)}
     return "{\n" + ",\n".join(f"  {dump(key)}: {dump(value)}" for key, value in fields.items()) + "\n}\n"
 
 
-def parse(text: str, where: str) -> RunRecord:
+def parse_record(text: str, where: str) -> RunRecord:
     """The record in a file; one from another version is refused by name."""
     return from_plain(RunRecord, require_schema(read_json(text, where, _CLEAN), SCHEMA, where), where)
 

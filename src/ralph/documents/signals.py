@@ -1,59 +1,52 @@
 """Signal files: what people drop into a mailbox, and what is added when a signal was taken."""
 
-import io
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
-
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType, addressee
-from ralph.documents.session.yaml_lines import YamlLines
+from ralph.documents.yaml_codec import YamlError, YamlRules, dump, edit, load
 
 SIZE_LIMIT = 64 * 1024
-DEEPEST = 20
 
 
-def parse(name: str, text: str) -> Signal:
+def parse_signal(name: str, text: str) -> Signal:
     """The signal in a file, or a StateError with the reason why it is none."""
     try:
-        _refuse_bombs(name, text)
-        data = YAML(typ="safe", pure=True).load(text)
-    except (YAMLError, ArithmeticError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise StateError(f"not readable as YAML: {' '.join(str(error).split())[:200]}", where=name) from error
+        data = load(text, YamlRules(size_limit=SIZE_LIMIT, allow_repeated_keys=False)).data
+    except YamlError as error:
+        raise StateError(error.what, where=name if error.line is None else f"{name}, line {error.line}") from error
     if not isinstance(data, dict):
         raise StateError("a signal is a mapping with at least `type:`", where=name)
     word = data.get("type")
     try:
-        kind = SignalType.named(str(word))
+        kind = SignalType.parse(str(word))
     except ValueError:
         known = ", ".join(SignalType)
-        raise StateError(f"unknown type {word!r}; known are {known}", where=name) from None
-    message = _text(data, "message", name)
+        raise StateError(f"unknown type {word!r}; known values: {known}", where=name) from None
+    message = _read_text(data, "message", name)
     if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
         raise StateError(f"{kind} without a message says nothing", where=name)
     return Signal(
         name,
         kind,
         message,
-        target=addressee(_text(data, "target", name)),
-        iteration=_iteration(data.get("iteration"), name),
-        items=_items(data.get("items"), name),
+        target=addressee(_read_text(data, "target", name)),
+        iteration=_read_iteration(data.get("iteration"), name),
+        items=_read_items(data.get("items"), name),
         now=data.get("now") is True,
     )
 
 
-def _text(data: Mapping[Any, Any], key: str, name: str) -> str:
+def _read_text(data: Mapping[Any, Any], key: str, name: str) -> str:
     value = data.get(key)
     if isinstance(value, dict | list):
         raise StateError(f"the {key} of a signal is text", where=name)
     return "" if value is None else str(value)
 
 
-def _iteration(value: object, name: str) -> int | None:
+def _read_iteration(value: object, name: str) -> int | None:
     if value is None:
         return None
     try:
@@ -65,7 +58,7 @@ def _iteration(value: object, name: str) -> int | None:
     return number
 
 
-def _items(value: object, name: str) -> tuple[str, ...]:
+def _read_items(value: object, name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -73,18 +66,7 @@ def _items(value: object, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _refuse_bombs(name: str, text: str) -> None:
-    """Refuse what a few bytes make large or slow: aliases, and nesting deeper than any signal has."""
-    depth = 0
-    for event in YAML(typ="safe", pure=True).parse(io.StringIO(text)):
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if isinstance(event, AliasEvent):
-            raise StateError("a signal has no use for aliases", where=name)
-        if depth > DEEPEST:
-            raise StateError(f"nested deeper than {DEEPEST} levels", where=name)
-
-
-def render(signal: Signal) -> str:
+def render_signal(signal: Signal) -> str:
     """A signal file as Ralph itself writes it."""
     facts = {
         "type": signal.type.value,
@@ -94,32 +76,24 @@ def render(signal: Signal) -> str:
         "items": list(signal.items),
         "now": signal.now,
     }
-    return _dump({name: value for name, value in facts.items() if value or name == "message"})
+    return dump({name: value for name, value in facts.items() if value or name == "message"})
 
 
-def with_handling(text: str, *, action: str, at: datetime, missed: tuple[str, ...] | None = None) -> str:
+def record_handling(text: str, *, action: str, at: datetime, missed: tuple[str, ...] | None = None) -> str:
     """The file as it was written, comments and unknown keys included, with what was done about it.
 
-    `missed` are the roles that a signal to all did not reach; None where it was not for the roles.
+    `missed` are the roles that a signal to all did not reach; None if it was not for the roles.
     """
-    handling: dict[str, object] = {"handled_by": "Ralph", "handled_at": _stamp(at), "action_taken": action}
+    handling: dict[str, object] = {"handled_by": "Ralph", "handled_at": _render_stamp(at), "action_taken": action}
     if missed is not None:
         handling |= {"delivery_status": "partial" if missed else "delivered", "unacked_agents": list(missed)}
-    return YamlLines(text, "a signal").edited({"handling_metadata": handling})
+    return edit(text, {"handling_metadata": handling})
 
 
-def acknowledgement(signal: Signal, role: str, at: datetime, facts: Mapping[str, object]) -> str:
+def render_ack(signal: Signal, role: str, at: datetime, facts: Mapping[str, object]) -> str:
     """That a role has taken a signal in: how, by which turn, and what came of it."""
-    return _dump({"signal": signal.name, "type": signal.type.value, "role": role, "at": _stamp(at), **facts})
+    return dump({"signal": signal.name, "type": signal.type.value, "role": role, "at": _render_stamp(at), **facts})
 
 
-def _stamp(at: datetime) -> str:
+def _render_stamp(at: datetime) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _dump(data: object) -> str:
-    yaml = YAML()
-    yaml.default_flow_style = False
-    buffer = io.StringIO()
-    yaml.dump(data, buffer)
-    return buffer.getvalue()

@@ -1,7 +1,7 @@
 """What the journal says about turns, money and counters: a fold over its records, the same live and on resume."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import (
@@ -11,6 +11,7 @@ from ralph.core.entries import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    RefsRecorded,
     RunStarted,
     SnapshotTaken,
     TurnStarted,
@@ -36,12 +37,14 @@ class Ledger:
     paused: bool = False
     aborted: Signal | None = None
     carried_out: bool = False
-    """Whether the run has ended since it was aborted: only then can a person have it go on."""
+    """Whether the run has ended since it was aborted: only then can the user resume it."""
     signals: SignalLog = field(default_factory=SignalLog)
     asked: set[str] = field(default_factory=set)
-    """Questions to the person."""
+    """Questions to the user."""
     answered: set[str] = field(default_factory=set)
     snapshots: int = 0
+    refs: Mapping[str, str] | None = None
+    """Where the user's branches, tags and stash stood before the run, if that was recorded."""
     missing: tuple[str, ...] = ()
     """What of the user's branches, tags and stash was missing at the last look."""
     unavailable: dict[str, float] = field(default_factory=dict)
@@ -74,14 +77,12 @@ class Ledger:
             case AgentsChanged(crew=crew):
                 self.crew = crew
             case TurnStarted() as entry:
-                self.work.setdefault(entry.key, PendingWork()).start_turn(entry, record.at)
+                self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
                 self.turns = max(self.turns, entry.turn)
             case TurnEnded() as entry:
                 self._end_turn(entry, record.at)
-            case SnapshotTaken():
-                self.snapshots += 1
-            case HistoryChanged(change=change):
-                self.missing = change.missing
+            case SnapshotTaken() | RefsRecorded() | HistoryChanged() as entry:
+                self._take_history(entry)
             case ChecksEnded(spent=spent) | Merged(spent=spent):
                 self.spent = spent
             case SignalTaken(signal=signal):
@@ -93,6 +94,15 @@ class Ledger:
             case _:
                 pass
 
+    def _take_history(self, entry: SnapshotTaken | RefsRecorded | HistoryChanged) -> None:
+        match entry:
+            case SnapshotTaken():
+                self.snapshots += 1
+            case RefsRecorded(refs=refs):
+                self.refs = refs
+            case HistoryChanged(change=change):
+                self.missing = change.missing
+
     def _take_question(self, entry: QuestionAsked | QuestionAnswered) -> None:
         if isinstance(entry, QuestionAsked):
             self.asked.add(entry.question.id)
@@ -102,8 +112,9 @@ class Ledger:
     def _take_signal(self, signal: Signal) -> None:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):
             self.paused = signal.type is SignalType.PAUSE
-        for work in self.work.values():
-            work.to_pause = work.to_pause or signal.type is SignalType.PAUSE
+        if signal.type is SignalType.PAUSE:
+            for work in self.work.values():
+                work.to_pause = True
         if signal.type is SignalType.ABORT:
             self.aborted, self.carried_out = signal, False
         elif signal.type is SignalType.RESUME and self.carried_out:
@@ -120,34 +131,34 @@ class Ledger:
         if entry.is_final:
             self.work.pop(entry.key, None)
         else:
-            self.work.setdefault(entry.key, PendingWork()).end_turn(entry)
+            self.work.setdefault(entry.key, PendingWork()).note_turn_ended(entry)
 
     def estimate(self, role: str) -> float:
         """What the next turn of a role will cost, judged by the last ones."""
         seen = self.costs.get(role)
         return sum(seen) / len(seen) if seen else 0.0
 
-    def iterations_under_way(self, but: str) -> int:
+    def iterations_under_way(self, excluding: str) -> int:
         """Iterations that have begun and not been counted yet, except one."""
-        return sum(work.counts for key, work in self.work.items() if key != but)
+        return sum(work.counts for key, work in self.work.items() if key != excluding)
 
     @property
     def reserved(self) -> float:
         """The money set aside for turns that are under way."""
-        return sum(work.open.reserved for work in self.work.values() if work.open)
+        return sum(work.open_turn.reserved for work in self.work.values() if work.open_turn)
 
     def extended_limits(self, granted: Limits) -> Limits:
         """The limits for a resume: the allowance that the run ended on is granted once more."""
         if self.ended is None or not self.ended.outcome.value.startswith("limit-"):
             return self.limits
-        return self.limits.extended(self.ended.outcome, self.spent, granted)
+        return self.limits.extend(self.ended.outcome, self.spent, granted)
 
     def with_activity(self, seconds: float) -> Spent:
         """The counters after that much more active time."""
         return replace(self.spent, active_seconds=round(self.spent.active_seconds + seconds, 3))
 
 
-def since_documents(records: list[Record]) -> tuple[Record, ...]:
+def find_records_to_replay(records: list[Record]) -> tuple[Record, ...]:
     """The records after the last one that wrote documents."""
     last = max((i for i, record in enumerate(records) if record.documents), default=-1)
     return tuple(records[last + 1 :])

@@ -1,16 +1,14 @@
-"""What the kernel needs of the world, declared by the kernel itself."""
+"""What the kernel needs from outside, declared by the kernel itself. Adapters in other packages implement it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ralph.core.checks import Check, Red, Verdict
+from ralph.core.checks import Check, HistoryChange, Red, Verdict
 from ralph.core.entries import Entry, Record
 from ralph.core.events import Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, SideFiles, WorkCommitted
-from ralph.core.findings import HistoryChange
-from ralph.core.questions import Question
-from ralph.core.signals import Refused, Signal
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import Change, FileStat, Turn, TurnResult
+from ralph.core.signals import Question, Refused, Signal
+from ralph.core.turns import AgentEvent, Change, FileStat, Turn, TurnResult
 
 S = TypeVar("S")
 
@@ -19,7 +17,7 @@ class Workflow(Protocol[S]):
     """The rules that say what happens next: three pure functions."""
 
     def load(self, documents: Mapping[str, str]) -> S:
-        """The state that the documents describe; the initial one where there are none."""
+        """The state that the documents describe; the initial state if there are none."""
 
     def decide(self, state: S, now: float) -> Decision:
         """What should be under way in this state."""
@@ -28,8 +26,8 @@ class Workflow(Protocol[S]):
         """What follows from an event."""
 
 
-class Store(Protocol):
-    """Journal and documents, changed together, and what shows them to others."""
+class StorePort(Protocol):
+    """Journal and documents, which change together."""
 
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
         """Journal an entry and write what follows from it, all or nothing."""
@@ -37,56 +35,67 @@ class Store(Protocol):
     def read(self) -> Mapping[str, str]:
         """The documents as they are now."""
 
-    def edited(self) -> Iterable[tuple[str, str]]:
-        """The documents that somebody else changed."""
+    def find_edits(self) -> Iterable[tuple[str, str]]:
+        """The documents that somebody else changed, with their new content."""
 
 
-class Turns(Protocol):
-    """Where turns run."""
+class TurnsPort(Protocol):
+    """Runs turns."""
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
-        """Start a turn, or take over one that is under way or has ended, and return what came of it."""
+        """Start a turn, or adopt one that is running or has ended, and return its result."""
 
     async def stop(self, turn: Turn, reason: str) -> None:
         """End a turn: its `run` returns soon after."""
 
-    async def tell(self, turn: Turn, name: str, text: str) -> bool:
-        """Leave words, once for each name, for an agent that works; False where it cannot hear before its turn is over."""
+    async def send_message(self, turn: Turn, name: str, text: str) -> None:
+        """Leave a message for the agent of a turn, once for each name."""
 
 
-class Checker(Protocol):
-    """Who runs the checks."""
+class CheckerPort(Protocol):
+    """Runs checks."""
 
     async def check(self, key: str, checks: Sequence[Check], workspace: str = "", red: Red | None = None) -> Verdict:
-        """Run them all on the tree of a workspace as it is; what was seen to be red must be green unchanged."""
+        """Run all checks on the tree of a workspace as it is; what was seen to be red must be green unchanged."""
 
 
-class Snapshots(Protocol):
-    """Who records the tree."""
+class SnapshotsPort(Protocol):
+    """Records the tree."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What could not be recorded, for a person to know."""
+        """What could not be recorded, for the user."""
 
     def take(self, label: str) -> Change:
-        """Record the tree as it is now, and what changed since the last time."""
+        """Record the tree as it is now, and what changed since the last snapshot."""
 
     def changed_files(self) -> Sequence[FileStat]:
         """What differs from before the run."""
 
-    def look_at_history(self) -> HistoryChange:
-        """What became of the user's branches, tags and stash since before the run; new commits since the last look."""
+
+class UserRefsPort(Protocol):
+    """The user's branches, tags and stash."""
+
+    @property
+    def before(self) -> Mapping[str, str] | None:
+        """Where they stood before the run; None if it was not recorded yet."""
+
+    def record(self) -> Mapping[str, str]:
+        """Record where they stand, and keep what they name from being removed."""
+
+    def look(self) -> HistoryChange:
+        """What became of them since before the run; new commits since the last look."""
 
 
-class Committer(Protocol):
-    """Who commits the work to the user's branch."""
+class CommitterPort(Protocol):
+    """Commits the work to the user's branch."""
 
     def commit(self, decision: Commit) -> WorkCommitted:
         """Commit what was changed since before the run, once: asked again, it finds the commit that it made."""
 
 
-class Merger(Protocol):
-    """Who merges what was done in workspaces."""
+class MergerPort(Protocol):
+    """Merges what was done in workspaces."""
 
     async def merge(self, decision: Merge) -> Merged:
         """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
@@ -95,48 +104,48 @@ class Merger(Protocol):
         """Bring documents onto the branch of the run, once."""
 
 
-class Lander(Protocol):
-    """Who brings the work of a run to the user."""
+class LanderPort(Protocol):
+    """Brings the work of a run to the user."""
 
     async def land(self, *, succeeded: bool) -> Landed | None:
-        """Land what is on the branch of the run, once; None where there is nothing to land."""
+        """Land what is on the branch of the run, once; None if there is nothing to land."""
 
 
-class Slots(Protocol):
-    """Who may run beside whom: so many turns of a run, of an agent, on the machine."""
+class SlotsPort(Protocol):
+    """Limits how many turns run at once: of a run, of an agent, on the machine."""
 
     @property
-    def full(self) -> str:
-        """Why there was no slot the last time, in words."""
+    def why_full(self) -> str:
+        """Why there was no slot the last time, for the user."""
 
     def take(self, key: str, agent: str, *, anyway: bool, makes_tree: bool) -> bool:
-        """Take a slot for the turn of some work, and room for its worktree; `anyway` where it runs already."""
+        """Take a slot for the turn of some work, and room for its worktree; `anyway` if it is running already."""
 
     def release(self, key: str) -> None:
-        """Give it back."""
+        """Give the slot back."""
 
 
-class Mailbox(Protocol):
-    """Where people leave signals."""
+class MailboxPort(Protocol):
+    """Where the user leaves signals."""
 
-    def peek(self) -> Sequence[Signal | Refused]:
-        """The signals that wait, in the order in which they are to be taken, and files that were set aside."""
+    def read_waiting(self) -> Sequence[Signal | Refused]:
+        """The signals that wait, in the order in which to take them, and files that were set aside."""
 
-    def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
-        """File a signal that was taken, with the roles that one to all did not reach."""
+    def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
+        """Move a signal that was taken out of the way, with the roles that did not get it if it was to all."""
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
-        """Note that a role has taken a signal in."""
+        """Note that a role has received a signal."""
 
 
-class Questions(Protocol):
-    """Where turns ask the person something."""
+class QuestionsPort(Protocol):
+    """Where turns ask the user something."""
 
-    def look(self) -> Sequence[Question]:
+    def read_all(self) -> Sequence[Question]:
         """The questions so far, with the answers that there are."""
 
 
-class Clock(Protocol):
+class ClockPort(Protocol):
     """The time."""
 
     def now(self) -> float:
@@ -147,10 +156,29 @@ class Clock(Protocol):
 
 
 class Observer:
-    """Who looks on; what is left as it is here is of no interest."""
+    """Follows a run. A method that is not overridden does nothing."""
 
-    def recorded(self, record: Record) -> None:
-        """Something was journaled."""
+    def on_record(self, record: Record) -> None:
+        """Called after something was journaled."""
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """The agent of a running turn told something."""
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
+        """Called for every event of the agent of a running turn."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything outside that the kernel acts through."""
+
+    store: StorePort
+    turns: TurnsPort
+    checker: CheckerPort
+    mailbox: MailboxPort
+    clock: ClockPort
+    observer: Observer
+    snapshots: SnapshotsPort | None = None
+    user_refs: UserRefsPort | None = None
+    committer: CommitterPort | None = None
+    merger: MergerPort | None = None
+    slots: SlotsPort | None = None
+    lander: LanderPort | None = None
+    questions: QuestionsPort | None = None

@@ -37,7 +37,7 @@ class TakenSignal:
     receipts: list[Receipt] = field(default_factory=list)
 
     @property
-    def has(self) -> dict[str, Receipt]:
+    def receipts_by_role(self) -> dict[str, Receipt]:
         """The latest receipt of each role. The message of a pause is for the turn after it: only a prompt counts."""
         is_pause = self.signal.type is SignalType.PAUSE
         counted = (one for one in self.receipts if one.means == IN_PROMPT or not is_pause)
@@ -45,7 +45,7 @@ class TakenSignal:
 
     def describe_receipts(self) -> str:
         """Who has it, for the user."""
-        return ", ".join(f"{role} (turn {one.turn}, {one.means})" for role, one in self.has.items())
+        return ", ".join(f"{role} (turn {one.turn}, {one.means})" for role, one in self.receipts_by_role.items())
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class RefusedSignal:
 class SignalLog:
     """All signals of a run, oldest first."""
 
-    quorum: tuple[str, ...] = ()
+    required_roles: tuple[str, ...] = ()
     """The roles that must get a message to all; if there are none, any one."""
     roles: tuple[str, ...] = ()
     """All roles of the run, if they are known."""
@@ -95,16 +95,16 @@ class SignalLog:
                 self.ids[name, stamp] = ""
                 self.refused.append(RefusedSignal(name, reason, record.at))
             case TurnStarted(words=ids, role=role, turn=turn):
-                self._give(ids, role, turn, IN_PROMPT, record.at)
+                self._add_receipts(ids, role, turn, IN_PROMPT, record.at)
             case SignalHeard(id=one, role=role, turn=turn, means=means):
-                self._give((one,), role, turn, means, record.at)
+                self._add_receipts((one,), role, turn, means, record.at)
             case TurnEnded() as ended:
-                self._give(ended.result.heard, ended.role, ended.turn, "heard", record.at)
+                self._add_receipts(ended.result.heard, ended.role, ended.turn, "heard", record.at)
                 self._respond(ended)
             case _:
                 pass
 
-    def _give(self, ids: Iterable[str], role: str, turn: int, means: str, at: float) -> None:
+    def _add_receipts(self, ids: Iterable[str], role: str, turn: int, means: str, at: float) -> None:
         for one in ids:
             if (one, turn) in self._known:
                 continue
@@ -117,35 +117,40 @@ class SignalLog:
         steering = (ended.result.answer or {}).get("steering")
         if not isinstance(steering, dict):
             return
-        for one in self.steered(ended.turn):
+        for one in self.list_steering(ended.turn):
             for receipt in one.receipts:
                 if receipt.turn == ended.turn:
                     receipt.response, receipt.note = str(steering.get("response", "")), str(steering.get("note", ""))
 
-    def steered(self, turn: int) -> list[TakenSignal]:
+    def list_steering(self, turn: int) -> list[TakenSignal]:
         """The messages that steered a turn."""
-        steers = (one for one in self.taken.values() if one.signal.type is SignalType.STEER)
-        return [one for one in steers if any(receipt.turn == turn for receipt in one.receipts)]
+        found = []
+        for one in self.taken.values():
+            turns = [receipt.turn for receipt in one.receipts]
+            if one.signal.type is SignalType.STEER and turn in turns:
+                found.append(one)
+        return found
 
-    def is_news(self, id: str, turn: int) -> bool:
+    def is_new_to_turn(self, id: str, turn: int) -> bool:
         """Whether it is new that a turn has a signal."""
         return id in self.taken and (id, turn) not in self._known
 
-    def waiting(self, role: str, *, acts: bool) -> list[Signal]:
+    def list_undelivered(self, role: str, *, acts: bool) -> list[Signal]:
         """The messages that a turn of that role has to get."""
-        self._open = {id: one for id, one in self._open.items() if self.missing_roles(one)}
-        found = [one.signal for one in self._open.values() if role not in one.has]
+        self._open = {id: one for id, one in self._open.items() if not self.is_delivered(one)}
+        found = [one.signal for one in self._open.values() if role not in one.receipts_by_role]
         return [signal for signal in found if signal.is_for(role, acts=acts)]
 
+    def is_delivered(self, one: TakenSignal) -> bool:
+        """Whether a message has reached every role that must get it; without such roles, whether any turn has it."""
+        return bool(one.receipts_by_role) and not self.missing_roles(one)
+
     def missing_roles(self, one: TakenSignal) -> tuple[str, ...]:
-        """The roles that should have a message and do not."""
-        has = one.has
+        """The roles that must get a message and have not. A message that any role may take names none."""
         if one.signal.target:
-            return () if has else (one.signal.target,)
-        if not self.quorum:
-            return () if has else ("anybody",)
-        reached = {addressee(role) for role in has}
-        return tuple(role for role in self.quorum if addressee(role) not in reached)
+            return () if one.receipts_by_role else (one.signal.target,)
+        reached = {addressee(role) for role in one.receipts_by_role}
+        return tuple(role for role in self.required_roles if addressee(role) not in reached)
 
     def unheard(self, since: float, role: str, *, acts: bool, heard: Iterable[str]) -> tuple[str, ...]:
         """The messages that were to steer a turn while it ran and that it did not get, by id."""

@@ -13,8 +13,7 @@ from ralph.core.entries import TurnStarted
 from ralph.core.events import Stop, TurnEnded
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
-from ralph.core.stream import Failure
-from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Failure, Turn, TurnEnd, TurnRequest, TurnResult
 
 NEVER = math.inf
 """Until when an agent is unavailable that only the user can repair: it is not signed in, or not installed."""
@@ -23,14 +22,14 @@ RETRY_WAITS = (0.0, 30.0, 60.0, 60.0)
 OVERLOAD_WAITS = (5.0, 15.0, 45.0, 120.0, 300.0, 300.0, 300.0, 300.0)
 """Seconds to wait while the provider or the network is overloaded, give or take a quarter."""
 OVERLOAD_TRIES = 2
-"""After so many overloaded turns in a row, another agent takes over if there is one."""
+"""After this number of overloaded turns in a row, another agent takes over if there is one."""
 OVERLOAD_COOL_DOWN = 300.0
 """Seconds for which an agent is then passed over."""
 LIMIT_WAIT = 300.0
 """Seconds to wait for a provider's limit if the agent did not say when it ends."""
 MOST_INTERRUPTIONS = 5
 """How often interrupted work is continued before an interruption counts as a failed attempt."""
-MOST_STEERED = 2
+MAX_STEER_CONTINUATIONS = 2
 """How often finished work is continued because the user steered it before it ended."""
 _GOLDEN = 0.618
 """Spreads the waits of turns that were overloaded at the same time."""
@@ -86,61 +85,67 @@ class PendingWork:
     """The agent of the last turn."""
     counts: bool = False
     """Whether it is an iteration."""
-    open: TurnStarted | None = None
+    open_turn: TurnStarted | None = None
     """A turn that was started and has not ended."""
     opened_at: float = 0.0
-    last: TurnEnded | None = None
+    last_ended: TurnEnded | None = None
     """The last turn that ended without settling the work."""
-    broken: TurnEnded | None = None
+    turn_to_repair: TurnEnded | None = None
     """The turn whose answer is being repaired."""
+    rejected_turn: TurnEnded | None = None
+    """The turn that could not repair its answer: the next one is told everything that is wrong with it."""
     used: dict[str, Usage] = field(default_factory=dict)
     """What each conversation has used."""
     words: tuple[str, ...] = ()
     """The messages of the user that its turns have so far, by id. A new conversation gets them again."""
     unheard: tuple[str, ...] = ()
     """The messages that the last turn did not get."""
-    steered: int = 0
+    steer_continuations: int = 0
     """How often finished work was continued because of that."""
     to_pause: bool = False
     """Whether the turn under way was asked to pause."""
 
-    def start_turn(self, started: TurnStarted, at: float) -> None:
+    def note_turn_started(self, started: TurnStarted, at: float) -> None:
         """Take into account that a turn starts."""
-        self.open, self.opened_at = started, at
+        self.open_turn, self.opened_at = started, at
         if started.agent != self.agent:
             self.agent_overloads = 0
         self.counts, self.agent = started.counts, started.agent
         self.words, self.unheard, self.to_pause = _join(self.words, started.words), (), False
 
-    def end_turn(self, ended: TurnEnded) -> None:
+    def note_turn_ended(self, ended: TurnEnded) -> None:
         """Take into account that a turn ended without settling the work."""
         result = ended.result
-        self.open, self.last = None, ended
+        self.open_turn, self.last_ended = None, ended
         self.words, self.unheard = _join(self.words, result.heard), ended.unheard
         if result.session:
             self.used[result.session] = self.used.get(result.session, Usage()) + result.usage
         if ended.repair:
-            self.broken = ended
+            self.turn_to_repair = ended
         elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MOST_INTERRUPTIONS:
             self.interruptions += 1
         elif result.end is TurnEnd.OVERLOADED:
             self.overloads += 1
             self.agent_overloads += 1
         elif result.end is TurnEnd.STEERED:
-            self.steered += bool(ended.unheard)
-            self.broken = None
+            self.steer_continuations += bool(ended.unheard)
+            self.turn_to_repair = None
         elif result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             self.attempt += 1
             if result.answer_errors:
-                self.broken = None
+                self.rejected_turn = ended if self.turn_to_repair else self.rejected_turn
+                self.turn_to_repair = None
 
     @property
     def session(self) -> str:
         """The conversation that the next turn continues: to repair its answer, or after it was interrupted or steered."""
-        if self.last is None:
+        if self.last_ended is None:
             return ""
-        continues = self.last is self.broken or self.last.result.end in (TurnEnd.INTERRUPTED, TurnEnd.STEERED)
-        return self.last.result.session if continues else ""
+        continues = self.last_ended is self.turn_to_repair or self.last_ended.result.end in (
+            TurnEnd.INTERRUPTED,
+            TurnEnd.STEERED,
+        )
+        return self.last_ended.result.session if continues else ""
 
 
 # Which agent does the next turn?
@@ -270,8 +275,8 @@ class TurnOutcome:
 def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
     """Decide what follows a turn."""
     work, result = returned.work, returned.result
-    if work.broken:
-        result = merge_repair(work.broken.result, result)
+    if work.turn_to_repair:
+        result = merge_repair(work.turn_to_repair.result, result)
     result = _drop_unasked_response(result, work)
 
     # Did the user stop it? Then nothing is decided before the run is resumed.
@@ -281,7 +286,11 @@ def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
     outcome = _decide_next(returned, result, situation)
     if returned.unheard and outcome.result.end is TurnEnd.FINISHED:
         late = ", ".join(returned.unheard)
-        outcome = replace(outcome, notice=f"[STEER-LOOP] turn {returned.turn.number} is not continued; {late} waits")
+        notice = (
+            f"Turn {returned.turn.number} was already continued {MAX_STEER_CONTINUATIONS} times for your messages;"
+            f" the next turn receives {late}."
+        )
+        outcome = replace(outcome, notice=notice)
 
     # Is there anything left for another turn? If not, this was the last one. An interrupted turn is not judged by
     # limits: its work was not done, and a resume continues it.
@@ -297,14 +306,17 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
     if is_steered(result, work, returned.unheard):
         steered = replace(result, end=TurnEnd.STEERED)
-        return TurnOutcome(Next.CONTINUE, steered, now, "it continues with what the user said")
+        return TurnOutcome(Next.CONTINUE, steered, now, "it continues with the message from the user")
 
-    # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required.
+    # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
+    # turn is told what is wrong, and does not wait: time does not make a document better.
+    is_rejected = False
     if result.end is TurnEnd.FINISHED and result.answer_errors:
         if not turn.repair:
-            why = f"the answer does not have the required form: {result.answer_errors[0][:200]}"
+            why = f"the answer does not match its schema: {result.answer_errors[0][:200]}"
             return TurnOutcome(Next.REPAIR, result, now, why)
         if turn.request.answer_required:
+            is_rejected = True
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
 
     # Is the agent unavailable? Another one takes over, or the work waits for it. If only the user can help, it ends.
@@ -324,13 +336,17 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
 
     # Does what it handed over count although it failed?
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
-    if has_failed and turn.request.settles and any(result.papers.values()):
+    if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
+        return TurnOutcome(Next.SETTLED, result)
+    has_changed = result.change is not None and result.change.files > 0
+    if has_failed and turn.request.verifies_failed_changes and has_changed:
         return TurnOutcome(Next.SETTLED, result)
 
     # Is it tried again?
     retry = _retry(result, turn, work, now)
     if retry:
-        return TurnOutcome(Next.RETRY, result, *retry)
+        at, why = retry
+        return TurnOutcome(Next.RETRY, result, now if is_rejected else at, why)
     return TurnOutcome(Next.SETTLED, result)
 
 
@@ -341,7 +357,7 @@ def is_steered(result: TurnResult, work: PendingWork, unheard: tuple[str, ...]) 
     if result.end is not TurnEnd.FINISHED:
         return False
     is_paused = work.to_pause and (result.answer or {}).get("status") == "paused"
-    return is_paused or (bool(unheard) and work.steered < MOST_STEERED)
+    return is_paused or (bool(unheard) and work.steer_continuations < MAX_STEER_CONTINUATIONS)
 
 
 def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:

@@ -1,7 +1,7 @@
 """Commits of a run on the user's own branch: one per iteration, of the files that it changed.
 
-A commit is made beside the user's index, from HEAD's tree and the snapshot after the iteration, without hooks. Afterwards
-the index takes over the committed files, and nothing else of it changes.
+A commit is made in an index of its own, from HEAD's tree and the snapshot after the iteration, without hooks. Then the
+entries of the committed files are updated in the user's index. Nothing else of it changes.
 """
 
 import re
@@ -13,20 +13,18 @@ from pathlib import Path
 
 from ralph.core.events import Commit, WorkCommitted
 from ralph.core.turns import FileStat
-from ralph.git.command import Git, GitError, disk
-from ralph.git.history import HEADS, contains, head_of
-from ralph.git.index import hidden, joined
-from ralph.git.repository import Repository, commit_tree, own_paths, shown
-from ralph.git.restoring import ABSENT, Delta, deltas
+from ralph.git.command import Git, GitError, Repository, commit_tree, disk, list_own_paths, printable
+from ralph.git.history import HEADS, contains, read_head
 from ralph.git.snapshots import Snapshots
+from ralph.git.work_tree import ABSENT, Delta, compare_trees, join_names, list_hidden_files
 
 RUN, ITERATION, SNAPSHOT = "Ralph-Run", "Ralph-Iteration", "Ralph-Snapshot"
-"""The trailers by which the commits of a run are known."""
+"""The trailers that identify the commits of a run."""
 _LOOKED_AT = 100
-"""How many of the latest commits are searched for one that was made already."""
+"""How many of the latest commits are searched for one that an earlier engine made."""
 _LISTED = 50
 """How many files a message lists."""
-_UNDER_WAY = {
+_UNFINISHED = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
     "REVERT_HEAD": "a revert",
@@ -40,15 +38,15 @@ _EMPTY_TREES = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-"""The tree with nothing in it, by the length of the names that a repository gives to objects."""
+"""The empty tree by the length of object names: SHA-1 and SHA-256. Git knows it even if the repository has no such object."""
 
 
 @dataclass(frozen=True)
-class Committed:
-    """What came of a commit; true where there is one."""
+class CommitResult:
+    """The result of a commit; true if there is one."""
 
     sha: str | None = None
-    """The commit, made now or found; None where nothing was left to commit, or a notice says why it cannot be."""
+    """The commit, made now or earlier; None if there was nothing to commit, or a notice says why it was not possible."""
     notices: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -56,11 +54,11 @@ class Committed:
 
 
 @dataclass(frozen=True)
-class TakenOff:
-    """What came of taking the commits of a run off its branch."""
+class RemovedCommits:
+    """The result of removing the commits of a run from its branch."""
 
     commits: tuple[str, ...] = ()
-    """Those that were, newest first."""
+    """The removed commits, newest first."""
     notices: tuple[str, ...] = ()
 
 
@@ -76,13 +74,13 @@ class _Commit:
         return all(self.trailers.get(key) == value for key, value in trailers.items())
 
 
-def clean_for_commit(place: Repository) -> list[str]:
-    """The tracked files with changes that are not committed; commits of a run would mix with them."""
-    if place.private:
+def list_uncommitted_files(repository: Repository) -> list[str]:
+    """The tracked files with uncommitted changes. Commits of a run would mix with them."""
+    if repository.private:
         return []
     status = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all")
-    others = [f":(top,exclude,literal){path}" for path in own_paths(place.top, place.top)]
-    return [line[3:] for line in place.git.run(*status, "--", ":/", *others).names]
+    others = [f":(top,exclude,literal){path}" for path in list_own_paths(repository.top, repository.top)]
+    return [line[3:] for line in repository.git.run(*status, "--", ":/", *others).names]
 
 
 @dataclass(frozen=True)
@@ -93,87 +91,100 @@ class Committer:
     run: str
 
     def commit(self, decision: Commit) -> WorkCommitted:
-        """Commit what was changed since the last commit of the run, once: asked again, it finds the one it made."""
+        """Commit what changed since the last commit of the run. A second call with the same decision finds that commit."""
         before, after = self._last_committed() or decision.snapshot, decision.snapshot
         trailers = {RUN: self.run, ITERATION: str(decision.iteration)}
-        message = f"{decision.message.strip()}\n\n{_listing(self.snapshots.files(before, after))}"
+        message = f"{decision.message.strip()}\n\n{_list_changes(self.snapshots.files(before, after))}"
         done = commit_work(self.snapshots, before, after, message, trailers)
         return WorkCommitted(decision.key, done.sha or "", "; ".join(done.notices))
 
     def _last_committed(self) -> str | None:
-        """The snapshot of which the latest commit of the run was made; before the first, that from before the run."""
-        git, latest = self.snapshots.place.git, self.snapshots.latest()
-        ours = [commit for commit in _log(git, ["HEAD"]) if commit.has({RUN: self.run})] if git.commit() else []
-        named = ours[0].trailers.get(SNAPSHOT) if ours else None
-        return named if named and latest and contains(git, latest, named) else self.snapshots.base()
+        """The snapshot that the latest commit of the run was made of; without a commit, the snapshot before the run."""
+        git, latest = self.snapshots.repository.git, self.snapshots.latest()
+        if not git.resolve_commit():
+            return self.snapshots.base()
+        ours = next((commit for commit in _log(git, ["HEAD"]) if commit.has({RUN: self.run})), None)
+        snapshot = ours.trailers.get(SNAPSHOT) if ours else None
+        if snapshot and latest and contains(git, latest, snapshot):
+            return snapshot
+        return self.snapshots.base()
 
 
-def commit_work(snapshots: Snapshots, before: str, after: str, message: str, trailers: Mapping[str, str]) -> Committed:
+def commit_work(
+    snapshots: Snapshots, before: str, after: str, message: str, trailers: Mapping[str, str]
+) -> CommitResult:
     """Commit what changed between two snapshots to the branch of the user, once for the same trailers."""
-    place, git = snapshots.place, snapshots.place.git.adding(*_CONFIG)
-    if place.private:
-        return Committed(None, ("nothing was committed: there is no git repository",))
-    if why_not := _why_not(place, snapshots.refs().get("HEAD")):
-        return Committed(None, (f"nothing was committed: {why_not}",))
+    repository, git = snapshots.repository, snapshots.repository.git.with_options(*_CONFIG)
+    if repository.private:
+        return CommitResult(None, ("nothing was committed: there is no git repository",))
+    if why_not := _reason_not_to_commit(repository, snapshots.refs().get("HEAD")):
+        return CommitResult(None, (f"nothing was committed: {why_not}",))
     for _ in range(_REF_TRIES):
-        branch, tip = head_of(git), git.commit()
-        if tip and (found := next((c for c in _log(git, ["HEAD"]) if c.has(trailers)), None)):
-            return Committed(
-                found.sha,
-                _have_index_follow(git, git.commit(f"{tip}^") or _empty(tip), tip) if found.sha == tip else (),
-            )
-        tree, notices = _tree(snapshots, git, tip, before, after)
+        branch, tip = read_head(git), git.resolve_commit()
+        if tip and (found := next((commit for commit in _log(git, ["HEAD"]) if commit.has(trailers)), None)):
+            if found.sha != tip:
+                return CommitResult(found.sha)
+            # An earlier engine may have been killed between the commit and the index.
+            parent = git.resolve_commit(f"{tip}^") or _empty_tree(tip)
+            return CommitResult(found.sha, _update_user_index(git, parent, tip))
+        tree, notices = _build_tree(snapshots, git, tip, before=before, after=after)
         if tree is None:
-            return Committed(None, notices)
+            return CommitResult(None, notices)
         sha = _commit(git, tree, tip, message, {**trailers, SNAPSHOT: after})
-        if _move(git, branch, sha, tip, "commit"):
-            return Committed(sha, (*notices, *_have_index_follow(git, tip or _empty(sha), sha, over=True)))
+        if _move_branch(git, branch, old=tip, new=sha, why="commit"):
+            staged = _update_user_index(git, tip or _empty_tree(sha), sha, replace_staged=True)
+            return CommitResult(sha, (*notices, *staged))
         time.sleep(_PAUSE)
-    return Committed(None, (f"nothing was committed: another git keeps {branch} busy",))
+    return CommitResult(None, (f"nothing was committed: another git process uses {branch}",))
 
 
-def take_off(snapshots: Snapshots, run: str) -> TakenOff:
-    """Set the branch back to where it stood before the run, if all that came since are commits of the run."""
-    place, git, refs = snapshots.place, snapshots.place.git.adding(*_CONFIG), snapshots.refs()
+def remove_commits(snapshots: Snapshots, run: str) -> RemovedCommits:
+    """Reset the branch to where it was before the run, if only the run has committed since."""
+    repository, git, refs = snapshots.repository, snapshots.repository.git.with_options(*_CONFIG), snapshots.refs()
     branch = refs.get("HEAD", "")
     was = refs.get(branch) if branch.startswith(HEADS) else branch
-    if place.private or not branch or not (tip := git.commit()) or tip == was:
-        return TakenOff()
-    if head_of(git) != branch or not branch.startswith(HEADS):
-        return TakenOff((), ("the history is left as it is: HEAD is not on the branch that the run began on",))
+    if repository.private or not branch or not (tip := git.resolve_commit()) or tip == was:
+        return RemovedCommits()
+    if read_head(git) != branch or not branch.startswith(HEADS):
+        return RemovedCommits((), ("the history is not changed: HEAD is not on the branch that the run began on",))
     if was and not contains(git, tip, was):
-        return TakenOff((), (f"the history is left as it is: it was rewritten, and {was[:12]} is no longer in it",))
-    since = _log(git, [tip, *([f"^{was}"] if was else [])], most=None)
+        return RemovedCommits((), (f"the history is not changed: it was rewritten, and {was[:12]} is no longer in it",))
+    since = _log(git, [tip, f"^{was}"] if was else [tip], most=None)
     if others := [commit for commit in since if not commit.has({RUN: run})]:
-        listed = ", ".join(f"{commit.sha[:12]} {shown(commit.subject[:60])}" for commit in others[:20])
-        return TakenOff((), (f"the history is left as it is: it has commits that are not the run's: {listed}",))
-    # The index first: a kill in between leaves commits, by which the next attempt knows what is still to be done.
-    notices = _have_index_follow(git, tip, was or _empty(tip))
-    if not _move(git, branch, was, tip, "take commits back"):
-        return TakenOff((), (*notices, f"the history is left as it is: another git keeps {branch} busy"))
-    return TakenOff(tuple(commit.sha for commit in since), notices)
+        listed = ", ".join(f"{commit.sha[:12]} {printable(commit.subject[:60])}" for commit in others[:20])
+        return RemovedCommits((), (f"the history is not changed: it has commits that are not the run's: {listed}",))
+    # The index comes first. If a kill leaves the commits, the next attempt removes them.
+    notices = _update_user_index(git, tip, was or _empty_tree(tip))
+    if not _move_branch(git, branch, old=tip, new=was, why="take commits back"):
+        return RemovedCommits((), (*notices, f"the history is not changed: another git process uses {branch}"))
+    return RemovedCommits(tuple(commit.sha for commit in since), notices)
 
 
-def _listing(files: Sequence[FileStat]) -> str:
-    """What changed, as a message tells it."""
-    rows = [f"+{file.added} -{file.removed} {shown(file.path)}" for file in files[:_LISTED]]
-    return "\n".join([*rows, f"and {len(files) - _LISTED} more"] if len(files) > _LISTED else rows)
+def _list_changes(files: Sequence[FileStat]) -> str:
+    rows = [f"+{file.added} -{file.removed} {printable(file.path)}" for file in files[:_LISTED]]
+    if len(files) > _LISTED:
+        rows.append(f"and {len(files) - _LISTED} more")
+    return "\n".join(rows)
 
 
-def _why_not(place: Repository, began_on: str | None) -> str:
-    """Why a commit would go to a wrong place."""
-    head = head_of(place.git)
+def _reason_not_to_commit(repository: Repository, began_on: str | None) -> str:
+    """Why a commit would end up on the wrong branch or in the middle of something; empty if it would not."""
+    head = read_head(repository.git)
     if not head.startswith(HEADS):
         return f"HEAD is detached at {head[:12]}; `git switch` to a branch"
     if began_on and head != began_on:
         was = began_on.removeprefix(HEADS)
-        return f"HEAD is on {head.removeprefix(HEADS)}, and the run began on {was}; `git switch {was}` goes back"
-    return f"{busy} is under way" if (busy := under_way(place)) else ""
+        return f"HEAD is on {head.removeprefix(HEADS)}, and the run began on {was}; `git switch {was}` switches back"
+    unfinished = find_unfinished(repository)
+    return f"{unfinished} is in progress" if unfinished else ""
 
 
-def under_way(place: Repository) -> str:
-    """What a person has begun in the work tree and not ended; empty where it is nothing."""
-    return next((what for name, what in _UNDER_WAY.items() if (place.git_dir / name).exists()), "")
+def find_unfinished(repository: Repository) -> str:
+    """The merge, rebase or the like that is under way in the work tree; empty if there is none."""
+    for name, what in _UNFINISHED.items():
+        if (repository.git_dir / name).exists():
+            return what
+    return ""
 
 
 def _log(git: Git, which: list[str], most: int | None = _LOOKED_AT) -> list[_Commit]:
@@ -190,41 +201,43 @@ def _read_commit(chunk: str) -> _Commit:
     return _Commit(sha, subject, {match[1]: match[2] for match in found if match})
 
 
-def _tree(snapshots: Snapshots, git: Git, tip: str, before: str, after: str) -> tuple[str | None, tuple[str, ...]]:
-    """HEAD's tree with what changed between two snapshots; None where it has all of it already."""
-    changed = deltas(git, before, after)
+def _build_tree(
+    snapshots: Snapshots, git: Git, tip: str, before: str, after: str
+) -> tuple[str | None, tuple[str, ...]]:
+    """HEAD's tree with what changed between two snapshots; None if it already has all of it."""
+    changed = compare_trees(git, before, after)
     nested = sorted(path for path, delta in changed.items() if delta.nested)
-    unseen = sorted(changed.keys() & hidden(git))
-    notices = [f"{shown(path)} is a git repository of its own: not committed" for path in nested]
-    notices += [f"{shown(path)} is hidden from git (`git update-index`): not committed" for path in unseen]
+    unseen = sorted(changed.keys() & list_hidden_files(git))
+    notices = [f"{printable(path)} is a separate git repository: not committed" for path in nested]
+    notices += [f"{printable(path)} is hidden from git (`git update-index`): not committed" for path in unseen]
     left = {*nested, *unseen, *filter(snapshots.is_by_product, changed)}
     taken = {path: delta for path, delta in changed.items() if path not in left}
-    with disk(snapshots.place.git_dir), tempfile.TemporaryDirectory() as aside:
-        own = git.adding("core.splitIndex=false", GIT_INDEX_FILE=f"{aside}/index")
+    with disk(snapshots.repository.git_dir), tempfile.TemporaryDirectory() as aside:
+        own = git.with_options("core.splitIndex=false", GIT_INDEX_FILE=f"{aside}/index")
         own.run("read-tree", *([tip] if tip else ["--empty"]))
         if snapshots.raw:
-            _add_laid_out(snapshots, own, after, taken, Path(aside))
+            _add_converted(snapshots, own, after, taken, Path(aside))
         else:
             own.run("update-index", "-z", "--index-info", stdin=_entries(taken))
         tree = own.run("write-tree").text
-    known = git.tree(tip) if tip else _empty(tree)
+    known = git.resolve_tree(tip) if tip else _empty_tree(tree)
     return (None if tree == known else tree), tuple(notices)
 
 
-def _add_laid_out(snapshots: Snapshots, git: Git, sha: str, taken: Mapping[str, Delta], aside: Path) -> None:
-    """Take files in by the user's own rules for line ends, which snapshots leave alone."""
+def _add_converted(snapshots: Snapshots, git: Git, sha: str, taken: Mapping[str, Delta], aside: Path) -> None:
+    """Stage files by the user's own rules for line ends. Snapshots hold them as they are on disk."""
     top = aside / "tree"
     top.mkdir()
-    snapshots.lay_out(sha, [path for path, delta in taken.items() if delta.new != ABSENT], aside)
+    snapshots.write_files(sha, [path for path, delta in taken.items() if delta.new != ABSENT], aside)
     there = Git(top, {**git.env, "GIT_WORK_TREE": str(top)}, ("core.safecrlf=false", *git.config))
-    there.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=joined(taken))
+    there.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=join_names(taken))
 
 
 def _entries(changed: Mapping[str, Delta]) -> bytes:
-    """Index entries as `update-index --index-info` reads them: all are taken out first, conflicts with them."""
+    """Index entries for `update-index --index-info`. Each path is removed first, which also removes conflict entries."""
     out = [f"0 {'0' * len(delta.new_object)}\t{path}" for path, delta in changed.items()]
     back = [f"{delta.new} {delta.new_object}\t{path}" for path, delta in changed.items() if delta.new != ABSENT]
-    return joined([*out, *back])
+    return join_names([*out, *back])
 
 
 def _commit(git: Git, tree: str, tip: str, message: str, trailers: Mapping[str, str]) -> str:
@@ -232,52 +245,52 @@ def _commit(git: Git, tree: str, tip: str, message: str, trailers: Mapping[str, 
     return commit_tree(git, tree, [tip] if tip else [], f"{message.strip()}\n\n{notes}".replace("\0", ""))
 
 
-def _move(git: Git, branch: str, sha: str | None, tip: str, why: str) -> bool:
-    """Set a branch from one commit to another; false where it is somewhere else by now, or busy."""
-    what = (branch, sha) if sha else ("-d", branch)
+def _move_branch(git: Git, branch: str, *, old: str, new: str | None, why: str) -> bool:
+    """Move a branch from one commit to another, or delete it; False if it has moved or another git holds its lock."""
+    what = (branch, new) if new else ("-d", branch)
     try:
-        git.run("update-ref", "-m", f"ralph: {why}", *what, tip or "")
+        git.run("update-ref", "-m", f"ralph: {why}", *what, old or "")
     except GitError as error:
-        if "cannot lock ref" in error.said:
+        if "cannot lock ref" in error.stderr:
             return False
         raise
     return True
 
 
-def _have_index_follow(git: Git, old: str, new: str, *, over: bool = False) -> tuple[str, ...]:
-    """Have the user's index go from one commit to another; what else is staged of a file stays, unless `over`."""
-    changed = deltas(git, old, new)
+def _update_user_index(git: Git, old: str, new: str, *, replace_staged: bool = False) -> tuple[str, ...]:
+    """Update the user's index from one commit to another. What else is staged of a file stays, unless it is to be replaced."""
+    changed = compare_trees(git, old, new)
     form = ("-z", "--raw", "--no-abbrev", "--no-renames", "--ita-invisible-in-index")
     listed = git.run("diff-index", "--cached", *form, old).names
-    staged = {path: fields.split() for fields, path in zip(listed[::2], listed[1::2], strict=True)}
-    others = {
-        path: staged[path][3]
-        for path, delta in changed.items()
-        if path in staged and staged[path][1:4:2] != [delta.new, delta.new_object]
-    }
-    if over:
-        took = "the committed version of {0} took the place of what was staged (`git cat-file -p {1}`)"
-        notices = [took.format(shown(path), sha) for path, sha in others.items() if sha.strip("0")]
+    others: dict[str, str] = {}
+    for fields, path in zip(listed[::2], listed[1::2], strict=True):
+        _, mode, _, sha, _ = fields.split()
+        if path in changed and (mode, sha) != (changed[path].new, changed[path].new_object):
+            others[path] = sha
+    if replace_staged:
+        took = "the committed version of {0} replaced what was staged (`git cat-file -p {1}`)"
+        # An object name of zeros: the user staged that the file is deleted.
+        notices = [took.format(printable(path), sha) for path, sha in others.items() if sha.strip("0")]
     else:
         changed = {path: delta for path, delta in changed.items() if path not in others}
-        notices = [f"another version of {shown(path)} is staged: left so" for path in others]
+        notices = [f"another version of {printable(path)} is staged: not changed" for path in others]
     if changed and not _write_index(git, _entries(changed)):
         todo = "once it has ended, `git reset -- FILE` makes them clean"
-        return (f"another git holds the index: `git status` will show {len(changed)} files as changed; {todo}",)
+        return (f"another git process holds the index: `git status` will show {len(changed)} files as changed; {todo}",)
     return tuple(notices)
 
 
 def _write_index(git: Git, entries: bytes) -> bool:
-    """Change entries of the user's index; false where another git does not let go of it."""
+    """Change entries of the user's index; False if another git holds its lock."""
     try:
         git.run("update-index", "-z", "--index-info", stdin=entries)
     except GitError as error:
-        if "index.lock" in error.said:
+        if "index.lock" in error.stderr:
             return False
         raise
     git.run("update-index", "-q", "--refresh", ok=(0, 1, 128))
     return True
 
 
-def _empty(like: str) -> str:
+def _empty_tree(like: str) -> str:
     return _EMPTY_TREES[len(like)]

@@ -1,19 +1,19 @@
 """What was done to the history during a run: refs are recorded before it and compared later.
 
-New branches, new tags and commits on top are work. What cannot be got back by itself is a finding: a branch that lost
-commits or is gone, a tag that moved, work that was stashed away, a stash of the user's that was dropped, a push.
+New refs and commits on top are work. A loss is a finding: a branch or a note ref that lost commits or is gone, a tag that
+moved, work that the agent stashed, a stash entry of the user that was dropped, a push.
 """
 
 import itertools
+import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.core.findings import Finding, Rule, Severity
-from ralph.git.command import Git
-from ralph.git.repository import RALPH, Repository
+from ralph.core.checks import Finding, HistoryChange, Rule, Severity
+from ralph.git.command import RALPH_IDENTITY, Git, Repository
 
 MOST = 5000
 """How many refs are recorded at most."""
@@ -22,37 +22,52 @@ OURS = f"{HEADS}ralph/"
 """The branches of runs."""
 PINS = "refs/ralph-pins/"
 """What keeps the objects that a run's record names."""
+NOTES = "refs/notes/"
 _STASH = "refs/stash"
-_WATCHED = (HEADS, TAGS, REMOTES)
+_USUAL = (HEADS, TAGS, REMOTES)
+_OF_TOOLS = ("refs/ralph", "refs/bisect/", "refs/jj/", "refs/prefetch/", "refs/rewritten/", "refs/worktree/")
+"""Refs that Ralph, git itself or jj rewrite all the time."""
 _LINE = re.compile(r"^Ralph-Ref: (\S+) (\S+)$", re.M | re.ASCII)
 _STASHED_ON = re.compile(r"(?:WIP on|On) (.+?): ")
 _MOST_PUSHED = 100
 
 
-def record(place: Repository) -> dict[str, str]:
-    """Where HEAD, the branches, the tags and the stash stand: a commit by each name, for HEAD the branch it is on."""
-    if place.private:
+def record_refs(repository: Repository) -> dict[str, str]:
+    """Where HEAD, the stash and all refs of the user stand: an object by each name, for HEAD the branch it is on.
+
+    For a symbolic ref it is the ref that it stands for.
+    """
+    if repository.private:
         return {}
-    now = Refs.of(place)
+    now = Refs.read(repository, namespaces=("refs",))
     names = [name for name in now.tips if not name.startswith(OURS) or name == now.head]
-    names.sort(key=lambda name: (name != now.head, [name.startswith(kind) for kind in _WATCHED].index(True)))
+    names.sort(key=lambda name: (name != now.head, _importance(name)))
     stash = {f"stash@{{{number}}}": entry.sha for number, entry in enumerate(now.stash)}
-    found = {"HEAD": now.head} | stash | {name: now.tips[name] for name in names}
+    symbolic = {name: target for name, target in now.symbolic.items() if not name.startswith(OURS)}
+    found = {"HEAD": now.head} | stash | {name: now.tips[name] for name in names} | symbolic
     return dict(itertools.islice(found.items(), MOST))
 
 
-def write(refs: Mapping[str, str]) -> str:
-    """The lines of a commit message that keep a record."""
+def _importance(name: str) -> int:
+    """What is recorded first if there are more refs than fit: branches, then tags, then the others."""
+    for position, kind in enumerate((*_USUAL, NOTES)):
+        if name.startswith(kind):
+            return position
+    return len(_USUAL) + 1
+
+
+def format_record(refs: Mapping[str, str]) -> str:
+    """The lines of a commit message that hold a record."""
     return "".join(f"Ralph-Ref: {value} {name}\n" for name, value in refs.items())
 
 
-def read(message: str) -> dict[str, str]:
-    """The record in a commit message; empty where there is none."""
+def parse_record(message: str) -> dict[str, str]:
+    """The record in a commit message; empty if there is none."""
     return {name: value for value, name in _LINE.findall(message)}
 
 
-def head_of(git: Git) -> str:
-    """The full name of the branch that HEAD is on; where it is on none, its commit."""
+def read_head(git: Git) -> str:
+    """The full name of the branch that HEAD is on; if it is on none, its commit."""
     return git.run("symbolic-ref", "-q", "HEAD", ok=(0, 1)).text or git.run("rev-parse", "HEAD").text
 
 
@@ -61,28 +76,40 @@ def contains(git: Git, tip: str, commit: str) -> bool:
     return tip == commit or git.run("merge-base", "--is-ancestor", commit, tip, ok=(0, 1, 128)).code == 0
 
 
-def findings(place: Repository, before: Mapping[str, str]) -> list[Finding]:
-    """What was done to the history since a record was made."""
-    return [] if place.private else compare(Refs.of(place), before)
+def find_losses(repository: Repository, before: Mapping[str, str]) -> list[Finding]:
+    """What of a record is no longer so."""
+    if repository.private or not before:
+        return []
+    return _compare(Refs.read(repository, namespaces=_namespaces(before)), before)
 
 
-def compare(now: "Refs", before: Mapping[str, str]) -> list[Finding]:
-    """What of a record is not so any more."""
+def _compare(now: "Refs", before: Mapping[str, str]) -> list[Finding]:
     if not before:
         return []
     return [
-        *_head(now, before),
-        *_branches(now, before),
-        *_tags(now, before),
-        *_stash(now, before),
-        *_pushes(now, before),
+        *_compare_head(now, before),
+        *_compare_branches(now, before),
+        *_compare_tags(now, before),
+        *_compare_other_refs(now, before),
+        *_compare_symbolic_refs(now, before),
+        *_compare_stash(now, before),
+        *_find_pushes(now, before),
     ]
 
 
-def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
-    """How many commits were made on which branches since these tips; those of Ralph itself do not count.
+def _namespaces(before: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts of `refs/` to list: the usual ones, and those in which the record has something.
 
-    A branch that is checked out in another worktree is left out: people work there.
+    Not all of `refs/`: a mirror of a code review server has hundreds of thousands of refs.
+    """
+    recorded = ("/".join(name.split("/")[:2]) for name in before if name.startswith("refs/"))
+    return tuple(dict.fromkeys([*(kind.rstrip("/") for kind in _USUAL), *recorded]))
+
+
+def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
+    """How many commits were made on which branches since these tips, without those of Ralph.
+
+    A branch that is checked out in another worktree is left out: the user may work there.
     """
     found = []
     for name, tip in now.tips.items():
@@ -98,29 +125,80 @@ def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def pin(place: Repository, run: str, refs: Mapping[str, str]) -> None:
-    """Keep what a record names from being collected as garbage, for as long as the advice to bring it back may be needed.
+class UserRefs:
+    """The user's refs and stash during a run: recorded and pinned when it begins, compared after every turn.
+
+    It needs no snapshots. The record itself is in the journal, where no git command reaches it.
+    """
+
+    def __init__(self, repository: Repository, run: str, before: Mapping[str, str] | None = None) -> None:
+        self._repository, self._run = repository, run
+        self.before = before
+        """The record; None if it was not made yet."""
+        self._tips: Mapping[str, str] | None = None
+        """Where the branches stood at the last look."""
+        self._pins: Collection[str] | None = None
+
+    def record(self) -> Mapping[str, str]:
+        """Record where the refs stand, and pin what they name."""
+        self.before = record_refs(self._repository)
+        self._pins = pin_objects(self._repository, self._run, self.before)
+        return self.before
+
+    def look(self) -> HistoryChange:
+        """What is not as it was before the run, and the commits that others made since the last look."""
+        namespaces = (*_namespaces(self.before or {}), f"{PINS}{self._run}")
+        now = Refs.read(self._repository, namespaces=namespaces)
+        self._pin_again(now)
+        findings = _compare(now, self.before or {})
+        commits = new_commits(now, self._tips) if self._tips is not None else ()
+        self._tips = now.tips
+        sentences = tuple(finding.sentence for finding in findings)
+        return HistoryChange(sentences, commits, places=tuple(finding.path for finding in findings))
+
+    def findings(self) -> list[Finding]:
+        """What is not as it was before the run."""
+        return find_losses(self._repository, self.before or {})
+
+    def _pin_again(self, now: "Refs") -> None:
+        """Make the pins again that an agent deleted. Until garbage collection, git still has the objects."""
+        if self._pins is None or not now.pins.issuperset(self._pins):
+            self._pins = pin_objects(self._repository, self._run, self.before or {})
+
+
+def pin_objects(repository: Repository, run: str, refs: Mapping[str, str]) -> Collection[str]:
+    """Keep what a record names from garbage collection, so that the advice to restore it stays true; return the refs.
 
     One commit has all commits as its parents, so that thousands of branches need one ref. Tag objects cannot be parents.
     """
-    if place.private or not refs:
-        return
-    git = place.git.adding("core.logAllRefUpdates=false", **RALPH)
-    shas = dict.fromkeys(sha for name, sha in refs.items() if name != "HEAD")
-    listed = git.run("cat-file", "--batch-check", stdin="".join(f"{sha}\n" for sha in shas).encode()).text.split("\n")
-    kinds = [line.split()[:2] for line in listed if line]
-    parents = [word for sha, kind in kinds if kind == "commit" for word in ("-p", sha)]
+    shas = dict.fromkeys(sha for name, sha in refs.items() if name != "HEAD" and not sha.startswith("refs/"))
+    if not shas or not os.access(repository.common / "objects", os.W_OK):
+        # A repository that cannot be written loses nothing, and a run without snapshots needs nothing else of it.
+        return ()
+    git = repository.git.with_options("core.logAllRefUpdates=false", **RALPH_IDENTITY)
+    kinds = _kinds_of(git, shas)
+    parents: list[str] = []
+    for sha, kind in kinds.items():
+        if kind == "commit":
+            parents += ["-p", sha]
     tree = git.run("mktree").text
-    wanted = [(f"{PINS}{run}/commits", git.run("commit-tree", tree, *parents, stdin=b"Pinned by Ralph\n").text)]
-    wanted += [(f"{PINS}{run}/{kind}-{sha}", sha) for sha, kind in kinds if kind not in ("commit", "missing")]
-    git.run("update-ref", "--stdin", stdin="".join(f"update {ref} {sha}\n" for ref, sha in wanted).encode())
+    wanted = {f"{PINS}{run}/commits": git.run("commit-tree", tree, *parents, stdin=b"Pinned by Ralph\n").text}
+    wanted |= {f"{PINS}{run}/{kind}-{sha}": sha for sha, kind in kinds.items() if kind not in ("commit", "missing")}
+    git.run("update-ref", "--stdin", stdin="".join(f"update {ref} {sha}\n" for ref, sha in wanted.items()).encode())
+    return wanted.keys()
 
 
-def unpin(git: Git, run: str) -> None:
-    """Let go of what was pinned for a run."""
+def unpin_objects(git: Git, run: str) -> None:
     pins = git.run("for-each-ref", "--format=delete %(refname)", f"{PINS}{run}").out if run else b""
     if pins:
         git.run("update-ref", "--stdin", stdin=pins)
+
+
+def _kinds_of(git: Git, shas: Iterable[str]) -> dict[str, str]:
+    """The types of objects by their ids; `missing` if there is no such object."""
+    listed = git.run("cat-file", "--batch-check", stdin="".join(f"{sha}\n" for sha in shas).encode()).text
+    words = [line.split() for line in listed.split("\n") if line]
+    return {line[0]: line[1] for line in words}
 
 
 @dataclass(frozen=True)
@@ -145,101 +223,228 @@ class Refs:
     head: str
     tips: Mapping[str, str]
     stash: tuple[_Stashed, ...] = ()
+    """The entries of the stash, the newest first; only the newest if their list is lost."""
+    has_stash_list: bool = True
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """The other worktrees in which people may be at work, by the branch that is checked out there."""
+    """The other worktrees, in which the user may work, by the branch that is checked out there."""
+    symbolic: Mapping[str, str] = field(default_factory=dict)
+    """The refs that stand for another ref, with that."""
+    pins: frozenset[str] = frozenset()
+    """The refs that keep what a run's record names."""
 
     @classmethod
-    def of(cls, place: Repository) -> "Refs":
-        # Nobody gets around this by putting another commit in the place of one (`git replace`).
-        git = place.git.adding("log.showSignature=false", GIT_NO_REPLACE_OBJECTS="1")
+    def read(cls, repository: Repository, *, namespaces: Collection[str]) -> "Refs":
+        # With `git replace`, an agent could make another commit look like the one that was recorded.
+        git = repository.git.with_options("log.showSignature=false", GIT_NO_REPLACE_OBJECTS="1")
         form = "--format=%(objectname) %(refname)%00%(symref)%00%(worktreepath)%00%(HEAD)%00"
-        fields = git.run("for-each-ref", form, *(kind[:-1] for kind in _WATCHED), _STASH).text.split("\0")
+        fields = git.run("for-each-ref", form, *namespaces, _STASH).text.split("\0")
         rows = zip(fields[::4], fields[1::4], fields[2::4], fields[3::4], strict=False)
-        refs, head = {}, ""
-        for row, symbolic, path, mark in rows:
+        tips: dict[str, str] = {}
+        symbolic: dict[str, str] = {}
+        elsewhere: dict[str, str] = {}
+        pins: set[str] = set()
+        head = stash_tip = ""
+        for row, target, path, mark in rows:
             sha, name = row.lstrip("\n").split(" ", 1)
-            head = name if mark == "*" else head
-            if not symbolic:
-                refs[name] = (sha, path)
-        stash = _stash_entries(git) if refs.pop(_STASH, None) else ()
-        elsewhere = {name: path for name, (_, path) in refs.items() if path and Path(path) != place.top}
-        return cls(git, head or head_of(git), {name: sha for name, (sha, _) in refs.items()}, tuple(stash), elsewhere)
+            if mark == "*":
+                head = name
+            if path and not target and Path(path) != repository.top:
+                elsewhere[name] = path
+            if name.startswith(PINS):
+                pins.add(name)
+            elif name == _STASH:
+                stash_tip = sha
+            elif name.startswith(_OF_TOOLS) or (target and name.startswith(REMOTES)):
+                continue
+            elif target:
+                symbolic[name] = target
+            else:
+                tips[name] = sha
+        stash = _read_stash_list(git) if stash_tip else ()
+        return cls(
+            git=git,
+            head=head or read_head(git),
+            tips=tips,
+            stash=stash or _read_stash_tip(git, stash_tip),
+            has_stash_list=bool(stash) or not stash_tip,
+            elsewhere=elsewhere,
+            symbolic=symbolic,
+            pins=frozenset(pins),
+        )
+
+    def can_restore(self, sha: str) -> bool:
+        """Whether git still has an object, or has collected it as garbage."""
+        return self.git.run("cat-file", "-e", sha, ok=(0, 1, 128)).code == 0
 
 
-def _stash_entries(git: Git) -> Iterator[_Stashed]:
-    for line in git.run("log", "-g", "--format=%H %gs", _STASH, "--").text.split("\n"):
-        sha, _, subject = line.partition(" ")
-        yield _Stashed(sha, subject)
+def _read_stash_list(git: Git) -> tuple[_Stashed, ...]:
+    """The entries of the stash. Git keeps them in the reflog of `refs/stash`: if that is expired, the list is empty."""
+    listed = git.run("log", "-g", "--format=%H %gs", _STASH, "--").text
+    entries = (line.partition(" ") for line in listed.split("\n") if line)
+    return tuple(_Stashed(sha, subject) for sha, _, subject in entries)
 
 
-def _head(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _read_stash_tip(git: Git, sha: str) -> tuple[_Stashed, ...]:
+    """The newest entry of the stash, by the ref alone."""
+    return (_Stashed(sha, git.run("log", "-1", "--format=%s", sha, "--").text),) if sha else ()
+
+
+def _compare_head(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     was, on_branch = before.get("HEAD", now.head), now.head.startswith("refs/")
     if was == now.head:
         return
     if was.startswith("refs/"):
-        back = f"`git switch {_quoted(was)}` goes back"
+        back = f"`git switch {_quote(was)}` switches back"
         yield _finding("HEAD", f"HEAD is {_where(now.head)} and was {_where(was)} before the run; {back}", warn=True)
     elif on_branch:
-        back = f"`git switch --detach {was}` goes back"
+        back = f"`git switch --detach {was}` switches back"
         yield _finding("HEAD", f"HEAD is {_where(now.head)} and was {_where(was)} before the run; {back}", warn=True)
     elif not contains(now.git, now.head, was):
-        back = f"`git reset --soft {was}` brings it back, and changes no file"
+        back = _way_back(now, was, f"git reset --soft {was}", ", and changes no file")
         yield _finding("HEAD", f"HEAD was reset or rewritten: {was[:12]} is no longer in it; {back}")
 
 
-def _branches(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    for name, was in _recorded(before, HEADS):
+def _compare_branches(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+    for name, was in _recorded_objects(before, HEADS):
         short, tip, elsewhere = _short(name), now.tips.get(name), now.elsewhere.get(name)
-        if tip is None:
-            back = f"`git branch {_quoted(name)} {was}` brings it back"
-            yield _finding(short, f"the branch {short} was deleted; {back}")
+        if name in now.symbolic:
+            yield _symbolic_ref_finding(now, "branch", name, was)
+        elif tip is None:
+            move = " && ".join([*_make_room(now, name), f"git branch {_quote(name)} {was}"])
+            yield _finding(short, f"the branch {short} was deleted; {_way_back(now, was, move)}")
         elif not contains(now.git, tip, was):
             what = f"the branch {short} was reset or rewritten: {was[:12]} is no longer in it"
             move = f"git reset --soft {was}" if name == now.head else f"git update-ref {shlex.quote(name)} {was}"
             if elsewhere:
                 what += f" (perhaps by you: it is checked out in {elsewhere})"
                 move = f"git -C {shlex.quote(elsewhere)} reset --soft {was}"
-            back = f"`{move}` brings it back, and changes no file"
+            back = _way_back(now, was, move, ", and changes no file")
             yield _finding(short, f"{what}; {back}", warn=elsewhere is not None)
 
 
-def _tags(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    for name, was in _recorded(before, TAGS):
-        if now.tips.get(name) != was:
+def _compare_tags(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+    for name, was in _recorded_objects(before, TAGS):
+        if name in now.symbolic:
+            yield _symbolic_ref_finding(now, "tag", name, was)
+        elif now.tips.get(name) != was:
             what = "moved" if name in now.tips else "deleted"
-            back = f"`git update-ref {shlex.quote(name)} {was}` brings it back"
-            yield _finding(_short(name), f"the tag {_short(name)} was {what}; {back}")
+            move = " && ".join([*_make_room(now, name), f"git update-ref {shlex.quote(name)} {was}"])
+            yield _finding(_short(name), f"the tag {_short(name)} was {what}; {_way_back(now, was, move)}")
 
 
-def _stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
-    known = dict(_recorded(before, "stash@{"))
+def _compare_other_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+    """Notes, and refs that other tools or the user made. What a tool made it may also rewrite: that is a warning only."""
+    for name, was in _recorded_objects(before, "refs/"):
+        if name.startswith(_USUAL) or name.startswith(_OF_TOOLS):
+            continue
+        warn = not name.startswith(NOTES)
+        tip = now.tips.get(name)
+        if name in now.symbolic:
+            yield _symbolic_ref_finding(now, "ref", name, was)
+        elif tip is None:
+            move = " && ".join([*_make_room(now, name), f"git update-ref {shlex.quote(name)} {was}"])
+            yield _finding(name, f"the ref {name} was deleted; {_way_back(now, was, move)}", warn=warn)
+        elif not contains(now.git, tip, was):
+            what = f"the ref {name} was reset or rewritten: {was[:12]} is no longer in it"
+            back = _way_back(now, was, f"git update-ref {shlex.quote(name)} {was}")
+            yield _finding(name, f"{what}; {back}", warn=warn)
+
+
+def _symbolic_ref_finding(now: Refs, kind: str, name: str, was: str) -> Finding:
+    # A plain `update-ref` would move the ref that the symbolic one stands for.
+    what = f"the {kind} {_short(name)} was replaced by a symbolic ref to {now.symbolic[name]}"
+    return _finding(
+        _short(name), f"{what}; {_way_back(now, was, f'git update-ref --no-deref {shlex.quote(name)} {was}')}"
+    )
+
+
+def _compare_symbolic_refs(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+    for name, target in before.items():
+        if name == "HEAD" or not target.startswith("refs/") or now.symbolic.get(name) == target:
+            continue
+        what = "is gone"
+        if name in now.symbolic:
+            what = "stands for another ref now"
+        elif name in now.tips:
+            what = "was replaced by a ref of its own"
+        move = " && ".join([*_make_room(now, name), f"git symbolic-ref {shlex.quote(name)} {shlex.quote(target)}"])
+        yield _finding(_short(name), f"{_short(name)} stood for {target} and {what}; `{move}` restores it")
+
+
+def _make_room(now: Refs, name: str) -> list[str]:
+    """The commands that rename refs which stand in the way of a name: git cannot have both `feat` and `feat/x`."""
+    commands = []
+    kind = "/".join(name.split("/")[:2]) + "/"
+    for other, tip in now.tips.items():
+        if not (other.startswith(f"{name}/") or name.startswith(f"{other}/")):
+            continue
+        free = f"agent-{other.removeprefix(kind).replace('/', '-')}"
+        while f"{kind}{free}" in now.tips:
+            free += "-1"
+        if kind == HEADS:
+            commands.append(f"git branch -m {_quote(other)} {shlex.quote(free)}")
+        else:
+            commands.append(f"git update-ref {shlex.quote(kind + free)} {tip}")
+            commands.append(f"git update-ref -d {shlex.quote(other)}")
+    return commands
+
+
+def _way_back(now: Refs, sha: str, command: str, and_what: str = "") -> str:
+    """The command that restores an object, or that nothing can."""
+    if now.can_restore(sha):
+        return f"`{command}` restores it{and_what}"
+    return f"it cannot be restored: git has removed {sha[:12]} from the repository"
+
+
+def _compare_stash(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+    known = {name: sha for name, sha in before.items() if name.startswith("stash@{")}
     for number, entry in enumerate(now.stash):
         if entry.sha in known.values():
             continue
         name = f"stash@{{{number}}}"
         if tree := now.elsewhere.get(entry.branch):
-            what = f"work was stashed away, perhaps by you in {tree}"
-            yield _finding(name, f"{what} ({entry.subject}); `git stash pop {name}` there brings it back", warn=True)
+            what = f"work was stashed, perhaps by you in {tree}"
+            yield _finding(name, f"{what} ({entry.subject}); `git stash pop {name}` there restores it", warn=True)
         else:
-            back = f"`git stash pop{f' {name}' if number else ''}` brings it back"
-            yield _finding(name, f"the agent stashed work away ({entry.subject}); {back}")
+            back = f"`git stash pop {name}` restores it" if number else "`git stash pop` restores it"
+            yield _finding(name, f"the agent stashed work ({entry.subject}); {back}")
+    if known and not now.has_stash_list:
+        yield _stash_list_finding(now, known)
+        return
     left = {entry.sha for entry in now.stash}
     # The oldest entry comes first: if the user pastes the commands in order, the stack is as it was.
     for name, sha in reversed(known.items()):
         if sha not in left:
-            back = f'`git stash store -m "$(git log -1 --format=%s {sha})" {sha}` brings it back'
+            back = _way_back(now, sha, _store_command(sha))
             yield _finding(name, f"the stash entry {sha[:12]} from before the run was dropped; {back}")
 
 
-def _pushes(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
+def _stash_list_finding(now: Refs, known: Mapping[str, str]) -> Finding:
+    """The finding about a stash whose entries are still there and are no longer listed."""
+    entries = dict.fromkeys([*reversed(list(known.values())), *(entry.sha for entry in reversed(now.stash))])
+    lost = [sha for sha in entries if not now.can_restore(sha)]
+    # `git stash store` adds nothing to the list if the ref already names the entry.
+    commands = [f"git update-ref -d {_STASH}", *(_store_command(sha) for sha in entries if sha not in lost)]
+    what = "the list of stash entries is empty, because its reflog was expired"
+    sentence = f"{what}; `{' && '.join(commands)}` lists the entries again"
+    if lost:
+        sentence += f"; git has removed {', '.join(sha[:12] for sha in lost)} from the repository"
+    return _finding("stash@{0}", sentence, warn=not lost)
+
+
+def _store_command(sha: str) -> str:
+    return f'git stash store -m "$(git log -1 --format=%s {sha})" {sha}'
+
+
+def _find_pushes(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     complete = len(before) < MOST
     moved = [name for name, tip in now.tips.items() if name.startswith(REMOTES) and tip != before.get(name)]
     moved = [name for name in moved if complete or name in before][:_MOST_PUSHED]
-    for name in _pushed(now.git, moved, before):
+    for name in _find_pushed(now.git, moved, before):
         yield _finding(_short(name), f"{_short(name)} was pushed to during the run; that cannot be undone", warn=True)
 
 
-def _pushed(git: Git, names: list[str], before: Mapping[str, str]) -> list[str]:
+def _find_pushed(git: Git, names: list[str], before: Mapping[str, str]) -> list[str]:
     """Those of some remote-tracking refs that a push moved since they were recorded, by their reflogs."""
     if not names:
         return []
@@ -256,15 +461,17 @@ def _pushed(git: Git, names: list[str], before: Mapping[str, str]) -> list[str]:
     return pushed
 
 
-def _recorded(before: Mapping[str, str], kind: str) -> Iterable[tuple[str, str]]:
-    return [(name, sha) for name, sha in before.items() if name.startswith(kind)]
+def _recorded_objects(before: Mapping[str, str], kind: str) -> Iterable[tuple[str, str]]:
+    """What a record has of one kind, without symbolic refs."""
+    return [(name, sha) for name, sha in before.items() if name.startswith(kind) and not sha.startswith("refs/")]
 
 
 def _short(name: str) -> str:
-    return name.split("/", 2)[2]
+    """A branch or a tag as the user calls it; the full name of any other ref."""
+    return name.split("/", 2)[2] if name.startswith(_USUAL) else name
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return shlex.quote(_short(name))
 
 

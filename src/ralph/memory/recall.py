@@ -1,4 +1,4 @@
-"""Recall: what other loops learned about something like this, by full-text search, within a budget of characters."""
+"""Recall: lessons of other loops about a similar task or failure, by full-text search, within a budget of characters."""
 
 import re
 import time
@@ -9,34 +9,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralph.core.errors import StateError
-from ralph.documents.reflection import Reflection, fitted, moment
-from ralph.memory.patterns import ADVICE, Pattern, read_patterns, signature
+from ralph.documents.reflection import Reflection, fit_parts, moment
+from ralph.memory.learning import ADVICE, Pattern, make_signature, read_patterns
 from ralph.memory.reflections import Reflections
 
 if TYPE_CHECKING:
     import sqlite3
 
 MOST_FILES = 2000
-"""The newest files that are looked at."""
+"""How many of the newest files are read."""
 PER_LOOP = 50
 MOST_PARSED = 400
-"""Those with words of the query in them that are parsed and ranked."""
+"""How many of those that contain words of the query are parsed and ranked."""
 MOST_DAYS = 90
 LONGEST = 400
-"""Characters of one lesson."""
+"""Most characters of one lesson."""
 SHORTEST = 80
-"""Fewer characters than these say nothing."""
+"""Fewest characters of a useful lesson."""
 MOST_WORDS = 40
-"""Words of the query that are looked for."""
+"""How many words of the query are searched for."""
+SAME_TEST = 5.0
+"""Added to the score of a lesson about a test that fails now."""
 WORTH = 0.3
 """The share of the best hit's score below which a hit is noise."""
 MANY_LOOPS = 12
-"""From so many loops on, a word that most of them have says nothing."""
+"""From this number of loops on, a word that most of them contain is ignored."""
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """One text that can be found, and the lesson that it is found for."""
+    """A searchable text, and the lesson in it."""
 
     loop: str
     task_type: str
@@ -50,7 +52,7 @@ class _Memory:
 
     @property
     def worth(self) -> float:
-        """How much it helps, whatever it is about: what worked counts most, then whatever else it can say."""
+        """How much it helps, whatever it is about: a solution counts most, then the number of its parts."""
         return (1.3 if self.solved else 1.0) * (1 + 0.1 * sum(text != "" for _, text in self.parts))
 
 
@@ -59,57 +61,69 @@ def recall(
     query: str,
     *,
     exclude: str,
+    failing: Sequence[str] = (),
     task_type: str = "",
     most: int = 3,
     budget: int = 1200,
     now: float | None = None,
 ) -> tuple[str, ...]:
-    """Lessons of other loops that have at least two telling words in common with the query, the best first."""
+    """Lessons of other loops, the best first: about one of the failing tests, or with two specific words of the query."""
     now = time.time() if now is None else now
-    words = _telling(query)[:MOST_WORDS]
-    if len(words) < 2:
+    words = _find_specific_words(query)[:MOST_WORDS]
+    failing = failing[:MOST_WORDS]
+    if len(words) < 2 and not failing:
         return ()
-    memories, loops = _memories(root, words, exclude, now - MOST_DAYS * 86400)
+    memories, loops = _find_memories(root, words, failing, exclude, now - MOST_DAYS * 86400)
     scored = [
         (score * one.worth * (1.3 if one.task_type == task_type else 1.0), one.at, one)
-        for one, score in _scored(memories, words, loops)
+        for one, score in _score(memories, words, failing, loops)
     ]
     scored.sort(key=lambda item: item[:2], reverse=True)
-    return _chosen([one for score, _, one in scored if score >= WORTH * scored[0][0]], now, most, budget)
+    return _choose_lessons([one for score, _, one in scored if score >= WORTH * scored[0][0]], now, most, budget)
 
 
-def _chosen(ranked: Sequence[_Memory], now: float, most: int, budget: int) -> tuple[str, ...]:
-    """The first that fit: one for each loop, and none that says what another said."""
+def _choose_lessons(ranked: Sequence[_Memory], now: float, most: int, budget: int) -> tuple[str, ...]:
+    """The first lessons that fit into the budget: one for each loop, and no lesson twice."""
     lessons: list[str] = []
     seen: set[str] = set()
     for one in ranked:
-        said = signature("; ".join(text for _, text in one.parts))
-        if one.loop in seen or said in seen:
+        signature = make_signature("; ".join(text for _, text in one.parts))
+        if one.loop in seen or signature in seen:
             continue
         room = min(LONGEST, budget - sum(map(len, lessons)))
         if len(lessons) >= most or room < SHORTEST:
             break
-        seen |= {one.loop, said}
+        seen |= {one.loop, signature}
         days = max(0, int((now - one.at) // 86400))
-        age = "today" if not days else f"{days} day{'s'[: days > 1]} ago"
-        head = (f"({age}, {'solved' if one.solved else 'not solved'}) ", one.task[:80])
-        lessons.append(fitted((head, *one.parts), room).encode(errors="replace").decode())
+        head = (f"({_describe_age(days)}, {'solved' if one.solved else 'not solved'}) ", one.task[:80])
+        lessons.append(fit_parts((head, *one.parts), room).encode(errors="replace").decode())
     return tuple(lessons)
 
 
-def _memories(root: Path, words: Sequence[str], exclude: str, oldest: float) -> tuple[list[_Memory], int]:
-    """What may fit, and the number of loops it was looked for in. Only files with two of the words in them are parsed."""
+def _describe_age(days: int) -> str:
+    if days == 0:
+        return "today"
+    return "1 day ago" if days == 1 else f"{days} days ago"
+
+
+def _find_memories(
+    root: Path, words: Sequence[str], failing: Sequence[str], exclude: str, oldest: float
+) -> tuple[list[_Memory], int]:
+    """The memories that may fit, and the number of loops that were searched.
+
+    Only files that contain two of the words, or one of the failing tests, are parsed.
+    """
     stems = {_stem(word) for word in words}
 
-    def wanted(text: str) -> bool:
-        text = text.lower()
-        return sum(stem in text for stem in stems) >= 2
+    def is_relevant(text: str) -> bool:
+        small = text.lower()
+        return sum(stem in small for stem in stems) >= 2 or any(test in text for test in failing)
 
     memories: list[_Memory] = []
     loops = 0
-    for found in Reflections(root).newest(MOST_FILES, PER_LOOP, wanted):
+    for found in Reflections(root).newest(MOST_FILES, PER_LOOP, is_relevant, exclude=exclude):
         loops += 1
-        memories += [_of_reflection(one, found[-1]) for one in found if one.loop != exclude]
+        memories += [_memory_from_reflection(one, found[-1]) for one in found]
         if len(memories) >= MOST_PARSED:
             break
     for kind in ADVICE:
@@ -117,11 +131,14 @@ def _memories(root: Path, words: Sequence[str], exclude: str, oldest: float) -> 
             patterns = read_patterns(root, kind)
         except StateError:
             continue
-        memories += [_of_pattern(one, loop) for one in patterns for loop in one.source_loops[-1:] if loop != exclude]
+        for one in patterns:
+            loop = one.source_loops[-1] if one.source_loops else exclude
+            if loop != exclude:
+                memories.append(_memory_from_pattern(one, loop))
     return [one for one in memories if one.at >= oldest], loops
 
 
-def _of_reflection(one: Reflection, last: Reflection) -> _Memory:
+def _memory_from_reflection(one: Reflection, last: Reflection) -> _Memory:
     failed = one.what_failed or " ".join(one.gaming)
     parts = [("tried: ", one.action), ("failed: ", failed), ("because ", one.why)]
     if one.succeeded:
@@ -132,10 +149,19 @@ def _of_reflection(one: Reflection, last: Reflection) -> _Memory:
         parts.append(("idea: ", one.try_next))
     problem = f"{one.what_failed[:2000]} {one.why[:2000]} {' '.join(one.gaming)[:1000]}"
     remedy = f"{one.try_next[:1000]} {one.action[:1000]}"
-    return _Memory(one.loop, one.task_type, one.at, last.succeeded, one.task[:1000], problem, remedy, tuple(parts))
+    return _Memory(
+        loop=one.loop,
+        task_type=one.task_type,
+        at=one.at,
+        solved=last.succeeded,
+        task=one.task[:1000],
+        problem=problem,
+        remedy=remedy,
+        parts=tuple(parts),
+    )
 
 
-def _of_pattern(one: Pattern, loop: str) -> _Memory:
+def _memory_from_pattern(one: Pattern, loop: str) -> _Memory:
     labels = {"error": ("what fixed it: ", ""), "success": ("what worked: ", ""), "anti": ("better: ", "do not: ")}
     label, warning = labels[one.kind]
     parts = ((warning, (one.text or one.signature) if warning else ""), ("because ", one.because), (label, one.advice))
@@ -144,27 +170,40 @@ def _of_pattern(one: Pattern, loop: str) -> _Memory:
         at = moment(one.last_seen)
     except ValueError:
         at = 0.0
-    return _Memory(loop, one.task_type, at, bool(one.advice), task, f"{one.signature} {one.because}", one.advice, parts)
+    return _Memory(
+        loop=loop,
+        task_type=one.task_type,
+        at=at,
+        solved=bool(one.advice),
+        task=task,
+        problem=f"{one.signature} {one.because}",
+        remedy=one.advice,
+        parts=parts,
+    )
 
 
-def _scored(memories: Sequence[_Memory], words: Sequence[str], loops: int) -> Iterator[tuple[_Memory, float]]:
-    """How well each memory fits; those with fewer than two of the telling words in them are left out."""
-    base = _search_base()
+def _score(
+    memories: Sequence[_Memory], words: Sequence[str], failing: Sequence[str], loops: int
+) -> Iterator[tuple[_Memory, float]]:
+    """How well each memory fits. One that names none of the failing tests needs two of the specific words."""
+    base = _open_search()
     if base is None:
         ranks = dict.fromkeys(range(len(memories)), 0.0)
     else:
         with closing(base):
-            ranks, words = _ranked(base, memories, words, loops)
+            ranks, words = _rank(base, memories, words, loops)
     wanted = {_stem(word) for word in words}
-    for number, rank in ranks.items():
-        one = memories[number]
-        common = len(wanted.intersection(map(_stem, _telling(f"{one.task} {one.problem} {one.remedy}"))))
-        if common >= 2:
-            yield one, rank + 0.2 * common
+    for number, one in enumerate(memories):
+        names_test = any(test in one.problem for test in failing)
+        if number not in ranks and not names_test:
+            continue
+        common = len(wanted.intersection(map(_stem, _find_specific_words(f"{one.task} {one.problem} {one.remedy}"))))
+        if common >= 2 or names_test:
+            yield one, ranks.get(number, 0.0) + 0.2 * common + (SAME_TEST if names_test else 0.0)
 
 
-def _search_base() -> "sqlite3.Connection | None":
-    """A base for full-text search in memory; None where this Python has none."""
+def _open_search() -> "sqlite3.Connection | None":
+    """A database for full-text search, in memory; None if this Python has no SQLite with FTS5."""
     try:
         import sqlite3
 
@@ -177,36 +216,42 @@ def _search_base() -> "sqlite3.Connection | None":
     return base
 
 
-def _ranked(
+def _rank(
     base: "sqlite3.Connection", memories: Sequence[_Memory], words: Sequence[str], loops: int
 ) -> tuple[dict[int, float], list[str]]:
-    """The best by bm25, and the words that tell loops apart. Words are letters alone: nothing in them is syntax."""
-    rows = ((n, _spaced(one.task), _spaced(one.problem), _spaced(one.remedy)) for n, one in enumerate(memories))
+    """The best memories by bm25, and the words that distinguish loops.
+
+    Words consist of letters, so that nothing in them is query syntax.
+    """
+    rows = (
+        (n, _separate_words(one.task), _separate_words(one.problem), _separate_words(one.remedy))
+        for n, one in enumerate(memories)
+    )
     base.executemany("INSERT INTO memory(rowid, task, problem, remedy) VALUES (?, ?, ?, ?)", rows)
-    telling = []
+    specific = []
     for word in words:
         hits = base.execute("SELECT rowid FROM memory WHERE memory MATCH ?", (f'"{word}"',))
         having = len({memories[number].loop for (number,) in hits})
         if having and (loops < MANY_LOOPS or having <= loops / 2):
-            telling.append(word)
-    query = " OR ".join(f'"{word}"' for word in telling) or '""'
+            specific.append(word)
+    query = " OR ".join(f'"{word}"' for word in specific) or '""'
     best = "SELECT rowid, -bm25(memory, 2, 2, 1) FROM memory WHERE memory MATCH ? ORDER BY 2 DESC LIMIT 200"
-    return dict(base.execute(best, (query,)).fetchall()), telling
+    return dict(base.execute(best, (query,)).fetchall()), specific
 
 
-def _spaced(text: str) -> str:
-    """Text as the search sees it: `parseDate` is two words, and half a surrogate pair is no text."""
+def _separate_words(text: str) -> str:
+    """Text for the search: `parseDate` becomes two words, and half a surrogate pair, which SQLite refuses, is replaced."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).encode(errors="replace").decode()
 
 
-def _telling(text: str) -> list[str]:
-    """The different words of a text that say what it is about."""
-    words = re.findall(r"[^\W\d_]{3,}", _spaced(text).lower())
+def _find_specific_words(text: str) -> list[str]:
+    """The different words of a text without ordinary ones."""
+    words = re.findall(r"[^\W\d_]{3,}", _separate_words(text).lower())
     return [word for word in dict.fromkeys(words) if word not in _ORDINARY]
 
 
 def _stem(word: str) -> str:
-    """What is left of a word without its ending: enough to see that `parser` and `parsing` belong together."""
+    """A word without its ending, so that `parser` and `parsing` match."""
     for ending in ("ations", "ation", "ings", "ing", "ers", "ies", "es", "ed", "er", "s", "e", "y"):
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -230,4 +275,4 @@ _ORDINARY = frozenset(re.findall("[a-z]+", """
     updated upon use used uses using value values very was wasn way well were weren what when where whether which
     while who why will with within without won work worked working works would write wrong wrote yarn yet you your
 """))  # fmt: skip
-"""Words that any reflection may have: to have them in common means nothing."""
+"""Words that any reflection may contain. They do not make two texts similar."""

@@ -1,1 +1,1 @@
-"""What is kept on disk: journal, documents, locks, mailbox, the run directory."""
+"""State on disk: files, journal, documents, locks, mailbox, runs, and the user's own state."""

@@ -1,8 +1,8 @@
 """Documents that change together: one commit with a write-ahead record that recovery rolls forward.
 
 A commit is an entry in the journal and the documents that follow from it. The order is: write-ahead record, journal
-line, documents, record removed. Whatever instant the engine dies at, opening again either finds no trace of the commit
-or finishes it. A document that somebody edited in between is left as they wrote it.
+line, documents, record removed. If the engine dies at any point, opening again either finds no trace of the commit
+or finishes it. A document that the user edited in between is left as it is.
 """
 
 import hashlib
@@ -40,18 +40,18 @@ class Documents:
     journal: Journal
     record_path: Path
     hashes: dict[str, str] = field(default_factory=dict)
-    """What the engine last wrote to each document."""
+    """The hash of what the engine last wrote to each document."""
     watched: tuple[str, ...] = ()
-    """Patterns of files that others put there: they are taken in as documents when they appear."""
+    """Patterns of files that the user or an agent may add. When they appear, they become documents."""
     signatures: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Inode, size and time of each document as the engine wrote it: one that matches need not be read."""
+    """Inode, size and time of each document as the engine wrote it. If they match, the document is not read again."""
 
     def __post_init__(self) -> None:
         self._real_root = os.path.realpath(self.root)
 
     @classmethod
     def open(cls, root: Path, run_dir: Path) -> tuple["Documents", list[Record]]:
-        """Open the journal of a run, finishing a commit that was cut off."""
+        """Open the journal of a run, and finish a commit that a crash interrupted."""
         record_path = run_dir / "commit.json"
         journal, records = Journal.open(run_dir / "journal.jsonl")
         documents = cls(root, journal, record_path)
@@ -64,14 +64,17 @@ class Documents:
         return documents, records
 
     def commit(self, at: float, entry: Entry, changes: Mapping[str, str], aside: SideFiles | None = None) -> Record:
-        """Journal an entry and write what follows from it, all or nothing; what is aside only goes along with documents."""
+        """Journal an entry and write the documents that follow from it, all or nothing.
+
+        The side files are written only together with documents.
+        """
         aside = aside or SideFiles()
         if not changes:
-            return self.journal.append(at, entry, seen=self._left_alone(entry, changes))
+            return self.journal.append(at, entry, seen=self._find_untouched_edit(entry, changes))
         contents = {path: to_bytes(text) for path, text in changes.items()}
         after = {path: digest(data) for path, data in contents.items()}
-        before = {path: self._on_disk(path) for path in changes}
-        line, record = self.journal.encode(at, entry, after, self._left_alone(entry, changes))
+        before = {path: self._hash_on_disk(path) for path in changes}
+        line, record = self.journal.encode(at, entry, after, self._find_untouched_edit(entry, changes))
         ahead = {
             "schema": 1,
             "seq": record.seq,
@@ -85,114 +88,123 @@ class Documents:
         self.journal.append_line(line)
         for path, data in contents.items():
             self._write(path, data)
-        self._put(aside)
+        self._write_aside(aside)
         remove(self.record_path)
         self.hashes.update(after)
         return record
 
     def read(self) -> dict[str, str]:
-        """The documents as they are on the disk now, by path; those that are gone are left out."""
-        paths = [*self.hashes, *self._appeared()]
-        return {path: text for path in paths if (text := self._text(path)) is not None}
+        """The documents as they are on disk now, by path. Deleted ones are left out."""
+        found = {}
+        for path in [*self.hashes, *self._find_new()]:
+            text = self._read_text(path)
+            if text is not None:
+                found[path] = text
+        return found
 
-    def edited(self) -> Iterator[tuple[str, str]]:
-        """Documents that somebody else changed since the engine wrote them, with what is in them now."""
-        moved = [path for path in self.hashes if self._moved(path)]
-        for path in [*moved, *self._appeared()]:
-            if path in self.hashes and self._on_disk(path) == self.hashes[path]:
+    def find_edits(self) -> Iterator[tuple[str, str]]:
+        """The documents that changed since the engine wrote them, with their text now."""
+        touched = [path for path in self.hashes if self._was_touched(path)]
+        for path in [*touched, *self._find_new()]:
+            if path in self.hashes and self._hash_on_disk(path) == self.hashes[path]:
                 self._remember(path)
                 continue
             try:
-                text = self._text(path)
+                text = self._read_text(path)
             except StateError:
                 text = ""
             if text is not None:
                 yield path, text
 
-    def _appeared(self) -> list[str]:
-        """The files that are watched for and were not there yet."""
+    def _find_new(self) -> list[str]:
+        """The files that match `watched` and are no documents yet."""
+        found: list[Path] = []
         try:
-            found = [path for pattern in self.watched for path in self.root.glob(pattern)]
+            for pattern in self.watched:
+                found += self.root.glob(pattern)
         except FileNotFoundError:
-            return []  # somebody is just removing a directory; the next look tells
+            # Another process is removing a directory while it is listed. The next call lists the rest.
+            return []
         names = sorted(path.relative_to(self.root).as_posix() for path in found if path.is_file())
         return [name for name in names if name not in self.hashes]
 
     def _set_aside(self, path: str, target: Path) -> None:
-        """Move what somebody else put in the place of a document out of the way; nothing of theirs is lost."""
+        """Move what is at the path of a document, and not Ralph's, into the directory `edited` of the run."""
         aside = self.record_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
         with storage(aside):
             aside.parent.mkdir(exist_ok=True)
             os.rename(target, aside)
 
-    def _text(self, path: str) -> str | None:
+    def _read_text(self, path: str) -> str | None:
         try:
-            return to_text(read_limited(self._inside(path)))
+            return to_text(read_limited(self._resolve(path)))
         except FileNotFoundError:
             return None
 
-    def _moved(self, path: str) -> bool:
-        """Whether a document is not the file that the engine saw last."""
+    def _was_touched(self, path: str) -> bool:
+        """Whether a document was written or replaced since the engine last saw it. Its content may be the same."""
         return signature(self.root / path) != self.signatures.get(path)
 
     def _remember(self, path: str) -> None:
         if seen := signature(self.root / path):
             self.signatures[path] = seen
 
-    def _left_alone(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
-        """The hash of a document that somebody edited and that stays as it is now."""
+    def _find_untouched_edit(self, entry: Entry, changes: Mapping[str, str]) -> dict[str, str]:
+        """The hash of an edited document that this commit does not write."""
         if not isinstance(entry, DocumentEdited) or entry.path in changes:
             return {}
-        self.hashes[entry.path] = self._on_disk(entry.path)
+        self.hashes[entry.path] = self._hash_on_disk(entry.path)
         self._remember(entry.path)
         return {entry.path: self.hashes[entry.path]}
 
-    def _put(self, aside: SideFiles, *, again: bool = False) -> None:
-        """Write what is not tracked; `again` after a crash, where some of it may be there already."""
+    def _write_aside(self, aside: SideFiles, *, again: bool = False) -> None:
+        """Write the side files. With `again`, after a crash, some of them may be written already."""
         for path, text in aside.copies.items():
-            target = self._place(path)
+            target = self._prepare(path)
             if target.is_dir():
                 self._set_aside(path, target)
             write_atomic(target, to_bytes(text), durable=False)
         for path, line in aside.lines.items():
-            target, data = self._place(path), to_bytes(line)
+            target, data = self._prepare(path), to_bytes(line)
             with storage(target):
                 descriptor = open_regular(target, os.O_RDWR | os.O_APPEND | os.O_CREAT)
                 try:
-                    write_all(descriptor, data[_there(descriptor, data) if again else 0 :])
+                    written = _count_written(descriptor, data) if again else 0
+                    write_all(descriptor, data[written:])
                 finally:
                     os.close(descriptor)
 
-    def _place(self, path: str) -> Path:
-        target = self._inside(path)
+    def _prepare(self, path: str) -> Path:
+        """The path of a side file, in a directory that exists."""
+        target = self._resolve(path)
         with storage(target):
             target.parent.mkdir(parents=True, exist_ok=True)
         return target
 
-    def _ahead(self) -> dict[str, Any]:
+    def _read_ahead(self) -> dict[str, Any]:
         try:
             ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024))
             _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
             for path, change in ahead["documents"].items():
-                self._inside(path)
+                self._resolve(path)
                 _ = change["before"], change["after"], to_bytes(change["content"])
             aside = ahead.setdefault("aside", {"copies": {}, "lines": {}})
             for path, text in (*aside["copies"].items(), *aside["lines"].items()):
-                self._inside(path)
+                self._resolve(path)
                 _ = to_bytes(text)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
                 f"the write-ahead record is corrupt ({error})",
                 where=str(self.record_path),
-                todo="remove it: the run then goes on from its last whole commit",
+                todo="remove it: the run then continues from its last complete commit",
             ) from error
         return ahead
 
     def _roll_forward(self) -> None:
-        ahead = self._ahead()
+        ahead = self._read_ahead()
         missing = int(ahead["seq"]) - self.journal.seq
         if missing < 0:
-            # The commit was finished, and the power went before the removal of its record lasted.
+            # The commit is complete. A power cut brought its record back, because the removal was not synced.
             remove(self.record_path)
             return
         for line in ahead["lines"][-missing:] if missing else ():
@@ -203,34 +215,34 @@ class Documents:
         contents = {path: to_bytes(change["content"]) for path, change in ahead["documents"].items()}
         self._refuse_forged(is_ours=hashes == {path: digest(data) for path, data in contents.items()})
         for path, data in contents.items():
-            if self._on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
+            if self._hash_on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
                 self._write(path, data)
-        self._put(SideFiles(**ahead["aside"]), again=True)
+        self._write_aside(SideFiles(**ahead["aside"]), again=True)
         remove(self.record_path)
 
     def _refuse_forged(self, *, is_ours: bool) -> None:
-        """What a write-ahead record says must be what Ralph signed in the journal's line."""
+        """Refuse a write-ahead record that does not match the signed line in the journal."""
         if not is_ours:
             raise StateError(
                 "the write-ahead record was not written by Ralph for this journal",
                 where=str(self.record_path),
-                todo="remove it: the run then goes on from its last whole commit",
+                todo="remove it: the run then continues from its last complete commit",
             )
 
     def _write(self, path: str, data: bytes) -> None:
-        target = self._inside(path)
+        target = self._resolve(path)
         if not target.parent.exists():
             with storage(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
-        if self._on_disk(path) not in (_ABSENT, self.hashes.get(path, _ABSENT), digest(data)):
+        if self._hash_on_disk(path) not in (_ABSENT, self.hashes.get(path, _ABSENT), digest(data)):
             self._set_aside(path, target)
         write_atomic(target, data)
         self._remember(path)
 
-    def _on_disk(self, path: str) -> str:
-        if path in self.hashes and not self._moved(path):
+    def _hash_on_disk(self, path: str) -> str:
+        if path in self.hashes and not self._was_touched(path):
             return self.hashes[path]
-        target = self._inside(path)
+        target = self._resolve(path)
         try:
             return digest(read_limited(target))
         except FileNotFoundError:
@@ -238,8 +250,8 @@ class Documents:
         except StateError:
             return _UNREADABLE
 
-    def _inside(self, path: str) -> Path:
-        """The place of a document; a link on the way that leads out of the root is not followed."""
+    def _resolve(self, path: str) -> Path:
+        """The path of a document. A link that leads out of the root is refused."""
         target = self.root / path
         real = os.path.realpath(target.parent)
         if real != self._real_root and not real.startswith(self._real_root + os.sep):
@@ -247,13 +259,13 @@ class Documents:
         return target
 
 
-def _there(descriptor: int, data: bytes) -> int:
-    """How many of these bytes a file ends with already: all, none, or what a write that was cut off left."""
+def _count_written(descriptor: int, data: bytes) -> int:
+    """How many of these bytes are already at the end of a file: all, none, or the part that an interrupted write left."""
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, len(data), max(0, size - len(data)))
     return next((length for length in range(len(tail), 0, -1) if tail.endswith(data[:length])), 0)
 
 
 def digest(data: bytes) -> str:
-    """What a document's content is known by."""
+    """The hash that identifies the content of a document."""
     return hashlib.sha256(data).hexdigest()[:16]

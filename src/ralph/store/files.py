@@ -1,6 +1,6 @@
-"""The one way to write a file, and the one way to read what others may have written.
+"""The one way to write a file, and the one way to read a file that others may have written.
 
-Every function that changes the disk does it through `_syscall`, one named step at a time: this is where the tests cut the power.
+Every change to the disk goes through `_syscall`, one step at a time, so that tests can cut the power at each step.
 """
 
 import errno
@@ -26,13 +26,14 @@ def _syscall(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 @contextmanager
 def storage(path: Path) -> Iterator[None]:
-    """Map the errors of a disk that is full, read-only or closed to us, once."""
+    """Map errors of the file system to errors with advice: a disk that is full or read-only, or a missing permission."""
     try:
         yield
     except OSError as error:
         if error.errno in _NO_ROOM:
-            room = "make room (`ralph clean` removes old runs), then `ralph resume`"
-            todo = "make the disk writable, then `ralph resume`" if error.errno == errno.EROFS else room
+            todo = "free some disk space (`ralph clean` removes old runs), then `ralph resume`"
+            if error.errno == errno.EROFS:
+                todo = "make the disk writable, then `ralph resume`"
             raise StorageError(f"cannot write: {error.strerror}", where=str(path), todo=todo) from error
         if isinstance(error, PermissionError):
             raise StorageError(
@@ -41,7 +42,7 @@ def storage(path: Path) -> Iterator[None]:
                 todo=f"make it writable for you, e.g. `chmod u+w {path.parent}`",
             ) from error
         if isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError | FileNotFoundError):
-            what = f"something is in the way or gone: {error.strerror}"
+            what = f"this path is blocked or missing: {error.strerror}"
             raise StateError(what, where=str(error.filename or path)) from error
         raise
 
@@ -49,7 +50,7 @@ def storage(path: Path) -> Iterator[None]:
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = True) -> None:
     """Replace a file in one step: after a crash it holds the old bytes or the new, and never a part.
 
-    What is not durable is not waited for: after a power cut it may be older, or gone.
+    If it is not durable, the write is not synced: after a power cut, the file may be older or missing.
     """
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     with storage(path):
@@ -70,14 +71,14 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644, durable: bool = 
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte."""
+    """Write all bytes. One call of `os.write` may write only a part of them."""
     view = memoryview(data)
     while view:
         view = view[_syscall(os.write, descriptor, view) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Make renames and new names in a directory last."""
+    """Make renames and new files in a directory last: on Linux, syncing a file does not sync its name."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _syscall(os.fsync, descriptor)
@@ -95,7 +96,10 @@ def remove(path: Path) -> None:
 
 
 def open_regular(path: Path, flags: int, *, follow: bool = False) -> int:
-    """A descriptor of a regular file; a link, a pipe or a directory in its place is refused by name."""
+    """A descriptor of a regular file. A link, a pipe or a directory is refused.
+
+    `O_NONBLOCK` keeps the open of a pipe from waiting for a writer.
+    """
     try:
         nofollow = 0 if follow else os.O_NOFOLLOW
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | nofollow, 0o644)
@@ -110,7 +114,7 @@ def open_regular(path: Path, flags: int, *, follow: bool = False) -> int:
 
 
 def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -> bytes:
-    """A file's bytes; one that is not regular or over the limit is refused by name."""
+    """The bytes of a file. One that is not regular, or larger than the limit, is refused."""
     with os.fdopen(open_regular(path, os.O_RDONLY, follow=follow), "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -119,7 +123,7 @@ def read_limited(path: Path, limit: int = READ_LIMIT, *, follow: bool = False) -
 
 
 def read_text(path: Path, limit: int, what: str, todo: str) -> str:
-    """The text of a file that a person named; where it cannot be had, they are told."""
+    """The text of a file that the user named. If it cannot be read, that is an error of usage."""
     try:
         return read_limited(path, limit, follow=True).decode()
     except OSError as error:
@@ -130,19 +134,19 @@ def read_text(path: Path, limit: int, what: str, todo: str) -> str:
         raise UsageError(f"{what} is not UTF-8 text ({error})", where=str(path), todo="save it as UTF-8") from error
 
 
-_NAME_A_FILE = "give the path of a file, in a directory that is there and may be written to"
+_NAME_A_FILE = "name a file in a directory that exists and that you can write to"
 
 
 def refuse_unwritable(path: Path) -> None:
-    """An error where a file that a person named cannot be written, before there is anything to write."""
+    """Refuse a file that the user named and that cannot be written, before the work for it begins."""
     if path.is_dir():
         raise UsageError("this is a directory", where=str(path), todo=_NAME_A_FILE)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError("nothing can be written there", where=str(path), todo=_NAME_A_FILE)
+        raise UsageError("you cannot write to this directory", where=str(path), todo=_NAME_A_FILE)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file that a person named; where it cannot be, they are told."""
+    """Write a file that the user named. If that is not possible, it is an error of usage."""
     refuse_unwritable(path)
     try:
         write_atomic(path, to_bytes(text))
@@ -151,7 +155,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def signature(path: Path) -> tuple[int, int, int] | None:
-    """What changes whenever a file is written or replaced: inode, size and time; None where it is not there."""
+    """Inode, size and time, which change when a file is written or replaced; None if there is no file."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -160,7 +164,7 @@ def signature(path: Path) -> tuple[int, int, int] | None:
 
 
 def to_bytes(text: str) -> bytes:
-    """Text as it is stored; names that are not UTF-8 come through unharmed."""
+    """Text as bytes. File names that are not UTF-8 are preserved (`surrogateescape`)."""
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:

@@ -1,13 +1,19 @@
-"""The journal of a run: append-only JSON Lines. Each line ends with a code that shows that Ralph wrote it, in this place.
+"""The journal of a run: append-only JSON Lines. Each line ends with a code that proves that Ralph wrote it at this position.
 
 The code is computed with the user's key (`user_state`) from the run, the code of the line before, and the line itself.
-Whoever has no key can neither add a line nor change, move or take over one from another run. A line whose code is right
-is Ralph's whatever is before it, so the end of a journal can be verified without the rest.
+Without the key, nothing can add, change or move a line, or copy one from another run. A line with a valid code is Ralph's
+whatever is before it, so the end of a journal can be verified without the rest.
+
+Lines that are missing at the end leave no trace in the file, so the user's state directory records the last line of each
+journal: its head. The head is written after the line is synced, and not synced itself: after a power cut it may be behind,
+never ahead. Without a sandbox, an agent that runs as the user can read the key and write the head. The codes protect against
+accidents and against agents that stay in the project.
 """
 
+import contextlib
+import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,23 +24,25 @@ from typing import Any
 from ralph.core.codec import dump, from_plain, json_object, to_plain
 from ralph.core.entries import NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
+from ralph.core.events import TaskChanged
 from ralph.store.files import _syscall, open_regular, storage, write_all
-from ralph.store.user_state import Key, ensure_key, find_key
+from ralph.store.user_state import Key, ensure_key, ensure_state_directory, find_key, state_directory
 
 LINE_LIMIT = 4 * 1024 * 1024
 _NAME_OF = {kind: name for name, kind in NAMES.items()}
 _MARK = ', "mac": "'
 _UNSIGNED_MARK = ', "hash": "'
-"""How lines end that older versions wrote. Their hash needs no key, so anybody can write such a line."""
-_INFORMATIVE = (ChecksStarted, Notice, SnapshotTaken)
-"""Entries that nothing rests on: a power cut may take them, and the next entry makes them last."""
+"""The end of lines that older versions wrote. Their hash needs no key, so any program can write such a line."""
+_INFORMATIVE = (ChecksStarted, Notice, SnapshotTaken, TaskChanged)
+"""Entries that nothing depends on. They are not synced: a power cut may lose them until the next entry is synced."""
 _TAIL = 65536
-_NO_KEY = Key(secrets.token_bytes(32))
-"""Stands in for the user's key before there is one: no line has been signed with it."""
+_NO_KEY = Key(os.urandom(32))
+"""Used if the user has no key yet. No line is signed with it."""
 
 FOREIGN = "this machine did not write its journal"
 UNSIGNED = "an older version of Ralph wrote its journal, without signatures"
-CHANGED = "its journal was changed by somebody else"
+CHANGED = "something other than Ralph changed its journal"
+CUT = "lines are missing at the end of its journal"
 
 
 @dataclass
@@ -47,20 +55,58 @@ class Chain:
     """The code of the last line."""
 
     def sign(self, text: str) -> str:
-        """The next line: a text with its code. The run is in it, so that a line of another run is not one of this run."""
+        """The next line: a text with its code. The code depends on the run, so that a line of another run is not accepted."""
         return f'{text[:-1]}{_MARK}{self._next(text)}"}}\n'
 
     def accepts(self, line: str) -> bool:
-        """Whether Ralph wrote this line to come next."""
+        """Whether Ralph wrote this line, as the next one."""
         head, _, rest = line.rpartition(_MARK)
         return rest == f'{self._next(head + "}")}"}}\n'
 
     def follow(self, line: str) -> None:
-        """Go on behind a line."""
+        """Make a line the last one."""
         self.code = line.rpartition(_MARK)[2].removesuffix('"}\n')
 
     def _next(self, text: str) -> str:
         return self.key.code(f"{self.run}\n{self.code}\n{text}")
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last line of a journal, as recorded outside of the project."""
+
+    seq: int
+    code: str
+    """The code of the line with that number."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Head | None":
+        """The head of a journal; None if there is none, or a crash has damaged it."""
+        try:
+            seq, code = _head_path(path).read_text().split()
+            return cls(int(seq), code)
+        except (OSError, ValueError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Write it in place, in one call. If that fails, the old head stays, which is allowed to be behind."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(_head_path(path), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            try:
+                _syscall(os.pwrite, descriptor, f"{self.seq:012d} {self.code}\n".encode(), 0)
+            finally:
+                os.close(descriptor)
+
+
+def forget_head(path: Path) -> None:
+    """Delete the head of a journal that is removed or starts over."""
+    with contextlib.suppress(OSError):
+        _head_path(path).unlink(missing_ok=True)
+
+
+def _head_path(path: Path) -> Path:
+    directory = os.path.realpath(path.parent)
+    return state_directory() / "heads" / hashlib.sha256(os.fsencode(directory)).hexdigest()[:32]
 
 
 @dataclass
@@ -74,18 +120,29 @@ class Journal:
     """The last line."""
     size: int = 0
     unsynced: list[str] = field(default_factory=list)
-    """Lines that a power cut may still take."""
+    """Lines that are not synced: a power cut may lose them."""
 
     @classmethod
     def open(cls, path: Path) -> tuple["Journal", list[Record]]:
-        """Open or create. A line torn off by a crash is moved aside; a line that Ralph did not write is an error."""
+        """Open or create a journal. A last line that a crash left incomplete is moved to another file.
+
+        A line that Ralph did not write is an error, and so are lines that are missing at the end.
+        """
         journal = cls(path, Chain(path.parent.name, ensure_key()))
+        with storage(path):
+            (ensure_state_directory() / "heads").mkdir(exist_ok=True, mode=0o700)
+        head, code = Head.read(path), ""
         records, torn = [], b""
         for line in _lines_from(path):
             if _is_torn(line):
                 torn = line
                 break
             records.append(journal._take(line))
+            if head and head.seq == journal.seq:
+                code = journal.chain.code
+        if head and head.code != code:
+            doubt = CUT if head.seq > journal.seq else CHANGED
+            raise journal._refusal(f"the run cannot be trusted: {doubt}")
         if torn:
             with storage(path):
                 path.with_suffix(".torn").write_bytes(torn)
@@ -95,7 +152,7 @@ class Journal:
     def append(
         self, at: float, entry: Entry, documents: Mapping[str, str] | None = None, seen: Mapping[str, str] | None = None
     ) -> Record:
-        """Add one line and make it last; a line that does not fit on the disk leaves no trace."""
+        """Append and sync one line. If the disk is full, nothing of the line stays."""
         line, record = self.encode(at, entry, documents or {}, seen)
         self.append_line(line, durable=not isinstance(entry, _INFORMATIVE))
         return record
@@ -120,13 +177,13 @@ class Journal:
     def append_line(self, line: bytes, *, durable: bool = True) -> None:
         """Write a line made by `encode`."""
         if len(line) > LINE_LIMIT:
-            raise StateError("what is to be journaled is too long for a line", where=str(self.path))
+            raise StateError(f"a journal line cannot be longer than {LINE_LIMIT} bytes", where=str(self.path))
         with storage(self.path):
             descriptor = open_regular(self.path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
             try:
                 if os.fstat(descriptor).st_size != self.size:
                     raise StateError(
-                        "the journal was changed by somebody else while the run was under way",
+                        "something other than Ralph changed the journal during the run",
                         where=str(self.path),
                         todo=adopt_advice(self.path.parent.name),
                     )
@@ -141,6 +198,8 @@ class Journal:
             finally:
                 os.close(descriptor)
         self._advance(line, line.decode())
+        if durable:
+            Head(self.seq, self.chain.code).write(self.path)
 
     def _take(self, line: bytes) -> Record:
         """Verify and read the next line of the file."""
@@ -166,7 +225,7 @@ class Journal:
 
 
 def read_records(path: Path) -> list[Record]:
-    """All records of a journal, verified; nothing is changed."""
+    """Read and verify all records of a journal. Nothing is changed."""
     journal, records = Journal(path, Chain(path.parent.name, find_key() or _NO_KEY)), []
     for line in _lines_from(path):
         if _is_torn(line):
@@ -176,7 +235,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_claimed(path: Path) -> list[Record]:
-    """All records of a journal whoever wrote it, for those who only look; lines that cannot be read are left out."""
+    """Read all records of a journal without verifying them, for display only. Unreadable lines are skipped."""
     records = []
     for line in _lines_from(path):
         try:
@@ -187,24 +246,24 @@ def read_claimed(path: Path) -> list[Record]:
 
 
 def find_doubt(path: Path) -> str:
-    """Why a journal is not known to be Ralph's from its first line to its last; empty if it is. Parses nothing."""
-    size = _trusted_size(path)
-    line = next(_lines_from(path, size), b"")
-    if _is_torn(line):
+    """Why Ralph may not have written the whole journal; empty if it has. Parses nothing."""
+    trusted = _verify(path)
+    line = next(_lines_from(path, trusted.size), b"")
+    if not _is_torn(line):
+        return CHANGED if trusted.size else _doubt_of(line.decode(errors="replace"))
+    if trusted.has_head:
         return ""
-    return CHANGED if size else _doubt_of(line.decode(errors="replace"))
+    return CHANGED if trusted.lines >= trusted.expected else CUT
 
 
 def untrusted_line(path: Path) -> str:
-    """The place of the first line that is not known to be Ralph's."""
-    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
-        number = file.read(_trusted_size(path)).count(b"\n") + 1
-    return f"{path}, line {number}"
+    """The file and number of the first line that Ralph may not have written."""
+    return f"{path}, line {_verify(path).lines + 1}"
 
 
 def cut_claimed(path: Path, aside: Path) -> bool:
     """Move the lines that Ralph did not write to another file; False if not even the first line is Ralph's."""
-    size = _trusted_size(path)
+    size = _verify(path).size
     if size:
         with storage(path), os.fdopen(open_regular(path, os.O_RDWR), "r+b") as file:
             file.seek(size)
@@ -214,16 +273,32 @@ def cut_claimed(path: Path, aside: Path) -> bool:
     return size > 0
 
 
-def _trusted_size(path: Path) -> int:
-    """How many bytes of a journal are whole lines that Ralph wrote, one after the other from the first."""
-    chain, size = Chain(path.parent.name, find_key() or _NO_KEY), 0
+@dataclass(frozen=True)
+class _Trusted:
+    """The lines that Ralph wrote, one after the other from the first."""
+
+    size: int
+    lines: int
+    expected: int
+    """The number of lines when the head was written; 0 if there is no head."""
+    has_head: bool
+    """Whether the line that the head records is among them."""
+
+
+def _verify(path: Path) -> _Trusted:
+    """Find out how much of a journal Ralph wrote. Parses nothing."""
+    chain, head = Chain(path.parent.name, find_key() or _NO_KEY), Head.read(path)
+    size = lines = 0
+    has_head = head is None
     for line in _lines_from(path):
         text = line.decode(errors="surrogateescape")
         if not chain.accepts(text):
             break
         chain.follow(text)
         size += len(line)
-    return size
+        lines += 1
+        has_head = has_head or (head is not None and lines == head.seq and chain.code == head.code)
+    return _Trusted(size=size, lines=lines, expected=head.seq if head else 0, has_head=has_head)
 
 
 @dataclass(frozen=True)
@@ -232,28 +307,50 @@ class Tail:
 
     lines: tuple[dict[str, Any], ...] = ()
     doubt: str = ""
-    """Why they are not known to be Ralph's; empty if they are."""
+    """Why Ralph may not have written them; empty if it has."""
 
 
 def read_tail(path: Path) -> Tail:
-    """The last lines of a journal with whether they are Ralph's, at a cost that does not grow with the journal."""
+    """The last lines of a journal, verified, at a cost that does not grow with the journal."""
     raw, is_whole = _last_whole_lines(path, _TAIL)
     texts = [line.decode(errors="surrogateescape") for line in raw]
     chain, ours = Chain(path.parent.name, find_key() or _NO_KEY), []
     if not is_whole:
-        # The first of some last lines cannot be verified: it only shows what the next one has to follow.
+        # The first of the last lines cannot be verified without the line before it. It only provides the code for the next.
         chain.follow(texts.pop(0))
+    codes: dict[int, str] = {}
+    lines = []
     for text in texts:
         ours.append(chain.accepts(text))
         chain.follow(text)
-    doubt = ""
-    if not all(ours):
-        doubt = CHANGED if any(ours) else _doubt_of(texts[-1])
-    return Tail(tuple(found for text in texts if (found := json_object(text))), doubt)
+        if found := json_object(text):
+            lines.append(found)
+            codes[_seq_of(found)] = chain.code
+    if all(ours):
+        return Tail(tuple(lines), _doubt_by_head(path, codes))
+    return Tail(tuple(lines), CHANGED if any(ours) else _doubt_of(texts[-1]))
+
+
+def _doubt_by_head(path: Path, codes: Mapping[int, str]) -> str:
+    """Why the last lines, by number and code, are not the last that Ralph wrote; empty if they are.
+
+    A head that is before these lines cannot be compared, and need not be: lines are missing only if the head is after them.
+    """
+    head = Head.read(path)
+    if head is None:
+        return ""
+    if head.seq > max(codes, default=0):
+        return CUT
+    return "" if codes.get(head.seq, head.code) == head.code else CHANGED
+
+
+def _seq_of(line: Mapping[str, Any]) -> int:
+    seq = line.get("seq")
+    return seq if isinstance(seq, int) else 0
 
 
 def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Whole lines from an offset on, unverified, each with the offset behind it."""
+    """Complete lines from an offset on, unverified, each with the offset after it."""
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
         file.seek(offset)
         for line in file:
@@ -265,7 +362,7 @@ def read_raw(path: Path, offset: int = 0) -> Iterator[tuple[int, dict[str, Any]]
 
 
 def last_of_type(path: Path, kind: str) -> dict[str, Any] | None:
-    """The last line of one type, unverified. Searches bytes and parses one line, so that a long journal costs little."""
+    """The last line of one type, unverified. Searches bytes and parses one line, so that a long journal is cheap."""
     try:
         with (
             os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file,
@@ -279,12 +376,13 @@ def last_of_type(path: Path, kind: str) -> dict[str, Any] | None:
 
 
 def last_lines(path: Path, size: int = _TAIL) -> list[dict[str, Any]]:
-    """The last lines of any file of JSON Lines, unverified, at a cost that does not grow with it."""
-    return [found for line in _last_whole_lines(path, size)[0] if (found := json_object(line))]
+    """The last lines of any JSON Lines file, unverified, at a cost that does not grow with the file."""
+    found = (json_object(line) for line in _last_whole_lines(path, size)[0])
+    return [line for line in found if line]
 
 
 def timestamp(at: float) -> str:
-    """A moment as people and tools read it."""
+    """A time in ISO 8601, UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -294,7 +392,7 @@ def moment(text: str) -> float:
 
 
 def adopt_advice(run: str) -> str:
-    """What to type if a run is not known to be Ralph's own."""
+    """What to type if Ralph may not have written a run."""
     return f"`ralph resume {run} --adopt` shows what it would start and asks; `ralph clean {run}` removes it"
 
 
@@ -304,7 +402,7 @@ def _doubt_of(line: str) -> str:
 
 
 def _lines_from(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """The lines of a file from an offset on; the last one may be torn. None if there is no file."""
+    """The lines of a file from an offset on; none if there is no file. The last one may be incomplete."""
     if not path.is_symlink() and not path.exists():
         return
     with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
@@ -313,12 +411,12 @@ def _lines_from(path: Path, offset: int = 0) -> Iterator[bytes]:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Whether a crash cut this line off, or there is none."""
+    """Whether a line is empty, or a crash left it incomplete."""
     return not line.endswith(b"\n") and len(line) <= LINE_LIMIT
 
 
 def _last_whole_lines(path: Path, size: int) -> tuple[list[bytes], bool]:
-    """The lines in the last `size` bytes of a file, or more if a line is that long; and whether these are all lines."""
+    """The complete lines in the last `size` bytes of a file, or in more if a line is longer; and whether these are all."""
     try:
         with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
             end = os.fstat(file.fileno()).st_size

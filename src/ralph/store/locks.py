@@ -20,24 +20,24 @@ class Lock:
     path: Path
     descriptor: int
     before: Mapping[str, object]
-    """What the holder before us wrote, where it went without releasing."""
+    """What the previous holder wrote, if it ended without releasing the lock."""
 
     def release(self) -> None:
-        """Give the lock back, leaving nothing to take over."""
+        """Release the lock, and erase the holder: there is nothing to take over."""
         os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
 
 
-def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
+def acquire(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object]:
     """The lock, or what its holder wrote into it."""
     with storage(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_regular(path, os.O_CREAT | os.O_RDWR)
-    if not _locked(descriptor):
-        said = _holder(descriptor)
+    if not _acquire(descriptor):
+        other = _read_holder(descriptor)
         os.close(descriptor)
-        return said
-    before = _holder(descriptor)
+        return other
+    before = _read_holder(descriptor)
     try:
         with storage(path):
             os.ftruncate(descriptor, 0)
@@ -48,12 +48,12 @@ def take(path: Path, holder: Mapping[str, object]) -> Lock | Mapping[str, object
     return Lock(path, descriptor, before)
 
 
-def _locked(descriptor: int) -> bool:
-    """Try to take the lock; those who only look at it share it for an instant, and are waited for."""
+def _acquire(descriptor: int) -> bool:
+    """Try to take the lock. `is_held` shares it for a moment, so a shared lock is waited for."""
     for _ in range(10):
-        while not _flocked(descriptor, fcntl.LOCK_EX):
+        while not _try_flock(descriptor, fcntl.LOCK_EX):
             time.sleep(0.01)
-            if not _flocked(descriptor, fcntl.LOCK_SH):
+            if not _try_flock(descriptor, fcntl.LOCK_SH):
                 break
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         else:
@@ -61,9 +61,9 @@ def _locked(descriptor: int) -> bool:
     return False
 
 
-def _flocked(descriptor: int, how: int) -> bool:
+def _try_flock(descriptor: int, operation: int) -> bool:
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -76,10 +76,10 @@ def is_held(path: Path) -> bool:
     except (OSError, StateError):
         return False
     try:
-        return not _flocked(descriptor, fcntl.LOCK_SH)
+        return not _try_flock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
-def _holder(descriptor: int) -> Mapping[str, object]:
+def _read_holder(descriptor: int) -> Mapping[str, object]:
     return json_object(os.pread(descriptor, 4096, 0))

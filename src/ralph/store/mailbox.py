@@ -1,11 +1,13 @@
-"""The mailbox of a run: `signals/inputs/`, where people drop files, and where those go when they were taken.
+"""The mailbox of a run: `signals/inputs/`, where the user puts signals, and the directories for those that were handled.
 
 The journal is the ledger of what was acted on, and is written before a file moves; here files are only read and moved.
+`watch_directories` reports new files by the events of the system (inotify).
 """
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +15,13 @@ from types import ModuleType
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Refused, Signal, SignalType, named_time
-from ralph.core.stream import clean_text
+from ralph.core.text import clean_text
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
 _TICK = 100_000_000
-"""Nanoseconds after which a change of a directory has another time than the one before, on any file system."""
+"""Nanoseconds after which two changes of a directory have different times. The coarsest kernel tick is 10 ms; this is ten."""
 _FRESH = 1.0
-"""Seconds for which a file that ends in the middle of a line, or cannot be read, may still be being written."""
+"""Seconds for which a file without a last line break may still be incomplete."""
 _Signature = tuple[int, int, int]
 
 
@@ -32,42 +34,42 @@ class Mailbox:
         self._rejected = directory / "rejected"
         self._acks = directory / "acks"
         self._seen_at = 0
-        """The time of the directory when it was found empty; as long as that stays, it is."""
+        """The time of the directory when it was last found empty. While the time is the same, it is still empty."""
         self._known: dict[str, tuple[_Signature, Signal]] = {}
         self._suspects: dict[str, _Signature] = {}
-        """Files that could not be read at the last look: they may be half-written, and get one more look."""
+        """Files that could not be parsed last time. They may be incomplete, and are read once more."""
 
     def post(self, signal: Signal) -> Path:
-        """Leave a signal; names never collide and sort by time."""
+        """Write a signal. Names are unique and sort by time."""
         stamp = datetime.now(UTC).strftime("%y%m%d-%H%M%SZ-%f")
         path = self.inputs / f"signal.{stamp}-{os.urandom(2).hex()}.yaml"
         with storage(path):
             self.inputs.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _codec().render(signal).encode())
+        write_atomic(path, _codec().render_signal(signal).encode())
         return path
 
-    def peek(self) -> Sequence[Signal | Refused]:
-        """The signals that wait, ABORT first, then by time and name; and the files that were set aside for good."""
+    def read_waiting(self) -> Sequence[Signal | Refused]:
+        """The waiting signals, ABORT first, then by time and name; and the files that were rejected just now."""
         if self._is_empty():
             return ()
-        found = [(name, self._read(name)) for name in self._names()]
+        found = [(name, self._read(name)) for name in self._list_names()]
         self._known = {name: self._known[name] for name, one in found if isinstance(one, Signal)}
         self._suspects = {name: seen for name, seen in self._suspects.items() if (name, None) in found}
-        signals = sorted((one for _, one in found if isinstance(one, Signal)), key=self._order)
+        signals = sorted((one for _, one in found if isinstance(one, Signal)), key=self._sort_key)
         return [*signals, *(one for _, one in found if isinstance(one, Refused))]
 
-    def look(self) -> list[Signal]:
-        """The signals that wait, for those who only look: nothing is set aside."""
+    def list_waiting(self) -> list[Signal]:
+        """The waiting signals, without rejecting any file."""
         found = []
-        for name in self._names():
+        for name in self._list_names():
             try:
-                found.append(self._parsed(name))
+                found.append(self._parse(name))
             except (StateError, UnicodeError, OSError):
                 continue
-        return sorted(found, key=self._order)
+        return sorted(found, key=self._sort_key)
 
-    def settle(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
-        """File a signal that was taken, with what was done about it and whom it did not reach."""
+    def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
+        """Move a handled signal to `processed/`, with its result and the roles that it did not reach."""
         source, target = self.inputs / signal.name, self._processed / signal.name
         try:
             text = read_limited(source, _codec().SIZE_LIMIT).decode(errors="replace")
@@ -75,40 +77,40 @@ class Mailbox:
             return
         with storage(target):
             self._processed.mkdir(exist_ok=True)
-        if os.path.lexists(target) and not _begins(target, text):
+        if os.path.lexists(target) and not _holds_signal(target, text):
             target = self._processed / f"{signal.stamp}-{signal.name[-200:]}"
-        handled = _codec().with_handling(text, action=action, at=datetime.now(UTC), missed=missed)
+        handled = _codec().record_handling(text, action=action, at=datetime.now(UTC), missed=missed)
         write_atomic(target, handled.encode())
         source.unlink(missing_ok=True)
 
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
-        """Note that a role has taken a signal in; nothing rests on it, for the journal says so too."""
+        """Write an acknowledgement of a role for the user. Nothing depends on it: the journal has it too."""
         path = self._acks / Path(signal.id).stem / f"{role}.yaml"
         with storage(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        text = _codec().acknowledgement(signal, role, datetime.now(UTC), facts)
+        text = _codec().render_ack(signal, role, datetime.now(UTC), facts)
         write_atomic(path, text.encode(), durable=False)
 
     def _is_empty(self) -> bool:
-        """Whether nothing can have come since the mailbox was last found empty: one system call."""
+        """Whether the mailbox is empty. If it was empty and has not changed since, that takes one system call."""
         try:
             changed = os.stat(self.inputs).st_mtime_ns
         except OSError:
             return True
         if changed == self._seen_at:
             return True
-        if not self._names():
+        if not self._list_names():
             self._seen_at = changed if time.time_ns() - changed > _TICK else 0
             return True
         return False
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         try:
             return [entry.name for entry in os.scandir(self.inputs) if not entry.name.startswith(".")]
         except OSError:
             return []
 
-    def _order(self, signal: Signal) -> tuple[bool, float, str]:
+    def _sort_key(self, signal: Signal) -> tuple[bool, float, str]:
         at = named_time(signal.name)
         if at is None:
             at = int(signal.stamp.partition("-")[2] or 0) / 1e9
@@ -120,24 +122,24 @@ class Mailbox:
             seen = _signature(path)
             if name in self._known and self._known[name][0] == seen:
                 return self._known[name][1]
-            self._known[name] = (seen, self._parsed(name))
+            self._known[name] = (seen, self._parse(name))
             return self._known[name][1]
         except (FileNotFoundError, BlockingIOError):
             return None
         except (StateError, UnicodeError, OSError) as error:
-            return self._suspect(path, str(error).splitlines()[0])
+            return self._reject_if_unchanged(path, str(error).splitlines()[0])
 
-    def _parsed(self, name: str) -> Signal:
+    def _parse(self, name: str) -> Signal:
         path = self.inputs / name
         name.encode()
         seen, data = _signature(path), read_limited(path, _codec().SIZE_LIMIT)
         if not data.endswith(b"\n") and _is_fresh(seen):
             raise BlockingIOError("it may still be being written")
-        signal: Signal = _codec().parse(name, data.decode())
+        signal: Signal = _codec().parse_signal(name, data.decode())
         return replace(signal, stamp=f"{seen[0]}-{seen[2]}")
 
-    def _suspect(self, path: Path, reason: str) -> Refused | None:
-        """Reject a file that is as broken as it was at the last look."""
+    def _reject_if_unchanged(self, path: Path, reason: str) -> Refused | None:
+        """Reject a file that has not changed since it could not be parsed."""
         try:
             seen = _signature(path)
         except FileNotFoundError:
@@ -147,12 +149,12 @@ class Mailbox:
             return None
         with storage(path):
             self._rejected.mkdir(exist_ok=True)
-            place = self._rejected / path.name
-            if os.path.lexists(place):
-                place = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
-        write_atomic(self._rejected / f"{place.name[:240]}.reason", to_bytes(f"{reason}\n"))
+            target = self._rejected / path.name
+            if os.path.lexists(target):
+                target = self._rejected / f"{os.urandom(3).hex()}-{path.name[:200]}"
+        write_atomic(self._rejected / f"{target.name[:240]}.reason", to_bytes(f"{reason}\n"))
         with storage(path):
-            os.rename(path, place)
+            os.rename(path, target)
         return Refused(clean_text(path.name), clean_text(reason))
 
 
@@ -165,8 +167,8 @@ def _is_fresh(seen: _Signature) -> bool:
     return 0 <= time.time() - seen[2] / 1e9 < _FRESH
 
 
-def _begins(path: Path, text: str) -> bool:
-    """Whether a file holds that signal already: the engine went between filing it and taking the original away."""
+def _holds_signal(path: Path, text: str) -> bool:
+    """Whether a file holds that signal: the engine was killed after it archived it and before it removed the original."""
     try:
         return read_limited(path).decode(errors="replace").startswith(text)
     except (StateError, OSError):
@@ -178,3 +180,46 @@ def _codec() -> ModuleType:
     from ralph.documents import signals
 
     return signals
+
+
+# From <sys/inotify.h>.
+_CLOSE_WRITE, _MOVED_TO, _CREATE = 0x8, 0x80, 0x100
+_EVENT_BYTES = 64 * 1024
+
+
+@contextlib.contextmanager
+def watch_directories(notify: Callable[[], object], *directories: Path) -> Iterator[bool]:
+    """Call `notify` when a file in these directories appears or is written.
+
+    Yields False if the system has no such events, or none to spare: the caller then has to poll.
+    """
+    descriptor = _open_watch(directories)
+    if descriptor < 0:
+        yield False
+        return
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(descriptor, lambda: (os.read(descriptor, _EVENT_BYTES), notify()))
+    try:
+        yield True
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def _open_watch(directories: tuple[Path, ...]) -> int:
+    """The descriptor from which their events can be read; below 0 if there is none."""
+    import ctypes
+
+    system = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(system, "inotify_init1"):
+        return -1
+    descriptor: int = system.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    for directory in directories if descriptor >= 0 else ():
+        with storage(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+        if system.inotify_add_watch(descriptor, os.fsencode(directory), _CLOSE_WRITE | _MOVED_TO | _CREATE) < 0:
+            os.close(descriptor)
+            return -1
+    return descriptor

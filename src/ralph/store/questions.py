@@ -1,6 +1,6 @@
-"""Questions to the person, a file each in the run's directory: standard library alone, for agents ask by it.
+"""Questions to the user: files in the run's directory. Only the standard library, because agents wait for `ralph tools`.
 
-`ID.json` holds the question, `ID.answer.json` the answer; the first answer is the one.
+`ID.json` holds the question, `ID.answer.json` the answer. The first answer counts.
 """
 
 import json
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.errors import StateError, UsageError
-from ralph.core.questions import Question
-from ralph.core.stream import clean_text
+from ralph.core.signals import Question
+from ralph.core.text import clean_text
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 
 _LARGEST, _MOST = 64 * 1024, 500
@@ -22,14 +22,14 @@ _ID = re.compile(r"q[0-9]{1,6}")
 
 
 @dataclass
-class Questions:
+class QuestionFiles:
     """The questions of one run."""
 
     directory: Path
     _seen: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
 
     def ask(self, question: Question) -> Question:
-        """Write a question down, under an id of its own."""
+        """Write a question, with a new id."""
         with storage(self.directory):
             self.directory.mkdir(parents=True, exist_ok=True)
         for number in range(1, _MOST + 1):
@@ -39,29 +39,32 @@ class Questions:
         raise UsageError(f"{_MOST} questions were asked already", where=str(self.directory))
 
     def answer(self, id: str, answer: str, by: str, at: float) -> bool:
-        """Answer a question; False where somebody did already."""
+        """Answer a question; False if it was answered already."""
         return _create(self.directory / f"{id}.answer.json", {"answer": answer, "by": by, "at": at})
 
-    def look(self) -> Sequence[Question]:
-        """The questions so far, with the answers that there are, the oldest first; what is no question is passed over."""
+    def read_all(self) -> Sequence[Question]:
+        """The questions so far with their answers, the oldest first. Other files are skipped."""
         try:
             names = {entry.name for entry in os.scandir(self.directory)}
         except OSError:
             return ()
         ids = [name.removesuffix(".json") for name in names if name.endswith(".json")]
         known = sorted((one for one in ids if _ID.fullmatch(one)), key=lambda one: int(one[1:]))[:_MOST]
-        return [found for one in known if (found := self.get(one, answered=f"{one}.answer.json" in names))]
+        found = (self.get(one, answered=f"{one}.answer.json" in names) for one in known)
+        return [question for question in found if question]
 
     def open(self, now: float) -> list[Question]:
-        """Those that somebody waits for an answer to."""
-        return [question for question in self.look() if question.waits(now)]
+        """The questions whose turns still wait for an answer."""
+        return [question for question in self.read_all() if question.waits(now)]
 
     def get(self, id: str, *, answered: bool = True) -> Question | None:
-        """One question; None where it cannot be read."""
+        """One question; None if it cannot be read."""
         data = self._data(f"{id}.json")
         if data is None or not isinstance(data.get("question"), str):
             return None
-        said = (self._data(f"{id}.answer.json") or {}) if answered else {}
+        reply: dict[str, Any] = {}
+        if answered:
+            reply = self._data(f"{id}.answer.json") or {}
         options = data.get("options")
         return Question(
             id=id,
@@ -72,8 +75,8 @@ class Questions:
             timeout=_number(data.get("timeout")),
             turn=_clean(data.get("turn", "")),
             role=_clean(data.get("role", "")),
-            answer=_clean(said["answer"]) if "answer" in said else None,
-            by=_clean(said.get("by", "")),
+            answer=_clean(reply["answer"]) if "answer" in reply else None,
+            by=_clean(reply.get("by", "")),
         )
 
     def _data(self, name: str) -> dict[str, Any] | None:
@@ -89,7 +92,7 @@ class Questions:
 
 
 def _create(path: Path, data: dict[str, Any]) -> bool:
-    """Write a file that nobody else has written; whole or not at all."""
+    """Create a file in one step; False if it exists. `os.link` fails if the target exists, `os.rename` would replace it."""
     temporary = path.with_name(f".{os.urandom(6).hex()}.tmp")
     write_atomic(temporary, to_bytes(json.dumps(data) + "\n"))
     try:

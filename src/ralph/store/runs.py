@@ -1,14 +1,15 @@
-"""The project and its runs: where they are, how they are made, and which one is meant."""
+"""The project and its runs: their directories, how runs are created, and finding a run by its id."""
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ralph.core.codec import from_plain
-from ralph.core.entries import ChecksStarted, HistoryChanged, TurnStarted
+from ralph.core.entries import ChecksStarted, HistoryChanged, RefsRecorded, TurnStarted
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import is_run_id, run_id, valid_run_id
@@ -19,46 +20,67 @@ from ralph.documents.run_record import RunRecord
 from ralph.documents.session import HOME as SESSIONS
 from ralph.store import locks
 from ralph.store.files import read_limited, storage, to_bytes, to_text, write_atomic
-from ralph.store.journal import adopt_advice, cut_claimed, find_doubt, last_of_type, moment, read_tail, untrusted_line
+from ralph.store.journal import (
+    adopt_advice,
+    cut_claimed,
+    find_doubt,
+    forget_head,
+    last_of_type,
+    moment,
+    read_tail,
+    untrusted_line,
+)
 from ralph.store.mailbox import Mailbox
-from ralph.store.questions import Questions
+from ralph.store.questions import QuestionFiles
 from ralph.store.user_state import Key, ensure_key, find_key
 
 T = TypeVar("T")
-_ROOT_SIGNS = (".ralph", "ralph.yml", ".git")
+_WORKTREES = (".ralph", "worktrees")
 _TRIES, _PAUSE = 20, 0.05
-_KEPT_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
-"""What of a run that starts over is not moved aside."""
+_STAYS_WHEN_ADOPTED = ("run.json", "signals", "questions", "lock")
+"""What stays in place if a run starts over."""
 UNSIGNED_RECORD = "this machine did not start it, or an older version of Ralph did"
-FOREIGN_RECORD = "its run.json was changed, or comes from another machine"
+FOREIGN_RECORD = "its run.json was changed, or the run comes from another machine or directory"
 
 
 @dataclass(frozen=True)
 class TailSummary:
-    """The state of a run as the end of its journal tells it."""
+    """The state of a run, read from the end of its journal."""
 
     at: str
     """The time of the last line; empty if there is none."""
     spent: Spent
     limits: Limits | None
-    """The limits that hold, if the end of the journal tells."""
+    """The limits that hold, if the end of the journal has them."""
     ended: RunEnded | None
-    """How the run ended; None if it has not, or goes on."""
+    """How the run ended; None if it has not, or continues."""
     started: TurnStarted | ChecksStarted | None
     """The turn or the checks under way."""
+    waits_until: float | None
+    """When the next turn starts, if the run waits for that."""
+    waits_for: str
+    """Why it waits."""
     missing: tuple[str, ...]
-    """What of the user's branches, tags and stash is not as it was before the run."""
+    """What of the user's refs and stash was missing or changed when the run last looked, a sentence each."""
+    missing_places: tuple[str, ...]
+    """The refs and stash entries that these sentences are about."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
 
     def state(self, *, alive: bool) -> str:
-        """How far the run is: `running`, why it ended, `interrupted` if its engine died, or `new`."""
+        """`running`, the outcome, `interrupted` if the engine died, or `new`."""
         if alive:
             return "running"
         state = "interrupted" if self.at else "new"
         if self.ended:
             state = str(self.ended.outcome)
         return f"claimed: {state}" if self.doubt else state
+
+
+def _find_wait(last: dict[str, Any] | None) -> float | None:
+    """When the turn that ended last is tried again, if that is still to come."""
+    until = last.get("retry_at") if last and last.get("type") == "turn.ended" else None
+    return float(until) if isinstance(until, int | float) and until > time.time() else None
 
 
 @dataclass(frozen=True)
@@ -74,7 +96,7 @@ class RunDir:
 
     @property
     def mailbox(self) -> Mailbox:
-        """Where people leave signals for it: with a session, beside its other documents."""
+        """The mailbox for the user's signals. That of a session is beside its other documents."""
         try:
             session = self.record().workflow in ("session", "classic")
         except StateError:
@@ -82,42 +104,42 @@ class RunDir:
         return Mailbox((self.path.parents[2] / SESSIONS / self.id if session else self.path) / "signals")
 
     @property
-    def questions(self) -> Questions:
-        """Where its turns ask the person something."""
-        return Questions(self.path / "questions")
+    def questions(self) -> QuestionFiles:
+        """The questions of its turns to the user."""
+        return QuestionFiles(self.path / "questions")
 
     @property
     def alive(self) -> bool:
-        """Whether an engine works on it now."""
+        """Whether an engine is working on it."""
         return locks.is_held(self.path / "lock")
 
     def record(self) -> RunRecord:
         """What it was started with."""
         path = self.path / "run.json"
         try:
-            return run_record.parse(to_text(read_limited(path)), str(path))
+            return run_record.parse_record(to_text(read_limited(path)), str(path))
         except FileNotFoundError:
             raise StateError("the run has no run.json", where=str(path), todo=f"`ralph clean {self.id}`") from None
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it is neither over nor only half made."""
+        """Whether it can be resumed: it is not over, and its `run.json` was written."""
         outcome = self.outcome()
         return (outcome is None or outcome.resumable) and (self.path / "run.json").exists()
 
     def lock(self) -> locks.Lock:
         """Become the one engine of this run."""
-        taken = locks.take(self.path / "lock", {"pid": os.getpid(), "run": self.id})
+        taken = locks.acquire(self.path / "lock", {"pid": os.getpid(), "run": self.id})
         if isinstance(taken, locks.Lock):
             return taken
         raise LockedError(
-            f"run {self.id} is under way already, in process {taken.get('pid', '?')}",
+            f"run {self.id} is already running, in process {taken.get('pid', '?')}",
             where=str(self.path / "lock"),
             todo=f"follow it with `ralph logs -f {self.id}`",
         )
 
     def tail_summary(self) -> TailSummary:
-        """The state of the run as the end of its journal tells it, at a cost that does not grow."""
+        """Read the state of the run from the end of its journal, at a cost that does not grow with it."""
         tail = read_tail(self.path / "journal.jsonl")
         spent: object = {}
         limits: object = None
@@ -133,19 +155,27 @@ class RunDir:
                     ended = line
                 case "turn.started" | "turn.ended" | "checks.started" | "checks.ended":
                     last = line
-        changed = _read_or(HistoryChanged, last_of_type(self.path / "journal.jsonl", "history.changed"))
+        changed = _read_value(HistoryChanged, last_of_type(self.path / "journal.jsonl", "history.changed"))
         return TailSummary(
             at=str(tail.lines[-1].get("at")) if tail.lines else "",
-            spent=_read_or(Spent, spent) or Spent(),
-            limits=_read_or(Limits, limits),
-            ended=_read_or(RunEnded, ended),
+            spent=_read_value(Spent, spent) or Spent(),
+            limits=_read_value(Limits, limits),
+            ended=_read_value(RunEnded, ended),
             started=_read_started(last),
+            waits_until=_find_wait(last),
+            waits_for=str((last or {}).get("retry_reason") or ""),
             missing=changed.change.missing if changed else (),
+            missing_places=changed.change.places if changed else (),
             doubt=tail.doubt or self._doubt(),
         )
 
+    def recorded_refs(self) -> Mapping[str, str] | None:
+        """The user's refs and stash before the run, if they were recorded."""
+        recorded = _read_value(RefsRecorded, last_of_type(self.path / "journal.jsonl", "refs.recorded"))
+        return recorded.refs if recorded else None
+
     def outcome(self, *, claimed: bool = False) -> Outcome | None:
-        """Why it ended; None while it runs, or if its engine died. An end that is only claimed is none, unless asked for."""
+        """Why it ended; None if it is running, or its engine died. An end that is only claimed counts with `claimed` alone."""
         summary = self.tail_summary()
         if (summary.doubt and not claimed) or summary.ended is None or self.alive:
             return None
@@ -156,11 +186,11 @@ class RunDir:
         write_atomic(self.path / "run.mac", self._code(ensure_key()).encode(), mode=0o600)
 
     def find_doubt(self) -> str:
-        """Why the run is not known to be this user's own, from its record to the last line of its journal; else empty."""
+        """Why this user's Ralph may not have written the whole run; empty if it has. Reads the whole journal."""
         return self._doubt() or find_doubt(self.path / "journal.jsonl")
 
     def refuse_claimed(self) -> None:
-        """Refuse to take up a run that somebody else may have written; opening its journal verifies the rest of that."""
+        """Refuse a run that someone else may have written. Opening its journal verifies the rest of it."""
         self.record()
         if not (doubt := self.tail_summary().doubt):
             return
@@ -168,25 +198,27 @@ class RunDir:
         raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=adopt_advice(self.id))
 
     def adopt(self, at: datetime) -> tuple[bool, Path]:
-        """Make a run that somebody else may have written the user's own.
+        """Make a run that someone else may have written the user's own.
 
-        Lines that somebody added to a journal of ours are moved aside, and the run goes on from the last line of ours.
-        Otherwise all of the run but its settings, signals and questions is moved aside, and it starts over. Returns
-        whether it goes on, and where the rest is now.
+        If Ralph wrote the beginning of the journal, the other lines are moved aside and the run continues from there.
+        Otherwise everything but its settings, signals and questions is moved aside, and it starts over. Returns whether
+        it continues, and the directory with the rest.
         """
         aside = self.path / f"claimed-{at:%Y%m%d-%H%M%S}"
         with storage(aside):
             aside.mkdir(exist_ok=True)
             if not self._doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
+                forget_head(self.path / "journal.jsonl")
                 return True, aside
+            forget_head(self.path / "journal.jsonl")
             for entry in list(self.path.iterdir()):
-                if entry.name not in _KEPT_WHEN_ADOPTED and not entry.name.startswith("claimed-"):
+                if entry.name not in _STAYS_WHEN_ADOPTED and not entry.name.startswith("claimed-"):
                     os.rename(entry, aside / entry.name)
         self.sign()
         return False, aside
 
     def _doubt(self) -> str:
-        """Why `run.json` is not known to be Ralph's; empty if it is."""
+        """Why Ralph may not have written `run.json`; empty if it has."""
         key = find_key()
         try:
             code = read_limited(self.path / "run.mac", 1024).decode(errors="replace")
@@ -196,8 +228,17 @@ class RunDir:
         return "" if matches else FOREIGN_RECORD
 
     def _code(self, key: Key) -> str:
-        """The authentication code of `run.json`, good for this run alone."""
-        return key.code(f"{self.id}/run.json\n{to_text(read_limited(self.path / 'run.json'))}")
+        """The authentication code of `run.json`. It holds for this directory only, because consent is per project."""
+        directory = os.path.realpath(self.path)
+        return key.code(f"{directory}/run.json\n{to_text(read_limited(self.path / 'run.json'))}")
+
+
+def _is_root(directory: Path) -> bool:
+    """Whether a directory is the root of a project, by what is in it."""
+    if (directory / "ralph.yml").exists() or (directory / ".git").exists():
+        return True
+    # A run that works below the root needs a `.ralph` there for its turns, with a link to the files that agents share.
+    return (directory / ".ralph").is_dir() and not (directory / ".ralph" / "agent").is_symlink()
 
 
 @dataclass(frozen=True)
@@ -205,23 +246,41 @@ class Project:
     """A directory with Ralph's state in it."""
 
     root: Path
+    inside: str = ""
+    """The run in whose worktree the user stands."""
+    directory: str = "."
+    """The directory below the root that the user stands in. New runs work there."""
 
     @classmethod
     def around(cls, start: Path) -> "Project":
-        """The project that a directory belongs to: the nearest parent with `.ralph/`, `ralph.yml` or `.git`."""
+        """The project that a directory belongs to: the nearest parent with `.ralph/`, `ralph.yml` or `.git`.
+
+        A worktree of a run has such signs too, and belongs to the project of the run.
+        """
         start = start.resolve()
         for directory in (start, *start.parents):
-            if any((directory / sign).exists() for sign in _ROOT_SIGNS):
-                return cls(directory)
+            if directory.parent.parts[-2:] == _WORKTREES:
+                return cls(directory.parents[2], directory.name.partition(".")[0])
+        for directory in (start, *start.parents):
+            if _is_root(directory):
+                return cls(directory, directory=start.relative_to(directory).as_posix())
         return cls(start)
 
     @property
+    def work_dir(self) -> Path:
+        """The directory in which new runs work."""
+        return self.root / self.directory
+
+    @property
     def runs_dir(self) -> Path:
-        """Where the runs are."""
+        """The directory of the runs."""
         return self.root / ".ralph" / "runs"
 
     def claim(self, at: datetime, *, plain: bool = False) -> RunDir:
-        """A new run directory; `mkdir` decides who gets an id. A plain one is the moment alone, and may be a later one."""
+        """Create a run directory. `mkdir` fails if it exists, so two processes never get the same id.
+
+        A plain id is the time alone. If that is taken, it is one of the next seconds.
+        """
         for later in range(100):
             name = run_id(at + timedelta(seconds=later)) if plain else run_id(at, os.urandom(2).hex())
             directory = self.runs_dir / name
@@ -231,11 +290,12 @@ class Project:
                     directory.mkdir()
                 except FileExistsError:
                     continue
+            forget_head(directory / "journal.jsonl")
             return RunDir(directory)
         raise UsageError("no free run id could be found", where=str(self.runs_dir))
 
     def claim_id(self, id: str) -> RunDir:
-        """The run directory of that id, which must not be there yet."""
+        """Create the run directory with an id that must not exist yet."""
         directory = self.runs_dir / valid_run_id(id)
         with storage(directory):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
@@ -245,11 +305,12 @@ class Project:
                 raise UsageError(
                     f"there is a run {id} already", where=str(directory), todo=f"`ralph resume {id}`"
                 ) from None
+        forget_head(directory / "journal.jsonl")
         return RunDir(directory)
 
     def create(self, run: RunDir, record: RunRecord) -> None:
-        """Write what a run is started with."""
-        write_atomic(run.path / "run.json", to_bytes(run_record.render(record)))
+        """Write and sign the `run.json` of a new run."""
+        write_atomic(run.path / "run.json", to_bytes(run_record.render_record(record)))
         run.sign()
 
     def runs(self) -> list[RunDir]:
@@ -265,20 +326,24 @@ class Project:
         return runs
 
     def workspace(self, record: RunRecord) -> Path:
-        """The directory in which a run's turns act; one that is not below the root is refused."""
+        """The directory in which a run's turns and checks run."""
+        return self.tree(record) / record.directory
+
+    def tree(self, record: RunRecord) -> Path:
+        """The tree of files that a run works on; one that is not below the root is refused."""
         path = self.root / record.workspace
         where = str(self.runs_dir / record.id / "run.json")
-        if "\0" in record.workspace or not path.resolve().is_relative_to(self.root.resolve()):
+        if "\0" in str(path) or not (path / record.directory).resolve().is_relative_to(self.root.resolve()):
             raise StateError(f"the workspace {record.workspace!r} is not in the project", where=where)
         if not path.is_dir() and record.branch:
-            todo = f"`ralph diff {record.id}` shows what it did; what of it you have merged, `git revert` takes back"
+            todo = f"`ralph diff {record.id}` shows what it did; undo what you have merged with `git revert`"
             raise UsageError(f"the worktree of run {record.id} was removed", where=str(path), todo=todo)
         if not path.is_dir():
             raise StateError(f"the workspace {record.workspace!r} is not there", where=where)
         return path
 
     def run(self, wanted: str) -> RunDir:
-        """The run with that id, or with an id that begins so."""
+        """The run with an id, or with an id that begins like this."""
         for run in self.runs():
             if run.id == wanted:
                 return run
@@ -295,7 +360,7 @@ class Project:
     def open_runs(self) -> list[RunDir]:
         """The runs that are alive or can be resumed, oldest first.
 
-        A run that succeeded closes those that stopped on the same task before.
+        If a run succeeded, earlier runs of the same task that stopped do not count.
         """
         found: list[RunDir] = []
         done: dict[tuple[str, str], str] = {}
@@ -308,14 +373,15 @@ class Project:
         return [run for run in found if run.alive or run.tail_summary().at >= done.get(_task_of(run), "")]
 
     def remove(self, run: RunDir) -> None:
-        """Delete a run's directory; it is moved out of sight first, so that half a run is never seen."""
+        """Delete a run's directory. It is renamed first, so that no command finds an incomplete run."""
         import shutil
 
         hidden = self.runs_dir / f".removed-{run.id}"
+        forget_head(run.path / "journal.jsonl")
         with storage(run.path):
             os.rename(run.path, hidden)
             for _ in range(_TRIES):
-                # A keeper that is just leaving still writes and removes files there.
+                # A keeper that is shutting down may still write files there.
                 shutil.rmtree(hidden, ignore_errors=True)
                 if not hidden.exists():
                     return
@@ -324,9 +390,10 @@ class Project:
 
 
 def several_runs(what: str, runs: list[RunDir], by: str = "") -> UsageError:
-    """An error that lists the runs among which the user has to choose; `by` is the option that names one."""
+    """The error that lists the runs from which the user has to choose. `by` is the option that names one."""
     listing = "".join(f"\n    {describe_run(run)}" for run in runs)
-    return UsageError(what, where=f"one of these:{listing}", todo=f"name one of them{by and f' with {by}'}")
+    todo = f"name one of them with {by}" if by else "name one of them"
+    return UsageError(what, where=f"one of these:{listing}", todo=todo)
 
 
 def describe_run(run: RunDir) -> str:
@@ -338,7 +405,7 @@ def describe_run(run: RunDir) -> str:
 
 
 def time_ago(at: str) -> str:
-    """How long ago a moment is, given as the journal writes it; empty if there is none."""
+    """How long ago a timestamp of the journal is; empty if it is none."""
     try:
         seconds = time.time() - moment(at)
     except ValueError:
@@ -346,7 +413,7 @@ def time_ago(at: str) -> str:
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             number = int(seconds // size)
-            return f"{number} {unit}{'s'[: number != 1]} ago"
+            return f"{number} {unit} ago" if number == 1 else f"{number} {unit}s ago"
     return "just now"
 
 
@@ -373,12 +440,14 @@ def _task_of(run: RunDir) -> tuple[str, str]:
 def _read_started(line: dict[str, Any] | None) -> TurnStarted | ChecksStarted | None:
     kind = (line or {}).get("type")
     if kind == "turn.started":
-        return _read_or(TurnStarted, line)
-    return _read_or(ChecksStarted, line) if kind == "checks.started" else None
+        return _read_value(TurnStarted, line)
+    if kind == "checks.started":
+        return _read_value(ChecksStarted, line)
+    return None
 
 
-def _read_or(kind: type[T], data: object) -> T | None:
-    """The value in a line of a journal; None if there is no such value in it."""
+def _read_value(kind: type[T], data: object) -> T | None:
+    """The value in a line of a journal; None if there is no valid one."""
     try:
         return from_plain(kind, data) if data is not None else None
     except StateError:

@@ -1,4 +1,4 @@
-"""The engine's side of the keeper: start it or find it again, give it jobs, and learn how they ended."""
+"""The engine's side of the keeper: start it or find it again, give it jobs, and read how they ended."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ from ralph.store.files import read_limited, storage
 
 STREAM_CAP = 64 * 1024 * 1024
 EXIT_LIMIT = 65536
-TRIES, PAUSE = 40, 0.05
-"""How long a job that is just being started is waited for."""
-PATIENCE = 30.0
-"""Seconds that a keeper may take to come and to go."""
+ATTEMPTS, PAUSE = 40, 0.05
+"""How often, and after how many seconds, the client looks again for a job that is just starting."""
+KEEPER_SECONDS = 30.0
+"""How long a keeper may take to start, and to exit."""
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRequest:
     """A program to run under the keeper."""
 
     dir: Path
@@ -42,19 +42,19 @@ class Job:
     secrets: tuple[str, ...] = ()
     cap: int = STREAM_CAP
     durable: bool = True
-    """Whether its exit record must outlast a power cut; what can simply be run again need not."""
+    """Whether its exit record must survive a power cut. A job that can simply run again does not need that."""
 
-    def request(self) -> bytes:
+    def encode(self) -> bytes:
         """The message that starts it."""
-        return json.dumps({**vars(self), "umask": _umask()}, default=str).encode() + b"\n"
+        return json.dumps({**vars(self), "umask": _read_umask()}, default=str).encode() + b"\n"
 
 
 @dataclass(frozen=True)
-class Exit:
+class JobExit:
     """How a job ended, as its keeper recorded it."""
 
     reason: str
-    """exit, exec (could not be started), wall, idle, or the reason it was stopped for."""
+    """exit, exec (could not start), wall, idle, or the reason for which it was stopped."""
     started_at: float
     ended_at: float
     code: int | None = None
@@ -64,17 +64,17 @@ class Exit:
     unkillable: int = 0
     streams: dict[str, Any] = field(default_factory=dict)
 
-    def printed(self, stream: str) -> bool:
-        """Whether anything was printed to a stream, as far as is known."""
+    def has_output(self, stream: str) -> bool:
+        """Whether the job printed anything to a stream; True if that is not known."""
         return bool(self.streams.get(stream, {}).get("bytes", 1))
 
 
-class Lost(Exception):
-    """The job's keeper died: nothing more will be known of the job."""
+class KeeperLost(Exception):
+    """The job's keeper died: how the job ended will never be known."""
 
 
-class Keeper:
-    """A run's keeper process, as its engine knows it."""
+class KeeperClient:
+    """The engine's connection to the keeper process of a run."""
 
     def __init__(self, run_dir: Path, tree_lock: Callable[[], int] = lambda: -1) -> None:
         self._run_dir = run_dir
@@ -83,9 +83,9 @@ class Keeper:
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
 
-    async def run(self, job: Job, on_output: Callable[[], None] | None = None) -> Exit:
-        """Start a job, or take over one that is under way or has ended, and wait for its end; raises Lost."""
-        for _ in range(TRIES):
+    async def run(self, job: JobRequest, on_output: Callable[[], None] | None = None) -> JobExit:
+        """Start a job, or adopt one that is running or has ended, and wait for its end. Raises KeeperLost."""
+        for _ in range(ATTEMPTS):
             if job.dir.exists():
                 if ended := read_exit(job.dir):
                     return ended
@@ -93,17 +93,17 @@ class Keeper:
                     return await self._watch(job.dir, on_output)
             else:
                 job.dir.mkdir(parents=True)
-            async with self._keeper() as (reader, writer):
-                writer.write(job.request())
+            async with self._connect_keeper() as (reader, writer):
+                writer.write(job.encode())
                 if (ended := await _follow(reader, job.dir, on_output)) is not None:
                     return ended
         raise RalphError("the keeper does not start jobs", where=str(self._run_dir / "keeper.log"))
 
-    async def _watch(self, job_dir: Path, on_output: Callable[[], None] | None) -> Exit:
+    async def _watch(self, job_dir: Path, on_output: Callable[[], None] | None) -> JobExit:
         """Follow a job that was started before, by this engine or another."""
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS):
             try:
-                async with _connected(job_dir, "sock") as (reader, _):
+                async with _connect(job_dir, "sock") as (reader, _):
                     ended = await _follow(reader, job_dir, on_output)
             except ConnectionRefusedError:
                 ended = None
@@ -115,37 +115,37 @@ class Keeper:
             if ended := ended or read_exit(job_dir):
                 return ended
             break
-        raise Lost(str(job_dir))
+        raise KeeperLost(str(job_dir))
 
     @contextlib.asynccontextmanager
-    async def _keeper(self) -> AsyncIterator["Streams"]:
-        """A connection to the living keeper; one that is not there is started."""
+    async def _connect_keeper(self) -> AsyncIterator["Streams"]:
+        """A connection to the keeper, which is started if it is not running."""
         async with self._starting, contextlib.AsyncExitStack() as stack:
             try:
-                if self._lifeline is None or _hung_up(self._lifeline):
+                if self._lifeline is None or _is_closed(self._lifeline):
                     raise ConnectionRefusedError
-                streams = await stack.enter_async_context(_connected(self._run_dir, "jobs.sock"))
+                streams = await stack.enter_async_context(_connect(self._run_dir, "jobs.sock"))
             except OSError:
                 self._attach_or_start()
-                streams = await stack.enter_async_context(_connected(self._run_dir, "jobs.sock"))
+                streams = await stack.enter_async_context(_connect(self._run_dir, "jobs.sock"))
             opened = stack.pop_all()
         async with opened:
             yield streams
 
     def attach(self) -> None:
-        """Connect to a keeper that an earlier engine left, so that it stays, and with it the lock on the tree."""
-        self._lifeline = self._attached()
+        """Connect to a keeper that an earlier engine left. The connection keeps it alive, and it holds the lock on the tree."""
+        self._lifeline = self._try_attach()
         if self._lifeline is not None:
             self._lifeline.setblocking(False)
 
     def _attach_or_start(self) -> None:
-        """Connect to the keeper that is there, or start one; our end of the connection keeps it alive."""
+        """Connect to the running keeper, or start one. The connection keeps it alive."""
         if self._lifeline is not None:
             self._lifeline.close()
-        self._lifeline = self._attached() or self._started()
+        self._lifeline = self._try_attach() or self._start_keeper()
         self._lifeline.setblocking(False)
 
-    def _attached(self) -> socket.socket | None:
+    def _try_attach(self) -> socket.socket | None:
         lifeline = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         lifeline.settimeout(10.0)
         try:
@@ -158,7 +158,7 @@ class Keeper:
         lifeline.close()
         return None
 
-    def _started(self) -> socket.socket:
+    def _start_keeper(self) -> socket.socket:
         if self._process is not None:
             self._process.wait()
         ours, theirs = socket.socketpair()
@@ -176,7 +176,7 @@ class Keeper:
         )
         os.close(log)
         theirs.close()
-        ours.settimeout(PATIENCE)
+        ours.settimeout(KEEPER_SECONDS)
         with contextlib.suppress(OSError):
             if ours.recv(64) == b"ready\n":
                 return ours
@@ -187,17 +187,17 @@ class Keeper:
         raise RalphError("the keeper did not start", where=str(log_path), todo="read that file")
 
     async def close(self) -> None:
-        """Let the keeper go; where it has no job left, it is gone when this returns."""
+        """Disconnect from the keeper. If it has no job left, it has exited when this returns."""
         if self._lifeline is None:
             return
         lifeline, self._lifeline = self._lifeline, None
         with lifeline, contextlib.suppress(OSError):
             lifeline.shutdown(socket.SHUT_WR)
-            stays = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(lifeline, 64), PATIENCE)
-            if self._process is not None and not stays:
+            reply = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(lifeline, 64), KEEPER_SECONDS)
+            if self._process is not None and not reply:
                 self._process.wait()
         if self._process is not None and self._process.poll() is None:
-            # It has jobs left, and is meant to outlive us: that nobody waits for it is no oversight.
+            # It has jobs left and outlives this process on purpose. This prevents a ResourceWarning.
             self._process.returncode = 0
 
 
@@ -205,11 +205,11 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def stop(job_dir: Path, reason: str) -> None:
-    """Ask a job's keeper to end it; its end comes as any other does."""
-    for _ in range(TRIES):
+    """Ask a job's keeper to end the job; `run` returns soon after."""
+    for _ in range(ATTEMPTS):
         try:
-            async with _connected(job_dir, "sock") as (_, writer):
-                writer.write(_stop_message(reason))
+            async with _connect(job_dir, "sock") as (_, writer):
+                writer.write(_encode_stop(reason))
                 await writer.drain()
             return
         except OSError:
@@ -219,19 +219,19 @@ async def stop(job_dir: Path, reason: str) -> None:
 
 
 async def end(job_dir: Path, reason: str) -> None:
-    """Ask a job's keeper to end it, and wait until it has; a job whose keeper is gone has ended."""
+    """Ask a job's keeper to end the job, and wait until it has ended."""
     with contextlib.suppress(OSError):
-        async with _connected(job_dir, "sock") as (reader, writer):
-            writer.write(_stop_message(reason))
+        async with _connect(job_dir, "sock") as (reader, writer):
+            writer.write(_encode_stop(reason))
             while await reader.readline():
                 pass
 
 
-def read_exit(job_dir: Path) -> Exit | None:
+def read_exit(job_dir: Path) -> JobExit | None:
     """The exit record of a job, if it has ended."""
     path = job_dir / "exit"
     try:
-        return from_plain(Exit, json.loads(read_limited(path, EXIT_LIMIT)), str(path))
+        return from_plain(JobExit, json.loads(read_limited(path, EXIT_LIMIT)), str(path))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError, OSError) as error:
@@ -242,12 +242,12 @@ def read_exit(job_dir: Path) -> Exit | None:
         ) from error
 
 
-def _stop_message(reason: str) -> bytes:
+def _encode_stop(reason: str) -> bytes:
     return json.dumps({"op": "stop", "reason": reason}).encode() + b"\n"
 
 
-def _hung_up(lifeline: socket.socket) -> bool:
-    """Whether the other side is gone."""
+def _is_closed(lifeline: socket.socket) -> bool:
+    """Whether the other side has closed the connection."""
     try:
         return lifeline.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
@@ -256,27 +256,27 @@ def _hung_up(lifeline: socket.socket) -> bool:
         return True
 
 
-async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callable[[], None] | None) -> Exit | None:
-    """Read a job's messages until its end; None when the connection ends before."""
+async def _follow(reader: asyncio.StreamReader, job_dir: Path, on_output: Callable[[], None] | None) -> JobExit | None:
+    """Read a job's messages until its end; None if the connection closes before."""
     with contextlib.suppress(ConnectionError):
         while line := await reader.readline():
             message = json.loads(line)
             if message["ev"] == "output" and on_output:
                 on_output()
             elif message["ev"] == "ended":
-                return from_plain(Exit, message["exit"], str(job_dir))
+                return from_plain(JobExit, message["exit"], str(job_dir))
             elif message["ev"] == "broken":
                 if message.get("errno") == errno.ENOENT:
-                    raise Lost(f"{job_dir}: {message['error']}")
+                    raise KeeperLost(f"{job_dir}: {message['error']}")
                 with storage(job_dir):
                     if message.get("errno"):
                         raise OSError(message["errno"], message["error"])
-                raise RalphError(f"the keeper of a job broke: {message['error']}", where=str(job_dir))
+                raise RalphError(f"the keeper of a job failed: {message['error']}", where=str(job_dir))
     return None
 
 
 @contextlib.asynccontextmanager
-async def _connected(directory: Path, name: str) -> AsyncIterator[Streams]:
+async def _connect(directory: Path, name: str) -> AsyncIterator[Streams]:
     with _short_path(directory, name) as path:
         reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
     try:
@@ -289,7 +289,7 @@ async def _connected(directory: Path, name: str) -> AsyncIterator[Streams]:
 
 @contextlib.contextmanager
 def _short_path(directory: Path, name: str) -> Iterator[str]:
-    """A path to a socket that is short enough for the kernel (108 bytes), however deep the directory is."""
+    """A path to a socket in any directory. The kernel takes at most 108 bytes."""
     plain = str(directory / name)
     if len(os.fsencode(plain)) < 100:
         yield plain
@@ -309,7 +309,7 @@ def _short_path(directory: Path, name: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     current = os.umask(0o077)
     os.umask(current)
     return current

@@ -1,8 +1,10 @@
-"""The keeper of one job: starts its program, holds its limits, and lets no process outlive it.
+"""The keeper of one job: starts its program, enforces its limits, and lets no process outlive it.
 
-It is the subreaper of its job, so that whatever an agent starts, detached or with a clean environment, becomes its child
-when orphaned, and is found and ended without guessing whose it was. The job's directory gets `pid` (before the program
-starts), `sock` (while it runs, for engines that come later), `stdout`, `stderr` and at last `exit`.
+It is the subreaper of its job. Whatever an agent starts, detached or with a clean environment, becomes its child when
+orphaned, so that it can be found and ended. The job's directory gets `pid` (before the program starts), `sock` (while it
+runs, for engines that connect later), `stdout`, `stderr` (capped, without secrets) and finally `exit`.
+
+Keepers and engine exchange JSON, one object per line, over Unix sockets.
 """
 
 import contextlib
@@ -17,20 +19,75 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ralph.supervisor.capped_output import Capped
+from ralph.core.redaction import Redactor
 from ralph.supervisor.processes import become_subreaper, descendants, signal_all
-from ralph.supervisor.wire import Message, drain, first_message, listen, say, wake_on_signals
 
-GIVE_UP = 10.0
-"""How long unkillable processes are waited for (they are in the kernel's hands) before they are reported."""
-LONGEST_NAP = 3600.0
-"""Seconds that are slept at once, for the kernel takes no longer ones."""
-EXIT_ROOM = 4096
-"""Room set aside for the exit record when the job starts, so that a full disk cannot swallow it."""
+Message = dict[str, Any]
 
 
-def serve_jobs(jobs: socket.socket, keeper_alive: int, tell: Callable[[bytes], object]) -> int:
-    """Keep one job after the other, as long as the keeper of the run lives and nothing of a job is left over."""
+def listen(path: str) -> socket.socket:
+    """Listen on a Unix socket in the current directory. Once its file is visible, it accepts connections."""
+    temporary = f"{path}.{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(temporary)
+    listener.listen(64)
+    os.rename(temporary, path)
+    return listener
+
+
+def wake_on_signals(*numbers: signal.Signals) -> int:
+    """A file descriptor that becomes readable when one of the signals arrives."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def drain(descriptor: int) -> bytes:
+    """Read what is there without waiting."""
+    try:
+        return os.read(descriptor, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def receive_request(connection: socket.socket) -> Message:
+    """The first message of a connection; empty if none comes within five seconds."""
+    connection.settimeout(5.0)
+    data = b""
+    try:
+        while not data.endswith(b"\n"):
+            chunk = connection.recv(1 << 20)
+            if not chunk:
+                return {}
+            data += chunk
+        message = json.loads(data)
+    except (OSError, ValueError):
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def send_message(connection: socket.socket, message: Message) -> None:
+    """Send one message. A peer that is gone is not an error."""
+    with contextlib.suppress(OSError):
+        connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+GIVE_UP_SECONDS = 10.0
+"""How long to wait for processes that SIGKILL does not end (they hang in the kernel), before they are reported."""
+MAX_WAIT = 3600.0
+"""The longest wait in seconds: the kernel rejects longer ones."""
+EXIT_RECORD_BYTES = 4096
+"""Space that is reserved for the exit record when the job starts, so that a full disk cannot lose it."""
+
+
+def serve_jobs(jobs: socket.socket, keeper_alive: int, report_status: Callable[[bytes], object]) -> int:
+    """Run one job after the other, until the keeper of the run dies or a job leaves a process that cannot be ended."""
     wakeup = wake_on_signals(signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     become_subreaper()
     os.set_blocking(jobs.fileno(), False)
@@ -42,37 +99,37 @@ def serve_jobs(jobs: socket.socket, keeper_alive: int, tell: Callable[[bytes], o
             connection, _ = jobs.accept()
         except BlockingIOError:
             continue
-        tell(b"b")
-        spec = first_message(connection)
-        if spec and not _keep(spec, connection, wakeup, tell):
+        report_status(b"b")
+        spec = receive_request(connection)
+        if spec and not _run_job(spec, connection, wakeup, report_status):
             return 1
         connection.close()
         if not spec:
-            tell(b"i")
+            report_status(b"i")
 
 
-def _keep(spec: Message, connection: socket.socket, wakeup: int, tell: Callable[[bytes], object]) -> bool:
-    """Keep a job to its end; whether nothing of it is left."""
+def _run_job(spec: Message, connection: socket.socket, wakeup: int, report_status: Callable[[bytes], object]) -> bool:
+    """Run a job to its end; whether none of its processes is left."""
     drain(wakeup)
-    job = Job(spec, connection, wakeup)
+    job = JobKeeper(spec, connection, wakeup)
     is_free = False
     last: Message
     try:
-        last = {"ev": "ended", "exit": job.keep()}
-        is_free = job.childless
+        last = {"ev": "ended", "exit": job.run()}
+        is_free = job.is_childless
     except FileExistsError:
         last, is_free = {"ev": "running"}, True
     except BaseException as error:  # noqa: BLE001 - whatever happens here must reach the engine
         last = {"ev": "broken", "error": str(error), "errno": getattr(error, "errno", None)}
     if is_free:
-        # Before the engine hears of the end: it may leave at once, and the keeper must know that no job is left.
-        tell(b"i")
+        # Before the engine receives the end: it may exit at once, and the keeper must know that no job is left.
+        report_status(b"i")
     job.close(last)
     return is_free
 
 
-class Job:
-    """One program under supervision, from its start until nothing of it is left."""
+class JobKeeper:
+    """One program under supervision, from its start until none of its processes is left."""
 
     def __init__(self, spec: Message, connection: socket.socket, wakeup: int) -> None:
         self.spec = spec
@@ -86,15 +143,15 @@ class Job:
         self.error = ""
         self.ended_by_us = 0
         self.agent = 0
-        self.reaped = False
-        self.childless = False
+        self.is_reaped = False
+        self.is_childless = False
         self.stage_ends: float | None = None
         self.killing_since: float | None = None
         self.announced = 0.0
-        self.unannounced = False
+        self.has_new_output = False
 
-    def keep(self) -> Message:
-        """Start the program, hold its limits, and write `exit` when its whole tree is gone; what is written there."""
+    def run(self) -> Message:
+        """Start the program, enforce its limits, and write `exit` when its whole process tree is gone. Returns that record."""
         os.chdir(self.spec["dir"])
         os.close(os.open("pid", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.listener = listen("sock")
@@ -105,25 +162,25 @@ class Job:
             self.selector.register(watcher, selectors.EVENT_READ, self._on_message)
         self.exit_file = os.open("exit.tmp", os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         if self.spec.get("durable", True):
-            os.write(self.exit_file, b" " * EXIT_ROOM)
+            os.write(self.exit_file, b" " * EXIT_RECORD_BYTES)
         self.started_at = time.time()
         self.started = self.last_output = time.monotonic()
         self._start()
-        while not self._over():
-            for key, _ in self.selector.select(self._patience()):
+        while not self._is_over():
+            for key, _ in self.selector.select(self._next_deadline()):
                 key.data(key.fileobj)
-            self._hold_limits()
+            self._enforce_limits()
         return self._finish()
 
     def _start(self) -> None:
         secrets, cap = self.spec.get("secrets", ()), self.spec["cap"]
         stdin = os.open(self.spec.get("stdin") or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         out_read, out_write = os.pipe()
-        self.streams = {out_read: Capped("stdout", cap, secrets)}
+        self.streams = {out_read: CappedStream("stdout", cap, secrets)}
         err_write = out_write
         if not self.spec.get("merge"):
             err_read, err_write = os.pipe()
-            self.streams[err_read] = Capped("stderr", cap, secrets)
+            self.streams[err_read] = CappedStream("stderr", cap, secrets)
         try:
             self.program = subprocess.Popen(
                 self.spec["argv"],
@@ -137,41 +194,43 @@ class Job:
             )
             self.agent = self.program.pid
         except OSError as error:
-            self.reason, self.reaped, self.childless = "exec", True, True
+            self.reason, self.is_reaped, self.is_childless = "exec", True, True
             self.error = f"{error.strerror}: {error.filename or self.spec['argv'][0]}"
-        for ours in {stdin, out_write, err_write}:
-            os.close(ours)
+        for descriptor in {stdin, out_write, err_write}:
+            os.close(descriptor)
         for stream in self.streams:
             os.set_blocking(stream, False)
             self.selector.register(stream, selectors.EVENT_READ, self._on_output)
-        self._tell({"ev": "started", "pid": self.agent})
+        self._notify_watchers({"ev": "started", "pid": self.agent})
 
-    def _over(self) -> bool:
-        if self.killing_since is not None and time.monotonic() - self.killing_since > GIVE_UP:
+    def _is_over(self) -> bool:
+        if self.killing_since is not None and time.monotonic() - self.killing_since > GIVE_UP_SECONDS:
             return True
-        return self.reaped and self.childless and not self.streams
+        return self.is_reaped and self.is_childless and not self.streams
 
-    def _patience(self) -> float | None:
-        """Seconds until the next thing that time alone brings about."""
-        now = time.monotonic()
-        moments = [self.stage_ends]
-        if self.stage_ends is None and self.reason == "exit":
-            moments += [
-                self.last_output + idle if (idle := self.spec.get("idle")) else None,
-                self.started + wall if (wall := self.spec.get("wall")) else None,
-            ]
-        if self.unannounced:
-            moments.append(self.announced + 0.1)
-        known = [moment for moment in moments if moment is not None]
-        return min(max(0.0, min(known) - now), LONGEST_NAP) if known else None
-
-    def _hold_limits(self) -> None:
-        now = time.monotonic()
-        if self.unannounced and now - self.announced >= 0.1:
-            self.announced, self.unannounced = now, False
-            self._tell({"ev": "output"})
+    def _next_deadline(self) -> float | None:
+        """Seconds until the next deadline; None if there is none."""
+        deadlines: list[float] = []
         if self.stage_ends is not None:
-            if now >= self.stage_ends and not self.childless:
+            deadlines.append(self.stage_ends)
+        elif self.reason == "exit":
+            if idle := self.spec.get("idle"):
+                deadlines.append(self.last_output + idle)
+            if wall := self.spec.get("wall"):
+                deadlines.append(self.started + wall)
+        if self.has_new_output:
+            deadlines.append(self.announced + 0.1)
+        if not deadlines:
+            return None
+        return min(max(0.0, min(deadlines) - time.monotonic()), MAX_WAIT)
+
+    def _enforce_limits(self) -> None:
+        now = time.monotonic()
+        if self.has_new_output and now - self.announced >= 0.1:
+            self.announced, self.has_new_output = now, False
+            self._notify_watchers({"ev": "output"})
+        if self.stage_ends is not None:
+            if now >= self.stage_ends and not self.is_childless:
                 self.killing_since = self.killing_since or now
                 self.stage_ends = now + 0.05
                 self.ended_by_us = max(self.ended_by_us, signal_all(signal.SIGKILL))
@@ -183,14 +242,14 @@ class Job:
             self._end("idle")
 
     def _end(self, reason: str) -> None:
-        """Ask the whole tree to go; what is left after the grace time is killed."""
+        """Send SIGTERM to the whole process tree. What is left after the grace time is killed."""
         if self.stage_ends is not None:
             return
-        if not self.reaped:
+        if not self.is_reaped:
             self.reason = reason
         self.stage_ends = time.monotonic() + self.spec.get("grace", 5.0)
         found = signal_all(signal.SIGTERM)
-        self.ended_by_us = found if self.reaped else 0
+        self.ended_by_us = found if self.is_reaped else 0
 
     def _on_output(self, stream: int) -> None:
         if stream not in self.streams:
@@ -202,7 +261,7 @@ class Job:
         if data:
             self.last_output = time.monotonic()
             self.streams[stream].write(data)
-            self.unannounced = True
+            self.has_new_output = True
             return
         self._close_stream(stream)
 
@@ -220,19 +279,19 @@ class Job:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self.childless = True
+                self.is_childless = True
                 self._drain_streams()
                 return
             if pid == 0:
                 break
             if pid == self.agent:
-                self.reaped = True
+                self.is_reaped = True
                 self.code = os.waitstatus_to_exitcode(status)
-        if self.reaped:
+        if self.is_reaped:
             self._end("exit")
 
     def _drain_streams(self) -> None:
-        """Nothing of the job is left: what its pipes hold is all there will be, whoever else kept them open."""
+        """Read the rest. No process of the job is left, so its pipes contain all output, even if another process holds them."""
         for stream in list(self.streams):
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(stream, 1 << 20):
@@ -244,7 +303,7 @@ class Job:
         connection.setblocking(False)
         self.watchers[connection.fileno()] = connection
         self.selector.register(connection, selectors.EVENT_READ, self._on_message)
-        say(connection, {"ev": "started", "pid": self.agent})
+        send_message(connection, {"ev": "started", "pid": self.agent})
 
     def _on_message(self, connection: socket.socket) -> None:
         try:
@@ -264,14 +323,14 @@ class Job:
                 if isinstance(message, dict) and message.get("op") == "stop":
                     self._end(str(message.get("reason", "stopped")))
 
-    def _tell(self, message: Message) -> None:
+    def _notify_watchers(self, message: Message) -> None:
         for watcher in self.watchers.values():
-            say(watcher, message)
+            send_message(watcher, message)
 
     def _finish(self) -> Message:
         for stream in list(self.streams):
             self._close_stream(stream)
-        alive = 0 if self.childless else len(descendants(os.getpid()))
+        alive = 0 if self.is_childless else len(descendants(os.getpid()))
         record = {
             "schema": 1,
             "reason": self.reason,
@@ -295,13 +354,70 @@ class Job:
         return record
 
     def close(self, last: Message) -> None:
-        """Say a last word to who watches, and give back what the job held, so that the next one starts clean."""
+        """Send the last message to all watchers, and release what the job used."""
         for watcher in self.watchers.values():
             watcher.settimeout(5.0)
-            say(watcher, last)
+            send_message(watcher, last)
             watcher.close()
         if self.listener:
             self.listener.close()
         if self.exit_file >= 0:
             os.close(self.exit_file)
         self.selector.close()
+
+
+TAIL = 256 * 1024
+"""Bytes of the end of a stream that are kept once its cap is reached. They contain the agent's last event."""
+
+
+class CappedStream:
+    """One output stream on disk: its beginning up to a cap, and its end."""
+
+    def __init__(self, name: str, cap: int, secrets: list[str]) -> None:
+        self.name = name
+        self.cap = cap
+        self.redactor = Redactor(secrets)
+        self.file = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.total = self.head_bytes = self.omitted = 0
+        self.tail = bytearray()
+        self.failed = ""
+
+    def write(self, data: bytes) -> None:
+        """Add what the program printed."""
+        self.total += len(data)
+        self._append(self.redactor.feed(data))
+
+    def _append(self, data: bytes) -> None:
+        head = data[: max(0, self.cap - self.head_bytes)]
+        self._write_all(head)
+        self.head_bytes += len(head)
+        if len(head) < len(data):
+            self.tail += data[len(head) :]
+            if len(self.tail) > 4 * TAIL:
+                self._trim_tail()
+
+    def _trim_tail(self) -> None:
+        excess = max(0, len(self.tail) - TAIL)
+        del self.tail[:excess]
+        self.omitted += excess
+
+    def _write_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and not self.failed:
+            try:
+                view = view[os.write(self.file, view) :]
+            except OSError as error:
+                self.failed = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Write what the redactor held back, and the end of a stream that exceeded its cap."""
+        self._append(self.redactor.flush())
+        self._trim_tail()
+        if self.omitted:
+            self._write_all(f"\n[ralph: {self.omitted} bytes left out]\n".encode())
+        self._write_all(bytes(self.tail))
+        os.close(self.file)
+
+    def account(self) -> dict[str, Any]:
+        """How many bytes came, how many were kept, and the error of a failed write."""
+        return {"bytes": self.total, "kept": self.head_bytes + len(self.tail), "error": self.failed}

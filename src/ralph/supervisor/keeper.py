@@ -1,8 +1,9 @@
-"""The keeper of a run: a small process that outlives the engine and runs the run's jobs, an agent's turn or a check each.
+"""The keeper of a run: a small process that outlives the engine and runs the run's jobs. A job is a turn or a check.
 
-Standard library only, single-threaded, in a session of its own. Each job has a keeper of its own, forked from this one: a
-few of them wait for jobs to come in by `jobs.sock`, and serve one after the other, so that a job costs no start of Python
-and no fork. Who connects to `keeper.sock` keeps the keeper alive; when no engine is connected and no job is left, it goes.
+It uses only the standard library, has one thread, and runs in its own session. Each job has its own job keeper, a fork of
+this process. Job keepers wait for jobs on `jobs.sock` and serve one after the other, so that a job needs neither a new
+Python process nor a fork. A connection to `keeper.sock` keeps the keeper alive. It exits when no engine is connected and
+no job is left.
 """
 
 import contextlib
@@ -14,9 +15,8 @@ import sys
 import time
 from typing import NoReturn
 
-from ralph.supervisor.job_keeper import serve_jobs
-from ralph.supervisor.processes import become_subreaper, descendants, send
-from ralph.supervisor.wire import drain, listen, say, wake_on_signals
+from ralph.supervisor.job_keeper import drain, listen, send_message, serve_jobs, wake_on_signals
+from ralph.supervisor.processes import become_subreaper, descendants, signal_processes
 
 SWEEP_PAUSE = 0.02
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 class Keeper:
-    """Sees to it that a job keeper is always free, and ends what a dead one leaves."""
+    """Keeps one job keeper free at all times, and ends the processes that a killed one leaves."""
 
     def __init__(self, lifeline: int) -> None:
         self.engines: dict[int, socket.socket | None] = {lifeline: None}
@@ -43,33 +43,33 @@ class Keeper:
         self.listener = listen("keeper.sock")
         self.jobs = listen("jobs.sock")
         self.alive_read, self.alive_write = os.pipe()
-        self.told_read, self.told_write = os.pipe()
-        os.set_blocking(self.told_read, False)
+        self.status_read, self.status_write = os.pipe()
+        os.set_blocking(self.status_read, False)
         self.workers: dict[int, bool] = {}
-        """The job keepers, and whether each has a job."""
+        """The job keepers by pid, and whether each has a job."""
         self.sweeping = False
-        """Whether a job keeper was killed, and what it left may not all be gone."""
+        """Whether a killed job keeper may have left processes that still run."""
         self.selector.register(lifeline, selectors.EVENT_READ, self._on_engine)
         self.selector.register(self.wakeup, selectors.EVENT_READ, self._on_signal)
         self.selector.register(self.listener, selectors.EVENT_READ, self._on_connect)
-        self.selector.register(self.told_read, selectors.EVENT_READ, self._on_word)
+        self.selector.register(self.status_read, selectors.EVENT_READ, self._on_status)
 
     def serve(self) -> None:
         """Serve until no engine is connected and no job is left."""
-        self._have_one_free()
+        self._ensure_free_worker()
         os.write(next(iter(self.engines)), b"ready\n")
         while self.engines or any(self.workers.values()):
             for key, _ in self.selector.select(SWEEP_PAUSE if self.sweeping else None):
                 key.data(key.fd)
             if self.sweeping:
                 self.sweeping = self._sweep()
-        self._dismiss()
+        self._end_workers()
         for name in ("jobs.sock", "keeper.sock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
 
-    def _dismiss(self) -> None:
-        """Let the free job keepers go, and wait until all have: nobody may find a process of a run that is over."""
+    def _end_workers(self) -> None:
+        """End the free job keepers and wait for them: a run that is over must have no process."""
         os.close(self.alive_write)
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -79,7 +79,7 @@ class Keeper:
                 ended = os.waitpid(-1, os.WNOHANG if self.sweeping else 0)[0]
                 self.sweeping = self.sweeping or ended not in self.workers
 
-    def _have_one_free(self) -> None:
+    def _ensure_free_worker(self) -> None:
         if not all(self.workers.values()):
             return
         pid = os.fork()
@@ -91,37 +91,38 @@ class Keeper:
         code = 1
         try:
             for engine, connection in self.engines.items():
-                connection.close() if connection else os.close(engine)
-            for ours in (self.listener.detach(), self.alive_write, self.told_read):
-                os.close(ours)
-            me = os.getpid()
-            code = serve_jobs(
-                self.jobs, self.alive_read, lambda word: os.write(self.told_write, word + me.to_bytes(4, "big"))
-            )
+                if connection:
+                    connection.close()
+                else:
+                    os.close(engine)
+            for descriptor in (self.listener.detach(), self.alive_write, self.status_read):
+                os.close(descriptor)
+            pid = os.getpid().to_bytes(4, "big")
+            code = serve_jobs(self.jobs, self.alive_read, lambda status: os.write(self.status_write, status + pid))
         finally:
             os._exit(code)
 
-    def _on_word(self, _: int = -1) -> None:
-        """A job keeper took a job (b), or has become free (i)."""
-        words = drain(self.told_read)
-        for at in range(0, len(words), 5):
-            pid = int.from_bytes(words[at + 1 : at + 5], "big")
+    def _on_status(self, _: int = -1) -> None:
+        """A job keeper became busy (b) or idle (i). Each report is that letter and four bytes for its pid."""
+        reports = drain(self.status_read)
+        for start in range(0, len(reports), 5):
+            pid = int.from_bytes(reports[start + 1 : start + 5], "big")
             if pid in self.workers:
-                self.workers[pid] = words[at : at + 1] == b"b"
-        self._have_one_free()
+                self.workers[pid] = reports[start : start + 1] == b"b"
+        self._ensure_free_worker()
 
     def _on_connect(self, _: int) -> None:
         connection, _address = self.listener.accept()
         self.engines[connection.fileno()] = connection
         self.selector.register(connection, selectors.EVENT_READ, self._on_engine)
-        say(connection, {"ev": "attached"})
+        send_message(connection, {"ev": "attached"})
 
     def _on_engine(self, engine: int) -> None:
-        """An engine has nothing to say here; what comes is its end. It is told that we stay, or sees when we are gone."""
+        """An engine disconnects. It gets `staying` if jobs are left; else its connection closes when this process exits."""
         self.selector.unregister(engine)
         if connection := self.engines.pop(engine):
             connection.detach()
-        self._on_word()
+        self._on_status()
         if self.engines or any(self.workers.values()):
             with contextlib.suppress(OSError):
                 os.write(engine, b"staying\n")
@@ -129,21 +130,21 @@ class Keeper:
 
     def _on_signal(self, _: int) -> None:
         if bytes([signal.SIGTERM]) in drain(self.wakeup):
-            send(self.workers, signal.SIGTERM)
+            signal_processes(self.workers, signal.SIGTERM)
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._on_end(ended[0])
 
     def _on_end(self, pid: int) -> None:
-        """Whatever ends here may have left processes to us: a killed job keeper, and each of those that it left."""
+        """A process ended that can have left others to this one: a killed job keeper, or one of its orphans."""
         self.sweeping = True
         if self.workers.pop(pid, None) is not None:
-            self._have_one_free()
+            self._ensure_free_worker()
 
     def _sweep(self) -> bool:
-        """End the orphans that a killed job keeper left to us; whether there were any."""
+        """Kill the orphans of a killed job keeper; whether there were any."""
         orphans = descendants(os.getpid(), skip=self.workers)
-        send(orphans, signal.SIGKILL)
+        signal_processes(orphans, signal.SIGKILL)
         return bool(orphans)
 
 

@@ -1,4 +1,4 @@
-"""Finding and ending processes: all below one of ours, or what is left of a turn by the mark in its environment."""
+"""Finding and ending processes: the descendants of one of ours, or those with the mark of a turn in their environment."""
 
 import contextlib
 import ctypes
@@ -10,33 +10,33 @@ from collections.abc import Iterable
 
 TURN_MARK = "RALPH_TURN"
 CHECK_MARK = "RALPH_CHECK"
-_LOOKS, _PAUSE = 10, 0.005
-"""How often a process is looked at that shows no environment, and the seconds in between."""
+_ATTEMPTS, _PAUSE = 10, 0.005
+"""How often, and after how many seconds, to look again at a process with an empty environment."""
 
 
 def become_subreaper() -> None:
-    """Have orphans of our descendants become our children (Linux); elsewhere the process group must do."""
+    """Make orphans of our descendants our children. Only Linux can; elsewhere the process group must do."""
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal processes, those that are not gone or somebody else's by now."""
+def signal_processes(pids: Iterable[int], number: signal.Signals) -> None:
+    """Signal processes, except those that are gone or now belong to another user."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def signal_all(number: signal.Signals) -> int:
-    """Signal every living descendant of this process; how many there were."""
+    """Signal every living descendant of this process. Returns their number."""
     found = descendants(os.getpid())
-    send(found, number)
+    signal_processes(found, number)
     return len(found)
 
 
 def descendants(root: int, skip: Iterable[int] = ()) -> list[int]:
-    """All living processes below one, except those below `skip`."""
+    """All living descendants of a process, without those in `skip` and below them."""
     children: dict[int, list[int]] = {}
     for pid, parent in _process_table():
         children.setdefault(parent, []).append(pid)
@@ -68,42 +68,46 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def marked(mark: str, prefix: str) -> list[int]:
+def find_marked(mark: str, prefix: str) -> list[int]:
     """The living processes whose environment has `mark` with a value that begins with the prefix."""
     wanted, found = b"\0" + f"{mark}={prefix}".encode(), set[int]()
-    unsure = _pids() if os.path.isdir("/proc/self") else []
-    for _ in range(_LOOKS):
-        seen = {pid: _environment(pid) for pid in unsure if pid != os.getpid()}
-        found.update(pid for pid, environment in seen.items() if environment and wanted in b"\0" + environment)
-        # One that is just becoming another program has none for a moment.
-        unsure = [pid for pid, environment in seen.items() if environment == b""]
-        if not unsure:
+    unclear = _pids() if os.path.isdir("/proc/self") else []
+    for _ in range(_ATTEMPTS):
+        environments = {pid: _read_environment(pid) for pid in unclear if pid != os.getpid()}
+        unclear = []
+        for pid, environment in environments.items():
+            if environment and wanted in b"\0" + environment:
+                found.add(pid)
+            elif environment == b"":
+                # During exec, a process has an empty environment for a moment.
+                unclear.append(pid)
+        if not unclear:
             break
         time.sleep(_PAUSE)
     return sorted(found)
 
 
-def _environment(pid: int) -> bytes | None:
-    """The environment of a process; None where it is not ours to read, and where it can have none."""
+def _read_environment(pid: int) -> bytes | None:
+    """The environment of a process; None if this user cannot read it, or if it is a kernel thread."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             environment = file.read()
         if not environment:
-            os.readlink(f"/proc/{pid}/exe")  # the system's own have no program either
+            os.readlink(f"/proc/{pid}/exe")  # fails for a kernel thread, which has no program
         return environment
     except OSError:
         return None
 
 
 def end_marked(mark: str, prefix: str, grace: float = 2.0) -> int:
-    """End those processes: TERM, grace, KILL; how many there were."""
-    first = marked(mark, prefix)
-    send(first, signal.SIGTERM)
+    """End those processes: SIGTERM, grace, SIGKILL. Returns their number."""
+    first = find_marked(mark, prefix)
+    signal_processes(first, signal.SIGTERM)
     deadline = time.monotonic() + grace
-    while (left := marked(mark, prefix)) and time.monotonic() < deadline:
+    while (left := find_marked(mark, prefix)) and time.monotonic() < deadline:
         time.sleep(0.02)
     while left and time.monotonic() < deadline + grace:
-        send(left, signal.SIGKILL)
+        signal_processes(left, signal.SIGKILL)
         time.sleep(0.02)
-        left = marked(mark, prefix)
+        left = find_marked(mark, prefix)
     return len(first)

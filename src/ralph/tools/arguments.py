@@ -1,7 +1,7 @@
 """The command line of the tools: argparse, with errors that say what is wrong and what to type next.
 
-Agents call these commands hundreds of times in a run. DESIGN.md allows 3 times the start of the interpreter
-(`python -c pass`). Measured with Python 3.11: 2.4x (26 ms against 11 ms), of which `json` and `argparse` take 1.1x.
+Agents call these commands hundreds of times in a run. They may take 3 times as long as `python -c pass`.
+Measured with Python 3.11: 2.4x (26 ms against 11 ms), of which `json` and `argparse` take 1.1x.
 Nothing else that is slow to import fits in; a test names what must not be imported.
 """
 
@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from ralph.core.secrets import MASK, secret_values
+from ralph.core.redaction import MASK, secret_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COUNT = range(1, 1_000_000)
 
 
 class ToolError(Exception):
-    """A command that cannot be carried out: what is wrong, where, what to do, and the exit code."""
+    """A command that failed: what is wrong, where, what to do, and the exit code."""
 
     def __init__(self, what: str, todo: str, *, where: str = "", code: int = 2) -> None:
         super().__init__(what)
@@ -29,14 +29,14 @@ class ToolError(Exception):
 
 
 class Argument:
-    """A word or an option of a command, as `ArgumentParser.add_argument` takes it."""
+    """A positional argument or an option of a command, with the parameters of `ArgumentParser.add_argument`."""
 
     def __init__(self, *names: str, **settings: "Any") -> None:
         self.names, self.settings = names, settings
 
     @property
     def short(self) -> str:
-        """A word as the list of commands shows it; empty for an option."""
+        """An argument as the list of commands shows it; empty for an option."""
         if self.names[0].startswith("-"):
             return ""
         shown = self.names[0].upper()
@@ -52,11 +52,11 @@ class Command:
 
     @property
     def short(self) -> str:
-        """Its name and the words that it takes."""
+        """Its name and its positional arguments."""
         return " ".join([self.name, *(argument.short for argument in self.arguments if argument.short)])
 
     def parser(self, before: str) -> argparse.ArgumentParser:
-        """The parser for what follows its name; `before` is what is typed before its name."""
+        """The parser for its arguments. `before` is what the caller types before its name."""
         parser = _Parser(
             prog=f"{before} {self.name}",
             description=self.about,
@@ -97,13 +97,13 @@ class Command:
         return self.parser(before).format_help().rstrip("\n")
 
     def run(self, before: str, words: list[str]) -> int:
-        """Parse the words behind its name, and do it. `act` gets only what was given or has a default."""
+        """Parse the words after its name, and run it. `act` gets only arguments that the caller typed or that have a default."""
         words = self._join_values(words)
         if "--help" in words or "-h" in words:
             return say(self.help(before))
         parsed = vars(self.parser(before).parse_intermixed_args(words))
-        given = {name: _value(value) for name, value in parsed.items() if value not in (None, False, [])}
-        return self.act(given)
+        args = {name: _value(value) for name, value in parsed.items() if value not in (None, False, [])}
+        return self.act(args)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -113,7 +113,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    # A given width, because asking for that of the terminal imports shutil, which takes 2 ms.
+    # A fixed width: asking for the width of the terminal imports shutil, which takes 2 ms.
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=32, width=HELP_WIDTH)
 
@@ -132,7 +132,7 @@ def number_in(numbers: range) -> "Callable[[str], int]":
 def non_empty(text: str) -> str:
     """Parse a text that must not be empty."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty")
+        raise argparse.ArgumentTypeError("the text is empty")
     return text
 
 
@@ -142,14 +142,16 @@ def choice(text: str) -> str:
 
 
 def formats(*names: str) -> Argument:
-    """The option that says in which form the result is printed; the first is the default."""
+    """The option for the output format; the first name is the default."""
     about = "How to print the result. Default: %(default)s."
     return Argument("--format", type=choice, choices=names, default=names[0], help=about)
 
 
 FORMAT = formats("table", "json", "quiet")
 ROOT = Argument(
-    "--root", metavar="DIR", help="The project. Default: that of the run, or the one around this directory."
+    "--root",
+    metavar="DIR",
+    help="The project directory. Default: that of the run, or the nearest one above this directory.",
 )
 
 
@@ -165,16 +167,16 @@ def run_group(before: str, about: str, commands: Sequence[Command], words: list[
 
 
 def unknown(before: str, word: str, known: list[str]) -> ToolError:
-    """No such command, with the one that may be meant."""
+    """The error for an unknown command, with the closest known one."""
     import difflib
 
     near = difflib.get_close_matches(word, known, 1)
-    todo = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+    todo = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(known)}"
     return ToolError(f"{before} has no command {word!r}", f"{todo} (`{before} --help`)")
 
 
 def listing(rows: list[tuple[str, str]]) -> str:
-    """Names and what they do, in two columns; a long name has a line of its own."""
+    """Names and their descriptions in two columns. A long name has a line of its own."""
     width = min(max(len(name) for name, _ in rows), 40)
     lines = []
     for name, about in rows:
@@ -195,7 +197,7 @@ def say(text: str) -> int:
 
 
 def without_secrets(text: str) -> str:
-    """Replace the secrets of the environment in a text that is written down."""
+    """Replace the secrets of the environment in a text that is stored."""
     for secret in sorted(secret_values(os.environ), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text

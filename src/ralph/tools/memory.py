@@ -1,107 +1,138 @@
-"""`ralph tools memory`: what agents learned, for those that come after them."""
+"""`ralph tools memory` and `ralph tools decision`: what agents learned and decided, for later agents."""
 
-from ralph.documents.agent import memories
-from ralph.documents.agent.json_text import dumps
-from ralph.documents.agent.memories import CHARACTERS_PER_TOKEN, SECTIONS, Memory
-from ralph.tools import place
-from ralph.tools.arguments import COUNT, Argument, Command, ToolError, choice, formats, number_in, run_group, say
+import os
+
+from ralph.documents.agent.events import dump_json
+from ralph.documents.agent.notes import (
+    CHARACTERS_PER_TOKEN,
+    DECISION_FIELDS,
+    MEMORY_SECTIONS,
+    Decision,
+    Memory,
+    add_decision,
+    add_memory,
+    creation_order,
+    fit_memories,
+    parse_decisions,
+    parse_memories,
+    remove_memory,
+    render_memories,
+    search_memories,
+)
+from ralph.tools import files
+from ralph.tools.arguments import (
+    COUNT,
+    FORMAT,
+    Argument,
+    Command,
+    ToolError,
+    choice,
+    formats,
+    non_empty,
+    number_in,
+    run_group,
+    say,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ABOUT = "What agents learned, for those that come after them: patterns, decisions, fixes, context."
+ABOUT = "What agents learned, for later agents: patterns, decisions, fixes, context."
 FILE = "memories.md"
 MOST_FOUND = 10
 LONGEST = 4000
 SHORT = 60
 
 
-def _read(given: "dict[str, Any]") -> list[Memory]:
-    return memories.parse(place.read(place.shared(given, FILE)).decode(errors="surrogateescape"))
+def _read(args: "dict[str, Any]") -> list[Memory]:
+    return parse_memories(files.read(files.shared_path(args, FILE)).decode(errors="surrogateescape"))
 
 
-def _add(given: "dict[str, Any]") -> int:
-    content = "\n".join(line.rstrip() for line in given["content"].strip().splitlines())
+def _add(args: "dict[str, Any]") -> int:
+    content = "\n".join(line.rstrip() for line in args["content"].strip().splitlines())
     if not content:
-        raise ToolError("there is nothing to remember", "give it in quotes")
+        raise ToolError("the memory is empty", "write it in quotes")
     if len(content) > LONGEST:
-        raise ToolError(f"it is longer than {LONGEST} characters", "say what matters, and where the rest is written")
-    tags = tuple(_listed(given.get("tags", "")))
+        raise ToolError(
+            f"it is longer than {LONGEST} characters", "write only what matters, and where to find the rest"
+        )
+    tags = tuple(_split_list(args.get("tags", "")))
     if bad := next((tag for tag in tags if any(mark in tag for mark in "|<>\n")), None):
         raise ToolError(f"{bad!r} is not a tag", "use letters, digits and dashes, and commas between tags")
     kept: list[Memory] = []
 
     def add(data: bytes) -> bytes:
         text = data.decode(errors="surrogateescape")
-        taken, id = {memory.id for memory in memories.parse(text)}, place.new_id("mem")
+        taken, id = {memory.id for memory in parse_memories(text)}, files.new_id("mem")
         while id in taken:
-            id = place.new_id("mem")
-        kept[:] = [Memory(id, given["type"], content, tags, place.day())]
-        return memories.added(text, kept[0]).encode(errors="surrogateescape")
+            id = files.new_id("mem")
+        kept[:] = [Memory(id, args["type"], content, tags, files.day())]
+        return add_memory(text, kept[0]).encode(errors="surrogateescape")
 
-    place.change(place.shared(given, FILE), add)
-    texts = {"json": dumps(kept[0].row(), 2), "quiet": kept[0].id, "markdown": kept[0].render().rstrip()}
-    return say(texts.get(given["format"], f"Memory stored: {kept[0].id}"))
+    files.change(files.shared_path(args, FILE), add)
+    texts = {"json": dump_json(kept[0].row(), 2), "quiet": kept[0].id, "markdown": kept[0].render().rstrip()}
+    return say(texts.get(args["format"], f"Memory stored: {kept[0].id}"))
 
 
-def _list(given: "dict[str, Any]") -> int:
-    found = _wanted(_read(given), given)
-    if "last" in given:
-        newest = sorted(found, key=memories.age)[-given["last"] :]
+def _list(args: "dict[str, Any]") -> int:
+    found = _filter(_read(args), args)
+    if "last" in args:
+        newest = sorted(found, key=creation_order)[-args["last"] :]
         found = [memory for memory in found if memory in newest]
-    return _say(found, given, "No memories yet; `ralph tools memory add` stores one")
+    return _say(found, args, "No memories yet; `ralph tools memory add` stores one")
 
 
-def _search(given: "dict[str, Any]") -> int:
-    stored = _read(given)
-    found = _wanted(stored, given)
-    if query := given.get("query", "").strip():
-        found = memories.search(found, query)
-    shown = found if "all" in given else found[:MOST_FOUND]
+def _search(args: "dict[str, Any]") -> int:
+    stored = _read(args)
+    found = _filter(stored, args)
+    if query := args.get("query", "").strip():
+        found = search_memories(found, query)
+    shown = found if "all" in args else found[:MOST_FOUND]
     more = f"\n{len(found) - len(shown)} more: --all shows them" if len(shown) < len(found) else ""
-    return _say(shown, given, f"No matching memories among {len(stored)}; try other words", more)
+    return _say(shown, args, f"No matching memories among {len(stored)}; try other words", more)
 
 
-def _show(given: "dict[str, Any]") -> int:
-    memory = _find(_read(given), given)
+def _show(args: "dict[str, Any]") -> int:
+    memory = _find(_read(args), args)
     about = f"ID:      {memory.id}\nType:    {memory.kind}\nCreated: {memory.created}\nTags:    {', '.join(memory.tags) or '-'}"
-    texts = {"json": dumps(memory.row(), 2), "quiet": memory.id, "markdown": memory.render().rstrip()}
-    return say(texts.get(given["format"], f"{about}\n\n{memory.content}"))
+    texts = {"json": dump_json(memory.row(), 2), "quiet": memory.id, "markdown": memory.render().rstrip()}
+    return say(texts.get(args["format"], f"{about}\n\n{memory.content}"))
 
 
-def _delete(given: "dict[str, Any]") -> int:
+def _delete(args: "dict[str, Any]") -> int:
     def delete(data: bytes) -> bytes:
         text = data.decode(errors="surrogateescape")
-        return memories.without(text, _find(memories.parse(text), given).id).encode(errors="surrogateescape")
+        return remove_memory(text, _find(parse_memories(text), args).id).encode(errors="surrogateescape")
 
-    place.change(place.shared(given, FILE), delete)
-    return say(f"Memory deleted: {given['id']}")
+    files.change(files.shared_path(args, FILE), delete)
+    return say(f"Memory deleted: {args['id']}")
 
 
-def _prime(given: "dict[str, Any]") -> int:
-    found = _wanted(_read(given), given)
-    chosen = memories.within(found, given.get("budget", 0))
-    if given["format"] == "json":
-        return say(dumps([memory.row() for memory in chosen], 2))
+def _prime(args: "dict[str, Any]") -> int:
+    found = _filter(_read(args), args)
+    chosen = fit_memories(found, args.get("budget", 0))
+    if args["format"] == "json":
+        return say(dump_json([memory.row() for memory in chosen], 2))
     left = len(found) - len(chosen)
     more = f"\n<!-- {left} older ones are left out: `ralph tools memory search` finds them -->" if left else ""
-    return say(memories.markdown(chosen).rstrip("\n") + more) if found else 0
+    return say(render_memories(chosen).rstrip("\n") + more) if found else 0
 
 
-def _find(stored: list[Memory], given: "dict[str, Any]") -> Memory:
-    if found := next((memory for memory in stored if memory.id == given["id"]), None):
+def _find(stored: list[Memory], args: "dict[str, Any]") -> Memory:
+    if found := next((memory for memory in stored if memory.id == args["id"]), None):
         return found
-    where = place.shared(given, FILE)
-    raise ToolError(f"Memory not found: {given['id']}", "`ralph tools memory list` shows them", where=where, code=1)
+    where = files.shared_path(args, FILE)
+    raise ToolError(f"Memory not found: {args['id']}", "`ralph tools memory list` shows them", where=where, code=1)
 
 
-def _wanted(stored: list[Memory], given: "dict[str, Any]") -> list[Memory]:
-    """Those of the kinds, the tags and the days that were asked for."""
-    kinds, tags = _listed(given.get("type", "").lower()), {tag.lower() for tag in _listed(given.get("tags", ""))}
-    if wrong := [kind for kind in kinds if kind not in SECTIONS]:
-        raise ToolError(f"--type {wrong[0]!r} is none of {', '.join(SECTIONS)}", "give one of these")
-    since = place.day(given["recent"]) if "recent" in given else ""
+def _filter(stored: list[Memory], args: "dict[str, Any]") -> list[Memory]:
+    """The memories with the requested kinds, tags and age."""
+    kinds = _split_list(args.get("type", "").lower())
+    tags = {tag.lower() for tag in _split_list(args.get("tags", ""))}
+    if wrong := [kind for kind in kinds if kind not in MEMORY_SECTIONS]:
+        raise ToolError(f"--type {wrong[0]!r} is unknown", f"give one of {', '.join(MEMORY_SECTIONS)}")
+    since = files.day(args["recent"]) if "recent" in args else ""
     return [
         memory
         for memory in stored
@@ -111,18 +142,18 @@ def _wanted(stored: list[Memory], given: "dict[str, Any]") -> list[Memory]:
     ]
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _say(found: list[Memory], given: "dict[str, Any]", nothing: str, more: str = "") -> int:
-    match given["format"]:
+def _say(found: list[Memory], args: "dict[str, Any]", nothing: str, more: str = "") -> int:
+    match args["format"]:
         case "json":
-            return say(dumps([memory.row() for memory in found], 2))
+            return say(dump_json([memory.row() for memory in found], 2))
         case "quiet":
             return say("\n".join(memory.id for memory in found)) if found else 0
         case "markdown":
-            return say(memories.markdown(found).rstrip("\n")) if found else 0
+            return say(render_memories(found).rstrip("\n")) if found else 0
     if not found:
         return say(nothing)
     lines = [f"{'ID':<20} {'Type':<9} {'Created':<11} {'Tags':<20} Content", "-" * 110]
@@ -139,27 +170,27 @@ _FORMAT = formats("table", "json", "markdown", "quiet")
 _KINDS = Argument("-t", "--type", metavar="KIND,KIND", help="Only memories of these kinds.")
 _TAGS = Argument("--tags", metavar="TAG,TAG", help="Only memories with one of these tags.")
 _ID = Argument("id", help="The id of the memory.")
-_BUDGET = f"At most so many tokens, of {CHARACTERS_PER_TOKEN} characters each. 0 is no limit."
+_BUDGET = f"The maximum number of tokens, of {CHARACTERS_PER_TOKEN} characters each. Default: 0, no limit."
 COMMANDS = (
     Command(
         "add",
-        "Remember something.",
+        "Store a memory.",
         _add,
         Argument("content", nargs="+", help="What was learned; - reads it from standard input."),
         Argument(
             "-t",
             "--type",
             type=choice,
-            choices=tuple(SECTIONS),
+            choices=tuple(MEMORY_SECTIONS),
             default="pattern",
-            help="What kind of thing it is. Default: %(default)s.",
+            help="The kind of memory. Default: %(default)s.",
         ),
         Argument("--tags", metavar="TAG,TAG", help="Words to find it by."),
         _FORMAT,
     ),
     Command(
         "list",
-        "All memories, the newest of each kind first.",
+        "List all memories, the newest of each kind first.",
         _list,
         _KINDS,
         Argument("--last", metavar="N", type=number_in(COUNT), help="Only the newest N."),
@@ -167,19 +198,19 @@ COMMANDS = (
     ),
     Command(
         "search",
-        "The memories that have these words, the best first.",
+        "Find memories by words, the best first.",
         _search,
         Argument("query", nargs="*", default="", help="The words to look for."),
         _KINDS,
         _TAGS,
-        Argument("--all", action="store_true", help=f"More than the {MOST_FOUND} best."),
+        Argument("--all", action="store_true", help=f"Show all matches, not only the {MOST_FOUND} best."),
         _FORMAT,
     ),
-    Command("show", "One memory.", _show, _ID, _FORMAT),
-    Command("delete", "Forget a memory that is wrong.", _delete, _ID),
+    Command("show", "Show a memory.", _show, _ID, _FORMAT),
+    Command("delete", "Delete a memory that is wrong.", _delete, _ID),
     Command(
         "prime",
-        "Memories for a prompt, the newest that fit.",
+        "Print the newest memories that fit into a budget.",
         _prime,
         Argument("--budget", metavar="TOKENS", type=number_in(range(COUNT[-1])), help=_BUDGET),
         _KINDS,
@@ -190,6 +221,72 @@ COMMANDS = (
 )
 
 
-def run(words: list[str]) -> int:
-    """Do what `ralph tools memory WORDS...` says."""
+def run_memory(words: list[str]) -> int:
+    """Run `ralph tools memory WORDS...`."""
     return run_group("ralph tools memory", ABOUT, COMMANDS, words)
+
+
+ABOUT_DECISIONS = (
+    "Decisions that agents were not sure about: how sure, the alternatives, the reasons, how to undo them."
+)
+DECISIONS_FILE = "decisions.md"
+
+
+def _add_decision(args: "dict[str, Any]") -> int:
+    if not args["decision"].strip():
+        raise ToolError("the decision is empty", "write it in one sentence")
+    whose = {"role": os.environ.get("RALPH_HAT") or os.environ.get("RALPH_ROLE", ""), "run": files.run_id(args)}
+    fields = {**{name: str(args[name]) for name in DECISION_FIELDS}, **whose, "date": files.day()}
+    kept: list[Decision] = []
+
+    def add(data: bytes) -> bytes:
+        text, decision = add_decision(data.decode(errors="surrogateescape"), args["decision"], fields)
+        kept[:] = [decision]
+        return text.encode(errors="surrogateescape")
+
+    files.change(files.shared_path(args, DECISIONS_FILE), add)
+    texts = {"json": dump_json(kept[0].row()), "quiet": kept[0].id}
+    return say(texts.get(args["format"], f"Decision recorded: {kept[0].id}"))
+
+
+def _list_decisions(args: "dict[str, Any]") -> int:
+    found = parse_decisions(files.read(files.shared_path(args, DECISIONS_FILE)).decode(errors="surrogateescape"))
+    if args["format"] == "json":
+        return say(dump_json([decision.row() for decision in found], 2))
+    if args["format"] == "quiet":
+        return say("\n".join(decision.id for decision in found)) if found else 0
+    if not found:
+        return say("No decisions yet")
+    return say("\n".join(f"{one.id}  {one.fields.get('confidence', '-'):>4}  {one.title}" for one in found))
+
+
+DECISION_COMMANDS = (
+    Command(
+        "add",
+        "Record a decision.",
+        _add_decision,
+        Argument("decision", nargs="+", help="What was decided, in a sentence."),
+        Argument(
+            "-c", "--confidence", metavar="0-100", type=number_in(range(101)), required=True, help="How sure you are."
+        ),
+        Argument("--alternatives", metavar="TEXT", type=non_empty, required=True, help="The alternatives."),
+        Argument("--reasoning", metavar="TEXT", type=non_empty, required=True, help="The reasons."),
+        Argument(
+            "--reversibility",
+            metavar="TEXT",
+            type=non_empty,
+            required=True,
+            help="How to undo it, and what that costs.",
+        ),
+        FORMAT,
+    ),
+    Command("list", "List all decisions, the oldest first.", _list_decisions, FORMAT),
+)
+
+
+def run_decision(words: list[str]) -> int:
+    """Run `ralph tools decision WORDS...`."""
+    return run_group("ralph tools decision", ABOUT_DECISIONS, DECISION_COMMANDS, words)
+
+
+TOOLS = {"memory": (run_memory, COMMANDS), "decision": (run_decision, DECISION_COMMANDS)}

@@ -1,26 +1,25 @@
-"""The counter-proof: tests and settings that were changed are put back, and the work is judged once more.
+"""The counter-proof: changed tests and settings are put back as they were, and the checks run once more on the work.
 
-Reading cannot always tell a test that was weakened from one that was rewritten; running the old one can. Where the work also
-passes the tests and settings as they were before the run, and does not look made for them, their change gained nothing: it is
-told, and holds nothing up. Where a test that failed before still fails as it was, it was the test that was changed and not
-the work that was done.
+Reading cannot always tell a test that was weakened from one that was rewritten; running the old one can. If the work also
+passes the tests and settings as they were before the run, and does not look made for them, their change gained nothing: it
+becomes a warning. If a test that failed before still fails as it was, the test was changed and the work was not done.
 """
 
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
-from ralph.core.checks import Check, Red, Verdict
-from ralph.core.findings import Finding, Rule, Severity
+from ralph.core.checks import Check, CheckResult, CheckStatus, Finding, Red, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
-from ralph.verify.guards.changes import FileChange
-from ralph.verify.guards.commands import lines_of, steps
-from ralph.verify.guards.scan import scan
-from ralph.verify.judge_files import is_build_code, is_judge_file, is_test_path
-from ralph.verify.runner import CheckRunner
+from ralph.verify.changed_files import is_build_code, is_judge_file, is_test_path
+from ralph.verify.guards import FileChange, scan
+from ralph.verify.guards.commands import find_steps, split_commands
+from ralph.verify.runner import CheckRunner, read_output
+from ralph.verify.summaries import read_go_packages
 
 REBUTTABLE = frozenset(
     (
@@ -36,129 +35,257 @@ REBUTTABLE = frozenset(
 """The rules about how the work is judged, not about the work itself."""
 _ABOUT_TESTS = REBUTTABLE - {Rule.CHECK_DISABLED, Rule.VERIFIER_EDITED}
 """Rules that only a check that runs tests can rebut."""
-MOST_FILES, MOST_TESTS, MOST_TOLD = 20_000, 400, 5
-_PARENT = re.compile(r"(?<![^\s\"'=:/(<>|&;])\.\.(?![^\s\"'/):;|&<>])")
-"""A path that leads out of the workspace, so that a copy of the workspace finds something else; `./...` of Go is none."""
+MOST_FILES = 20_000
+"""Files of a tree that is copied."""
+MOST_TESTS = 400
+"""Test files that are read."""
+MOST_NAMED = 5
+"""Tests or packages that a message names."""
+_SHELL_WORD = re.compile(r"&&|\|\||[;|&\n()]|[^\s;|&()]+")
+_ENDS_PATH = re.compile(r"[\s\"'=:<>,`]")
+_SEPARATORS = frozenset(("&&", "||", ";", "|", "&", "\n"))
+_IS_EXPANDED = re.compile(r"[$~*?`]|^-$")
 _DEPENDENCIES = ("node_modules", ".venv", "venv", ".tox", "vendor", ".env")
-_ADDED = " The work passes without that change too, so it only is told."
+_REBUTTED = " The work passes without that change too, so this is only a warning."
 
 
-async def run_counterproof(
-    findings: Sequence[Finding],
-    changes: Sequence[FileChange],
-    checks: Sequence[Check],
-    *,
-    runner: CheckRunner,
-    snapshots: Snapshots,
-    base: str,
-    baseline: Verdict | None,
-    may_change_tests: bool = False,
-) -> list[Finding]:
-    """Run the tests as they were before the run on the work; return the findings with what that shows."""
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if any(finding.rule not in REBUTTABLE or not is_judge_file(finding.path) for finding in errors):
-        return list(findings)
-    red = {test for result in (baseline.results if baseline else ()) for test in result.failing}
-    is_test_changed = any(_is_changed_test(change) for change in changes)
-    if not errors and (may_change_tests or not red or not is_test_changed):
-        return list(findings)
-    if any(str(runner.workspace) in check.command or _PARENT.search(check.command) for check in checks):
-        return list(findings)
-    if errors and (made_for_tests := _made_for_tests(changes, checks, snapshots, base)):
-        return [*findings, *made_for_tests]
-    goes_back = is_judge_file if errors else is_test_path
-    back = {change.path for change in changes if goes_back(change.path)}
-    with _as_before(back, runner, snapshots, base) as workspace:
-        if workspace is None:
+@dataclass(frozen=True)
+class Counterproof:
+    """Runs the checks of a run on copies of its work."""
+
+    runner: CheckRunner
+    snapshots: Snapshots
+    base: str
+    """The snapshot before the run."""
+    baseline: Verdict | None
+    """What the checks said there."""
+    may_change_tests: bool = False
+
+    async def review(
+        self, findings: Sequence[Finding], changes: Sequence[FileChange], checks: Sequence[Check]
+    ) -> list[Finding]:
+        """The findings with what the tests as they were before the run show of the work."""
+        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+        red = self._find_red_tests()
+        if errors:
+            is_wanted = all(finding.rule in REBUTTABLE and is_judge_file(finding.path) for finding in errors)
+        else:
+            is_wanted = bool(red) and not self.may_change_tests and any(map(_is_changed_test, changes))
+        if not is_wanted:
             return list(findings)
-        verdict = await replace(runner, workspace=workspace).run("as-before", checks)
-    if not verdict.failed and _as_many(baseline, verdict):
-        # `rm -rf tests` passes every check that runs no test: such a check says nothing about tests.
-        kept = () if _ran_tests(checks, verdict) else _ABOUT_TESTS
-        return [_rebut(one) if one in errors and one.rule not in kept else one for one in findings]
-    return list(findings) if errors else [*findings, *_still_red(verdict, red)]
+        if tied := self._find_tied_to_place(checks):
+            return [*findings, *tied]
+        if errors and (made_for_tests := self._find_made_for_tests(changes, checks)):
+            return [*findings, *made_for_tests]
+        goes_back = is_judge_file if errors else is_test_path
+        back = {change.path for change in changes if goes_back(change.path)}
+        verdict = await self._run_with(back, self.base, "as-before", checks)
+        if verdict is None:
+            return [*findings, *_report_not_run_apart(checks, f"the tree has more than {MOST_FILES} files")]
+        if not verdict.failed and self._ran_as_many(verdict):
+            return _rebut_errors(findings, checks, verdict)
+        return list(findings) if errors else [*findings, *_still_red(verdict, red)]
+
+    async def find_changed_since_red(self, red: Red, checks: Sequence[Check]) -> list[Finding]:
+        """Tests that were seen to fail, were changed since, and still fail as they were."""
+        latest = self.snapshots.latest() or red.tree
+        back = {path for path in self.snapshots.read_changed(red.tree, latest) if is_test_path(path)}
+        if back and (tied := self._find_tied_to_place(checks)):
+            return tied
+        verdict = await self._run_with(back, red.tree, "as-red", checks) if back else None
+        return _still_red(verdict, red.tests, "was seen to fail") if verdict else []
+
+    async def require_go_tests(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
+        """Run passing Go tests once more with `-v`: only then does Go say which tests ran.
+
+        Without it, `go test` prints `ok` for a package whose tests never started, for example because an `init` or `TestMain`
+        calls `os.Exit(0)`. A package may only be silent if it also was before the run.
+        """
+        results = [
+            await self._require_go_tests(check, result) for check, result in zip(checks, verdict.results, strict=True)
+        ]
+        return replace(verdict, results=tuple(results))
+
+    async def _require_go_tests(self, check: Check, result: CheckResult) -> CheckResult:
+        if result.tests is not None or not read_go_packages(result.output):
+            return result
+        verbose = _make_verbose(check)
+        again = (await self.runner.run("go-tests", [verbose])).results[0]
+        if again.status is CheckStatus.FAILED:
+            return replace(again, title=result.title, command=result.command)
+        if not again.passed:
+            return result
+        silent = [package for package, has_run in self._read_packages(again).items() if not has_run]
+        if silent:
+            before = await self._run_base(verbose)
+            silent = [package for package in silent if before.get(package, True)]
+        if not silent:
+            return replace(result, tests=again.tests)
+        reason = (
+            f"no test of {', '.join(silent[:MOST_NAMED])} ran, and `go test` says ok all the same: "
+            "look for os.Exit in init or TestMain, or for a test flag that the code sets"
+        )
+        return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
+
+    async def _run_base(self, verbose: Check) -> dict[str, bool]:
+        """The Go packages of the tree before the run, and whether they ran tests. One that did not build is not there."""
+        everything = {*self.snapshots.paths(self.base), *self.snapshots.paths(self.snapshots.latest() or self.base)}
+        verdict = await self._run_with(everything, self.base, "go-base", [verbose])
+        return self._read_packages(verdict.results[0]) if verdict else {}
+
+    def _read_packages(self, result: CheckResult) -> dict[str, bool]:
+        return read_go_packages(read_output(self.runner.run_dir / result.log)) if result.log else {}
+
+    def _find_red_tests(self) -> set[str]:
+        results = self.baseline.results if self.baseline else ()
+        return {test for result in results for test in result.failing}
+
+    def _find_tied_to_place(self, checks: Sequence[Check]) -> list[Finding]:
+        """A warning for each check that judges what is at a fixed place, and not a copy of the tree."""
+        workspace, top = self.runner.workspace, self.snapshots.repository.top
+        absolute = [check for check in checks if str(workspace) in check.command]
+        leaving = [check for check in checks if check not in absolute and leaves_tree(check.command, workspace, top)]
+        return [
+            *_report_not_run_apart(absolute, "it names the directory of the work by its full path"),
+            *_report_not_run_apart(leaving, "it may use files outside the tree (`..`)"),
+        ]
+
+    def _find_made_for_tests(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[Finding]:
+        """What the guards find in the work alone, beside the tests as they were before the run."""
+        tests = [path for path in self.snapshots.paths(self.base) if is_test_path(path)][:MOST_TESTS]
+        contents = self.snapshots.contents(self.base, tests)
+        texts = {path: data.decode(errors="replace") for path, data in contents.items()}
+        work = [change for change in changes if not is_judge_file(change.path)]
+        commands = [check.command for check in checks if check.command]
+        found = scan(work, checks=commands, unchanged=texts)
+        return [finding for finding in found if finding.severity is Severity.ERROR]
+
+    def _ran_as_many(self, verdict: Verdict) -> bool:
+        """Whether every check ran at least as many tests as before the run."""
+        before = {result.title: result.tests for result in self.baseline.results} if self.baseline else {}
+        for result in verdict.results:
+            old = before.get(result.title)
+            if old and (result.tests is None or result.tests.ran < old.ran - old.repeated):
+                return False
+        return True
+
+    async def _run_with(self, back: Collection[str], tree: str, key: str, checks: Sequence[Check]) -> Verdict | None:
+        """Run the checks on the work with some files as they were in a tree; None if that would be too large."""
+        with self._copy_with(back, tree) as workspace:
+            if workspace is None:
+                return None
+            return await replace(self.runner, workspace=workspace).run(key, checks)
+
+    @contextmanager
+    def _copy_with(self, back: Collection[str], tree: str) -> Iterator[Path | None]:
+        latest = self.snapshots.latest()
+        paths = set(self.snapshots.paths(latest)) if latest else set()
+        if not tree or latest is None or len(paths) > MOST_FILES:
+            yield None
+            return
+        known = set(self.snapshots.paths(tree))
+        top = self.snapshots.repository.top
+        scratch = self.runner.run_dir / "scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            scratch.mkdir()
+            self.snapshots.write_files(latest, paths - set(back), scratch)
+            self.snapshots.write_files(tree, known & set(back), scratch)
+            _link_dependencies(top, scratch / "tree", paths)
+            yield scratch / "tree" / self.runner.workspace.resolve().relative_to(top.resolve())
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _rebut(finding: Finding) -> Finding:
-    return replace(finding, severity=Severity.WARNING, sentence=finding.sentence + _ADDED)
+def leaves_tree(command: str, workspace: Path, top: Path) -> bool:
+    """Whether a path with `..` in a command leads out of the tree, or to a place that only a shell can tell."""
+    tree = top.resolve()
+    here: Path | None = workspace.resolve()
+    outer: list[Path | None] = []
+    words: list[str] = []
+    for word in [*_SHELL_WORD.findall(command), ";"]:
+        if any(".." in path.split("/") and not _is_inside(here, path, tree) for path in _ENDS_PATH.split(word)):
+            return True
+        if word not in _SEPARATORS and word not in ("(", ")"):
+            words.append(word)
+            continue
+        here = _change_directory(here, words)
+        words = []
+        if word == "(":
+            outer.append(here)
+        elif word == ")" and outer:
+            here = outer.pop()
+    return False
+
+
+def _is_inside(here: Path | None, path: str, tree: Path) -> bool:
+    """Whether a path stays inside the tree on its whole way: the copy of the tree has another name."""
+    if here is None or path.startswith("/") or _IS_EXPANDED.search(path):
+        return False
+    places = accumulate(path.split("/"), lambda place, part: (place / part).resolve(), initial=here)
+    return all(place.is_relative_to(tree) for place in places)
+
+
+def _change_directory(here: Path | None, words: Sequence[str]) -> Path | None:
+    """The directory after a command; None if only a shell can tell."""
+    if not words or words[0] not in ("cd", "pushd", "popd"):
+        return here
+    operands = [word.strip("\"'") for word in words[1:] if word != "--"]
+    if here is None or words[0] != "cd" or len(operands) != 1 or _IS_EXPANDED.search(operands[0]):
+        return None
+    return (here / operands[0]).resolve()
+
+
+def _report_not_run_apart(checks: Sequence[Check], why: str) -> list[Finding]:
+    sentence = "The original tests could not be run apart from the changed ones with `{}`: {}. Read the changed tests yourself."
+    return [
+        Finding(Rule.VERIFIER_EDITED, check.title, 0, sentence.format(check.command, why), Severity.WARNING)
+        for check in checks
+        if check.command
+    ]
+
+
+def _rebut_errors(findings: Sequence[Finding], checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
+    """The findings with errors turned into warnings, as far as these checks can rebut them."""
+    # `rm -rf tests` passes every check that runs no test: such a check says nothing about tests.
+    standing = frozenset() if _ran_tests(checks, verdict) else _ABOUT_TESTS
+    reviewed = []
+    for finding in findings:
+        if finding.severity is Severity.ERROR and finding.rule not in standing:
+            finding = replace(finding, severity=Severity.WARNING, sentence=finding.sentence + _REBUTTED)
+        reviewed.append(finding)
+    return reviewed
 
 
 def _ran_tests(checks: Sequence[Check], verdict: Verdict) -> bool:
     """Whether one of the checks ran tests: it counted them, or runs a tool that need not count them."""
-    counted = any(result.tests and result.tests.ran for result in verdict.results)
-    return counted or any(step.kind == "tests" for check in checks for step in steps(lines_of(check.command)))
-
-
-async def find_changed_since_red(
-    red: Red, checks: Sequence[Check], *, runner: CheckRunner, snapshots: Snapshots
-) -> list[Finding]:
-    """Tests that were seen to fail, were changed since, and still fail as they were."""
-    latest = snapshots.latest() or red.tree
-    back = {path for path in snapshots.changed(red.tree, latest) if is_test_path(path)}
-    if not back:
-        return []
-    with _as_before(back, runner, snapshots, red.tree) as workspace:
-        if workspace is None:
-            return []
-        verdict = await replace(runner, workspace=workspace).run("as-red", checks)
-    return _still_red(verdict, red.tests, "was seen to fail")
+    if any(result.tests and result.tests.ran for result in verdict.results):
+        return True
+    return any(step.kind == "tests" for check in checks for step in find_steps(split_commands(check.command)))
 
 
 def _still_red(verdict: Verdict, red: Collection[str], when: str = "failed before the run") -> list[Finding]:
-    """Tests that failed and still do as they were; none where others fail too, which may have other causes."""
+    """Tests that failed and still do as they were; none if others fail too, which may have other causes."""
     failing = [test for result in verdict.failed for test in result.failing]
     if not failing or not set(failing) <= set(red):
         return []
-    sentence = "{} {}, and as it was then it still does: the work has to pass it unchanged."
-    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in failing[:MOST_TOLD]]
+    sentence = "{} {}, and its original version still fails: the work must pass it unchanged."
+    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in failing[:MOST_NAMED]]
 
 
 def _is_changed_test(change: FileChange) -> bool:
-    """Whether a test may have been changed; a test file that is new only adds to it, and settings may be the work."""
+    """Whether a test may have been changed. A new test file only adds to it, and settings may be the work."""
     return is_test_path(change.path) and (change.old is not None or is_build_code(change.path))
 
 
-def _made_for_tests(
-    changes: Sequence[FileChange], checks: Sequence[Check], snapshots: Snapshots, base: str
-) -> list[Finding]:
-    """What the guards find in the work alone, beside the tests as they were before the run."""
-    tests = [path for path in snapshots.paths(base) if is_test_path(path)][:MOST_TESTS]
-    texts = {path: data.decode(errors="replace") for path, data in snapshots.contents(base, tests).items()}
-    work = [change for change in changes if not is_judge_file(change.path)]
-    commands = [check.command for check in checks if check.command]
-    return [one for one in scan(work, checks=commands, unchanged=texts) if one.severity is Severity.ERROR]
-
-
-def _as_many(baseline: Verdict | None, verdict: Verdict) -> bool:
-    """Whether at least as many tests ran as before the run."""
-    before = {result.title: result.tests for result in baseline.results if result.tests} if baseline else {}
-    pairs = [(before[now.title], now.tests) for now in verdict.results if now.title in before]
-    return all(now is not None and now.ran >= old.ran for old, now in pairs)
-
-
-@contextmanager
-def _as_before(back: Collection[str], runner: CheckRunner, snapshots: Snapshots, base: str) -> Iterator[Path | None]:
-    """A copy of the tree with some files as they were in the base; None if it would be too large."""
-    latest = snapshots.latest()
-    paths = set(snapshots.paths(latest)) if latest else set()
-    if not base or latest is None or len(paths) > MOST_FILES:
-        yield None
-        return
-    known = set(snapshots.paths(base))
-    scratch = runner.run_dir / "scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        scratch.mkdir()
-        snapshots.lay_out(latest, paths - set(back), scratch)
-        snapshots.lay_out(base, known & set(back), scratch)
-        _link_dependencies(snapshots.place.top, scratch / "tree", paths)
-        yield scratch / "tree" / runner.workspace.resolve().relative_to(snapshots.place.top.resolve())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def _make_verbose(check: Check) -> Check:
+    """The check with `-v` for every `go test` in it, also in scripts and recipes, which see GOFLAGS."""
+    command = re.sub(r"\bgo test\b(?! -v\b)", "go test -v", check.command)
+    return Check(f'GOFLAGS="$(go env GOFLAGS) -v"; export GOFLAGS\n{command}', check.timeout)
 
 
 def _link_dependencies(top: Path, copy: Path, tracked: set[str]) -> None:
-    """What is installed beside the tracked files is used as it is."""
+    """Use what is installed beside the tracked files as it is."""
     for directory in {Path(), *(Path(path).parent for path in tracked)}:
         for name in _DEPENDENCIES:
             there, here = top / directory / name, copy / directory / name

@@ -1,18 +1,22 @@
-"""The user's sentence, compiled to checks: commands, numbers that they print, files, and phrases, joined by AND."""
+"""Compile the user's criterion to checks: a sentence, or a YAML file of sentences and mappings.
+
+A criterion consists of commands, numbers that they print, files, and phrases, joined by AND.
+"""
 
 import math
 import os.path
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ralph.core.checks import Check, Measure
 from ralph.core.errors import NoCommandError, UsageError
-from ralph.verify import criteria_file, measures, phrases
-from ralph.verify.advice import FORM, advice
-from ralph.verify.bare_commands import EXITS, QUOTED, bare_command, reads_as_prose
-from ralph.verify.toolchains import Found, Kind, commands_for, sought
+from ralph.documents.yaml_codec import YamlDocument, YamlError, YamlRules, load
+from ralph.verify import measures
+from ralph.verify.rewrites import EXITS, FORM, QUOTED, find_bare_command, reads_as_prose, suggest_rewrite
+from ralph.verify.toolchains import CheckKind, RepositoryCommand, describe_search, find_commands, resolve_phrase
 
 _SILENT = r"(?:prints nothing|has no output|is silent)".replace(" ", r"\s+")
 _COMMAND = re.compile(rf"`([^`]+)`\s*(?:{EXITS}|({_SILENT}))?", re.IGNORECASE)
@@ -70,7 +74,16 @@ class Criterion:
     """The canonical form, which compiles to the same checks."""
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
-    """What a person should know of how it was understood."""
+    """What the user should know of how it was understood."""
+
+
+@dataclass(frozen=True)
+class CriterionItem:
+    """One criterion of a file."""
+
+    location: str
+    sentence: str
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,15 +95,15 @@ class _Scope:
 def compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
     """The checks that a criterion asks for; text that nothing can verify is refused with a rewrite."""
     if not text.strip():
-        raise _refused("the criterion is empty: nothing could ever be verified", FORM)
+        raise _refuse("the criterion is empty: nothing could ever be verified", FORM)
     if "\0" in text:
-        raise _refused("the criterion has a null byte in it", FORM)
+        raise _refuse("the criterion has a null byte in it", FORM)
     scope = _Scope(timeout, root)
-    return _joined(_part(part, scope) for part in _split(text, "AND"))
+    return _join(_compile_part(part, scope) for part in _split(text, "AND"))
 
 
-def commands_in(text: str, timeout: float, root: Path) -> tuple[Check, ...]:
-    """The checks that a sentence plainly names, which others wrote; none where it is for a person to judge."""
+def compile_named_commands(text: str, timeout: float, root: Path) -> tuple[Check, ...]:
+    """The checks that a sentence of another author plainly names; none if only the user can judge it."""
     sentence = text.strip().rstrip(".;")
     if not sentence.startswith("`") and " from `" not in sentence:
         return ()
@@ -102,28 +115,30 @@ def commands_in(text: str, timeout: float, root: Path) -> tuple[Check, ...]:
 
 def compile_yaml(text: str, name: str, timeout: float, root: Path) -> Criterion:
     """The checks that a file of criteria asks for; faults name the item and its line."""
-    return _joined(_item(item, timeout, root) for item in criteria_file.read(text, name))
+    return _join(_compile_item(item, timeout, root) for item in read_criteria_file(text, name))
 
 
-def _item(item: criteria_file.Item, timeout: float, root: Path) -> Criterion:
+def _compile_item(item: CriterionItem, timeout: float, root: Path) -> Criterion:
     try:
         return compile_criterion(item.sentence, item.timeout or timeout, root)
     except UsageError as error:
-        raise UsageError(error.what, where=item.where, todo=error.todo) from None
+        raise UsageError(error.what, where=item.location, todo=error.todo) from None
 
 
-def _refused(what: str, todo: str) -> UsageError:
+def _refuse(what: str, todo: str) -> UsageError:
     return UsageError(what, where="--until", todo=todo)
 
 
-def _joined(parts: Iterable[Criterion]) -> Criterion:
+def _join(parts: Iterable[Criterion]) -> Criterion:
     found = list(parts)
     checks = tuple(check for part in found for check in part.checks)
-    notes = dict.fromkeys(note for part in found for note in (*part.notes, *map(_hidden, part.checks)) if note)
+    notes = dict.fromkeys(
+        note for part in found for note in (*part.notes, *map(_warn_about_exit_code, part.checks)) if note
+    )
     return Criterion(" AND ".join(check.title for check in checks), checks, tuple(notes))
 
 
-def _of(check: Check, *notes: str) -> Criterion:
+def _make_criterion(check: Check, *notes: str) -> Criterion:
     return Criterion(check.title, (check,), notes)
 
 
@@ -137,22 +152,27 @@ def _split(text: str, joiner: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:])]
 
 
-def _part(part: str, scope: _Scope) -> Criterion:
-    """One part; where it is several joined by a small `and` or a comma, all of those."""
+def _compile_part(part: str, scope: _Scope) -> Criterion:
+    """One part, or several that are joined by a small `and` or a comma."""
     part = _add_backticks(part, scope)
-    if found := _command(part, scope) or _measure(part, scope) or _file(part, scope) or _phrase(part, scope):
+    if (
+        found := _compile_command(part, scope)
+        or _compile_measure(part, scope)
+        or _compile_file(part, scope)
+        or _compile_phrase(part, scope)
+    ):
         return found
-    command = bare_command(part, scope.root)
+    command = find_bare_command(part, scope.root)
     pieces = _split(part, "and")
     if len(pieces) > 1:
         try:
-            return _joined(_part(piece, scope) for piece in pieces)
+            return _join(_compile_part(piece, scope) for piece in pieces)
         except UsageError:
             if not command:
                 raise
     if command:
-        return _of(Check(command, scope.timeout))
-    raise _refused(f"{_short(part)!r} cannot be verified by running it", advice(part, scope.root))
+        return _make_criterion(Check(command, scope.timeout))
+    raise _refuse(f"Ralph cannot verify {_shorten(part)!r} with a command", suggest_rewrite(part, scope.root))
 
 
 def _add_backticks(part: str, scope: _Scope) -> str:
@@ -164,23 +184,23 @@ def _add_backticks(part: str, scope: _Scope) -> str:
         rewritten = f"{match['metric']} from `{match['command']}` {bound}"
     else:
         return part
-    if bare_command(match["command"], scope.root):
+    if find_bare_command(match["command"], scope.root):
         return rewritten
     words = match["command"].split()
-    if len(words) < 2 or reads_as_prose(words) or _phrase(part, scope):
+    if len(words) < 2 or reads_as_prose(words) or _compile_phrase(part, scope):
         return part
-    raise _refused(f"{_short(match['command'])!r} is not a command that Ralph finds", f"write --until '{rewritten}'")
+    raise _refuse(f"{_shorten(match['command'])!r} is not a command that Ralph finds", f"write --until '{rewritten}'")
 
 
-def _command(part: str, scope: _Scope) -> Criterion | None:
+def _compile_command(part: str, scope: _Scope) -> Criterion | None:
     match = _COMMAND.fullmatch(part)
     if not match or not match[1].strip():
         return None
-    return _of(Check(match[1].strip(), scope.timeout, silent=match[2] is not None))
+    return _make_criterion(Check(match[1].strip(), scope.timeout, silent=match[2] is not None))
 
 
-def _hidden(check: Check) -> str:
-    """What a command does to its exit code, where that counts."""
+def _warn_about_exit_code(check: Check) -> str:
+    """A note about a command that hides its exit code."""
     bare = QUOTED.sub("", check.command)
     if re.search(r"(?:\|\|\s*(?:true|:)|;\s*(?:true|:|exit 0))\s*$", bare):
         return (
@@ -188,11 +208,11 @@ def _hidden(check: Check) -> str:
         )
     if not check.silent and re.search(r"(?<!\|)\|(?![|&])", bare):
         last = [*bare.rsplit("|", 1)[1].split(), "its last command"][0]
-        return f"`{check.command}` is a pipe: the exit code is that of {last}, a failure before it is not seen"
+        return f"`{check.command}` is a pipe: its exit code is that of {last}, so Ralph does not see an earlier failure"
     return ""
 
 
-def _measure(part: str, scope: _Scope) -> Criterion | None:
+def _compile_measure(part: str, scope: _Scope) -> Criterion | None:
     match = _MEASURE.fullmatch(part) or _MEASURE_AFTER.fullmatch(part)
     if not match:
         return None
@@ -202,65 +222,67 @@ def _measure(part: str, scope: _Scope) -> Criterion | None:
     comparator = next(
         sign for sign, words in _COMPARATORS.items() if " ".join(groups["comparator"].lower().split()) in words
     )
-    measure = _compared(name, comparator, float(groups["target"]), "%" if groups["unit"] else "")
-    return _measured(part, command, measure, scope)
+    measure = _make_measure(name, comparator, float(groups["target"]), "%" if groups["unit"] else "")
+    return _compile_measured(part, command, measure, scope)
 
 
-def _compared(metric: str, comparator: str, target: float, unit: str) -> Measure:
+def _make_measure(metric: str, comparator: str, target: float, unit: str) -> Measure:
     if not math.isfinite(target) or float(f"{target:g}") != target:
-        raise _refused("the number is too long", "use at most six digits")
+        raise _refuse("the number is too long", "use at most six digits")
     if metric.startswith("/"):
-        metric = f"/{_expression(metric[1:-1])}/"
-        if not measures.pattern(metric[1:-1]).groups:
+        metric = f"/{_check_expression(metric[1:-1])}/"
+        if not measures.compile_pattern(metric[1:-1]).groups:
             example = r"/score: (\d+\.?\d*)/ from `make score` >= 8"
-            raise _refused(f"{metric} has no group that holds the number", f"put the number in parentheses: {example}")
+            raise _refuse(f"{metric} has no group that holds the number", f"put the number in parentheses: {example}")
     elif metric == "coverage":
         unit = "%"
         if not 0 <= target <= 100 or (comparator, target) in ((">", 100), ("<", 0)):
-            raise _refused("coverage lies between 0% and 100%", "write e.g. coverage >= 80%")
+            raise _refuse("coverage is a number from 0% to 100%", "write e.g. coverage >= 80%")
     elif unit:
-        raise _refused(f"{metric} is a count, not a percentage", f"write {metric} {comparator} {target:g}")
+        raise _refuse(f"{metric} is a count, not a percentage", f"write {metric} {comparator} {target:g}")
     return Measure(metric, comparator, target, unit)
 
 
-def _measured(part: str, command: str, measure: Measure, scope: _Scope) -> Criterion:
+def _compile_measured(part: str, command: str, measure: Measure, scope: _Scope) -> Criterion:
     fraction = f"`{measure.title}` is a percentage: for the fraction, write {measure.target * 100:g}%"
     notes = (fraction,) if measure.metric == "coverage" and 0 < measure.target <= 1 else ()
     if command:
-        return _of(Check(command, scope.timeout, measure=measure), *notes)
+        return _make_criterion(Check(command, scope.timeout, measure=measure), *notes)
     form = Check("COMMAND", measure=measure).title
     if measure.metric not in ("coverage", *measures.COUNTED):
-        raise _refused(f"{_short(part)!r} does not say which command prints the number", f"write --until '{form}'")
-    kind = Kind.COVERAGE if measure.metric == "coverage" else Kind.TESTS
-    found = commands_for(kind, scope.root)
+        raise _refuse(f"{_shorten(part)!r} does not say which command prints the number", f"write --until '{form}'")
+    kind = CheckKind.COVERAGE if measure.metric == "coverage" else CheckKind.TESTS
+    found = find_commands(kind, scope.root)
     checks = [Check(one.command, scope.timeout, measure=measure) for one in found]
-    return _resolved(part, kind, found, checks, form, *notes)
+    return _compile_resolved(part, kind, found, checks, form, *notes)
 
 
-def _file(part: str, scope: _Scope) -> Criterion | None:
+def _compile_file(part: str, scope: _Scope) -> Criterion | None:
     if match := _CONTAINS.fullmatch(part):
         _refuse_no_file(match["path"], part, scope)
         regex = match["regex"][1:-1] if match["regex"] else re.escape(match["text"])
-        return _of(Check(timeout=scope.timeout, path=_path(match["path"]), pattern=_expression(regex)))
+        return _make_criterion(
+            Check(timeout=scope.timeout, path=_normalize_path(match["path"]), pattern=_check_expression(regex))
+        )
     if match := _CITES.fullmatch(part):
-        return _of(Check(timeout=scope.timeout, path=_path(match["path"]), cites=True))
+        return _make_criterion(Check(timeout=scope.timeout, path=_normalize_path(match["path"]), cites=True))
     match = _EXISTS.fullmatch(part)
     if not match:
         return None
     _refuse_no_file(match["path"], part, scope)
-    path = _path(match["path"])
+    path = _normalize_path(match["path"])
     if not match["file"] and not re.search(r"[./A-Z]", path) and not os.path.exists(scope.root / path):
-        raise _refused(f"{_short(part)!r} names no file", f"if it is one, write: file {path} exists; {FORM}")
-    return _of(Check(timeout=scope.timeout, path=path))
+        raise _refuse(f"{_shorten(part)!r} names no file", f"if it is one, write: file {path} exists; {FORM}")
+    return _make_criterion(Check(timeout=scope.timeout, path=path))
 
 
 def _refuse_no_file(path: str, part: str, scope: _Scope) -> None:
     if path.lower() in _NO_FILE and not os.path.isfile(scope.root / path):
         todo = "name the file: file README.md exists; for what a command prints: `COMMAND | grep -q TEXT` passes"
-        raise _refused(f"{_short(part)!r} names no file", todo)
+        raise _refuse(f"{_shorten(part)!r} names no file", todo)
 
 
-def _path(text: str) -> str:
+def _normalize_path(text: str) -> str:
     """A path inside the workspace, in one spelling."""
     path = os.path.normpath(text.strip("\"'`"))
     if path.startswith(("/", "~")) or path in (".", "..") or path.startswith("../") or "\\" in path:
@@ -268,40 +290,133 @@ def _path(text: str) -> str:
     elif text.endswith("/"):
         fault, todo = "is a directory", f"write `test -d {path}` passes"
     elif re.search(r"[\s*?`\"'\0-\x1f\x7f]", path):
-        fault, todo = "has characters that are not understood here", "write it as a command: `test -f NAME` passes"
+        fault, todo = "has characters that Ralph does not support here", "write it as a command: `test -f NAME` passes"
     else:
         return path
-    raise _refused(f"the path {_short(text)!r} {fault}", todo)
+    raise _refuse(f"the path {_shorten(text)!r} {fault}", todo)
 
 
-def _expression(regex: str) -> str:
+def _check_expression(regex: str) -> str:
     """A regular expression that can stand between slashes."""
     try:
-        measures.pattern(regex)
+        measures.compile_pattern(regex)
     except ValueError as error:
-        what = f"/{_short(regex)}/ is no regular expression: {error}"
-        raise _refused(what, r"correct it; a backslash makes a sign literal: \( \. \[") from error
-    return criteria_file.slashed(regex)
+        what = f"/{_shorten(regex)}/ is not a valid regular expression: {error}"
+        raise _refuse(what, r"correct it; a backslash makes a sign literal: \( \. \[") from error
+    return escape_slashes(regex)
 
 
-def _phrase(part: str, scope: _Scope) -> Criterion | None:
-    resolved = phrases.resolve(part, scope.root)
+def _compile_phrase(part: str, scope: _Scope) -> Criterion | None:
+    resolved = resolve_phrase(part, scope.root)
     if resolved is None:
         return None
     checks = [Check(one.command, scope.timeout) for one in resolved.found]
-    return _resolved(part, resolved.kind, resolved.found, checks, "`COMMAND` passes")
+    return _compile_resolved(part, resolved.kind, resolved.found, checks, "`COMMAND` passes")
 
 
-def _resolved(
-    part: str, kind: Kind, found: tuple[Found, ...], checks: list[Check], form: str, *notes: str
+def _compile_resolved(
+    part: str, kind: CheckKind, found: tuple[RepositoryCommand, ...], checks: list[Check], form: str, *notes: str
 ) -> Criterion:
     """Checks that the repository has the commands for, with why."""
     if not found:
-        what = f"{_short(part)!r}: this repository shows no command for it; looked for {sought(kind)}"
+        what = f"{_shorten(part)!r}: this repository shows no command for it; looked for {describe_search(kind)}"
         raise NoCommandError(what, where="--until", todo=f"write the command: --until '{form}'")
     means = " and ".join(f"{check.title} ({one.because})" for check, one in zip(checks, found, strict=True))
     return Criterion("", tuple(checks), (*notes, f"`{part}` means {means}"))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+_YAML_FORM = 'write a list of criteria, e.g. - {run: "pytest --cov", metric: coverage, at_least: 80}'
+_BOUNDS = {"at_least": ">=", "at_most": "<=", "above": ">", "below": "<", "equals": "=="}
+_YAML_KEYS = ("run", "prints", "metric", *_BOUNDS, "file", "exists", "contains", "timeout")
+
+
+def read_criteria_file(text: str, name: str) -> Iterator[CriterionItem]:
+    """The criteria in a file, each as a sentence; faults name the item and its line."""
+    document = _load_yaml(text, name)
+    for number, item in enumerate(document.data):
+        location = f"{name}, item {number + 1} (line {document.line_of([number])})"
+        if isinstance(item, str):
+            yield CriterionItem(location, item)
+        elif isinstance(item, dict):
+            yield CriterionItem(location, _compose_sentence(item, location), _read_timeout(item, location))
+        else:
+            raise UsageError(
+                "an item is a sentence, or a mapping with `run:` or `file:`", where=location, todo=_YAML_FORM
+            )
+
+
+def _load_yaml(text: str, name: str) -> YamlDocument:
+    try:
+        document = load(text, YamlRules(allow_aliases=True))
+    except YamlError as error:
+        location = name if error.line is None else f"{name}, line {error.line}"
+        raise UsageError(error.what, where=location, todo=_YAML_FORM) from error
+    if not isinstance(document.data, list) or not document.data:
+        raise UsageError("the file must hold a list of criteria", where=name, todo=_YAML_FORM)
+    return document
+
+
+def _compose_sentence(item: dict[str, Any], location: str) -> str:
+    keys = {str(key) for key in item}
+    if unknown := sorted(keys - set(_YAML_KEYS)):
+        raise UsageError(
+            f"unknown: {', '.join(unknown)}; known values: {', '.join(_YAML_KEYS)}", where=location, todo=_YAML_FORM
+        )
+    bounds = [key for key in _BOUNDS if key in keys]
+    if "metric" in keys and len(bounds) == 1 and not keys - {"run", "metric", "timeout", *bounds}:
+        source = f" from `{_read_text(item, 'run', location)}`" if "run" in keys else ""
+        return f"{_read_text(item, 'metric', location)}{source} {_BOUNDS[bounds[0]]} {_read_number(item, bounds[0], location)}"
+    if "run" in keys and not keys - {"run", "prints", "timeout"} and item.get("prints", "nothing") == "nothing":
+        return f"`{_read_text(item, 'run', location)}` {'prints nothing' if 'prints' in keys else 'passes'}"
+    if "file" in keys and not keys - {"file", "exists", "contains", "timeout"} and item.get("exists", True) is True:
+        name = _read_text(item, "file", location)
+        if len(name.split()) > 1:
+            raise UsageError("a file with spaces in its name", where=location, todo=f'write {{run: test -f "{name}"}}')
+        return (
+            f"file {name} contains /{escape_slashes(_read_text(item, 'contains', location))}/"
+            if "contains" in keys
+            else f"file {name} exists"
+        )
+    raise UsageError(
+        f"{', '.join(sorted(keys)) or 'nothing'}: that does not say what to verify",
+        where=location,
+        todo=f"{_YAML_FORM}; {_YAML_FORMS}",
+    )
+
+
+_YAML_FORMS = (
+    "or {run: COMMAND}, {run: COMMAND, prints: nothing}, {file: NAME, exists: true}, {file: NAME, contains: REGEX}"
+)
+
+
+def escape_slashes(regex: str) -> str:
+    """A regular expression as it stands between slashes."""
+    return re.sub(r"\\.|/", lambda match: r"\/" if match[0] == "/" else match[0], regex, flags=re.DOTALL)
+
+
+def _read_text(item: dict[str, Any], key: str, location: str) -> str:
+    text = item[key]
+    if not isinstance(text, str) or not text.strip() or "`" in text:
+        todo = "put it in quotes; in a command, write $(...) for backticks"
+        raise UsageError(f"`{key}:` must be text without backticks", where=location, todo=todo)
+    return str(text).strip()
+
+
+def _read_number(item: dict[str, Any], key: str, location: str) -> str:
+    text = str(item[key]).strip()
+    if isinstance(item[key], bool) or not re.fullmatch(r"-?\d+(?:\.\d+)?%?", text):
+        raise UsageError(f"`{key}:` must be a number", where=location, todo=f"write e.g. {key}: 80")
+    return text
+
+
+def _read_timeout(item: dict[str, Any], location: str) -> float | None:
+    value = item.get("timeout")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise UsageError("`timeout:` must be a number of seconds", where=location, todo="write e.g. timeout: 300")
+    return float(value)

@@ -1,24 +1,28 @@
-"""Numbers in what commands print: the metrics that Ralph knows, regular expressions, and how many tests passed.
+"""Numbers in what a check prints, and its failure set: what it complains about.
 
-Every pattern here is tried once a line and takes time in proportion to it, however large or hostile the output is.
+A loop compares failure sets to tell work that makes progress from work that does not. A set has the names of failing tests
+and the lines that complain, without what differs between two runs on the same tree: line numbers, times, addresses, order.
+Every pattern here is tried once per line and takes time in proportion to it, however large or hostile the output is.
 """
 
+import hashlib
 import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from ralph.core.checks import Counts
-from ralph.core.patterns import regex
+from ralph.core.check_output import normalize_output, remove_directories
+from ralph.core.checks import Check, Counts, FailureSet, Measure
+from ralph.core.text import regex
+from ralph.verify.summaries import count_tests, find_failing_tests
 
 COUNTED = {"tests": "passed", "failures": "failed", "skipped": "skipped"}
 """Metrics that are a count of tests."""
 METRICS = ("coverage", *COUNTED, "errors", "warnings")
 """What can be measured by name."""
 ZERO_IF_UNMENTIONED = {"failures": "fail", "errors": "error", "warnings": "warning"}
-"""Metrics that are 0 where a command succeeds and its output does not have the word."""
-
+"""Metrics that are 0 if a command succeeds and its output does not have the word."""
 _ANSI = regex(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B])")
 _NUMBER = regex(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 _SHARE = r"(?<![\d.])(\d{1,3}(?:\.\d{1,9})?)"
@@ -50,107 +54,52 @@ _DIAGNOSED = {
     ),
 }
 """How a tool sums up what it found, how it names one finding, and how it says that there is none."""
-
-_WORDS = {
-    **dict.fromkeys(("passed", "pass", "passing", "xpassed", "flaky"), "passed"),
-    **dict.fromkeys(("failed", "fail", "failing", "failure", "failures", "error", "errors", "cancelled"), "failed"),
-    **dict.fromkeys(("unexpected successes", "interrupted"), "failed"),
-    **dict.fromkeys(("skipped", "skip", "skips", "pending", "ignored", "todo", "incomplete"), "skipped"),
-    **dict.fromkeys(("xfailed", "expected failures"), "skipped"),
-    **dict.fromkeys(("tests", "test", "total", "run", "runs", "ran", "examples", "example", "completed"), "total"),
-    **dict.fromkeys(("doctest", "doctests"), "total"),
-}
-_NUMBER_FIRST = {
-    "pytest": r"(?:=+ )?(?:(?:\d{1,7} (?:failed|(?:subtests )?passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun)"
-    r"(?:, | in )){1,12}|no tests ran in )[\d.]+s",
-    "jest": r"Tests:? +\d{1,7} (?:failed|passed|skipped|pending|todo)\b[^\n]*",  # and vitest
-    "bun": r"\d{1,7} (?:pass|fail|skip)(?=\n|\Z)",
-    "mocha": r"\d{1,7} (?:passing|passed|failing|failed|skipped|pending|todo|flaky|interrupted)"
-    r"(?: \([\w.]+\))?(?=\n|\Z)",  # and playwright
-    "cargo": r"test result: \w+\. \d[^\n]*",
-    "nextest": r"Summary \[[^\]\n]*\] +\d{1,7} tests? run: [^\n]*",
-    "deno": r"(?:ok|FAILED) \| \d[^\n]*",
-    "gradle": r"\d{1,7} tests? completed[^\n]*",
-    "rspec": r"\d{1,7} examples?, \d{1,7} failures?[^\n]*",
-    "minitest": r"\d{1,7} runs, \d{1,7} assertions, [^\n]*",
-    "mix": r"(?:\d{1,7} doctests?, )?\d{1,7} tests?, \d{1,7} failures?[^\n]*",
-    "phpunit_ok": r"OK \(\d{1,7} tests?, \d{1,7} assertions?\)",
-}
-_WORD_FIRST = {
-    "unittest": r"Ran \d{1,7} tests? in [\d.]+s\n+(?:OK|FAILED|NO TESTS RAN)[^\n]*",
-    "node": r"(?:#|ℹ) (?:pass|fail|cancelled|skipped|todo) \d{1,7}(?=\n|\Z)",
-    "surefire": r"Tests run: \d{1,7}, Failures: \d{1,7}, Errors: \d{1,7}, Skipped: \d{1,7}(?:, Flakes: \d{1,7})?[ \t]*(?=\n|\Z)",
-    "phpunit": r"Tests: \d{1,7}, Assertions: [^\n]*",
-    "dotnet": r"(?:Passed|Failed)! +- +Failed: +\d[^\n]*",
-}
-_BETWEEN = {
-    "pytest_starts": r"=+ test session starts =+",
-    "make_ignored": r"make(?:\[\d{1,5}\])?: \[[^\n]*\] Error \d{1,5} \(ignored\)",
-}
-"""Lines that tell whether two summaries are of one run or of two."""
-_SUMMARY = regex(
-    r"\n[ \t]*+(?:\[\w{1,9}\] )?(?:"
-    + "|".join(f"(?P<{runner}>{form})" for runner, form in {**_NUMBER_FIRST, **_WORD_FIRST, **_BETWEEN}.items())
-    + ")"
+LONGEST = 300
+"""Characters of a line that are read."""
+MOST_LINES = 20_000
+"""Lines of output that are read; the last ones, since summaries stand at the end."""
+_ERROR_LINE = re.compile(
+    r"\w\.\w{1,6}(?::\d|\(\d+[,)]|:\[\d+,)"  # a.py:3, a.ts(3,5), A.java:[3,5]
+    r"|^\s*File \".+\", line \d"
+    r"|\b[Ee]rror(?:\[\w{1,9}\]| TS\d{1,6})?:"
+    r"|^\s*\d+:\d+\s+(?:error|warning)\s"  # eslint
+    r"|^[A-Z]{1,5}\d{2,5}\s"  # ruff
+    r"|^E\s+\S"  # pytest
+    r"|\bpanicked at\b"
 )
-"""The summaries of test runners; the group that matches is the name of the runner."""
-_PER_LINE = ("bun", "node")
-"""Runners whose summary is one line for each kind of result, zeros included."""
-_SEVERAL = ("mocha", "cargo", "gradle", "surefire", "dotnet")
-"""Runners that print several summaries in one run (for each binary, module or project), or leave out what is zero."""
-_FAILED_ELSEWHERE = regex(
-    r"\n(?:FAIL\t[^\s]+(?:\t[\d.]+s| \[[\w ]+\])"  # go, for a package
-    r"|Test Suites: +\d+ failed\b"  # jest
-    r"|[ \t]*Test Files +\d+ failed\b)[^\n]*"  # vitest
+_COMPLAINT = re.compile(
+    r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
 )
-"""How runners say that something failed without a count of tests: a package, or a file that could not be loaded."""
-_RETRIED = regex(
-    r"[ ,][1-9]\d{0,6} (?:rerun|flaky)\b"  # pytest-rerunfailures, nextest, playwright
-    r"|, Flakes: [1-9]"  # surefire
-    r"|\(retry x\d"  # vitest
-    r"|\n[ \t]*(?:RETRY \d+: |TRY \d+ PASS\b|\(Attempt \d+ of \d+\)|RSpec::Retry: )"  # jest, nextest, cypress, rspec
+_SUMMARY_LINE = re.compile(r"(?i)\b\d+ (?:failed|passed|errors?|warnings?|problems?)\b")
+_STOPPED_EARLY = (
+    re.compile(r"errors? prevented further checking"),  # mypy after a syntax error
+    re.compile(r"error TS1\d{3}:"),  # tsc reports syntax errors alone
+    re.compile(r"\[(?:build|setup) failed\]"),  # go test
+    re.compile(r"Interrupted: \d+ errors? during collection|no tests ran"),  # pytest
 )
-_NUMBER_WORD = regex(r"\b(\d{1,7}) (?:tests? )?([A-Za-z]+)")
-_WORD_NUMBER = regex(r"\b((?:expected |unexpected )?[A-Za-z]+)[:=]? *(\d{1,7})")
-_CAPTURED = regex(r"\n=+ (?:FAILURES|ERRORS) =+\n")
-_FAILED_TEST = regex(
-    r"\n(?:FAILED|ERROR) (\S+::[^\n]+?)(?= - |\n|\Z)"  # pytest
-    r"|\n(?:FAIL|ERROR): (\w+ \([\w.]+\))"  # unittest
-    r"|\n[ \t]*--- FAIL: (\S+)"  # go
-    r"|\ntest (\S+)(?: - should panic)? \.\.\. FAILED"  # cargo
-    r"|\n[ \t]*(?:TRY \d+ )?FAIL \[[^\]\n]*\] (?:\([^)\n]*\) )?(\S+ \S+)"  # cargo nextest
-    r"|\n[ \t]*● ([^\n]{1,200} › [^\n]{1,200})"  # jest
-    r"|\n[ \t]*FAIL[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})"  # vitest
-    r"|\n\[ERROR\] +(\w+\.\w+)(?=:\d+|->| »)"  # surefire
-    r"|\n(\w[\w.]* > [^\n]{1,200}) FAILED(?=\n|\Z)"  # gradle
-    r"|\nnot ok \d+ -? ?([^\n]{1,200})"  # TAP
-    r"|\n[ \t]*✖ (\S[^\n]{0,200}) \(\d[\d.]{0,20}m?s\)"  # node --test
-    r"|\n[ \t]*(?:\(fail\)|✗) (\S[^\n]{0,200}) \[\d[\d.]{0,20}m?s\]"  # bun
-    r"|\nrspec (\S+?(?::\d+|\[[\d:]+\]) # [^\n]{1,200})"  # rspec
-    r"|\n[ \t]*\d+\) ([\w\\]+::\w[^\n]{0,200})"  # phpunit
-    r"|\n[ \t]*Failed (\S[^\n]{0,200}) \[\d[\d.]{0,20} ?m?s\]"  # dotnet
+"""How tools say that they stopped before they had looked at everything: then their count says nothing."""
+_CAPPED = re.compile(
+    r"too many errors"  # go (ten for each package), clang
+    r"|compilation terminated due to -fmax-errors"  # gcc
+    r"|stopping after \d+ failures"  # pytest
 )
-_FAILED_IN_LIST = regex(r"\n[ \t]*×[ \t]+(\S[^\n]{0,200} > [^\n]{1,200})")
-"""A test in vitest's list of what it runs. The list leaves out the file, which the line with FAIL has."""
-_NO_PART_OF_NAME = regex(
-    r"[ \t]+(?:\(retry x\d+\)|[(\[]?\d[\d.]{0,20} ?(?:ms|s)[)\]]?|# time=\S+|-- Time elapsed:.*)(?=[ \t]|\Z)|(?<=\.rb):\d+(?= # )"
-)
-"""How long a test took, or where it stands: it differs from run to run, and the name does not."""
-_GO = regex(r"\n[ \t]*--- (PASS|FAIL|SKIP): ")
-_GO_JSON = regex(r'\n\{[^\n]*"Action":"(pass|fail|skip)"[^\n]*')
-_TAP = regex(r"\n(ok|not ok)\b([^\n]*)")
-_TAP_EXCUSED = regex(r"(?i)# (?:skip|todo)\b")
-_TAP_PLAN = regex(r"\n1\.\.\d")
-_SUITE = regex(rb"<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<testsuite\s([^<>]*)>|(</testsuite>)", re.DOTALL)
-_COUNT = regex(rb"\b(tests|failures|errors|skipped|disabled)\s*=\s*[\"'](\d{1,9})[\"']")
+"""How tools say that they did not print everything."""
+_CAPPED_TOTAL = re.compile(r"only showing the first \d+ (?:errors|warnings), of (\d{1,9}) total")
+"""The same, with how many there are: javac."""
+_NOT_BUILT = re.compile(r"could not compile")
+_RUNS_TESTS = re.compile(r"\b(?:test|nextest)\b")
+_LONGEST_NUMBER = 100
+"""Characters of a number that a user's regular expression found."""
+PATTERN_READ = 1024 * 1024
+"""How many characters of output a user's regular expression is tried on: it may be a slow one."""
 
 
-def plain(text: str) -> str:
+def strip_terminal_codes(text: str) -> str:
     """Text without colours and other orders to a terminal."""
     return _ANSI.sub("", text).replace("\r\n", "\n")
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def compile_pattern(text: str) -> re.Pattern[str]:
     """A regular expression of the user; a ValueError says what is wrong with it."""
     try:
         with warnings.catch_warnings():
@@ -160,57 +109,61 @@ def pattern(text: str) -> re.Pattern[str]:
         raise ValueError(str(error)) from error
 
 
-def measured(metric: str, output: str) -> float | None:
-    """The number in plain output, or None where it has none.
+def read_metric(metric: str, output: str) -> float | None:
+    """The number in plain output, or None if it has none.
 
-    Where tools print several, the worst counts: the lowest coverage (of lines, where it is told), the most errors or warnings.
+    If tools print several, the worst counts: the lowest coverage (of lines, if it is given), the most errors or warnings.
     A regular expression takes its last match whose first group is a number. Go prints a coverage for each package and, with
-    `go tool cover -func`, a total: the total is taken where it is there.
+    `go tool cover -func`, a total: the total is used if it is there.
     """
     if metric.startswith("/"):
-        return _matched(metric[1:-1], output)
+        return _read_expression(metric[1:-1], output)
     if metric == "coverage":
-        return _coverage(output)
+        return _read_coverage(output)
     if metric in COUNTED:
-        return counted(metric, count_tests(output))
-    return _diagnosed(metric, output) if metric in _DIAGNOSED else None
+        return read_test_metric(metric, count_tests(output))
+    return _count_diagnostics(metric, output) if metric in _DIAGNOSED else None
 
 
-def counted(metric: str, tests: Counts | None) -> float | None:
+def read_test_metric(metric: str, tests: Counts | None) -> float | None:
     """A metric that is a count of tests."""
     return None if tests is None else float(getattr(tests, COUNTED[metric]))
 
 
-def _matched(expression: str, output: str) -> float | None:
+def _read_expression(expression: str, output: str) -> float | None:
     try:
-        matches = [match[1] for match in pattern(expression).finditer(output)]
+        matches = [match[1] for match in compile_pattern(expression).finditer(output)]
     except (ValueError, IndexError):
         return None
-    return next((number for text in reversed(matches) if (number := _number(text)) is not None), None)
+    return next((number for text in reversed(matches) if (number := _parse_number(text)) is not None), None)
 
 
-def _number(text: str | None) -> float | None:
-    if text is None or len(text) > 100 or not _NUMBER.fullmatch(text.strip()):
+def _parse_number(text: str | None) -> float | None:
+    if text is None or len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text.strip()):
         return None
     number = float(text.replace(",", ""))
     return number if math.isfinite(number) else None
 
 
-def _coverage(output: str) -> float | None:
+def _read_coverage(output: str) -> float | None:
     for form, column in _COVERAGE:
-        shares = [share for match in form.finditer("\n" + output) if (share := _cell(match[1], column)) is not None]
+        shares = [
+            share for match in form.finditer("\n" + output) if (share := _read_cell(match[1], column)) is not None
+        ]
         if shares:
             return min(shares)
     return None
 
 
-def _cell(text: str, column: int) -> float | None:
+def _read_cell(text: str, column: int) -> float | None:
     """The number in a summary: itself, or one of a row."""
     cells = [text] if column == 0 else _CELL.findall(text)
-    return float(cells[column] if len(cells) > column else cells[-1]) if cells else None
+    if not cells:
+        return None
+    return float(cells[column] if len(cells) > column else cells[-1])
 
 
-def _diagnosed(metric: str, output: str) -> float | None:
+def _count_diagnostics(metric: str, output: str) -> float | None:
     summary, single, none = _DIAGNOSED[metric]
     totals = [match[2] or match[1] for match in summary.finditer(output)]
     if totals:
@@ -220,135 +173,64 @@ def _diagnosed(metric: str, output: str) -> float | None:
     return 0.0 if none.search(output) else None
 
 
-def count_tests(output: str, *, succeeded: bool = False) -> Counts | None:
-    """How many tests passed, failed and were skipped, over all summaries that plain output has.
+def read_measure(measure: Measure, text: str, tests: Counts | None, code: int | None) -> float | None:
+    """The number that is measured."""
+    if measure.metric.startswith("/"):
+        return read_metric(measure.metric, text[-PATTERN_READ:])
+    counts = measure.metric in COUNTED
+    value = read_test_metric(measure.metric, tests) if counts else read_metric(measure.metric, text)
+    word = ZERO_IF_UNMENTIONED.get(measure.metric)
+    return 0.0 if value is None and code == 0 and word and word not in text.lower() else value
 
-    If the command succeeded, a summary with failures may come from a test that prints what another runner said, or
-    from a first try. So the last summary of a runner decides, unless an earlier one is known to be of the command itself.
+
+def read_failure_set(check: Check, output: str, tests: Counts | None, value: float | None) -> FailureSet:
+    """What a failed check complains about in plain output.
+
+    If the tool says that it left something out, its output is the same however much of the rest was fixed. Then the set is
+    empty, as for a check that fails without a word, and a loop compares the trees instead.
     """
-    text = _without_captured("\n" + output)
-    tally = _read_summaries(text, succeeded=succeeded)
-    if go := _statuses(text):
-        tally.append(go)
-    if not tally and _TAP_PLAN.search(text):
-        tally.append(Counts(**Counter(_tap(match) for match in _TAP.finditer(text))))
-    if not tally:
-        return count_junit(output.encode(errors="replace")) if "<testsuite" in output else None
-    return _sum(tally)
+    if _CAPPED.search(output) and not check.measure:
+        return FailureSet(None, "")
+    lines = [line[:LONGEST] for line in output.splitlines()[-MOST_LINES:] if line.strip()]
+    names = find_failing_tests(output)
+    errors = [line for line in lines if _ERROR_LINE.search(line) and not _SUMMARY_LINE.search(line)]
+    items = Counter([*names, *normalize_output("\n".join(errors)).splitlines()])
+    if check.measure:
+        distance = None if value is None else abs(value - check.measure.target)
+        return FailureSet(distance, _digest(items))
+    counts = not _stopped_early(check.command, output)
+    reported = _count_failures(output, tests, len(names)) if counts else None
+    if items:
+        count = reported or (len(errors) if counts and errors else None)
+        return FailureSet(count, _digest({**items, "failures": count or 0}))
+    complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
+    distinct = set(normalize_output("\n".join(complaints or lines)).splitlines())
+    count = reported or (len(distinct) if counts and complaints else None)
+    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)))
 
 
-def _read_summaries(text: str, *, succeeded: bool) -> list[Counts]:
-    """What the summaries in a text say; without failures that a later summary of the same runner replaces."""
-    tally: list[Counts] = []
-    replaceable: dict[tuple[str, str], int] = {}
-    open_sessions = 0
-    for match in _SUMMARY.finditer(text):
-        runner = str(match.lastgroup)
-        if runner == "pytest_starts":
-            open_sessions += 1
-        elif runner == "make_ignored":
-            # Whatever failed before was part of the recipe, and only its exit code was dropped.
-            replaceable.clear()
-        elif (counts := _counts(match)) is not None:
-            key = (runner, re.sub(r"\d+", "", match[0]) if runner in _PER_LINE else "")
-            before = replaceable.pop(key, None)
-            if succeeded and before is not None and tally[before].failed:
-                tally[before] = Counts()
-            ends_session = runner == "pytest" and open_sessions == 1
-            open_sessions -= runner == "pytest" and open_sessions > 0
-            if runner not in _SEVERAL and not ends_session:
-                replaceable[key] = len(tally)
-            tally.append(counts)
-    return tally
+def _count_failures(output: str, tests: Counts | None, named: int) -> float | None:
+    """How many failures the tool itself counts; None if it does not say."""
+    if total := _CAPPED_TOTAL.search(output):
+        return float(total[1])
+    if tests and tests.failed:
+        return tests.failed
+    if named:
+        return named
+    found = [read_metric(metric, output) or 0.0 for metric in ("errors", "warnings")]
+    return sum(found) or None
 
 
-def has_lasting_summary(output: str) -> bool:
-    """Whether output has a summary that its runner also prints when all tests pass. Gradle prints none then."""
-    for match in _SUMMARY.finditer("\n" + output):
-        is_zero_left_out = match.lastgroup == "mocha" and "pass" not in match[0]
-        if match.lastgroup not in ("gradle", *_BETWEEN) and not is_zero_left_out:
-            return True
-    return "\n=== RUN" in output
+def _stopped_early(command: str, output: str) -> bool:
+    """Whether the tool stopped before it had seen everything."""
+    if _NOT_BUILT.search(output) and _RUNS_TESTS.search(command):
+        return True
+    return any(sign.search(output) for sign in _STOPPED_EARLY)
 
 
-def failure_without_count(output: str) -> str:
-    """The last line in which a runner says that something failed, but not how many tests."""
-    lines = [match[0].strip() for match in _FAILED_ELSEWHERE.finditer("\n" + output)]
-    return " ".join(lines[-1].split()) if lines else ""
-
-
-def was_retried(output: str) -> bool:
-    """Whether tests failed at first and passed when the runner tried them again."""
-    return _RETRIED.search("\n" + output) is not None
-
-
-def failing_tests(output: str, most: int = 200) -> tuple[str, ...]:
-    """The names of the tests that failed, if plain output has them: one for each test, the same in every run."""
-    text = _without_captured("\n" + output)
-    named = [next(filter(None, match.groups())) for match in _FAILED_TEST.finditer(text)]
-    if not named:
-        named = [match[1] for match in _FAILED_IN_LIST.finditer(text)]
-    names = (_NO_PART_OF_NAME.sub("", name).strip() for name in named if not _TAP_EXCUSED.search(name))
-    return tuple(dict.fromkeys(names))[:most]
-
-
-def _without_captured(text: str) -> str:
-    """Pytest's output without what failing tests printed, which may be the summaries of other tests."""
-    start, end = _CAPTURED.search(text), text.rfind("\n=", 0, text.rfind("= short test summary info ="))
-    return text[: start.start()] + text[end:] if start and end > start.start() else text
-
-
-def _sum(tally: list[Counts]) -> Counts:
-    return Counts(sum(t.passed for t in tally), sum(t.failed for t in tally), sum(t.skipped for t in tally))
-
-
-def _counts(match: re.Match[str]) -> Counts | None:
-    """What one summary says; None where its numbers are not of tests."""
-    if match.lastgroup in _WORD_FIRST:
-        pairs = _WORD_NUMBER.findall(match[0])
-    else:
-        pairs = [(word, number) for number, word in _NUMBER_WORD.findall(match[0])]
-    tally: Counter[str] = Counter()
-    for word, number in pairs:
-        if meaning := _WORDS.get(word.lower()):
-            tally[meaning] += int(number)
-    if not tally and "no tests" not in match[0].lower():
-        return None
-    rest = max(tally["total"] - tally["failed"] - tally["skipped"], 0)
-    return Counts(tally.get("passed", rest), tally["failed"], tally["skipped"])
-
-
-def _statuses(text: str) -> Counts | None:
-    """The tests of Go, which has no summary: only with -v or -json does it name those that pass."""
-    found: Counter[str] = Counter()
-    if "\n=== RUN" in text:
-        found.update(match[1].lower() for match in _GO.finditer(text))
-    found.update(match[1] for match in _GO_JSON.finditer(text) if '"Test":' in match[0])
-    return Counts(found["pass"], found["fail"], found["skip"]) if found else None
-
-
-def _tap(match: re.Match[str]) -> str:
-    directive = match[2].lower()
-    if "# skip" in directive or "# todo" in directive:
-        return "skipped"
-    return "passed" if match[1] == "ok" else "failed"
-
-
-def count_junit(xml: bytes) -> Counts | None:
-    """The tests in a JUnit report, by the attributes of its outermost suites; nothing in it is expanded."""
-    suites = list(_outermost(xml))
-    return _sum(suites) if suites else None
-
-
-def _outermost(xml: bytes) -> Iterator[Counts]:
-    depth = 0
-    for match in _SUITE.finditer(xml):
-        if match[2]:
-            depth = max(depth - 1, 0)
-        elif match[1] is not None:
-            counts = {name: int(number) for name, number in _COUNT.findall(match[1])}
-            if depth == 0 and b"tests" in counts:
-                failed = counts.get(b"failures", 0) + counts.get(b"errors", 0)
-                skipped = counts.get(b"skipped", 0) + counts.get(b"disabled", 0)
-                yield Counts(max(counts[b"tests"] - failed - skipped, 0), failed, skipped)
-            depth += not match[1].endswith(b"/")
+def _digest(items: dict[str, float] | Counter[str]) -> str:
+    """A short name for the set, in whatever order the lines came; empty if there is nothing in it."""
+    if not items:
+        return ""
+    lines: Iterable[str] = (f"{number:g} {line}" for line, number in items.items())
+    return hashlib.sha256("\n".join(sorted(lines)).encode(errors="replace")).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""What a repository has to test, lint, type-check, build and format it with, by the files at its top."""
+"""What a repository tests, lints, type-checks, builds and formats with, and which phrase ("tests pass") asks for it."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ READ = 256 * 1024
 """How much of a configuration file is read."""
 
 
-class Kind(StrEnum):
+class CheckKind(StrEnum):
     """What a phrase asks for."""
 
     TESTS = "tests"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class RepositoryCommand:
     """A command of the repository that does what was asked for."""
 
     command: str
@@ -34,40 +34,40 @@ class Found:
 
 
 _ELSEWHERE = {
-    Kind.TESTS: "pytest, tox, nox, unittest, go.mod, Cargo.toml, Maven, Gradle",
-    Kind.LINT: "settings of ruff, flake8, pylint, ESLint or Biome, go.mod, Cargo.toml",
-    Kind.TYPES: "settings of mypy or pyright, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
-    Kind.BUILD: "a [build-system] in pyproject.toml, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
-    Kind.FORMAT: "settings of black, ruff, Prettier or Biome, go.mod, Cargo.toml",
-    Kind.COVERAGE: "pytest-cov, coverage.py, Jest, Vitest, go.mod, cargo-llvm-cov, cargo-tarpaulin",
+    CheckKind.TESTS: "pytest, tox, nox, unittest, go.mod, Cargo.toml, Maven, Gradle",
+    CheckKind.LINT: "settings of ruff, flake8, pylint, ESLint or Biome, go.mod, Cargo.toml",
+    CheckKind.TYPES: "settings of mypy or pyright, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
+    CheckKind.BUILD: "a [build-system] in pyproject.toml, tsconfig.json, go.mod, Cargo.toml, Maven, Gradle",
+    CheckKind.FORMAT: "settings of black, ruff, Prettier or Biome, go.mod, Cargo.toml",
+    CheckKind.COVERAGE: "pytest-cov, coverage.py, Jest, Vitest, go.mod, cargo-llvm-cov, cargo-tarpaulin",
 }
 _TARGETS = {
-    Kind.TESTS: ("test", "tests", "check"),
-    Kind.LINT: ("lint",),
-    Kind.TYPES: ("typecheck", "type-check", "types", "mypy"),
-    Kind.BUILD: ("build",),
-    Kind.FORMAT: ("format-check", "fmt-check", "check-format"),
-    Kind.COVERAGE: ("coverage", "cov", "test-coverage", "test-cov"),
+    CheckKind.TESTS: ("test", "tests", "check"),
+    CheckKind.LINT: ("lint",),
+    CheckKind.TYPES: ("typecheck", "type-check", "types", "mypy"),
+    CheckKind.BUILD: ("build",),
+    CheckKind.FORMAT: ("format-check", "fmt-check", "check-format"),
+    CheckKind.COVERAGE: ("coverage", "cov", "test-coverage", "test-cov"),
 }
 _SCRIPTS = {
-    Kind.TESTS: ("test", "test:unit"),
-    Kind.LINT: ("lint:check", "lint:ci", "check:lint", "lint"),
-    Kind.TYPES: ("typecheck", "type-check", "check-types", "check:types", "types", "tsc"),
-    Kind.BUILD: ("build", "compile"),
-    Kind.FORMAT: ("format:check", "check:format", "format-check", "fmt:check", "prettier:check"),
-    Kind.COVERAGE: ("coverage", "test:coverage", "test:cov", "test-coverage", "test-cov", "cov"),
+    CheckKind.TESTS: ("test", "test:unit"),
+    CheckKind.LINT: ("lint:check", "lint:ci", "check:lint", "lint"),
+    CheckKind.TYPES: ("typecheck", "type-check", "check-types", "check:types", "types", "tsc"),
+    CheckKind.BUILD: ("build", "compile"),
+    CheckKind.FORMAT: ("format:check", "check:format", "format-check", "fmt:check", "prettier:check"),
+    CheckKind.COVERAGE: ("coverage", "test:coverage", "test:cov", "test-coverage", "test-cov", "cov"),
 }
-_PYTHON_TOOLS: dict[Kind, tuple[tuple[str, str, tuple[str, ...], str], ...]] = {
-    Kind.LINT: (
+_PYTHON_TOOLS: dict[CheckKind, tuple[tuple[str, str, tuple[str, ...], str], ...]] = {
+    CheckKind.LINT: (
         ("ruff", "check", ("ruff.toml", ".ruff.toml"), r"\[tool\.ruff"),
         ("flake8", "", (".flake8",), r"\[flake8\]"),
         ("pylint", "SOURCE", (".pylintrc", "pylintrc"), r"\[tool\.pylint"),
     ),
-    Kind.TYPES: (
+    CheckKind.TYPES: (
         ("mypy", "SOURCE", ("mypy.ini", ".mypy.ini"), r"\[(?:tool\.)?mypy\]"),
         ("pyright", "", ("pyrightconfig.json",), r"\[tool\.pyright\]"),
     ),
-    Kind.FORMAT: (
+    CheckKind.FORMAT: (
         ("black", "--check .", (), r"\[tool\.black\]"),
         ("ruff", "format --check", ("ruff.toml", ".ruff.toml"), r"\[tool\.ruff"),
     ),
@@ -83,32 +83,36 @@ _NAMED_IN = (
     "Pipfile",
 )
 _GO = {
-    Kind.TESTS: "go test ./...",
-    Kind.LINT: "go vet ./...",
-    Kind.TYPES: "go vet ./...",
-    Kind.BUILD: "go build ./...",
-    Kind.FORMAT: 'test -z "$(gofmt -l .)"',
-    Kind.COVERAGE: "p=$(mktemp) && go test -coverprofile=$p ./... && go tool cover -func=$p",
+    CheckKind.TESTS: "go test ./...",
+    CheckKind.LINT: "go vet ./...",
+    CheckKind.TYPES: "go vet ./...",
+    CheckKind.BUILD: "go build ./...",
+    CheckKind.FORMAT: 'test -z "$(gofmt -l .)"',
+    CheckKind.COVERAGE: "p=$(mktemp) && go test -coverprofile=$p ./... && go tool cover -func=$p",
 }
 _RUST = {
-    Kind.TESTS: "cargo test",
-    Kind.LINT: "cargo clippy -- -D warnings",
-    Kind.TYPES: "cargo check",
-    Kind.BUILD: "cargo build",
-    Kind.FORMAT: "cargo fmt --check",
+    CheckKind.TESTS: "cargo test",
+    CheckKind.LINT: "cargo clippy -- -D warnings",
+    CheckKind.TYPES: "cargo check",
+    CheckKind.BUILD: "cargo build",
+    CheckKind.FORMAT: "cargo fmt --check",
 }
 _RUST_WORKSPACE = {
-    Kind.TESTS: "cargo test --workspace",
-    Kind.LINT: "cargo clippy --workspace -- -D warnings",
-    Kind.TYPES: "cargo check --workspace",
-    Kind.BUILD: "cargo build --workspace",
-    Kind.FORMAT: "cargo fmt --all --check",
+    CheckKind.TESTS: "cargo test --workspace",
+    CheckKind.LINT: "cargo clippy --workspace -- -D warnings",
+    CheckKind.TYPES: "cargo check --workspace",
+    CheckKind.BUILD: "cargo build --workspace",
+    CheckKind.FORMAT: "cargo fmt --all --check",
 }
 """Without these options cargo looks at one package of a workspace."""
 _CHANGES_FILES = re.compile(r"--(?:write|fix)(?![\w=-])")
 """What a script must not have to count as a check."""
-_MAVEN = {Kind.TESTS: "-B test", Kind.TYPES: "-B compile", Kind.BUILD: "-B package -DskipTests"}
-_GRADLE = {Kind.TESTS: "test", Kind.TYPES: "classes", Kind.BUILD: "assemble"}
+_MAVEN = {CheckKind.TESTS: "-B test", CheckKind.TYPES: "-B compile", CheckKind.BUILD: "-B package -DskipTests"}
+_GRADLE = {CheckKind.TESTS: "test", CheckKind.TYPES: "classes", CheckKind.BUILD: "assemble"}
+
+
+_MOST_TEST_FILES = 50
+"""Test files in which Ralph looks for the test framework."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class _Repo:
         except OSError:
             return ""
 
-    def mentioned(self, expression: str, *names: str) -> str:
+    def find_mention(self, expression: str, *names: str) -> str:
         """The first of these files in which the expression occurs."""
         return next((name for name in names if re.search(expression, self.text(name), re.MULTILINE)), "")
 
@@ -158,32 +162,32 @@ class _Repo:
         places = [self.root, *(path for name in ("tests", "test") if (path := self.root / name).is_dir())]
         found = [path for place in places for form in ("test_*.py", "*_test.py") for path in place.glob(form)]
         nested = [path for place in places[1:] for path in place.glob("*/test_*.py")]
-        return sorted(path for path in (*found, *nested) if path.is_file())[:50]
+        return sorted(path for path in (*found, *nested) if path.is_file())[:_MOST_TEST_FILES]
 
 
-def commands_for(kind: Kind, root: Path, language: str = "", tool: str = "") -> tuple[Found, ...]:
+def find_commands(kind: CheckKind, root: Path, language: str = "", tool: str = "") -> tuple[RepositoryCommand, ...]:
     """What a repository has for a kind of check: the Makefile's target, else one command for each language at its top."""
     repo = _Repo(root)
-    if not language and not tool and (target := _make(repo, kind)):
+    if not language and not tool and (target := _find_make_target(repo, kind)):
         return (target,)
     found = [one for name, look in _ECOSYSTEMS.items() if language in ("", name) and (one := look(repo, kind))]
     return tuple(one for one in found if tool in one.command + one.because)
 
 
-def sought(kind: Kind) -> str:
-    """What was looked for, to tell a person whose repository has none of it."""
+def describe_search(kind: CheckKind) -> str:
+    """What Ralph looked for, for the user whose repository has none of it."""
     targets, scripts = "/".join(_TARGETS[kind]), "/".join(_SCRIPTS[kind])
     return f"a Makefile target ({targets}), a script in package.json ({scripts}), {_ELSEWHERE[kind]}"
 
 
-def _make(repo: _Repo, kind: Kind) -> Found | None:
+def _find_make_target(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     name = repo.has("GNUmakefile", "makefile", "Makefile")
-    targets = make_targets(repo.root)
+    targets = read_make_targets(repo.root)
     target = next((target for target in _TARGETS[kind] if target in targets), "")
-    return Found(f"make {target}", f"{name} has the target `{target}`") if target else None
+    return RepositoryCommand(f"make {target}", f"{name} has the target `{target}`") if target else None
 
 
-def make_targets(root: Path) -> frozenset[str]:
+def read_make_targets(root: Path) -> frozenset[str]:
     """The targets that a Makefile names."""
     repo = _Repo(root)
     text = repo.text(repo.has("GNUmakefile", "makefile", "Makefile") or "Makefile")
@@ -191,68 +195,77 @@ def make_targets(root: Path) -> frozenset[str]:
     return frozenset(target for line in lines for target in line.split() if not target.startswith("."))
 
 
-def _python(repo: _Repo, kind: Kind) -> Found | None:
-    if kind is Kind.TESTS:
-        return _python_tests(repo)
-    if kind is Kind.COVERAGE:
-        return _python_coverage(repo)
-    if kind is Kind.BUILD:
-        if not repo.mentioned(r"^\[build-system\]", "pyproject.toml"):
+def _find_python(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
+    if kind is CheckKind.TESTS:
+        return _find_python_tests(repo)
+    if kind is CheckKind.COVERAGE:
+        return _find_python_coverage(repo)
+    if kind is CheckKind.BUILD:
+        if not repo.find_mention(r"^\[build-system\]", "pyproject.toml"):
             return None
-        uv = repo.has("uv.lock") or (which("uv") and not any(repo.root.glob(".venv/lib/*/site-packages/build")))
-        builder = "uv build" if uv else "poetry build" if repo.has("poetry.lock") else ""
-        return Found(builder or f"{repo.tool('python3')} -m build", "pyproject.toml has a [build-system]")
+        builder = f"{repo.tool('python3')} -m build"
+        if repo.has("uv.lock") or (which("uv") and not any(repo.root.glob(".venv/lib/*/site-packages/build"))):
+            builder = "uv build"
+        elif repo.has("poetry.lock"):
+            builder = "poetry build"
+        return RepositoryCommand(builder, "pyproject.toml has a [build-system]")
     for tool, arguments, files, section in _PYTHON_TOOLS[kind]:
-        if because := _configured(repo, tool, files, section):
-            told = tool == "mypy" and repo.mentioned(r"^(?:files|packages|modules)\s*=", *files, *_SETTINGS)
-            arguments = arguments.replace("SOURCE", "" if told else repo.source)
-            return Found(f"{repo.tool(tool)} {arguments}".strip(), because)
+        if because := _find_configuration(repo, tool, files, section):
+            names_files = tool == "mypy" and repo.find_mention(r"^(?:files|packages|modules)\s*=", *files, *_SETTINGS)
+            arguments = arguments.replace("SOURCE", "" if names_files else repo.source)
+            return RepositoryCommand(f"{repo.tool(tool)} {arguments}".strip(), because)
     return None
 
 
-def _configured(repo: _Repo, tool: str, files: tuple[str, ...], section: str) -> str:
+def _find_configuration(repo: _Repo, tool: str, files: tuple[str, ...], section: str) -> str:
     """Why a Python tool is thought to be used here."""
-    if place := repo.has(*files) or repo.mentioned(rf"^{section}", *_SETTINGS):
+    if place := repo.has(*files) or repo.find_mention(rf"^{section}", *_SETTINGS):
         return f"{tool} is configured in {place}"
-    place = repo.mentioned(rf"(?:^|[\"'\s]){tool}(?![\w./-])", *_NAMED_IN)
+    place = repo.find_mention(rf"(?:^|[\"'\s]){tool}(?![\w./-])", *_NAMED_IN)
     return f"{tool} is named in {place}" if place else ""
 
 
-def _python_tests(repo: _Repo) -> Found | None:
-    pytest = _configured(repo, "pytest", ("pytest.ini", "conftest.py", "tests/conftest.py"), r"\[(?:tool[.:])?pytest")
+def _find_python_tests(repo: _Repo) -> RepositoryCommand | None:
+    pytest = _find_configuration(
+        repo, "pytest", ("pytest.ini", "conftest.py", "tests/conftest.py"), r"\[(?:tool[.:])?pytest"
+    )
     if pytest:
-        return Found(f"{repo.tool('pytest')} -q", pytest)
+        return RepositoryCommand(f"{repo.tool('pytest')} -q", pytest)
     if place := repo.has("noxfile.py", "tox.ini"):
-        return Found(repo.tool("nox" if place == "noxfile.py" else "tox"), f"{place} is there")
+        return RepositoryCommand(repo.tool("nox" if place == "noxfile.py" else "tox"), f"{place} is there")
     files = repo.test_files()
     names = [str(path.relative_to(repo.root)) for path in files]
     if not names:
         return None
-    if not repo.mentioned(r"^(?:import|from) unittest", *names) or repo.mentioned(r"^(?:import|from) pytest", *names):
-        return Found(f"{repo.tool('pytest')} -q", f"{names[0]} is there")
+    if not repo.find_mention(r"^(?:import|from) unittest", *names) or repo.find_mention(
+        r"^(?:import|from) pytest", *names
+    ):
+        return RepositoryCommand(f"{repo.tool('pytest')} -q", f"{names[0]} is there")
     folder = Path(names[0]).parts[0] if "/" in names[0] else ""
     start = f" -s {folder}" if folder and not repo.has(f"{folder}/__init__.py") else ""
-    return Found(f"{repo.tool('python3')} -m unittest discover{start}", f"{names[0]} is there")
+    return RepositoryCommand(f"{repo.tool('python3')} -m unittest discover{start}", f"{names[0]} is there")
 
 
-def _python_coverage(repo: _Repo) -> Found | None:
-    tests = _python_tests(repo)
+def _find_python_coverage(repo: _Repo) -> RepositoryCommand | None:
+    tests = _find_python_tests(repo)
     if tests is None or "pytest" not in tests.command:
         return None
     installed = next(repo.root.glob(".venv/lib/*/site-packages/pytest_cov"), None)
-    place = repo.mentioned(r"pytest[-_]cov", *_NAMED_IN) or (".venv" if installed else "")
-    if place and repo.mentioned(r"addopts.*--cov", "pytest.ini", *_SETTINGS):
-        return Found(tests.command, f"pytest-cov is switched on by `addopts`, and named in {place}")
+    place = repo.find_mention(r"pytest[-_]cov", *_NAMED_IN) or (".venv" if installed else "")
+    if place and repo.find_mention(r"addopts.*--cov", "pytest.ini", *_SETTINGS):
+        return RepositoryCommand(tests.command, f"pytest-cov is switched on by `addopts`, and named in {place}")
     if place:
-        told = repo.has(".coveragerc") or repo.mentioned(r"^\[(?:tool\.)?coverage[.:]", *_SETTINGS)
-        return Found(f"{tests.command} --cov{'' if told else '=' + repo.source}", f"pytest-cov is named in {place}")
-    if because := _configured(repo, "coverage", (".coveragerc",), r"\[(?:tool\.)?coverage[.:]"):
+        is_configured = repo.has(".coveragerc") or repo.find_mention(r"^\[(?:tool\.)?coverage[.:]", *_SETTINGS)
+        return RepositoryCommand(
+            f"{tests.command} --cov{'' if is_configured else '=' + repo.source}", f"pytest-cov is named in {place}"
+        )
+    if because := _find_configuration(repo, "coverage", (".coveragerc",), r"\[(?:tool\.)?coverage[.:]"):
         coverage = repo.tool("coverage")
-        return Found(f"{coverage} run -m pytest -q && {coverage} report", because)
+        return RepositoryCommand(f"{coverage} run -m pytest -q && {coverage} report", because)
     return None
 
 
-def _javascript(repo: _Repo, kind: Kind) -> Found | None:
+def _find_javascript(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     managers = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lock": "bun", "bun.lockb": "bun"}
     manager = managers.get(repo.has(*managers), "npm")
     scripts = repo.package.get("scripts", {})
@@ -263,12 +276,15 @@ def _javascript(repo: _Repo, kind: Kind) -> Found | None:
         )
         if body and not never_checks:
             run = f"{manager} test" if name == "test" and manager != "bun" else f"{manager} run {name}"
-            return Found(run, f"package.json has the script `{name}`: {body[:40]}")
-    execute = "npx --no-install" if manager == "npm" else "pnpm exec" if manager == "pnpm" else f"{manager} run"
-    return next((Found(f"{execute} {tool}", because) for tool, because in _node_tools(repo, kind)), None)
+            return RepositoryCommand(run, f"package.json has the script `{name}`: {body[:40]}")
+    # Without --no-install, npx downloads a tool that is not there.
+    execute = {"npm": "npx --no-install", "pnpm": "pnpm exec"}.get(manager, f"{manager} run")
+    return next(
+        (RepositoryCommand(f"{execute} {tool}", because) for tool, because in _find_node_tools(repo, kind)), None
+    )
 
 
-def _node_tools(repo: _Repo, kind: Kind) -> list[tuple[str, str]]:
+def _find_node_tools(repo: _Repo, kind: CheckKind) -> list[tuple[str, str]]:
     """The Node tools that a repository is set up for, the likeliest first."""
     needs = {**repo.package.get("dependencies", {}), **repo.package.get("devDependencies", {})}
     eslint = repo.has(*(f"eslint.config.{end}" for end in ("js", "mjs", "cjs", "ts")), *_eslintrc())
@@ -278,12 +294,12 @@ def _node_tools(repo: _Repo, kind: Kind) -> list[tuple[str, str]]:
     biome, tsconfig = repo.has("biome.json", "biome.jsonc"), repo.has("tsconfig.json")
     vitest_coverage = "vitest" in needs and any(name.startswith("@vitest/coverage") for name in needs)
     tools = {
-        Kind.TESTS: (("vitest run", "vitest" in needs), ("jest", "jest" in needs), ("mocha", "mocha" in needs)),
-        Kind.COVERAGE: (("vitest run --coverage", vitest_coverage), ("jest --coverage", "jest" in needs)),
-        Kind.LINT: (("xo", "xo" in needs), ("eslint .", eslint), ("biome lint", biome)),
-        Kind.FORMAT: (("prettier --check .", prettier), ("biome format", biome)),
-        Kind.TYPES: (("tsc --noEmit", tsconfig),),
-        Kind.BUILD: (("tsc --noEmit", tsconfig),),
+        CheckKind.TESTS: (("vitest run", "vitest" in needs), ("jest", "jest" in needs), ("mocha", "mocha" in needs)),
+        CheckKind.COVERAGE: (("vitest run --coverage", vitest_coverage), ("jest --coverage", "jest" in needs)),
+        CheckKind.LINT: (("xo", "xo" in needs), ("eslint .", eslint), ("biome lint", biome)),
+        CheckKind.FORMAT: (("prettier --check .", prettier), ("biome format", biome)),
+        CheckKind.TYPES: (("tsc --noEmit", tsconfig),),
+        CheckKind.BUILD: (("tsc --noEmit", tsconfig),),
     }
     return [
         (tool, f"{sign} is there" if isinstance(sign, str) else "package.json names it")
@@ -296,41 +312,118 @@ def _eslintrc() -> tuple[str, ...]:
     return (".eslintrc", *(f".eslintrc.{end}" for end in ("js", "cjs", "json", "yml", "yaml")))
 
 
-def _go(repo: _Repo, kind: Kind) -> Found | None:
+def _find_go(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     if not repo.has("go.mod"):
         return None
     settings = repo.has(*(f".golangci.{end}" for end in ("yml", "yaml", "toml", "json")))
-    if kind is Kind.LINT and settings:
-        return Found("golangci-lint run", f"{settings} is there")
-    return Found(_GO[kind], "go.mod is there")
+    if kind is CheckKind.LINT and settings:
+        return RepositoryCommand("golangci-lint run", f"{settings} is there")
+    return RepositoryCommand(_GO[kind], "go.mod is there")
 
 
-def _rust(repo: _Repo, kind: Kind) -> Found | None:
+def _find_rust(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     if not repo.has("Cargo.toml"):
         return None
-    if kind is Kind.COVERAGE:
+    if kind is CheckKind.COVERAGE:
         tool = next((tool for tool in ("llvm-cov", "tarpaulin") if which(f"cargo-{tool}")), "")
-        return Found(f"cargo {tool}", f"Cargo.toml is there, and cargo-{tool} installed") if tool else None
-    if repo.mentioned(r"^\[workspace\]", "Cargo.toml"):
-        return Found(_RUST_WORKSPACE[kind], "Cargo.toml has a [workspace]")
-    return Found(_RUST[kind], "Cargo.toml is there")
+        return RepositoryCommand(f"cargo {tool}", f"Cargo.toml is there, and cargo-{tool} installed") if tool else None
+    if repo.find_mention(r"^\[workspace\]", "Cargo.toml"):
+        return RepositoryCommand(_RUST_WORKSPACE[kind], "Cargo.toml has a [workspace]")
+    return RepositoryCommand(_RUST[kind], "Cargo.toml is there")
 
 
-def _java(repo: _Repo, kind: Kind) -> Found | None:
+def _find_java(repo: _Repo, kind: CheckKind) -> RepositoryCommand | None:
     if (place := repo.has("pom.xml")) and kind in _MAVEN:
         maven = "./mvnw" if repo.has("mvnw") else "mvn"
-        if kind is Kind.TESTS and (ci := repo.mentioned(r"\bmvnw?\b.*\bverify\b", *repo.ci_files())):
-            return Found(f"{maven} -B verify", f"{ci} runs it")
-        return Found(f"{maven} {_MAVEN[kind]}", f"{place} is there")
+        if kind is CheckKind.TESTS and (ci := repo.find_mention(r"\bmvnw?\b.*\bverify\b", *repo.ci_files())):
+            return RepositoryCommand(f"{maven} -B verify", f"{ci} runs it")
+        return RepositoryCommand(f"{maven} {_MAVEN[kind]}", f"{place} is there")
     if (place := repo.has("build.gradle", "build.gradle.kts")) and kind in _GRADLE:
-        return Found(f"{'./gradlew' if repo.has('gradlew') else 'gradle'} {_GRADLE[kind]}", f"{place} is there")
+        return RepositoryCommand(
+            f"{'./gradlew' if repo.has('gradlew') else 'gradle'} {_GRADLE[kind]}", f"{place} is there"
+        )
     return None
 
 
-_ECOSYSTEMS: dict[str, Callable[[_Repo, Kind], Found | None]] = {
-    "python": _python,
-    "javascript": _javascript,
-    "go": _go,
-    "rust": _rust,
-    "java": _java,
+_ECOSYSTEMS: dict[str, Callable[[_Repo, CheckKind], RepositoryCommand | None]] = {
+    "python": _find_python,
+    "javascript": _find_javascript,
+    "go": _find_go,
+    "rust": _find_rust,
+    "java": _find_java,
 }
+
+
+_GOOD = r"(?:pass|passes|passing|succeeds?|green|ok|clean)"
+_BAD = r"(?:errors?|issues|problems|violations|failures)"
+_PHRASES = {
+    CheckKind.TESTS: rf"(?:tests|test (?:suite|run|cases)) {_GOOD}|no (?:failing|failed|broken) tests?"
+    r"|no tests? (?:fail|failures)|passing tests",
+    CheckKind.LINT: rf"(?:lint|linting|linter|lints|ruff|flake8|pylint|eslint|clippy) {_GOOD}|passes lint(?:ing)?|lint free"
+    rf"|no (?:lint|linting|linter|ruff|flake8|pylint|eslint|clippy) {_BAD}",
+    CheckKind.TYPES: rf"types? ?check(?:s|ed|ing)?(?: {_GOOD})?|types {_GOOD}|(?:mypy|pyright|tsc) {_GOOD}"
+    rf"|no (?:type|types|typing|type ?checking|typescript|mypy|pyright|tsc) {_BAD}",
+    CheckKind.BUILD: rf"builds|builds? {_GOOD}|compiles|no (?:build|compile|compiler|compilation) {_BAD}",
+    CheckKind.FORMAT: rf"(?:well )?formatted|format(?:ting)?(?: check)? {_GOOD}|no format(?:ting)? {_BAD}",
+}
+_FILLERS = re.compile(
+    r"the|all|our|my|a|of|its?|is|are|be|still|now|again|there|any|every|everything|should|must|unit|code|project|program|app|repo"
+    r"|repository|package|codebase|existing|whole|entire|full|remaining|successfully|cleanly|correctly|properly"
+)
+_LONGEST_PHRASE = 6
+"""Words of a phrase beside fillers; longer sentences say more than a phrase."""
+_TOOLS = re.compile(r"ruff|flake8|pylint|eslint|clippy|mypy|pyright|tsc")
+_LANGUAGES = {
+    "python": "python",
+    **dict.fromkeys(("javascript", "js", "typescript", "ts", "node"), "javascript"),
+    **dict.fromkeys(("go", "golang"), "go"),
+    "rust": "rust",
+    "java": "java",
+}
+
+
+@dataclass(frozen=True)
+class ResolvedPhrase:
+    """A phrase that was understood, and what the repository has for it: nothing, one command, or one for each language."""
+
+    kind: CheckKind
+    found: tuple[RepositoryCommand, ...]
+
+
+EXAMPLES = {
+    CheckKind.TESTS: "tests pass",
+    CheckKind.LINT: "no lint errors",
+    CheckKind.TYPES: "no type errors",
+    CheckKind.BUILD: "it builds",
+    CheckKind.FORMAT: "well formatted",
+    CheckKind.COVERAGE: "coverage >= 80%",
+}
+"""A phrase of each kind, as users write it."""
+
+
+def describe_phrases(root: Path) -> list[tuple[str, str]]:
+    """What each phrase would run in this repository; the command is empty if there is none."""
+    found = {kind: find_commands(kind, root) for kind in EXAMPLES}
+    return [(phrase, " and ".join(one.command for one in found[kind])) for kind, phrase in EXAMPLES.items()]
+
+
+def resolve_phrase(phrase: str, root: Path) -> ResolvedPhrase | None:
+    """What a phrase means in this repository; None if Ralph does not know the phrase."""
+    words = [
+        word
+        for word in re.findall(r"[\w'-]+", re.sub(r"\b(?:0|zero)\b", "no", phrase.lower()))
+        if not _FILLERS.fullmatch(word)
+    ]
+    if (
+        re.search(r"[^\w\s'.!-]", phrase)
+        or len(words) > _LONGEST_PHRASE
+        or re.match(r"go (?:test|build)\b", " ".join(words))
+    ):
+        return None
+    language = next((_LANGUAGES[word] for word in words if word in _LANGUAGES), "")
+    for wording in (words, [word for word in words if word not in _LANGUAGES]):
+        for kind, form in _PHRASES.items():
+            if re.fullmatch(form, " ".join(wording)):
+                tool = next((word for word in wording if _TOOLS.fullmatch(word)), "")
+                return ResolvedPhrase(kind, find_commands(kind, root, language, tool))
+    return None

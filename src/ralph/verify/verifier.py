@@ -1,38 +1,52 @@
-"""Verdicts that hold: checks count only where they say the same twice, and where the guards find that nobody gamed them."""
+"""The verdict on a tree: run the checks, confirm them, look for gaming, and run the old tests on the new work.
+
+`Verifier.run` is the whole path. The parts are in `runner` (one check), `summaries` and `measures` (its output), `work`
+(what changed), `guards` (rules on what changed) and `counterproof` (old tests, new work). The rules that need no reading of
+code are at the end of this module: fewer tests than before, files out of scope, inputs of checks that changed.
+"""
 
 import asyncio
+import hashlib
+import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 
-from ralph.core.checks import Check, CheckResult, CheckStatus, Red, Verdict
-from ralph.core.findings import Finding, Rule, Severity
-from ralph.core.work_keys import BASELINE, WorkKey
+from ralph.core.checks import Check, CheckResult, CheckStatus, Finding, Red, Rule, Severity, Verdict
+from ralph.core.ids import BASELINE, WorkKey
+from ralph.core.text import count
+from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
-from ralph.store.held_trees import HeldTree, HeldTrees, content_hash
-from ralph.verify.counterproof import REBUTTABLE, find_changed_since_red, run_counterproof
-from ralph.verify.guards.changes import FileChange
-from ralph.verify.guards.scan import scan
-from ralph.verify.judge_files import is_judge_file, is_recipe, is_test_path
-from ralph.verify.measures import has_lasting_summary
-from ralph.verify.run_findings import find_changed_inputs, find_fewer_tests, find_out_of_scope
+from ralph.store.held_trees import HeldTrees
+from ralph.verify.changed_files import FileChange, is_test_path
+from ralph.verify.counterproof import REBUTTABLE, Counterproof
+from ralph.verify.guards import scan
 from ralph.verify.runner import CheckRunner
+from ralph.verify.summaries import has_lasting_summary
+from ralph.verify.work import TreeComparison
 
-MOST_TESTS = 400
-"""Unchanged test files that are read, to see whether results were copied out of them."""
-_TESTS_GONE = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
-"""Findings that say themselves why fewer tests run."""
-_RECIPE = re.compile(
-    r"(^|/)(tox\.ini|noxfile\.py|pyproject\.toml|setup\.cfg|pytest\.ini|\.coveragerc|\w+\.config\.\w+)$|\.sh$"
-)
-"""Files beside recipes that say what checks do."""
+_SAY_WHY_FEWER_RUN = frozenset((Rule.TEST_SKIPPED, Rule.TEST_DELETED))
 AGAIN = 2
 """How often a flaky check is run again, and must pass each time."""
+_DECLARES = re.compile(
+    r"^\s*(?:async )?def test|\b(?:it|test|specify)(?:\.\w+)*\s*\(|^func (?:Test|Fuzz|Example)\w*\("
+    r"|@(?:Parameterized)?Test\b|#\[(?:\w+::)?test",
+    re.MULTILINE,
+)
+_GLOB_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|\[[^]]+\]|.", re.DOTALL)
+_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+LARGEST = 32 * 1024 * 1024
+_TOOL_DIRECTORIES = frozenset((".venv", "venv", "node_modules", ".tox", ".nox", "vendor"))
+_SHELL_SCRIPT = re.compile(rb"#!.*\b(?:ba|da|z)?sh\b")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a person asked of the verdicts of a run."""
+    """What the user asked of the verdicts of a run."""
 
     confirm: int = 1
     """How often in a row the checks must pass on the same tree."""
@@ -40,12 +54,12 @@ class Rules:
     inputs: Mapping[str, str] = field(default_factory=dict)
     """The hashes, before the run, of files that the checks use and no snapshot holds."""
     allowed: Mapping[str, str] = field(default_factory=dict)
-    """Rules of the guards that a person lifted for this run, with the reason."""
+    """Rules of the guards that the user lifted for this run, with the reason."""
 
 
 @dataclass
 class Verifier:
-    """Runs the checks, again where they are in doubt; where they pass, looks at all that was changed since before the run."""
+    """Judges the trees of one run, each against the baseline of that run."""
 
     runner: CheckRunner
     snapshots: Snapshots | None
@@ -56,45 +70,56 @@ class Verifier:
     flaky: set[str] = field(default_factory=set)
     held_trees: HeldTrees | None = None
     """Trees for which a run was held up; starting again does not make them right."""
-    _held: tuple[str, HeldTree | None] = field(default=("", None), init=False)
-    """What is known of the tree that the run began with, which is named first."""
+    user_refs: UserRefs | None = None
+    """Where the user's branches, tags and stash stood before the run."""
+    _work: TreeComparison | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.snapshots:
+            self._work = TreeComparison(self.snapshots, self.runner, self.held_trees)
 
     async def run(self, key: str, checks: Sequence[Check], red: Red | None = None) -> Verdict:
-        """The verdict of the checks, with what the guards found; tests that were seen red must pass as they were."""
-        tree = (self.snapshots.latest() or "") if self.snapshots else ""
-        first = await self.runner.run(key, checks)
-        is_same_tree = self.last is not None and bool(tree) and self.last.tree == tree
-        known = {result.title: result for result in self.last.results} if self.last and is_same_tree else {}
-        results = [
-            await self._confirm(key, check, result, known.get(check.title))
-            for check, result in zip(checks, first.results, strict=True)
-        ]
-        verdict = Verdict(tuple(map(self._with_its_summary, results)), tree=tree)
-        held = self._held_before()
-        # Before the first turn there is no work yet to be guarded.
+        """Judge the tree as it is now. Tests that were seen red must pass as they were then."""
         is_baseline = WorkKey.parse(key) == BASELINE
+        tree = (self.snapshots.latest() or "") if self.snapshots else ""
+        results = await self._run_checks(key, checks, tree)
+        verdict = Verdict(tuple(self._require_tests(result) for result in results), tree=tree)
         if is_baseline:
             self.baseline = verdict
-        if verdict.passed and (held or not is_baseline):
-            verdict = replace(verdict, findings=tuple(await self._findings(checks, verdict)))
-            if held and is_baseline and verdict.gamed:
-                verdict = replace(verdict, findings=(*verdict.findings, _name_run(held, verdict.gamed)))
-            if red and self.snapshots and verdict.passed and not self._may_change_tests:
-                since = await find_changed_since_red(red, checks, runner=self.runner, snapshots=self.snapshots)
-                verdict = replace(verdict, findings=(*verdict.findings, *since))
-            self._remember(verdict)
+        elif verdict.passed and self._work:
+            verdict = await self._make_counterproof(self._work).require_go_tests(verdict, checks)
+        # Before the first turn there is no work yet, unless an earlier run left some.
+        is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
+        if verdict.passed and is_begun:
+            verdict = await self.judge_work(verdict, checks, red, is_baseline=is_baseline)
         self.last = verdict
         return verdict
 
+    def note_turn(self) -> None:
+        """Put on record, before a turn starts, that no verdict covers what it changes."""
+        if self._work:
+            self._work.note_turn(self._before)
+
+    async def _run_checks(self, key: str, checks: Sequence[Check], tree: str) -> list[CheckResult]:
+        """Run all checks, and those in doubt again."""
+        first = await self.runner.run(key, checks)
+        known: dict[str, CheckResult] = {}
+        if self.last is not None and tree and self.last.tree == tree:
+            known = {result.title: result for result in self.last.results}
+        return [
+            await self._confirm(key, check, result, known.get(check.title))
+            for check, result in zip(checks, first.results, strict=True)
+        ]
+
     async def _confirm(self, key: str, check: Check, result: CheckResult, before: CheckResult | None) -> CheckResult:
-        """The result after as many further runs as it takes to trust it."""
-        flips = before is not None and {before.status, result.status} == {CheckStatus.PASSED, CheckStatus.FAILED}
-        if flips or result.flaky:
+        """The result after as many further runs as it takes to trust it. `before` is the last one on the same tree."""
+        has_flipped = before is not None and {before.status, result.status} == {CheckStatus.PASSED, CheckStatus.FAILED}
+        if has_flipped or result.flaky:
             self.flaky.add(check.title)
-        doubted = check.title in self.flaky
-        if not flips and not result.passed:
-            return replace(result, flaky=doubted)
-        wanted = max(self.rules.confirm - result.passed, AGAIN if doubted else 0)
+        is_flaky = check.title in self.flaky
+        if not has_flipped and not result.passed:
+            return replace(result, flaky=is_flaky)
+        wanted = max(self.rules.confirm - result.passed, AGAIN if is_flaky else 0)
         for number in range(1, wanted + 1):
             again = (await self.runner.run(f"{key}-again-{number}", [check])).results[0]
             if not again.passed:
@@ -102,35 +127,64 @@ class Verifier:
                 reason = f"{again.reason}; of {number + 1} runs on the same tree only some passed"
                 return replace(again, reason=reason, flaky=True, runs=number + 1)
             result = again
-        return replace(result, flaky=doubted, runs=wanted + 1)
+        return replace(result, flaky=is_flaky, runs=wanted + 1)
 
-    def _with_its_summary(self, result: CheckResult) -> CheckResult:
-        """The result; it cannot be judged if the test summary that the check printed before the run is gone."""
+    def _require_tests(self, result: CheckResult) -> CheckResult:
+        """The result; it cannot be judged if tests ran before the run and nothing shows that any ran now."""
         known = {before.title: before for before in self._before.results} if self._before else {}
         before = known.get(result.title)
-        is_gone = before is not None and before.tests is not None and result.tests is None
-        if before is None or not is_gone or not result.passed or not has_lasting_summary(before.output):
+        if before is None or before.tests is None or not result.passed:
             return result
-        reason = "it printed a test summary before the run and prints none now, so nothing shows that the tests ran"
+        if result.tests is None and has_lasting_summary(before.output):
+            reason = "it printed a test summary before the run and prints none now, so nothing shows that the tests ran"
+        elif result.tests is not None and before.tests.ran and not result.tests.ran:
+            reason = f"no tests ran, and {before.tests.ran} ran before the run"
+        else:
+            return result
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
 
-    async def _findings(self, checks: Sequence[Check], verdict: Verdict) -> list[Finding]:
-        """What the guards found, without the rules that a person lifted and what a counter-proof rebuts."""
-        held = self._held_before()
-        changes = await asyncio.to_thread(self._changes)
-        found = await asyncio.to_thread(self._collect, checks, verdict, changes)
-        if held and self._base() != held.base:
-            found += [one for one in held.findings if self._is_as_held(held, one.path)]
-        found = [finding for finding in found if finding.rule not in self.rules.allowed]
-        if self.snapshots is None:
-            return found
-        return await run_counterproof(
-            found,
-            changes,
-            checks,
+    async def judge_work(
+        self, verdict: Verdict, checks: Sequence[Check], red: Red | None, *, is_baseline: bool
+    ) -> Verdict:
+        """The verdict with what the guards found, without what the counter-proof rebuts."""
+        changes = await asyncio.to_thread(self._work.find_changes) if self._work else []
+        findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
+        if self._work:
+            findings += self._work.find_earlier_findings()
+        findings = [finding for finding in findings if finding.rule not in self.rules.allowed]
+        if self._work is None:
+            return replace(verdict, findings=tuple(findings))
+        counterproof = self._make_counterproof(self._work)
+        findings = await counterproof.review(findings, changes, checks)
+        verdict = replace(verdict, findings=tuple(findings))
+        named = self._work.name_earlier_run(verdict.gamed) if is_baseline else None
+        if named:
+            verdict = replace(verdict, findings=(*verdict.findings, named))
+        if red and verdict.passed and not self._may_change_tests:
+            since = await counterproof.find_changed_since_red(red, checks)
+            verdict = replace(verdict, findings=(*verdict.findings, *since))
+        self._work.record(verdict, self._before)
+        return verdict
+
+    def _collect(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
+        """What the rules find, on the changes and on the run."""
+        found = find_changed_inputs(self.rules.inputs, {change.path for change in changes})
+        if self.snapshots is None or self._work is None:
+            history = self.user_refs.findings() if self.user_refs else []
+            return [*found, *find_fewer_tests(self._before, verdict, changes), *history]
+        commands = [check.command for check in checks if check.command]
+        texts = [change for change in changes if (change.old, change.new) != (None, None)]
+        found += _raise_for_coverage(scan(texts, checks=commands, unchanged=self._work.read_unchanged(changes)), checks)
+        if not any(finding.rule in _SAY_WHY_FEWER_RUN for finding in found):
+            found += find_fewer_tests(self._before, verdict, changes)
+        own = self._work.find_own_changes() if self.rules.scope else []
+        return [*found, *find_out_of_scope(self.rules.scope, own), *self.snapshots.history()]
+
+    def _make_counterproof(self, work: TreeComparison) -> Counterproof:
+        return Counterproof(
             runner=self.runner,
-            snapshots=self.snapshots,
-            base=self._base(),
+            snapshots=work.snapshots,
+            base=work.base,
             baseline=self._before,
             may_change_tests=self._may_change_tests,
         )
@@ -138,110 +192,137 @@ class Verifier:
     @property
     def _before(self) -> Verdict | None:
         """What the checks said before the work began; if it began in a run that was held up, before that run."""
-        held = self._held_before()
-        return held.baseline if held and held.baseline else self.baseline
-
-    def _base(self) -> str:
-        """The snapshot that the work is compared with."""
-        base = (self.snapshots.base() or "") if self.snapshots else ""
-        held = self._held_before()
-        return held.base if self.snapshots and held and self.snapshots.has(held.base) else base
-
-    def _held_before(self) -> HeldTree | None:
-        """The record of an earlier run that was held up, if what it was held up for is in the tree that this run began with."""
-        base = self.snapshots.base() if self.snapshots else None
-        if self.held_trees is None or base is None:
-            return None
-        if self._held[0] != base:
-            found = (held for held in self.held_trees.all() if self._same_files(held, base))
-            self._held = (base, next(found, None))
-        return self._held[1]
-
-    def _same_files(self, held: HeldTree, tree: str) -> set[str]:
-        """The files that are in a tree what they were when a run was held up for them."""
-        known = self.snapshots.contents(tree, held.files) if self.snapshots else {}
-        return {path for path, was in held.files.items() if content_hash(known.get(path)) == was}
-
-    def _is_as_held(self, held: HeldTree, path: str) -> bool:
-        latest = self.snapshots.latest() if self.snapshots else None
-        same = self._same_files(held, latest) if latest else set()
-        return path in same or (path not in held.files and bool(same))
-
-    def _remember(self, verdict: Verdict) -> None:
-        """Keep a tree that is held up, and forget those that this verdict clears."""
-        latest = self.snapshots.latest() if self.snapshots else None
-        if self.held_trees is None or self.snapshots is None or latest is None:
-            return
-        if not verdict.gamed:
-            for held in self.held_trees.all():
-                if self._same_files(held, latest):
-                    self.held_trees.forget(held)
-            return
-        changes = {change.path: change for change in self._changes()}
-        paths = {finding.path for finding in verdict.gamed} & changes.keys()
-        paths = paths or {path for path in changes if is_judge_file(path)} or set(changes)
-        now = self.snapshots.contents(latest, paths)
-        files = {path: content_hash(now.get(path)) for path in sorted(paths)}
-        if files:
-            held = HeldTree(self.runner.run_id, self._base(), verdict.gamed, files, self._before)
-            self.held_trees.remember(held)
+        earlier = self._work.earlier if self._work else None
+        return earlier.baseline if earlier and earlier.baseline else self.baseline
 
     @property
     def _may_change_tests(self) -> bool:
         return any(rule in self.rules.allowed for rule in REBUTTABLE)
 
-    def _collect(self, checks: Sequence[Check], verdict: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
-        found = find_changed_inputs(self.rules.inputs, {change.path for change in changes})
-        if self.snapshots is None:
-            return [*found, *find_fewer_tests(self._before, verdict, changes)]
-        commands = [check.command for check in checks if check.command]
-        texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        found += _raise_for_coverage(scan(texts, checks=commands, unchanged=self._unchanged(changes)), checks)
-        if not any(finding.rule in _TESTS_GONE for finding in found):
-            found += find_fewer_tests(self._before, verdict, changes)
-        ours = [change.path for change in changes if not self.snapshots.is_by_product(change.path)]
-        return [*found, *find_out_of_scope(self.rules.scope, ours), *self.snapshots.history()]
-
-    def _changes(self) -> list[FileChange]:
-        """All that differs from before the run; what is binary has no text."""
-        base, latest = (self._base(), self.snapshots.latest()) if self.snapshots else ("", None)
-        if self.snapshots is None or not base or latest is None or base == latest:
-            return []
-        changed = self.snapshots.changed(base, latest)
-        return [FileChange(path, _text(old), _text(new)) for path, (old, new) in changed.items()]
-
-    def _unchanged(self, changes: Sequence[FileChange]) -> dict[str, str]:
-        """The files beside the changes that the guards need: tests, and what defines the checks."""
-        latest = self.snapshots.latest() if self.snapshots else None
-        if self.snapshots is None or latest is None:
-            return {}
-        changed = {change.path for change in changes}
-        paths = [path for path in self.snapshots.paths(latest) if path not in changed]
-        recipes = [path for path in paths if is_recipe(path) or _RECIPE.search(path)][:MOST_TESTS]
-        tests = [path for path in paths if is_test_path(path)][:MOST_TESTS]
-        found = self.snapshots.contents(latest, dict.fromkeys([*recipes, *tests]))
-        return {path: text for path, data in found.items() if (text := _text(data)) is not None}
-
-
-def _name_run(held: HeldTree, findings: Sequence[Finding]) -> Finding:
-    """Which run was held up for these findings, and what the user can do about it."""
-    first = findings[0]
-    lifted = " ".join(f"--allow '{rule}=why it is right'" for rule in sorted({finding.rule for finding in findings}))
-    sentence = (
-        f"Run {held.run} was held up for this, and the tree still has it. See it with `ralph diff {held.run}`; then undo it, "
-        f"or start again with {lifted}."
-    )
-    return Finding(first.rule, first.path, first.line, sentence, Severity.WARNING)
-
 
 def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) -> list[Finding]:
-    """Where coverage is what counts, tests that assert nothing are no longer only odd."""
+    """The findings; if a check measures coverage, tests that assert nothing are an error and no warning."""
     if not any(check.measure and check.measure.metric == "coverage" for check in checks):
         return list(findings)
     empty = [replace(one, severity=Severity.ERROR) for one in findings if one.rule is Rule.TEST_EMPTIED]
     return [*empty, *(one for one in findings if one.rule is not Rule.TEST_EMPTIED)]
 
 
-def _text(data: bytes | None) -> str | None:
-    """A file as text; what is binary is not judged."""
-    return None if data is None or b"\0" in data[:8192] else data.decode(errors="replace")
+def find_fewer_tests(before: Verdict | None, now: Verdict, changes: Sequence[FileChange]) -> list[Finding]:
+    """A finding for every check that ran fewer tests than before the run.
+
+    It only warns if reading is better evidence than counting: the changed test files declare fewer tests themselves, or the
+    number before may have counted tests twice.
+    """
+    if before is None:
+        return []
+    tests = [change for change in changes if is_test_path(change.path)]
+    declared_before = sum(_count_declared(change.old) for change in tests)
+    declared_now = sum(_count_declared(change.new) for change in tests)
+    known = {result.title: result.tests for result in before.results}
+    found = []
+    for result in now.results:
+        old, new = known.get(result.title), result.tests
+        if old is None or new is None or new.ran >= old.ran:
+            continue
+        is_certain = declared_now >= declared_before and new.ran < old.ran - old.repeated
+        why = "some no longer run"
+        if new.ran >= old.ran - old.repeated:
+            why = "the runner may have counted some of them twice"
+        sentence = f"{count(new.ran, 'test')} ran, and {old.ran} before the run: {why}."
+        severity = Severity.ERROR if is_certain else Severity.WARNING
+        found.append(Finding(Rule.FEWER_TESTS, result.title, 0, sentence, severity))
+    return found
+
+
+def _count_declared(text: str | None) -> int:
+    return len(_DECLARES.findall(text or ""))
+
+
+def find_out_of_scope(scope: Sequence[str], paths: Iterable[str]) -> list[Finding]:
+    """A finding for every file that was changed and may not be."""
+    if not scope:
+        return []
+    allowed = ", ".join(scope)
+    return [
+        Finding(Rule.OUT_OF_SCOPE, path, 1, f"{path} was changed, and only {allowed} may be: undo that change.")
+        for path in sorted(paths)
+        if not any(compile_glob(glob).fullmatch(path) for glob in scope)
+    ]
+
+
+@cache
+def compile_glob(glob: str) -> re.Pattern[str]:
+    """A pattern as a regular expression: one without a slash matches at any depth, one that names a directory all below."""
+    plain = glob.removeprefix("./").strip("/")
+    anywhere = "" if "/" in glob.removeprefix("./").rstrip("/") else "(?:.*/)?"
+    pattern = f"{anywhere}{''.join(map(_translate_token, _GLOB_TOKEN.findall(plain)))}(?:/.*)?"
+    try:
+        return re.compile(pattern, re.DOTALL)
+    except re.error:
+        return re.compile(f"{anywhere}{re.escape(plain)}(?:/.*)?", re.DOTALL)
+
+
+def _translate_token(token: str) -> str:
+    if token in _MEANING:
+        return _MEANING[token]
+    if token[0] != "[" or len(token) == 1:
+        return re.escape(token)
+    inner = token[1:-1]
+    kind = "^" if inner[0] in "!^" and len(inner) > 1 else ""
+    ranged = re.sub(r"(\w)\\-(\w)", r"\1-\2", re.escape(inner[len(kind) :]))
+    return f"[{kind}{ranged}]"
+
+
+def hash_inputs(checks: Iterable[Check], workspace: Path) -> dict[str, str]:
+    """The hash of every file that a check names or starts: in the workspace, or anywhere by its path."""
+    files = {file for check in checks for file in _files(check.command, workspace)}
+    return {str(file): _hash(file) for file in sorted(files)}
+
+
+def find_changed_inputs(before: Mapping[str, str], judged: Collection[str]) -> list[Finding]:
+    """A finding for every one of them that is not what it was; those among the `judged` changes were looked at more closely."""
+    return [
+        Finding(
+            Rule.VERIFIER_EDITED,
+            path,
+            1,
+            f"{path}, which a check uses, is not what it was before the run: restore it.",
+        )
+        for path, known in before.items()
+        if not any(path.endswith(f"/{other}") for other in judged) and _hash(Path(path)) != known
+    ]
+
+
+def _files(command: str, workspace: Path) -> Iterator[Path]:
+    for word in _words(command):
+        candidate = Path(os.path.normpath(workspace / word))
+        found = candidate if "/" in word or candidate.is_file() else Path(shutil.which(word) or "/nowhere")
+        if found.is_file() and (_is_tool(found, workspace) if found.is_relative_to(workspace) else "/" in word):
+            yield found
+
+
+def _is_tool(file: Path, workspace: Path) -> bool:
+    """Whether a file of the workspace is there to check the work; what the work itself builds is not."""
+    inside = file.relative_to(workspace).parts
+    if _TOOL_DIRECTORIES.intersection(inside[:-1]):
+        return True
+    with file.open("rb") as content:
+        return bool(_SHELL_SCRIPT.match(content.readline(200)))
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    return [part for word in words for part in re.split(r"[;&|()<>=]+", word) if part]
+
+
+def _hash(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            return f"size {path.stat().st_size}"
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except OSError:
+        return "absent"

@@ -1,7 +1,7 @@
 """The queue of work that waits to be merged, as pure rules: merge, have a conflict resolved, merge again, or give up.
 
-Any workflow whose tasks run side by side keeps one: it adds what has passed, does what the queue asks for, and learns of
-each task whether its work is in, or on which branch it was left.
+Any workflow whose tasks run side by side keeps one: it adds what has passed and does the work that the queue
+lists. The queue reports of each task whether its work is merged, or which branch it stays on.
 """
 
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from ralph.core.checks import Check
 from ralph.core.codec import from_json, to_json
 from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
+from ralph.core.ids import WorkKey, WorkKind
+from ralph.core.prompt import build_prompt, fill_parts
 from ralph.core.turns import TurnRequest
-from ralph.core.work_keys import WorkKey, WorkKind
-from ralph.documents.templates import fill
 
 RESOLVER = "resolver"
 _QUOTED = 6000
 _MOST_OVERTAKEN = 2
-"""After being overtaken so often, work is waited for."""
+"""After others were merged this number of times during a conflict, they wait until this work is merged."""
 _WHY = {
     MergeEnd.CONFLICT: "The same lines were changed on both sides.",
     MergeEnd.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
@@ -34,67 +34,66 @@ class Waiting:
     title: str
     """The task in a line, for the history."""
     text: str = ""
-    """The task as it was given, for whoever has to resolve a conflict."""
+    """The definition of the task, for an agent that has to resolve a conflict."""
     resolves: int = 0
-    """How many resolvers have been at it."""
+    """The number of turns of resolvers so far."""
     failures: int = 0
-    """How many of them left it as bad as it was."""
+    """How many of them did not resolve the conflict."""
     overtaken: int = 0
-    """How often others were merged while one was at it, and it was in vain."""
+    """How often a resolver failed only because other work was merged meanwhile."""
     resolving: bool = False
     last: Merged | None = None
-    """What came of the last try."""
+    """The result of the last try to merge it."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """Work that waits no more."""
+    """Work that left the queue: merged, or given up."""
 
     task: str
     workspace: str
     merged: Merged
 
     @property
-    def is_in(self) -> bool:
-        """Whether it is on the branch of the run; else it stays on its own, which the merge names."""
+    def is_merged(self) -> bool:
+        """Whether it is on the branch of the run. If not, it stays on its own branch, which `merged` names."""
         return self.merged.is_in
 
 
 @dataclass(frozen=True)
 class Queue:
-    """What waits, in the order in which it came."""
+    """The work that waits to be merged, oldest first."""
 
     waiting: tuple[Waiting, ...] = ()
     most_resolves: int = 2
 
     def add(self, task: str, workspace: str, title: str, text: str = "") -> "Queue":
         """The queue with one more at its end."""
-        return replace(self, waiting=(*self.waiting, Waiting(task, workspace, title, text)))
+        return replace(self, waiting=(*self.waiting, Waiting(task=task, workspace=workspace, title=title, text=text)))
 
-    def works(self, checks: Callable[[str], tuple[Check, ...]], template: str) -> tuple[Work, ...]:
-        """What should be under way: the merges in their order, and the resolvers; `template` is their prompt.
+    def list_work(self, checks: Callable[[str], tuple[Check, ...]], template: str) -> tuple[Work, ...]:
+        """The merges in their order, and the turns of resolvers, whose prompt is `template`.
 
-        `checks` are those that must pass on the merged tree, by task.
-
-        Nothing is merged before work that others have overtaken too often.
+        `checks` returns the checks of a task that must pass on the merged tree. Work that was overtaken too often is
+        merged before all work behind it.
         """
-        works: list[Work] = []
-        held = False
+        work_items: list[Work] = []
+        is_held = False
         for one in self.waiting:
             if one.resolving:
-                works.append(_resolver(one, checks(one.task), template))
-            elif not held:
-                works.append(Merge(str(_merge_key(one)), one.workspace, one.title, checks(one.task)))
-            held = held or one.overtaken >= _MOST_OVERTAKEN
-        return tuple(works)
+                work_items.append(_resolver(one, checks(one.task), template))
+            elif not is_held:
+                work_items.append(Merge(str(_merge_key(one)), one.workspace, one.title, checks(one.task)))
+            is_held = is_held or one.overtaken >= _MOST_OVERTAKEN
+        return tuple(work_items)
 
     def accept(self, event: Event) -> tuple["Queue", Settled | None]:
-        """What follows from an event: the next queue, and what is settled by it."""
+        """The queue after an event, and the work that left it."""
         match event:
             case Merged(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
                 if event.is_in or failures >= self.most_resolves:
-                    return self._but(one), Settled(one.task, one.workspace, event)
+                    return self._without(one), Settled(one.task, one.workspace, event)
                 overtaken = one.overtaken + (one.resolves > 0 and event.moved)
                 tried = replace(one, failures=failures, overtaken=overtaken, resolves=one.resolves + 1)
                 return self._with(one, replace(tried, resolving=True, last=_brief(event))), None
@@ -107,7 +106,7 @@ class Queue:
         key = WorkKey.parse(text)
         return next((one for one in self.waiting if key_of(one) == key), None)
 
-    def _but(self, gone: Waiting) -> "Queue":
+    def _without(self, gone: Waiting) -> "Queue":
         return replace(self, waiting=tuple(one for one in self.waiting if one is not gone))
 
     def _with(self, old: Waiting, new: Waiting) -> "Queue":
@@ -124,9 +123,9 @@ def queue_json(queue: Queue) -> str:
     return to_json(queue)
 
 
-def read_queue(text: str, where: str) -> Queue:
+def read_queue(text: str, path: str) -> Queue:
     """The queue in a document."""
-    return from_json(Queue, text, where)
+    return from_json(Queue, text, path)
 
 
 def _merge_key(one: Waiting) -> WorkKey:
@@ -150,9 +149,9 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
         "details": "\n\n".join(filter(None, [f"The files:\n{files}" if files else "", outputs, last.notice])),
         "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
     }
-    prompt = fill("resolver", template, values)
+    prompt = build_prompt(fill_parts("resolver", template, values))
     return TurnRequest(
-        str(_resolver_key(one)), RESOLVER, prompt, task=one.task, workspace=one.workspace, brings_in=True
+        str(_resolver_key(one)), RESOLVER, prompt, task=one.task, workspace=one.workspace, merges_run_branch=True
     )
 
 

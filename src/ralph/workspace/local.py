@@ -1,7 +1,12 @@
-"""Turns on this machine: a directory each, an agent process in the keeper's care, inbox and outbox in the workspace."""
+"""Runs turns on this machine: a directory and a supervised agent process for each, inbox and outbox in the workspace.
+
+The environment of an agent has the `ralph` of this run first on its path, and settings that keep it from pushing.
+"""
 
 import os
 import re
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,28 +14,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ralph.agents import hook
-from ralph.agents.adapter import Adapter
-from ralph.agents.agent import Call
+import ralph
+from ralph.agents import live_messages
+from ralph.agents.adapter import Adapter, Call
 from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
-from ralph.core.stream import AgentEvent
-from ralph.core.turns import OUTBOX, Turn, TurnEnd, TurnResult
+from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, fill_parts, measure_parts
+from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
-from ralph.documents.agent import publishing
-from ralph.documents.agent.program import PROGRAM, name_program
+from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE
+from ralph.documents.contracts import build_repair_prompt, with_rejection
+from ralph.documents.guidance import LISTEN
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
-from ralph.documents.templates import fill_parts
 from ralph.engine.turn_outcome import classify_end
 from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
-from ralph.supervisor.client import Exit, Job, Keeper, Lost
+from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost
 from ralph.supervisor.processes import TURN_MARK, end_marked
-from ralph.workspace.agent_environment import forbid_push, write_launcher
-from ralph.workspace.stream import WORDS, Account, Tail
 from ralph.workspace.turn_files import (
+    MESSAGES,
+    OutputSummary,
+    OutputTail,
     TurnFiles,
     copy_lent_files,
     read_documents,
@@ -39,16 +45,21 @@ from ralph.workspace.turn_files import (
 )
 
 SHARED = ".ralph/agent"
-"""Where the files are that all agents of a project share."""
+"""The directory of the files that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
-_LISTEN = name_program(
-    "The user may send you messages while you work. Run `ralph tools signals` between two steps to read them."
-)
 _NO_COMMAND = (
-    'the agent\'s shell did not find `ralph`: it sets PATH anew. Prompts name the command as "$RALPH_BIN"; if a preset or'
-    " a prompt of yours names it otherwise, write it like that"
+    'the agent\'s shell did not find `ralph`, because the shell resets PATH. Prompts call it as "$RALPH_BIN"; use that name'
+    " in your own presets and prompts too"
 )
+
+
+def remove_shared_link(workspace: Path) -> None:
+    """Remove what turns needed in a directory below the root, so that the user's directory is as before."""
+    link = workspace / SHARED
+    if link.is_symlink() and [path.name for path in link.parent.iterdir()] == [link.name]:
+        link.unlink()
+        link.parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -60,40 +71,40 @@ class LocalTurns:
     root: Path
     workspace: Path
     files: TurnFiles
-    keeper: Keeper
+    keeper: KeeperClient
     agents: Mapping[str, Adapter]
-    """Who may do a turn, by label."""
+    """The agents of the run, by label."""
     templates: Mapping[str, str]
-    """The prompts of turns that go on with another: `repair` and `continue`."""
+    """The prompts of turns that continue another: `repair` and `continue`."""
     environment: Mapping[str, str]
     hidden: tuple[str, ...] = ()
     """Secrets that must not be written anywhere."""
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
-        """Start a turn, or take over one that is under way or has ended, and return what came of it."""
+        """Start a turn, or take over one that is under way or has ended; return its result."""
         began = time.time()
         try:
             return await self._run(turn, watch)
         except AgentUnavailableError as error:
-            end_marked(TURN_MARK, self._mark(turn))
+            end_marked(TURN_MARK, self._process_mark(turn))
             return TurnResult(TurnEnd.UNAVAILABLE, began, time.time(), error=f"{error.what}; {error.todo}")
 
     async def _run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         directory, agent = self._directory(turn), self.agents[turn.agent]
-        call = self._call(turn)
+        call = self._build_call(turn)
         if not self.has_begun(turn):
             self._prepare(turn, directory, agent, call)
-        tail = Tail(directory, agent.reader(call, turn.before), watch)
+        tail = OutputTail(directory, agent.reader(call, turn.before), watch)
         try:
-            ended = await self.keeper.run(self._job(turn, directory, agent, call), tail.poll)
-        except Lost:
-            end_marked(TURN_MARK, self._mark(turn))
+            ended = await self.keeper.run(self._build_job(turn, directory, agent, call), tail.poll)
+        except KeeperLost:
+            end_marked(TURN_MARK, self._process_mark(turn))
             started_at, seen_at = _find_lifetime(directory)
-            ended = Exit("interrupted", started_at, seen_at, error="its keeper died with it")
-        account = tail.finish() if ended.printed("stdout") else tail.account
+            ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
+        account = tail.finish() if ended.has_output("stdout") else tail.account
         self.files.collect_outbox(directory)
         handed, left = read_handed_over(directory / "outbox", turn.request)
-        answer, errors = self._answer(turn, directory, account.text, handed)
+        answer, errors = self._read_answer(turn, directory, account.text, handed)
         end = _classify_exit(agent, ended, account, _read_end(directory / "stderr"))
         error = ""
         if end is not TurnEnd.FINISHED:
@@ -114,8 +125,8 @@ class LocalTurns:
             session=account.session,
             denied=tuple(account.denied),
             left=left,
-            papers=handed,
-            heard=tail.heard(),
+            documents=handed,
+            heard=tail.poll_received(),
             warnings=(*account.warnings, *((_NO_COMMAND,) if account.missed_command else ())),
         )
 
@@ -127,27 +138,26 @@ class LocalTurns:
         """Ask the turn's keeper to end it."""
         await client.stop(self._directory(turn), reason)
 
-    async def tell(self, turn: Turn, name: str, text: str) -> bool:
-        """Leave words where the agent hears them, or finds them by `ralph tools signals`; no name is left twice."""
-        words = self._directory(turn) / WORDS
-        place = words / f"{name}{hook.WAITING}"
-        if place.parent != words or name.startswith(".") or not name:
-            raise StateError("words cannot be called so", where=repr(name), todo="give them a plain file name")
-        # Looked for in this order, words that are taken in meanwhile are seen.
-        if not place.exists() and name not in dict(hook.heard(str(words))):
-            with storage(words):
-                words.mkdir(parents=True, exist_ok=True)
-            write_atomic(place, to_bytes(text))
-        return self.agents[turn.agent].hears(self._call(turn))
+    async def send_message(self, turn: Turn, name: str, text: str) -> None:
+        """Write a message for the agent, or for `ralph tools signals`, once for each name."""
+        messages = self._directory(turn) / MESSAGES
+        path = messages / f"{name}{live_messages.WAITING}"
+        if path.parent != messages or name.startswith(".") or not name:
+            raise StateError("a message cannot have this name", where=repr(name), todo="use a plain file name")
+        # In this order: a message that the agent receives in between is in one of the two.
+        if not path.exists() and name not in dict(live_messages.list_received(str(messages))):
+            with storage(messages):
+                messages.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, to_bytes(text))
 
     def _directory(self, turn: Turn) -> Path:
         return self.run_dir / "turns" / turn_name(turn.number, turn.request.role)
 
-    def _mark(self, turn: Turn) -> str:
+    def _process_mark(self, turn: Turn) -> str:
         return f"{self.record.id}/{turn.number:05d}"
 
-    def _call(self, turn: Turn) -> Call:
-        """What the turn asks of its agent; a conversation is only gone on with where the agent can."""
+    def _build_call(self, turn: Turn) -> Call:
+        """What the turn asks of its agent. A session is continued only if the agent can do that."""
         spec, agent = self.record.crew.everyone[turn.agent], self.agents[turn.agent]
         return Call(
             workspace=self.workspace,
@@ -162,16 +172,17 @@ class LocalTurns:
         )
 
     def _prepare(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> None:
-        """Lay out the turn's directory and files; `turn.json` comes last, so that half a layout is done again."""
+        """Write the turn's directory and files. `turn.json` comes last: without it, everything is written again."""
         request = turn.request
         with storage(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            form = {"result.schema.json": contracts.schema(request.contract)} if request.contract else {}
-            self.files.fill_inbox({**request.inbox, **form}, directory)
-            self._share()
-            copy_lent_files(self.root, self.files.inbox, request.lends)
-            write_drafts(self.files.outbox, {**request.drafts, **self._to_mend(turn)})
-            (directory / "prompt.md").write_bytes(to_bytes(self._prompt(turn)))
+            schema = {"result.schema.json": contracts.render_schema(request.contract)} if request.contract else {}
+            self._link_shared_files()
+            self.files.fill_inbox({**request.inbox, **schema}, directory)
+            copy_lent_files(self.root, self.files.inbox, request.copied_files)
+            write_drafts(self.files.outbox, {**request.drafts, **self._documents_to_repair(turn)})
+            prompt = self._build_prompt(turn)
+            (directory / "prompt.md").write_bytes(to_bytes(prompt.text))
             about = {
                 "schema": 1,
                 "turn": turn.number,
@@ -185,64 +196,81 @@ class LocalTurns:
                 "budget": turn.budget,
                 "wall": request.wall or self.record.turn_limits.wall,
                 "idle": self.record.turn_limits.idle,
+                "parts": [vars(part) for part in measure_parts(prompt)],
+                # The agent's shell may drop variables; its tools look them up here by RALPH_TURN.
+                "environment": self._own_variables(turn),
             }
             (directory / "turn.json").write_bytes(to_bytes(dump(about) + "\n"))
 
-    def _share(self) -> None:
-        """In a worktree, a link to what the agents of the project share: they read and write it by its usual path."""
-        place, shared = self.workspace / SHARED, self.root / SHARED
-        if not os.path.lexists(place):
+    def _link_shared_files(self) -> None:
+        """In a worktree or below the root, link the files that agents share, so that their usual path works there."""
+        link, shared = self.workspace / SHARED, self.root / SHARED
+        if not os.path.lexists(link):
             shared.mkdir(parents=True, exist_ok=True)
-        if not os.path.lexists(place):
-            place.symlink_to(shared)
+            link.parent.mkdir(parents=True, exist_ok=True)
+        # At the root of the project, this is the directory that was just made.
+        if not os.path.lexists(link):
+            link.symlink_to(shared)
 
-    def _of_hat(self, role: str) -> dict[str, str]:
-        """What the tools of a hat have to know: whether it may ask a person, and what it may publish."""
+    def _hat_variables(self, role: str) -> dict[str, str]:
+        """The variables for the tools of a hat: whether it may ask the user, and what it may publish."""
         hats = self.record.hats
         if hats is None:
             return {}
         hat = hats.hat(role)
-        # Whoever resolves a conflict wears no hat, and nobody takes what it would publish.
-        rules = hats.publishing(role) if hat or role == COORDINATOR else publishing.NOTHING
+        # A turn that resolves a conflict has no hat, and may publish nothing.
+        rules = hats.publishing(role) if hat or role == COORDINATOR else NO_PUBLISHING
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
-        return {publishing.RULES: dump(rules), **silent}
+        return {PUBLISH_RULES_VARIABLE: dump(rules), **silent}
 
-    def _to_mend(self, turn: Turn) -> dict[str, str]:
-        """The documents of the turn that this one goes on with: they lie in the outbox again."""
-        if not turn.mends or not (turn.repair or self.agents[turn.agent].abilities.resume):
+    def _documents_to_repair(self, turn: Turn) -> dict[str, str]:
+        """The documents of the turn that this one continues. They are put into the outbox again."""
+        if not turn.continued_turn or not (turn.repair or turn.rejected or self.agents[turn.agent].abilities.resume):
             return {}
-        before = self._directory(replace(turn, number=turn.mends)) / "outbox"
+        before = self._directory(replace(turn, number=turn.continued_turn)) / "outbox"
         return read_documents(before, (*turn.request.hands_over, *turn.request.drafts))
 
-    def _prompt(self, turn: Turn) -> str:
+    def _build_prompt(self, turn: Turn) -> Prompt:
+        """The whole prompt: the request, the messages of the user, and how the agent receives more of them."""
         agent = self.agents[turn.agent]
-        listens = agent.abilities.commands and not agent.hears(self._call(turn))
-        body, closing = self._asked(turn)
-        parts = [body, turn.guidance, _LISTEN if listens else "", closing]
-        prompt = "\n\n".join(part.rstrip() for part in parts if part) + "\n"
-        return prompt.replace(PROGRAM, agent.ralph_command)
+        listens = agent.abilities.commands and not agent.can_receive_messages(self._build_call(turn))
+        directory, heading = self._describe_directory(), "# Your directory"
+        prompt = self._choose_prompt(turn).with_parts(
+            PromptPart("directory", directory, "The directory of the repository.", Place.TURN, heading=heading),
+            PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
+        )
+        if listens:
+            prompt = prompt.with_parts(LISTEN)
+        if not agent.refuses_variables:
+            return prompt
+        program = shlex.quote(str(write_launcher(self.run_dir)))
+        return Prompt(tuple(replace(part, text=part.text.replace(PROGRAM, program)) for part in prompt.parts))
 
-    def _asked(self, turn: Turn) -> tuple[str, str]:
-        """What the turn is asked for, before and after the messages of the user."""
-        goes_on = turn.session and self.agents[turn.agent].abilities.resume
-        if goes_on and not turn.repair:
-            return fill_parts("continue", self.templates["continue"], {"outbox": OUTBOX})
-        if not turn.repair:
-            return turn.request.prompt, turn.request.closing
-        values = {
-            "errors": "\n".join(f"- {error}" for error in turn.repair),
-            "outbox": OUTBOX,
-            "schema": contracts.schema(turn.request.contract),
-        }
-        return fill_parts("repair", self.templates["repair"], values)
+    def _describe_directory(self) -> str:
+        """Where the agent stands, if that is not the top of the project."""
+        if self.record.directory == ".":
+            return ""
+        return (
+            f"You work in `{self.record.directory}`, a directory of a larger repository. Your commands and the checks start"
+            " there. Lists of changed files, and patterns of files that you may change, start at the top of the repository."
+        )
 
-    def _job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> Job:
+    def _choose_prompt(self, turn: Turn) -> Prompt:
+        """The request of the turn, without the messages of the user."""
+        continues_session = turn.session and self.agents[turn.agent].abilities.resume
+        if continues_session and not turn.repair:
+            return build_prompt(fill_parts("continue", self.templates["continue"], {"outbox": OUTBOX}))
+        if turn.repair:
+            return build_repair_prompt(self.templates["repair"], turn.request, turn.repair)
+        return with_rejection(turn.request.prompt, turn.rejected)
+
+    def _build_job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> JobRequest:
         limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
-        return Job(
-            directory,
-            tuple(agent.command(call)),
-            {**self._environment(turn), **agent.environment(call), **spec.environment},
-            self.workspace,
+        return JobRequest(
+            dir=directory,
+            argv=tuple(agent.command(call)),
+            env={**self._build_environment(turn), **agent.environment(call), **spec.environment},
+            cwd=self.workspace,
             stdin=directory / "prompt.md",
             wall=turn.request.wall or limits.wall,
             idle=limits.idle,
@@ -250,29 +278,35 @@ class LocalTurns:
             secrets=self.hidden,
         )
 
-    def _environment(self, turn: Turn) -> dict[str, str]:
+    def _build_environment(self, turn: Turn) -> dict[str, str]:
         program = write_launcher(self.run_dir)
         path = self.environment.get("PATH", os.defpath)
         return {
             **self.environment,
             "PATH": f"{program.parent}{os.pathsep}{path}",
             "RALPH_BIN": str(program),
+            TURN_MARK: self._process_mark(turn),
+            **self._own_variables(turn),
+            **({} if self.record.push else forbid_push(self.environment)),
+        }
+
+    def _own_variables(self, turn: Turn) -> dict[str, str]:
+        """The variables that tell the agent's tools about its turn."""
+        return {
             "RALPH_RUN": self.record.id,
-            TURN_MARK: self._mark(turn),
             "RALPH_ROLE": turn.request.role,
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": turn.request.role if self.record.hats else "",
             "RALPH_ATTEMPT": str(turn.attempt),
             "RALPH_INBOX": str(self.files.inbox),
             "RALPH_OUTBOX": str(self.files.outbox),
-            "RALPH_WORDS": str(self._directory(turn) / WORDS),
+            "RALPH_WORDS": str(self._directory(turn) / MESSAGES),
             "RALPH_EVENTS_FILE": str(self.files.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
-            **self._of_hat(turn.request.role),
-            **({} if self.record.push else forbid_push(self.environment)),
+            **self._hat_variables(turn.request.role),
         }
 
-    def _describe_error(self, ended: Exit, account: Account, directory: Path) -> str:
+    def _describe_error(self, ended: JobExit, account: OutputSummary, directory: Path) -> str:
         how = f"killed by signal {ended.signal}" if ended.signal else f"exit code {ended.code}"
         if ended.reason != "exit":
             how = {"idle": "no output for too long", "wall": "ran too long"}.get(ended.reason, ended.reason)
@@ -281,36 +315,38 @@ class LocalTurns:
         detail = account.error or ended.error or _read_end(directory / "stderr")
         return f"{how}: {detail}" if detail else how
 
-    def _answer(
+    def _read_answer(
         self, turn: Turn, directory: Path, text: str, handed: Mapping[str, str]
     ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-        """The answer and what is wrong with it, or with the documents that go with it."""
-        answer, errors = self._result(turn, directory, text)
+        """The answer, and the errors in it or in the documents that belong to it."""
+        answer, errors = self._read_result(turn, directory, text)
         if answer is not None and not errors:
-            errors = contracts.faults(turn.request.contract, answer, handed, turn.request.inbox)
+            errors = contracts.find_answer_faults(turn.request.contract, answer, handed, turn.request.inbox)
         return answer, errors
 
-    def _result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-        """The validated `result.json`, or the last JSON block of the final message, or what is wrong with it."""
+    def _read_result(self, turn: Turn, directory: Path, text: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+        """The validated `result.json`, or the last JSON block of the final message; and the errors in it."""
         contract = turn.request.contract
         if not contract:
             return None, ()
         try:
             data = read_limited(directory / "outbox" / "result.json", _ANSWER_LIMIT)
             if data.strip():
-                return contracts.validate(contract, data.decode(errors="replace"))
+                return contracts.parse_answer(contract, data.decode(errors="replace"))
         except FileNotFoundError:
             pass
         except (StateError, OSError) as error:
             return None, (f"result.json cannot be read: {error}",)
         blocks = _FENCED_JSON.findall(text)
-        answer, errors = contracts.validate(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
+        answer, errors = (
+            contracts.parse_answer(contract, blocks[-1]) if blocks else (None, ("there is no result.json",))
+        )
         required = turn.request.answer_required or bool(turn.repair)
         return answer, errors if required else ()
 
 
-def _classify_exit(agent: Adapter, ended: Exit, account: Account, stderr: str) -> TurnEnd:
-    """How the turn ended; if its output does not say why it failed, its exit code and `stderr` may."""
+def _classify_exit(agent: Adapter, ended: JobExit, account: OutputSummary, stderr: str) -> TurnEnd:
+    """How the turn ended. If the output does not contain the reason of a failure, the exit code and `stderr` may."""
     classify = partial(
         classify_end,
         reason=ended.reason,
@@ -326,14 +362,17 @@ def _classify_exit(agent: Adapter, ended: Exit, account: Account, stderr: str) -
 
 
 def _add_advice(error: str, end: TurnEnd, agent: Adapter) -> str:
-    """The error, with what the user can do if only the user can."""
+    """The error, with what to do if only the user can do something."""
     return f"{error}; {agent.advice}" if end is TurnEnd.UNAVAILABLE and agent.advice else error
 
 
 def _find_lifetime(directory: Path) -> tuple[float, float]:
-    """When a lost turn started, and when there was the last sign of it."""
-    times = [(directory / name).stat().st_mtime for name in ("pid", "stdout", "stderr") if (directory / name).exists()]
-    return (times[0], max(times)) if times else (time.time(), time.time())
+    """When a lost turn started, and when it last wrote something."""
+    files = [directory / name for name in ("pid", "stdout", "stderr")]
+    times = [file.stat().st_mtime for file in files if file.exists()]
+    if not times:
+        return time.time(), time.time()
+    return times[0], max(times)
 
 
 def _read_end(path: Path) -> str:
@@ -344,3 +383,55 @@ def _read_end(path: Path) -> str:
     except FileNotFoundError:
         return ""
     return " / ".join(line.strip() for line in lines[-3:])[:600]
+
+
+_OFF = "ralph-does-not-let-agents-push::"
+_LOCAL = ("/", "./", "../", "file://")
+"""Git uses the longest matching prefix: these are rewritten to themselves, all others to a protocol that does not exist."""
+_SSH = (
+    'ralph_ssh() { case "$*" in *git-receive-pack*) echo "ralph: agents may not push" >&2; exit 1;; esac; '
+    'ssh=$(git config core.sshCommand); eval "exec ${SSH_BEFORE_RALPH:-${ssh:-ssh}} \\"\\$@\\""; }; ralph_ssh'
+)
+
+
+def write_launcher(run_dir: Path) -> Path:
+    """Write the `ralph` of the run: a script that is first on the path of its turns, so that they start no other version."""
+    path = run_dir / "bin" / "ralph"
+    source = str(Path(ralph.__file__).parents[1])
+    code = f"import sys; sys.path.append({source!r}); from ralph.__main__ import main; main()"
+    # Agents call it often, so its modules are compiled once, even if the project sets PYTHONDONTWRITEBYTECODE.
+    start = f'unset PYTHONDONTWRITEBYTECODE\nexec {shlex.join([sys.executable, "-P", "-c", code])} "$@"'
+    # The tools find their run by this variable, which a shell of the agent may have dropped.
+    text = to_bytes(f"#!/bin/sh\nexport RALPH_BIN={shlex.quote(str(path))}\n{start}\n")
+    with storage(path):
+        if not path.is_file() or path.read_bytes() != text:
+            path.parent.mkdir(exist_ok=True)
+            write_atomic(path, text, mode=0o755, durable=False)
+    return path
+
+
+def forbid_push(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that keep an agent from pushing to other machines, by git's own settings.
+
+    Fetching still works, and so does pushing to a repository on this machine. This prevents accidents and is no sandbox:
+    a program can remove the settings from its environment.
+    """
+    rules = {_OFF: "", **{local: local for local in _LOCAL}}
+    start = _count_settings(environment)
+    guard = {
+        "GIT_CONFIG_COUNT": str(start + len(rules)),
+        "GIT_SSH_COMMAND": _SSH,
+        "GIT_SSH_VARIANT": "ssh",
+        "SSH_BEFORE_RALPH": environment.get("GIT_SSH_COMMAND", ""),
+    }
+    for number, (base, prefix) in enumerate(rules.items(), start):
+        guard[f"GIT_CONFIG_KEY_{number}"] = f"url.{base}.pushInsteadOf"
+        guard[f"GIT_CONFIG_VALUE_{number}"] = prefix
+    return guard
+
+
+def _count_settings(environment: Mapping[str, str]) -> int:
+    try:
+        return max(0, int(environment.get("GIT_CONFIG_COUNT", "0")))
+    except ValueError:
+        return 0

@@ -1,7 +1,7 @@
-"""The merge queue: what was done in a workspace comes onto the branch of the run if the checks pass on the merged tree.
+"""The merge queue: the work of a workspace is merged onto the branch of the run if the checks pass on the merged tree.
 
-The kernel asks for one merge at a time. Whatever is asked twice, because an engine was killed in between, finds what was
-done the first time: the branch of the run moves in one step, and only to a tree that was seen to be right.
+The kernel asks for one merge at a time. If it asks again because an engine was killed, the queue finds the first merge. The
+branch of the run moves in one step, and only to a tree on which the checks passed.
 """
 
 import asyncio
@@ -12,30 +12,35 @@ from pathlib import Path
 
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import Merge, Merged, MergeEnd, Promote
+from ralph.core.events import Landed, Merge, Merged, MergeEnd, Promote
+from ralph.documents.run_record import RunRecord
 from ralph.documents.session import knowledge
 from ralph.git import merging
+from ralph.git import worktree as git_worktree
 from ralph.git.command import Git
-from ralph.git.merging import Candidate
+from ralph.git.history import HEADS, contains
+from ralph.git.merging import Candidate, branch_tip, repair_branch
+from ralph.store import locks
 from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
-from ralph.workspace.workspaces import Site, Workspaces
+from ralph.workspace.workspaces import OpenWorktree, Workspaces
 from ralph.workspace.worktree_setup import SetupError
 
 TASK = "Ralph-Task"
-"""The trailer by which the merge of a task is known."""
+"""The trailer that identifies the merge of a task."""
 
 
-def promoted(place: Path, files: Mapping[str, str]) -> tuple[str, ...]:
-    """Write what was learned into a tree, directory by directory, merged with what is there; the conflicts, in words."""
+def write_promoted(tree: Path, files: Mapping[str, str]) -> tuple[str, ...]:
+    """Write knowledge files into a tree, merged with those that are there; return a description of each conflict."""
     conflicts: list[str] = []
-    for directory in sorted({path.rpartition("/")[0] for path in files}):
-        sources = {
-            path.rpartition("/")[2]: text for path, text in files.items() if path.rpartition("/")[0] == directory
-        }
-        home = place / directory
+    by_directory: dict[str, dict[str, str]] = {}
+    for path, text in files.items():
+        directory, _, name = path.rpartition("/")
+        by_directory.setdefault(directory, {})[name] = text
+    for directory, sources in sorted(by_directory.items()):
+        home = tree / directory
         home.mkdir(parents=True, exist_ok=True)
         targets = {path.name: to_text(read_limited(path)) for path in home.glob("*.md") if path.is_file()}
-        merged = knowledge.merge(sources, targets)
+        merged = knowledge.merge_knowledge(sources, targets)
         for name, text in merged.files.items():
             write_atomic(home / name, to_bytes(text))
         conflicts += merged.conflicts
@@ -54,14 +59,14 @@ class MergeQueue:
     _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
     async def merge(self, decision: Merge) -> Merged:
-        """Merge a workspace, once; what is merged needs its worktree no more, and nobody waits until that is gone."""
-        if not self.workspaces.apart:
-            return await self._in_place(decision)
-        kept = await asyncio.to_thread(merging.put_right, self._git, self.workspaces.record.branch)
-        merged = await self._found(decision) or await self._merged(decision)
-        if kept:
-            told = f"somebody else moved the branch of the run: it was put right, and what was on it is {kept}"
-            merged = replace(merged, notice="; ".join(filter(None, (merged.notice, told))))
+        """Merge a workspace, once. Its worktree is then removed in the background."""
+        if not self.workspaces.has_worktrees:
+            return await self._check_in_place(decision)
+        left_ref = await asyncio.to_thread(merging.repair_branch, self._git, self.workspaces.record.branch)
+        merged = await self._find_merge(decision) or await self._merge_workspace(decision)
+        if left_ref:
+            notice = f"another process moved the branch of the run: Ralph restored it, and kept the other commits as {left_ref}"
+            merged = replace(merged, notice=f"{merged.notice}; {notice}" if merged.notice else notice)
         if merged.is_in:
             self._closing.append(asyncio.create_task(self._close(decision.workspace)))
         return merged
@@ -69,21 +74,21 @@ class MergeQueue:
     async def promote(self, decision: Promote) -> Merged:
         """Write documents into a workspace, merged with those that are there, and merge that."""
         merge = Merge(decision.key, decision.workspace, decision.message)
-        if self.workspaces.apart and await self._found(merge):
+        if self.workspaces.has_worktrees and await self._find_merge(merge):
             return await self.merge(merge)
-        site = await self.workspaces.open(decision.workspace) if self.workspaces.apart else None
-        place = site.tree.workspace if site else self.workspaces.root
-        told = await asyncio.to_thread(promoted, place, decision.files)
-        if site:
-            await asyncio.to_thread(self.workspaces.save, site, decision.message)
-        return replace(await self.merge(merge), notice="; ".join(told))
+        worktree = await self.workspaces.open(decision.workspace) if self.workspaces.has_worktrees else None
+        tree = worktree.tree.workspace if worktree else self.workspaces.root
+        conflicts = await asyncio.to_thread(write_promoted, tree, decision.files)
+        if worktree:
+            await asyncio.to_thread(self.workspaces.save, worktree, decision.message)
+        return replace(await self.merge(merge), notice="; ".join(conflicts))
 
     async def finish(self) -> None:
-        """Wait until the worktrees of what was merged are gone, also where an earlier engine did not live to see it."""
+        """Wait until the worktrees of merged workspaces are removed, including those that a killed engine left."""
         await asyncio.gather(*self._closing)
         self._closing.clear()
-        for name in self.workspaces.notes.names() if self.workspaces.apart else ():
-            if await self._commit_of(name):
+        for name in self.workspaces.records.names() if self.workspaces.has_worktrees else ():
+            if await self._find_merge_commit(name):
                 await self._close(name)
 
     async def _close(self, workspace: str) -> None:
@@ -91,55 +96,69 @@ class MergeQueue:
         with contextlib.suppress(RalphError, OSError):
             await asyncio.to_thread(self.workspaces.close, workspace)
 
-    async def _in_place(self, decision: Merge) -> Merged:
-        """Where all work in one tree, it is merged already; the checks have to pass all the same."""
+    async def _check_in_place(self, decision: Merge) -> Merged:
+        """Without worktrees, the work is already in the one tree. The checks still have to pass."""
         merged = Merged(decision.key, decision.workspace, MergeEnd.MERGED)
         if not decision.checks:
             return merged
         verdict = await self.workspaces.runner.run(f"merge-{decision.key}", decision.checks)
         return replace(merged, end=MergeEnd.MERGED if verdict.passed else MergeEnd.RED, verdict=verdict)
 
-    async def _found(self, decision: Merge) -> Merged | None:
-        """The merge that an earlier engine made and did not live to tell of."""
-        commit = await self._commit_of(decision.workspace)
+    async def _find_merge(self, decision: Merge) -> Merged | None:
+        """The merge that an earlier engine made before it was killed; None if there is none."""
+        commit = await self._find_merge_commit(decision.workspace)
         if not commit:
             return None
         branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
-        snapshot = await asyncio.to_thread(self.workspaces.take_over)
-        return Merged(decision.key, decision.workspace, MergeEnd.MERGED, branch, commit, snapshot=snapshot)
+        snapshot = await asyncio.to_thread(self.workspaces.update_own)
+        return Merged(
+            key=decision.key,
+            workspace=decision.workspace,
+            end=MergeEnd.MERGED,
+            branch=branch,
+            commit=commit,
+            snapshot=snapshot,
+        )
 
-    async def _commit_of(self, workspace: str) -> str:
-        """The merge of a workspace; empty where it is not merged."""
-        stand = await self._stand()
-        return await asyncio.to_thread(merging.merge_of, self._git, self.base, stand, TASK, workspace)
+    async def _find_merge_commit(self, workspace: str) -> str:
+        """The merge of a workspace; empty if it is not merged."""
+        position = await self._read_position()
+        return await asyncio.to_thread(merging.find_merge, self._git, self.base, position, TASK, workspace)
 
-    async def _stand(self) -> str:
-        return await asyncio.to_thread(merging.stand, self._git, self.workspaces.record.branch)
+    async def _read_position(self) -> str:
+        return await asyncio.to_thread(merging.read_position, self._git, self.workspaces.record.branch)
 
-    async def _merged(self, decision: Merge) -> Merged:
+    async def _merge_workspace(self, decision: Merge) -> Merged:
         branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
         nothing = Merged(decision.key, decision.workspace, MergeEnd.NOTHING, branch)
         try:
-            site = await self.workspaces.open(decision.workspace)
+            worktree = await self.workspaces.open(decision.workspace)
         except SetupError as error:
             return replace(nothing, end=MergeEnd.RED, notice=error.what)
-        undecided, lost = await asyncio.to_thread(self.workspaces.settle, site)
+        undecided, lost = await asyncio.to_thread(self.workspaces.finish_resolution, worktree)
         if undecided:
             return replace(nothing, end=MergeEnd.CONFLICT, files=undecided)
         if lost:
             return replace(nothing, end=MergeEnd.REVERTS, files=lost)
-        work, onto = await asyncio.to_thread(merging.tip, self._git, branch), await self._stand()
-        if work == site.noted.base:
+        work = await asyncio.to_thread(merging.branch_tip, self._git, branch)
+        onto = await self._read_position()
+        if work == worktree.record.base:
             return replace(nothing, commit=onto)
-        return await self._tried(decision, site, onto, work)
+        return await self._try_merge(decision, worktree, onto, work)
 
-    async def _tried(self, decision: Merge, site: Site, onto: str, work: str) -> Merged:
+    async def _try_merge(self, decision: Merge, worktree: OpenWorktree, onto: str, work: str) -> Merged:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
-        scratch, runner = await self.workspaces.scratch(onto)
+        scratch, runner = await self.workspaces.open_scratch(onto)
         text = f"{decision.message.strip() or 'a task'}\n\n{TASK}: {decision.workspace}\n"
-        candidate: Candidate = await asyncio.to_thread(merging.attempt, scratch, onto, work, text, site.tree)
-        moved = onto != site.noted.taken_in
-        failed = Merged(decision.key, decision.workspace, MergeEnd.RED, site.noted.branch, onto, moved=moved)
+        candidate: Candidate = await asyncio.to_thread(merging.try_merge, scratch, onto, work, text, worktree.tree)
+        failed = Merged(
+            key=decision.key,
+            workspace=decision.workspace,
+            end=MergeEnd.RED,
+            branch=worktree.record.branch,
+            commit=onto,
+            moved=onto != worktree.record.taken_in,
+        )
         if not candidate.commit:
             return replace(failed, end=MergeEnd.CONFLICT, files=candidate.conflicts)
         verdict: Verdict | None = None
@@ -159,3 +178,58 @@ class MergeQueue:
     @property
     def _git(self) -> Git:
         return Git(self.workspaces.root)
+
+
+@dataclass(frozen=True)
+class Lander:
+    """Lands the branch of one run."""
+
+    root: Path
+    record: RunRecord
+    queue: MergeQueue
+
+    async def land(self, *, succeeded: bool) -> Landed | None:
+        """Land the branch of the run as the user wants it. Without success, the work stays on the branch."""
+        await self.queue.finish()
+        if succeeded:
+            with contextlib.suppress(RalphError):
+                await asyncio.to_thread(self.queue.workspaces.remove_unused)
+        return await asyncio.to_thread(self._land, succeeded)
+
+    def _land(self, succeeded: bool) -> Landed | None:
+        record, git = self.record, Git(self.root)
+        if record.workspace != ".":
+            self.queue.workspaces.commit_own(f"ralph: {record.task}")
+        else:
+            repair_branch(git, record.branch)
+        commit = branch_tip(git, record.branch)
+        lands = succeeded and record.land != "branch"
+        base = git.resolve_commit(record.onto or "HEAD")
+        if commit == record.base or (not lands and base and contains(git, base, commit)):
+            return None
+        if not lands:
+            return merging.report_unlanded(commit, record.branch)
+        if record.land == "push":
+            return merging.push(self.root, record.branch, commit, record.onto)
+        if not record.onto:
+            return merging.report_unlanded(commit, record.branch, "HEAD was on no branch when the run began")
+        return fast_forward_user_branch(self.root, record.id, record.branch, commit, record.onto)
+
+
+def fast_forward_user_branch(root: Path, run: str, branch: str, commit: str, onto: str) -> Landed:
+    """Move the user's branch and their tree to a commit, while no other run works in that tree."""
+    taken = locks.acquire(root / ".ralph" / "tree.lock", {"run": run})
+    if not isinstance(taken, locks.Lock):
+        return merging.report_unlanded(commit, branch, f"run {taken.get('run', 'another')} works in your tree")
+    try:
+        with contextlib.suppress(RalphError):
+            git_worktree.give_submodules_to_user(root, run, commit)
+        return merging.fast_forward(root, branch, commit, onto)
+    finally:
+        taken.release()
+
+
+def current_branch(root: Path) -> str:
+    """The full name of the user's current branch; empty if HEAD is detached."""
+    head = Git(root).run("symbolic-ref", "-q", "HEAD", ok=(0, 1, 128)).text
+    return head if head.startswith(HEADS) else ""

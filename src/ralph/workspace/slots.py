@@ -1,8 +1,8 @@
-"""Slots: how many turns may run at once, of a run, of an agent and on the whole machine, shared fairly by all runs.
+"""Slots: how many turns may run at once in a run, for an agent and on the whole machine, shared fairly by all runs.
 
-All runs of a user keep one small file of the slots in use and of who waits. A free slot goes to the waiting run that has
-the fewest, and among those to the one that has waited longest. A run whose engine is gone keeps the slots of agents
-that still work, and no others.
+All runs of a user share one small file of the slots in use and of the runs that wait. A free slot goes to the waiting run
+that has the fewest, and among those to the one that has waited longest. If the engine of a run is gone, only the slots of
+agents that still work stay in use.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from ralph.documents.run_record import SlotLimits
 from ralph.store.files import open_regular, storage
 from ralph.store.locks import is_held
 from ralph.store.user_state import state_directory
-from ralph.supervisor.processes import TURN_MARK, marked
+from ralph.supervisor.processes import TURN_MARK, find_marked
 
 PATIENCE = 5.0
-"""Seconds after which somebody who has not asked again no longer waits."""
+"""Seconds after which a run that has not asked again no longer waits."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Wait:
 
 @dataclass(frozen=True)
 class Table:
-    """What all runs have on this machine."""
+    """The slots of all runs on this machine."""
 
     uses: tuple[Use, ...] = ()
     waits: tuple[Wait, ...] = ()
 
 
 def machine_slots() -> int:
-    """How many turns run at once on this machine where nobody says otherwise: agents mostly wait for their models."""
+    """How many turns run at once on this machine by default. Agents mostly wait for their models."""
     return max(8, 2 * (os.cpu_count() or 1))
 
 
-def usual_place() -> Path:
-    """Where the slots of this user are kept."""
+def slots_path() -> Path:
+    """The file with the slots of this user."""
     return state_directory() / "slots.json"
 
 
@@ -73,28 +73,28 @@ class Slots:
     run: str
     run_lock: Path
     limits: SlotLimits
-    place: Path
+    path: Path
     kinds: Mapping[str, str] = field(default_factory=dict)
     """The names of agents by their labels: limits are by name."""
     room: Callable[[], str] = lambda: ""
-    """Why there is no room for another worktree; empty where there is."""
-    full: str = ""
+    """Why there is no room for another worktree; empty if there is."""
+    why_full: str = ""
     """Why there was no slot the last time."""
 
     def take(self, key: str, agent: str, *, anyway: bool = False, makes_tree: bool = False) -> bool:
-        """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` where it runs already.
+        """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` if it runs already.
 
         A turn that makes a worktree needs room for it as well.
         """
         kind = self.kinds.get(agent, agent)
-        with self._table() as (table, write):
+        with self._open_table() as (table, write):
             mine = [use for use in table.uses if use.run == self.run]
             if any(use.key == key for use in mine):
                 return True
             room = self.room() if makes_tree and not anyway else ""
-            self.full = "" if anyway else self._why_not(table, mine, kind) or room
+            self.why_full = "" if anyway else self._why_not(table, mine, kind) or room
             others = [wait for wait in table.waits if wait.run != self.run]
-            if self.full:
+            if self.why_full:
                 before = next((wait for wait in table.waits if wait.run == self.run), None)
                 now = time.time()
                 own = Wait(self.run, kind, before.since if before else now, now)
@@ -104,14 +104,14 @@ class Slots:
             return True
 
     def release(self, key: str) -> None:
-        """Give it back."""
-        with self._table() as (table, write):
+        """Release the slot of some work."""
+        with self._open_table() as (table, write):
             left = tuple(use for use in table.uses if (use.run, use.key) != (self.run, key))
             write(Table(left, table.waits))
 
-    def leave(self) -> None:
-        """Give all of the run's slots back, and wait no more."""
-        with self._table() as (table, write):
+    def release_all(self) -> None:
+        """Release all slots of the run, and stop waiting."""
+        with self._open_table() as (table, write):
             write(
                 Table(
                     tuple(use for use in table.uses if use.run != self.run),
@@ -120,13 +120,13 @@ class Slots:
             )
 
     def _could_use_more(self, mine: list[Use], room: str) -> bool:
-        """Whether we wait for a slot, and not for our own turns or for room: nobody else has to stand back then."""
+        """Whether we wait for a slot, and not for our own turns or for room: only then do other runs let us go first."""
         return len(mine) < self.limits.run and not room
 
     def _why_not(self, table: Table, mine: list[Use], kind: str) -> str:
         limits = self.limits
         if len(mine) >= limits.run:
-            return f"{len(mine)} of {limits.run} turns of this run are under way"
+            return f"{len(mine)} of {limits.run} turns of this run are running"
         most = limits.agents.get(kind)
         if most is not None and sum(use.agent == kind for use in table.uses) >= most:
             return f"all {most} slots of {kind} are in use"
@@ -134,48 +134,50 @@ class Slots:
         if len(table.uses) >= machine:
             runs = sorted({use.run for use in table.uses})
             return f"all {machine} slots of this machine are in use, by {', '.join(runs[:5])}"
-        if ahead := self._ahead(table, len(mine), kind):
-            return f"run {ahead} waits longer and has fewer"
+        if ahead := self._find_run_ahead(table, len(mine), kind):
+            return f"run {ahead} has waited longer and uses fewer slots"
         return ""
 
-    def _ahead(self, table: Table, mine: int, kind: str) -> str:
+    def _find_run_ahead(self, table: Table, mine: int, kind: str) -> str:
         """A run that gets the free slot before us: it waits, it could use the slot, and has fewer or waits longer."""
         machine, most = self.limits.machine or machine_slots(), self.limits.agents.get(kind)
         own = next((wait for wait in table.waits if wait.run == self.run), None)
         since = own.since if own else time.time()
-        first = [
-            wait
-            for wait in table.waits
-            if wait.run != self.run
-            and self._could(table, wait)
-            and (sum(use.run == wait.run for use in table.uses), wait.since) < (mine, since)
-        ]
-        if len(first) >= machine - len(table.uses):
-            return first[0].run
-        rivals = [wait.run for wait in first if wait.agent == kind]
-        free = most - sum(use.agent == kind for use in table.uses) if most is not None else len(rivals) + 1
+        ahead = []
+        for wait in table.waits:
+            if wait.run == self.run or not self._can_use_slot(table, wait):
+                continue
+            slots = sum(use.run == wait.run for use in table.uses)
+            if (slots, wait.since) < (mine, since):
+                ahead.append(wait)
+        if len(ahead) >= machine - len(table.uses):
+            return ahead[0].run
+        rivals = [wait.run for wait in ahead if wait.agent == kind]
+        if most is None or not rivals:
+            return ""
+        free = most - sum(use.agent == kind for use in table.uses)
         return rivals[0] if len(rivals) >= free else ""
 
-    def _could(self, table: Table, wait: Wait) -> bool:
+    def _can_use_slot(self, table: Table, wait: Wait) -> bool:
         """Whether a waiting run still asks, and its agent has a slot left as far as we know its limits."""
         most = self.limits.agents.get(wait.agent)
         busy = most is not None and sum(use.agent == wait.agent for use in table.uses) >= most
-        return _asks_still(wait) and not busy
+        return _is_waiting(wait) and not busy
 
     @contextmanager
-    def _table(self) -> Iterator[tuple[Table, Callable[[Table], None]]]:
-        """The table, without what is left of runs that are gone, and how to write it; nobody else has it meanwhile."""
-        with storage(self.place):
-            self.place.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = open_regular(self.place, os.O_CREAT | os.O_RDWR)
+    def _open_table(self) -> Iterator[tuple[Table, Callable[[Table], None]]]:
+        """The table without dead runs, and a function that writes it; locked meanwhile."""
+        with storage(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = open_regular(self.path, os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            table = _read(descriptor, but=self.run)
+            table = _read(descriptor, excluding=self.run)
 
             def write(new: Table) -> None:
-                # One step, and never less than there was: half a table, left by a kill, would be nobody's slots.
+                # One write, never shorter than before: a kill must not leave half a table.
                 data = json.dumps(to_plain(new)).encode().ljust(os.fstat(descriptor).st_size)
-                with storage(self.place):
+                with storage(self.path):
                     os.pwrite(descriptor, data, 0)
 
             yield table, write
@@ -183,21 +185,21 @@ class Slots:
             os.close(descriptor)
 
 
-def _read(descriptor: int, but: str) -> Table:
-    """What is in the file of living runs; what cannot be read is nothing, for it can be built anew."""
+def _read(descriptor: int, excluding: str) -> Table:
+    """The table in the file, without dead runs. A file that cannot be read counts as empty: runs fill it again."""
     with contextlib.suppress(ValueError, OverflowError, RecursionError, StateError):
         data = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0) or b"{}")
-        return _living(from_plain(Table, data), but)
+        return _drop_dead_runs(from_plain(Table, data), excluding)
     return Table()
 
 
-def _living(table: Table, but: str) -> Table:
-    dead = {use.run for use in table.uses if use.run != but and not is_held(Path(use.lock))}
-    gone = {run for run in dead if not marked(TURN_MARK, f"{run}/")}
-    waits = tuple(wait for wait in table.waits if _asks_still(wait) or wait.run == but)
+def _drop_dead_runs(table: Table, excluding: str) -> Table:
+    dead = {use.run for use in table.uses if use.run != excluding and not is_held(Path(use.lock))}
+    gone = {run for run in dead if not find_marked(TURN_MARK, f"{run}/")}
+    waits = tuple(wait for wait in table.waits if _is_waiting(wait) or wait.run == excluding)
     return Table(tuple(use for use in table.uses if use.run not in gone), waits)
 
 
-def _asks_still(wait: Wait) -> bool:
-    """Whether somebody still waits; a time that is yet to come is from before the clock was set."""
+def _is_waiting(wait: Wait) -> bool:
+    """Whether a run still waits. A time in the future is from before the clock was set."""
     return abs(time.time() - wait.asked) < PATIENCE

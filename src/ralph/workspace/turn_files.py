@@ -1,17 +1,25 @@
-"""The files of a turn: inbox and outbox in the workspace, because agents refuse paths outside of it.
+"""The files of a turn: inbox and outbox in the workspace, and the output that its keeper writes.
 
-Directories that nobody touched are left for the next turn: a quick turn would spend most of its time on making and
+Inbox and outbox are in the workspace because agents refuse paths outside of it. The output is read in events as it grows.
+Directories that did not change are left for the next turn: a quick turn would spend most of its time on making and
 removing them.
 """
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from ralph.agents import live_messages
+from ralph.agents.adapter import Reader
+from ralph.core.codec import dump, to_plain
 from ralph.core.errors import StateError
+from ralph.core.limits import Usage
+from ralph.core.prompt import NOT_FOUND
 from ralph.core.redaction import Redactor
-from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
 from ralph.store.files import read_limited, storage, to_bytes, to_text
 
 LENT_LIMIT = 20 * 1024 * 1024
@@ -19,7 +27,7 @@ LENT_LIMIT = 20 * 1024 * 1024
 _REDACTED_LIMIT = 64 * 1024 * 1024
 _DOCUMENT_LIMIT, _MOST_DOCUMENTS, _MOST_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
 _MOST_NAMES = 200
-"""How many documents that are not taken are named."""
+"""How many of the documents that are not taken are named."""
 
 
 class TurnFiles:
@@ -29,13 +37,13 @@ class TurnFiles:
         self.inbox, self.outbox = workspace / INBOX, workspace / OUTBOX
         self._home = self.inbox.parent
         self._secrets = secrets
-        self._laid: Mapping[str, str] | None = None
+        self._inbox_texts: Mapping[str, str] | None = None
         """What the inbox was filled with."""
-        self._seen: object = None
+        self._inbox_entries: object = None
 
     def fill_inbox(self, texts: Mapping[str, str], aside: Path) -> None:
-        """Write the inbox of a turn and clear the outbox; what somebody else left there is moved aside."""
-        if self._laid == texts and self._seen == _list_entries(self.inbox) and self._is_clean():
+        """Write the inbox of a turn and empty the outbox. Other files there are moved into the directory `aside`."""
+        if self._inbox_texts == texts and self._inbox_entries == _list_entries(self.inbox) and self._is_clean():
             return
         with storage(self._home):
             self.remove(aside)
@@ -44,7 +52,7 @@ class TurnFiles:
             for name, text in texts.items():
                 (self.inbox / name).parent.mkdir(parents=True, exist_ok=True)
                 (self.inbox / name).write_bytes(to_bytes(text))
-        self._laid, self._seen = texts, _list_entries(self.inbox)
+        self._inbox_texts, self._inbox_entries = texts, _list_entries(self.inbox)
 
     def collect_outbox(self, directory: Path) -> None:
         """Move what a turn left in the outbox into its directory, without secrets; links are not followed."""
@@ -60,42 +68,67 @@ class TurnFiles:
 
     def remove(self, aside: Path) -> None:
         """Remove inbox and outbox; anything else that is there is moved aside."""
-        self._laid = None
+        self._inbox_texts = None
         if self._home.is_symlink():
             self._home.unlink()
         elif self._is_clean():
             shutil.rmtree(self._home)
         elif os.path.lexists(self._home):
-            kept = aside / f"left-in-turn-files-{os.urandom(2).hex()}"
-            shutil.move(self._home, kept)
-            self._redact(kept)
+            target = aside / f"left-in-turn-files-{os.urandom(2).hex()}"
+            shutil.move(self._home, target)
+            self._redact(target)
 
     def _is_clean(self) -> bool:
         """Whether there is nothing but the inbox and an empty outbox."""
         names = [entry[0] for entry in _list_entries(self._home) or ()]
         return names == ["inbox", "outbox"] and _list_entries(self.outbox) == []
 
-    def _redact(self, place: Path) -> None:
-        """Remove secrets from what an agent left; links are left alone."""
+    def _redact(self, path: Path) -> None:
+        """Remove secrets from a file, or from all files of a directory, that an agent left. Links are not followed."""
         redactor = Redactor(self._secrets)
-        paths = [place] if place.is_file() else [Path(top, name) for top, _, names in os.walk(place) for name in names]
-        for path in paths:
-            if path.is_symlink() or not path.is_file() or path.stat().st_size > _REDACTED_LIMIT:
-                continue
-            data = path.read_bytes()
-            if (clean := redactor.data(data)) != data:
-                path.write_bytes(clean)
+        if path.is_file():
+            _redact_file(path, redactor)
+        for directory, _, names in os.walk(path):
+            for name in names:
+                _redact_file(Path(directory, name), redactor)
 
 
-def copy_lent_files(root: Path, inbox: Path, lends: Mapping[str, str]) -> None:
-    """Copy the files of directories into the inbox; links and large files are left out."""
-    for name, place in lends.items():
-        for path in sorted((root / place).glob("*")):
+def _redact_file(path: Path, redactor: Redactor) -> None:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > _REDACTED_LIMIT:
+        return
+    data = path.read_bytes()
+    clean = redactor.data(data)
+    if clean != data:
+        path.write_bytes(clean)
+
+
+def copy_lent_files(root: Path, inbox: Path, copied_files: Mapping[str, str]) -> None:
+    """Copy files, and the files of directories, into the inbox; links, and large files of a directory, are left out."""
+    for name, source in copied_files.items():
+        lent = root / source
+        if lent.is_file() and not lent.is_symlink():
+            _copy_ends(lent, inbox / name)
+            continue
+        for path in sorted(lent.glob("*")):
             target = inbox / name / path.name
             if path.is_file() and not path.is_symlink() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if path.stat().st_size <= LENT_LIMIT:
                     shutil.copyfile(path, target)
+
+
+def _copy_ends(path: Path, target: Path) -> None:
+    """Copy a file; of one that is too large, its beginning and its end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    size = path.stat().st_size
+    if size <= LENT_LIMIT:
+        shutil.copyfile(path, target)
+        return
+    with path.open("rb") as file:
+        head = file.read(LENT_LIMIT // 2)
+        file.seek(size - LENT_LIMIT // 2)
+        tail = file.read()
+    target.write_bytes(head + f"\n... {size - LENT_LIMIT} bytes left out\n".encode() + tail)
 
 
 def write_drafts(outbox: Path, texts: Mapping[str, str]) -> None:
@@ -122,8 +155,9 @@ def read_handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str]
             left.append(name)
             continue
         if target.endswith("/"):
-            kept = sum("*" in part for part in pattern.split("/"))
-            target += "/".join(name.split("/")[-kept:])
+            # The parts of the path that matched a `*` are the path below the target.
+            parts = sum("*" in part for part in pattern.split("/"))
+            target += "/".join(name.split("/")[-parts:])
         documents.setdefault(target, text)
     return documents, tuple(left[:_MOST_NAMES])
 
@@ -134,10 +168,13 @@ def read_documents(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read_matching(outbox: Path, patterns: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    """Those documents; and the names of links, and of what is too large or too many, which are left out."""
+    """Those documents, and the names of what is left out: links, and what is too large or too many."""
     found: dict[str, str] = {}
     left, room = [], _MOST_TEXT
-    for path in sorted({path for pattern in patterns for path in outbox.glob(pattern) if not path.is_dir()}):
+    paths: set[Path] = set()
+    for pattern in patterns:
+        paths.update(path for path in outbox.glob(pattern) if not path.is_dir())
+    for path in sorted(paths):
         name = path.relative_to(outbox).as_posix()
         text = _read_inside(path, outbox) if len(found) < _MOST_DOCUMENTS else None
         if text is None or len(text) > room:
@@ -156,7 +193,7 @@ def _read_inside(path: Path, outbox: Path) -> str | None:
 
 
 def _read_bytes(path: Path) -> bytes:
-    """A document; of JSON Lines that are too many, as many as there may be, and one line that says so."""
+    """The bytes of a document. JSON Lines that are too large are cut off, and a last line reports that."""
     if path.suffix != ".jsonl" or path.stat().st_size <= _DOCUMENT_LIMIT:
         return read_limited(path, _DOCUMENT_LIMIT)
     with path.open("rb") as file:
@@ -166,7 +203,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _list_entries(directory: Path) -> list[tuple[str, int, int, int]] | None:
-    """The entries of a directory by name, inode, size and time; None if it is none, or a link."""
+    """The entries of a directory with inode, size and time; None if it is no directory, or a link."""
     if directory.is_symlink():
         return None
     try:
@@ -175,3 +212,155 @@ def _list_entries(directory: Path) -> list[tuple[str, int, int, int]] | None:
     except OSError:
         return None
     return sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found)
+
+
+_CHUNK = 1 << 20
+LINE_LIMIT = 1 << 20
+"""A longer line is read in pieces. No event of an agent is that long, but garbage can be."""
+LOG_LIMIT, LOGGED_TEXT = 4 << 20, 2000
+"""Bytes of the event log of a turn, and characters of one text in it."""
+MOST_TEXT, MOST_DENIALS = 4000, 20
+MESSAGES = "words"
+"""The directory of a turn in which messages of the user wait for its agent."""
+
+
+@dataclass
+class OutputSummary:
+    """What an agent reported in all."""
+
+    usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    error: str = ""
+    resets_at: float | None = None
+    limited: bool = False
+    finished: bool = False
+    """Whether it reported that it finished without an error."""
+    session: str = ""
+    failure: Failure | None = None
+    """Why it failed, if it reported that."""
+    denied: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    missed_command: bool = False
+    """Whether its shell did not find `ralph`."""
+
+    def take(self, event: AgentEvent) -> None:
+        """Add one event."""
+        match event.kind:
+            case EventKind.USAGE:
+                self.usage += event.usage
+            case EventKind.TEXT:
+                self.text = f"{self.text}\n{event.text}"[-MOST_TEXT:].lstrip()
+            case EventKind.LIMIT:
+                self.limited, self.resets_at, self.error = True, event.resets_at or self.resets_at, event.text
+                self.failure = Failure.LIMIT
+            case EventKind.ERROR:
+                self.error, self.failure = event.text, event.failure or self.failure
+            case EventKind.RESULT:
+                self.finished = not event.is_error
+                if self.usage.tokens and self.usage.cost is None and self.usage.unpriced is None:
+                    self.usage = replace(self.usage, unpriced="")
+                self.text = event.text or self.text
+                self.error = event.text if event.is_error and not self.error else self.error
+                self.failure = event.failure or self.failure
+            case EventKind.SESSION:
+                self.session = event.session
+            case EventKind.DENIED:
+                self.denied = [*self.denied, event.text][-MOST_DENIALS:]
+            case EventKind.WARNING if event.text not in self.warnings:
+                self.warnings = [*self.warnings, event.text][-MOST_DENIALS:]
+            case EventKind.TOOL_RESULT:
+                self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
+            case EventKind.TOOL | EventKind.RETRY | EventKind.HEARD | EventKind.THINKING | EventKind.WARNING:
+                pass
+
+
+class EventLog:
+    """The normalized events of a turn, beside its raw output. The file is capped, and nothing depends on it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: list[str] = []
+        self._room = LOG_LIMIT
+        self._begun = False
+
+    def append(self, event: AgentEvent) -> None:
+        """Add an event, if there is room."""
+        if self._room <= 0:
+            return
+        plain = to_plain(replace(event, text=event.text[:LOGGED_TEXT]))
+        line = dump(plain) + "\n"
+        self._room -= len(line)
+        if self._room <= 0:
+            line = '{"kind": "error", "text": "more events than are logged"}\n'
+        self._lines.append(line)
+        if len(self._lines) >= 100:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the new events. A turn that another engine takes over is read, and logged, from its beginning."""
+        if not self._lines:
+            return
+        with contextlib.suppress(OSError), self._path.open("a" if self._begun else "w", errors="replace") as file:
+            file.writelines(self._lines)
+        self._lines, self._begun = [], True
+
+
+class OutputTail:
+    """Follows the output file of a turn and passes on its events, each once."""
+
+    def __init__(self, directory: Path, reader: Reader, watch: Callable[[AgentEvent], None]) -> None:
+        self._path = directory / "stdout"
+        self._messages = str(directory / MESSAGES)
+        self._reader = reader
+        self._watch = watch
+        self._offset = 0
+        self._rest = b""
+        self._log = EventLog(directory / "events.jsonl")
+        self._received: list[str] = []
+        self.account = OutputSummary()
+
+    def poll(self) -> None:
+        """Read what was added since the last time."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                while chunk := file.read(_CHUNK):
+                    self._offset += len(chunk)
+                    self._split_lines(chunk)
+        except FileNotFoundError:
+            return
+        self.poll_received()
+
+    def poll_received(self) -> tuple[str, ...]:
+        """The names of the user's messages that the agent has received; an event is passed on for each new one."""
+        for name, channel in live_messages.list_received(self._messages):
+            if name not in self._received:
+                self._received.append(name)
+                self._handle(AgentEvent(EventKind.HEARD, name, tool=channel))
+        return tuple(self._received)
+
+    def finish(self) -> OutputSummary:
+        """Read to the end, a last line without its newline included."""
+        self.poll()
+        if self._rest:
+            self._read_line(self._rest)
+            self._rest = b""
+        self._log.flush()
+        return self.account
+
+    def _split_lines(self, chunk: bytes) -> None:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            self._read_line(line)
+        while len(self._rest) > LINE_LIMIT:
+            self._read_line(self._rest[:LINE_LIMIT])
+            self._rest = self._rest[LINE_LIMIT:]
+
+    def _read_line(self, line: bytes) -> None:
+        for event in self._reader.read(line):
+            self._handle(event)
+
+    def _handle(self, event: AgentEvent) -> None:
+        self.account.take(event)
+        self._log.append(event)
+        self._watch(event)

@@ -1,18 +1,25 @@
-"""What a worktree needs before anybody can work in it: files that git does not hold, and what set-up commands make."""
+"""Setting up worktrees: files that git does not hold, set-up commands, and a record of each.
+
+After a kill, the next engine finds the worktrees by these records, complete or not.
+"""
 
 import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ralph.core.checks import Check
+from ralph.core.codec import from_json, to_json
 from ralph.core.errors import RalphError
 from ralph.core.outcomes import Outcome
 from ralph.documents.run_record import TreeSettings
 from ralph.git.command import Git
+from ralph.git.merging import Brought
 from ralph.git.worktree import Worktree
+from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.verify.runner import CheckRunner
 from ralph.workspace.local import SHARED
 
@@ -23,7 +30,7 @@ _MANIFESTS = frozenset(
         *("go.mod", "go.sum", "Cargo.toml", "Cargo.lock", "pom.xml", "build.gradle", "Gemfile.lock", "composer.lock"),
     )
 )
-"""Files that say what a project needs: where one of them changes, a worktree is set up again."""
+"""Files that name what a project needs. If one of them changes, a worktree is set up again."""
 
 
 class SetupError(RalphError):
@@ -34,28 +41,28 @@ class SetupError(RalphError):
 
 @dataclass(frozen=True)
 class WorktreeSetup:
-    """What a project wants in its worktrees."""
+    """Sets up worktrees by the settings of a project."""
 
     root: Path
     trees: TreeSettings
 
     def paths(self, tree: Worktree) -> tuple[str, ...]:
-        """What is in a worktree and is no work, by its paths from the top of it."""
-        place = tree.workspace.relative_to(tree.path)
+        """The paths in a worktree that are not part of the work, relative to its top."""
+        inside = tree.workspace.relative_to(tree.path)
         linked = (SHARED,) if (tree.workspace / SHARED).is_symlink() else ()
-        return tuple((place / name).as_posix() for name in (*self.trees.copy, *self.trees.share, *linked))
+        return tuple((inside / name).as_posix() for name in (*self.trees.copy, *self.trees.share, *linked))
 
     def size(self, tree: Worktree) -> int:
-        """What a worktree takes up, where that is limited."""
+        """The bytes of a worktree on disk, if they are limited; else 0."""
         return _size(tree.path) if self.trees.most_bytes is not None else 0
 
     def copy_files(self, tree: Worktree) -> None:
-        """Copy untracked files into a worktree, and link what is shared; never over what is there."""
+        """Copy untracked files into a worktree, and link shared directories. Existing files are not replaced."""
         try:
             for name in self.trees.copy:
                 source, target = self.root / name, tree.workspace / name
                 if source.exists() and not os.path.lexists(target):
-                    _copy(source, target, tree.workspace / ".ralph")
+                    _copy_whole(source, target, tree.workspace / ".ralph")
             for name in self.trees.share:
                 source, target = self.root / name, tree.workspace / name
                 if not os.path.lexists(target):
@@ -69,50 +76,130 @@ class WorktreeSetup:
             ) from error
 
     async def set_up(self, tree: Worktree, runner: CheckRunner, name: str, since: str) -> str:
-        """Run the set-up commands in a worktree where they were not, or where what they depend on has changed."""
-        head = await asyncio.to_thread(Git(tree.path).commit)
+        """Run the set-up commands if they were not run in a worktree yet, or a manifest has changed; return the commit."""
+        head = await asyncio.to_thread(Git(tree.path).resolve_commit)
         commands = self.trees.setup
-        if not commands or (since and not await asyncio.to_thread(_needs_again, Git(tree.path), since, head)):
+        if not commands or (since and not await asyncio.to_thread(_must_set_up_again, Git(tree.path), since, head)):
             return since or head
         checks = [Check(command, timeout=self.trees.setup_seconds) for command in commands]
+        runner = replace(runner, workspace=tree.workspace)
         verdict = await runner.run(f"setup-{name.replace('/', '-')}", checks)
         if bad := next((result for result in verdict.results if not result.passed), None):
-            said = bad.output.strip().splitlines()[-1:] or [""]
+            last_line = (bad.output.strip().splitlines() or [""])[-1]
             todo = f"try it in {tree.path}, then correct `workspace.setup` in ralph.yml"
-            raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {said[0][:300]}", todo=todo)
+            raise SetupError(f"the set-up command `{bad.command}` failed: {bad.reason}; {last_line[:300]}", todo=todo)
         return head
 
 
-def _copy(source: Path, target: Path, aside: Path) -> None:
-    """Copy a file or a directory in one step: half a copy, left by a kill, would be taken for the whole."""
-    half = aside / f"copy-{os.urandom(4).hex()}"
-    half.parent.mkdir(parents=True, exist_ok=True)
+def _copy_whole(source: Path, target: Path, aside: Path) -> None:
+    """Copy a file or a directory in one step, so that a kill does not leave an incomplete copy."""
+    temporary = aside / f"copy-{os.urandom(4).hex()}"
+    temporary.parent.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, half, symlinks=True)
+        shutil.copytree(source, temporary, symlinks=True)
     else:
-        shutil.copy2(source, half)
-    half.rename(target)
+        shutil.copy2(source, temporary)
+    temporary.rename(target)
 
 
-def fenced(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
-    """An environment in which git never looks for a repository above a worktree: the user's is there."""
+def with_git_ceiling(environment: Mapping[str, str], tree: Worktree) -> dict[str, str]:
+    """An environment in which git does not look for a repository above a worktree, where the user's is."""
     fences = [environment.get("GIT_CEILING_DIRECTORIES", ""), str(tree.path.parent)]
     return {**environment, "GIT_CEILING_DIRECTORIES": os.pathsep.join(filter(None, fences))}
 
 
-def _needs_again(git: Git, since: str, head: str) -> bool:
-    """Whether something that set-up commands depend on has changed between two commits."""
+def _must_set_up_again(git: Git, since: str, head: str) -> bool:
+    """Whether a manifest has changed between two commits."""
     if since == head:
         return False
     return any(Path(name).name in _MANIFESTS for name in git.run("diff", "--name-only", "-z", since, head).names)
 
 
 def _size(path: Path) -> int:
-    """What a directory takes up; links are not followed."""
-    return sum(
-        os.lstat(os.path.join(top, name)).st_blocks * 512
-        for top, _, names in os.walk(path)
-        for name in names
-        if os.path.lexists(os.path.join(top, name))
+    """The bytes of a directory on disk. Links are not followed."""
+    size = 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                # POSIX counts `st_blocks` in units of 512 bytes on every file system.
+                size += os.lstat(os.path.join(directory, name)).st_blocks * 512
+    return size
+
+
+OWN = "own"
+"""The name of the run's own workspace in records."""
+
+
+@dataclass(frozen=True)
+class WorkspaceRecord:
+    """The record of a workspace."""
+
+    branch: str
+    base: str
+    """The commit that it started from."""
+    brought: Brought | None = None
+    taken_in: str = ""
+    """The tip of the run's branch when it was last merged into the workspace."""
+    brought_for: str = ""
+    """The work for which it was merged in."""
+    ready: str = ""
+    """The commit on which the set-up commands were last run; empty if they were not."""
+    size: int = 0
+    """Its size then, in bytes."""
+    schema: int = 1
+
+
+@dataclass(frozen=True)
+class WorkspaceRecords:
+    """The records of one run: a file for each workspace, and a directory beside it."""
+
+    directory: Path
+
+    def read(self, name: str) -> WorkspaceRecord | None:
+        """The record of a workspace; None if it was not made yet."""
+        return _read(self._record_path(name))
+
+    def write(self, name: str, record: WorkspaceRecord) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_atomic(self._record_path(name), to_bytes(to_json(record)))
+
+    def home(self, name: str) -> Path:
+        """The directory for other files about a workspace."""
+        return self.directory / name.replace("/", ".")
+
+    def forget(self, name: str) -> None:
+        """Delete the record of a workspace that was removed."""
+        shutil.rmtree(self.home(name), ignore_errors=True)
+        self._record_path(name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """The workspaces of tasks that exist."""
+        stems = (file.stem for file in self.directory.glob("*.json"))
+        return [stem.replace(".", "/") for stem in stems if stem != OWN]
+
+    def _record_path(self, name: str) -> Path:
+        return self.directory / f"{name.replace('/', '.')}.json"
+
+
+def _read(file: Path) -> WorkspaceRecord | None:
+    try:
+        return from_json(WorkspaceRecord, to_text(read_limited(file)), str(file), "restore the file, or abort the run")
+    except FileNotFoundError:
+        return None
+
+
+def reason_no_room(root: Path, most: int | None) -> str:
+    """Why there is no room for another worktree; empty if there is."""
+    if most is None:
+        return ""
+    records = [_read(file) for file in root.glob(".ralph/runs/*/workspaces/*.json")]
+    sizes = [record.size for record in records if record]
+    needed = sum(sizes) + max(sizes, default=0)
+    if needed <= most:
+        return ""
+    gib = 1 << 30
+    return (
+        f"the worktrees take {sum(sizes) / gib:.1f} GiB, and `workspace.disk_gib` allows {most / gib:.1f};"
+        " `ralph worktrees --prune` removes those that are merged"
     )

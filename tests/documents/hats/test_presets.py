@@ -8,12 +8,19 @@ from pydantic import BaseModel
 
 from ralph.core.errors import UsageError
 from ralph.documents import run_record
-from ralph.documents.config import HATS, Config, parse
-from ralph.documents.hats.preset import NO_EFFECT, Preset
-from ralph.documents.hats.reading import find_faults, merged, notices, read_layer, read_override, settings, split
-from ralph.documents.hats.schema import schema
-from ralph.documents.hats.source import Source, source_of
-from ralph.store.presets import load_preset, shipped, text_of
+from ralph.documents.config import HATS, Config, parse_config
+from ralph.documents.hats.definition import WorkSource, find_work_source
+from ralph.documents.hats.preset import NO_EFFECT, Preset, schema
+from ralph.documents.hats.reading import (
+    build_settings,
+    find_faults,
+    list_notices,
+    merge_layers,
+    read_layer,
+    read_override,
+    split_layer,
+)
+from ralph.store.presets import list_shipped, load_preset, read_shipped
 
 WHOLE = """
 event_loop:
@@ -65,7 +72,7 @@ memories: {enabled: true, inject: auto, budget: 500, filter: {types: [fix], tags
 agent: claude
 limits: {iterations: 5}
 """
-ROUGH = Source("rough description", "add-it", ".agents/scratchpad/implementation/add-it/")
+ROUGH = WorkSource("rough description", "add-it", ".agents/scratchpad/implementation/add-it/")
 
 
 def layer(text: str, warnings: list[str] | None = None, **files: str) -> dict:
@@ -73,7 +80,7 @@ def layer(text: str, warnings: list[str] | None = None, **files: str) -> dict:
 
 
 def preset_of(text: str) -> Preset:
-    return split(merged([layer(text)]))[0]
+    return split_layer(merge_layers([layer(text)]))[0]
 
 
 def faults_of(text: str) -> list[str]:
@@ -83,10 +90,10 @@ def faults_of(text: str) -> list[str]:
 class TestKeys:
     def test_a_whole_preset_becomes_what_a_run_is_started_with(self) -> None:
         warnings: list[str] = []
-        preset, config = split(merged([layer(WHOLE, warnings)]))
-        assert warnings == [] and list(notices(preset)) == []
+        preset, config = split_layer(merge_layers([layer(WHOLE, warnings)]))
+        assert warnings == [] and list(list_notices(preset)) == []
         assert not list(find_faults(preset))
-        hats = settings(preset, ROUGH, checks=True)
+        hats = build_settings(preset, ROUGH, checks=True)
         planner, builder = hats.hats
         assert planner.instructions == (
             "Write to .agents/scratchpad/implementation/add-it/ and leave {slug} alone.\nBe brief."
@@ -115,10 +122,10 @@ class TestKeys:
         assert preset.hats["builder"].backend and preset.hats["builder"].backend.type == "codex"
 
     def test_it_survives_run_json(self) -> None:
-        hats = settings(preset_of(WHOLE), ROUGH, checks=False)
-        crew = run_record.Crew((run_record.AgentSpec("claude"),))
+        hats = build_settings(preset_of(WHOLE), ROUGH, checks=False)
+        crew = run_record.AgentSelection((run_record.AgentSpec("claude"),))
         record = run_record.RunRecord("261116-093000-k3x9", "hats", "x", "", (), crew, 1.0, hats=hats)
-        assert run_record.parse(run_record.render(record), "run.json") == record
+        assert run_record.parse_record(run_record.render_record(record), "run.json") == record
 
     def test_every_key_of_the_file_is_either_a_setting_or_a_preset(self) -> None:
         names = {field.alias or name for name, field in Preset.model_fields.items()}
@@ -138,12 +145,12 @@ class TestKeys:
         assert untold(Preset) == []
 
     def test_a_loop_passes_over_the_keys_of_hats(self) -> None:
-        assert parse(WHOLE, "ralph.yml").limits.iterations == 5
+        assert parse_config(WHOLE, "ralph.yml").limits.iterations == 5
 
     def test_older_flat_keys_win(self) -> None:
         text = "completion_promise: DONE\nmax_iterations: 7\nagent: claude\nevent_loop: {completion_promise: OTHER}\n"
         preset = preset_of(text)
-        assert (settings(preset, ROUGH, checks=False).completion, preset.max_iterations) == ("DONE", 7)
+        assert (build_settings(preset, ROUGH, checks=False).completion, preset.max_iterations) == ("DONE", 7)
 
 
 class TestWarnings:
@@ -185,8 +192,8 @@ class TestWarnings:
     )
     def test_what_means_nothing_here_is_said(self, text: str) -> None:
         warnings: list[str] = []
-        preset = split(merged([layer(text, warnings)]))[0]
-        assert len([*warnings, *notices(preset)]) == 1
+        preset = split_layer(merge_layers([layer(text, warnings)]))[0]
+        assert len([*warnings, *list_notices(preset)]) == 1
 
     @pytest.mark.parametrize(
         "text", ["cli: {default_mode: autonomous}", "verbose: false", "adapters: {a: {enabled: true}}"]
@@ -203,10 +210,13 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            ("hooks: {enabled: true}", "hooks are not run"),
-            ("hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}", "a hat that says when all is done works alone"),
-            ("hats: {a: {concurrency: 2, aggregate: {}}}", "works side by side (`concurrency`), or gathers"),
-            ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "`x.y` triggers a already"),
+            ("hooks: {enabled: true}", "Ralph does not run hooks"),
+            (
+                "hats: {a: {concurrency: 3, publishes: [LOOP_COMPLETE]}}",
+                "a hat that publishes the completion promise cannot work in parallel",
+            ),
+            ("hats: {a: {concurrency: 2, aggregate: {}}}", "cannot have both `concurrency` and `aggregate`"),
+            ("hats: {a: {triggers: [x.y]}, b: {triggers: [x.y]}}", "`x.y` already triggers a"),
             ("hats: {a: {triggers: [task.start]}}", "always goes to the coordinator; set `event_loop.starting_event`"),
             ("cli: {backend: custom}", "`cli.command`: it is missing"),
             ("event_loop: {starting_hat: nobody}", "there is no hat nobody"),
@@ -244,7 +254,7 @@ def flattened(text: str) -> str:
 
 class TestLostIndentation:
     def test_every_section_is_named_with_its_line(self) -> None:
-        text = flattened(text_of("code-assist"))
+        text = flattened(read_shipped("code-assist"))
         with pytest.raises(UsageError) as caught:
             layer(text)
         what = caught.value.what
@@ -261,8 +271,8 @@ class TestLostIndentation:
             layer(text)
 
     def test_a_well_formed_file_is_left_alone(self) -> None:
-        for name in shipped():
-            layer(text_of(name))
+        for name in list_shipped():
+            layer(read_shipped(name))
         layer("event_loop:\nhats:\n  a: {triggers: [x.y]}\n")
         layer("event_loop:\n\n# words\n\n  max_iterations: 3\nmax_iterations: 4\n")
 
@@ -271,7 +281,7 @@ class TestLayers:
     def test_later_files_win_key_by_key_and_hats_are_never_mixed(self) -> None:
         below = layer("event_loop: {max_iterations: 5, checkpoint_interval: 2}\nhats: {a: {triggers: [x.y]}}\n")
         above = layer("event_loop: {max_iterations: 9, required_events: [r.p]}\nhats: {b: {triggers: [x.y]}}\n")
-        preset, _ = split(merged([below, above], [read_override("hats.b.model=opus", "-c", [])]))
+        preset, _ = split_layer(merge_layers([below, above], [read_override("hats.b.model=opus", "-c", [])]))
         assert (preset.event_loop.max_iterations, preset.event_loop.checkpoint_interval) == (9, 2)
         assert preset.event_loop.required_events == ("r.p",), "required events come along with the hats"
         assert list(preset.hats) == ["b"] and preset.hats["b"].model == "opus"
@@ -341,12 +351,21 @@ class TestSources:
     )
     def test_the_three_kinds(self, objective: str, kind: str, documents: str) -> None:
         there = {"specs/login": "directory", "tasks/add-login.code-task.md": "file"}
-        source = source_of(objective, "S/", lambda path: there.get(path, ""))
+        source = find_work_source(objective, "S/", lambda path: there.get(path, ""))
         assert (source.kind, source.documents) == (kind, documents)
+
+    def test_objectives_that_begin_alike_have_documents_of_their_own(self) -> None:
+        places = {
+            find_work_source(f"Add a page for the list of {what}", "S/", lambda path: "").documents
+            for what in ("cats", "dogs")
+        }
+        assert len(places) == 2 and all(
+            place.startswith("S/implementation/add-a-page-for-the-list-") for place in places
+        )
 
     def test_a_task_file_that_does_not_exist_is_an_error(self) -> None:
         with pytest.raises(UsageError, match="does not exist"):
-            source_of("Build tasks/missing.code-task.md", "S/", lambda path: "")
+            find_work_source("Build tasks/missing.code-task.md", "S/", lambda path: "")
 
 
 def test_the_schema_knows_every_key() -> None:

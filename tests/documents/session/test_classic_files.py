@@ -4,15 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralph.documents.session import answers, questions, review
+from ralph.documents.session import answers
 from ralph.documents.session import task_list as tasks
 from ralph.documents.session.layout import ClassicLayout, is_classic
-from ralph.documents.session.markers import Marker
-from ralph.documents.session.progress import CLASSIC, Progress
-from ralph.documents.session.repair_classic import repair
-from ralph.documents.session.review import Assessment
-from ralph.documents.session.task_names import ids_in
+from ralph.documents.session.plan import count_cycles, merge_questions
+from ralph.documents.session.progress import CLASSIC, Marker, parse_progress
+from ralph.documents.session.repair import repair
+from ralph.documents.session.reports import Assessment, ClassicReview, compose_classic_review, parse_classic_review
+from ralph.documents.session.tasks import ids_in
 
+AT = "2026-02-12T10:00:00+07:00"
 BULLETS = """\
 # Task List
 
@@ -92,7 +93,7 @@ task-3: [task-1, task-2]
 
 
 def test_bullets_with_their_fields() -> None:
-    found = tasks.parse(BULLETS)
+    found = tasks.parse_task_list(BULLETS)
     assert list(found) == ["plan-init", "task-1", "task-2", "task-3"]
     one, two = found["task-1"], found["task-2"]
     assert (one.title, one.files, one.objective) == (
@@ -112,18 +113,18 @@ def test_bullets_with_their_fields() -> None:
 
 
 def test_numbers_headings_and_lists_without_ids() -> None:
-    found = tasks.parse(NUMBERED)
+    found = tasks.parse_task_list(NUMBERED)
     assert [(one.id, one.title) for one in found.values()] == [("task-1", "Create the file"), ("task-2", "Fill it")]
     assert "second line" in found["task-1"].objective
-    found = tasks.parse(HEADINGS)
+    found = tasks.parse_task_list(HEADINGS)
     assert [(one.id, one.title) for one in found.values()] == [("task-1", "Hello"), ("task-2", "World")]
     assert (found["task-1"].files, found["task-1"].criteria) == (("a.py", "b.py"), ("it works",))
     assert (found["task-2"].objective, found["task-2"].needs) == ("It turns", ("task-1",))
-    assert list(tasks.parse("# Task List\n1. Make it\n2. Break it\n")) == ["task-1", "task-2"]
+    assert list(tasks.parse_task_list("# Task List\n1. Make it\n2. Break it\n")) == ["task-1", "task-2"]
 
 
 def test_graphs_and_rules_of_inheritance_count() -> None:
-    found = tasks.parse(GRAPH)
+    found = tasks.parse_task_list(GRAPH)
     assert list(found) == ["task-1", "task-2", "task-3"]
     assert found["task-2"].inherits == ("task-1",)
     assert (found["task-3"].depends_on, found["task-3"].inherits) == (("task-1", "task-2"), ("task-1", "task-2"))
@@ -150,22 +151,22 @@ def test_ids_in_lists_and_ranges(text: str, ids: str) -> None:
 
 def test_tasks_are_put_in_and_everything_else_stays() -> None:
     more = "- task-2: Fetch it otherwise\n    - **Success Criteria**: ok\n- task-4: New\n\n## Parallel Groups\n- x\n"
-    assert tasks.merged(BULLETS, "- task-3: Hide it\n", ("task-3",)).endswith(
+    assert tasks.merge_tasks(BULLETS, "- task-3: Hide it\n", ("task-3",)).endswith(
         "- task-3: Hide it\n\nA word at the end.\n"
     )
-    text = tasks.merged(BULLETS, more, ("task-2",))
+    text = tasks.merge_tasks(BULLETS, more, ("task-2",))
     assert "Fetch it otherwise" in text and "Fetch the weather" not in text
-    assert list(tasks.parse(text)) == ["plan-init", "task-1", "task-2", "task-3", "task-4"]
+    assert list(tasks.parse_task_list(text)) == ["plan-init", "task-1", "task-2", "task-3", "task-4"]
     assert "A word at the end." in text and "## Parallel Groups" in text
-    assert tasks.merged(BULLETS, "- task-1: Another\n", ()) == BULLETS, "what was begun is not defined anew"
-    for old in (NUMBERED, HEADINGS, GRAPH, tasks.new_tasks(), ""):
-        new = tasks.merged(old, "- task-9: New\n", ())
-        assert "task-9" in tasks.parse(new)
+    assert tasks.merge_tasks(BULLETS, "- task-1: Another\n", ()) == BULLETS, "what was begun is not defined anew"
+    for old in (NUMBERED, HEADINGS, GRAPH, tasks.new_task_list(), ""):
+        new = tasks.merge_tasks(old, "- task-9: New\n", ())
+        assert "task-9" in tasks.parse_task_list(new)
         lines = [line for line in old.splitlines() if line]
         assert [line for line in new.splitlines() if line in lines] == lines
-    again = tasks.parse(tasks.render(tasks.parse(BULLETS)["task-2"]))["task-2"]
+    again = tasks.parse_task_list(tasks.render_task_list_entry(tasks.parse_task_list(BULLETS)["task-2"]))["task-2"]
     assert (again.criteria, again.needs, again.files) == (
-        tasks.parse(BULLETS)["task-2"].criteria,
+        tasks.parse_task_list(BULLETS)["task-2"].criteria,
         ("task-1",),
         ("src/weather.ts",),
     )
@@ -183,14 +184,14 @@ WORDS = """\
 
 
 def test_the_marker_counts_and_only_its_line_changes() -> None:
-    listed = Progress(WORDS, CLASSIC)
+    listed = parse_progress(WORDS, CLASSIC)
     assert {id: item.marker.value for id, item in listed.items.items()} == {
         "task-1": "x",
         "task-2": " ",
         "task-3": "P",
         "task-4": "P",
     }
-    assert listed.items["task-2"].words == "do it"
+    assert listed.items["task-2"].description == "do it"
     changed = listed.with_item("task-2", Marker.WIP, "Attempt 1").with_item("task-2", Marker.PENDING).text
     assert "- [P] **Task 2**: do it (see the plan) (Review Pending)\n" in changed
     assert changed.replace("- [P] **Task 2**: do it (see the plan) (Review Pending)", "x") == WORDS.replace(
@@ -226,17 +227,18 @@ PAGES = st.lists(LINE | st.text("ab1*-#[]x `:(\t\r", max_size=12), max_size=15).
 
 @given(PAGES)
 def test_whatever_is_in_a_file_it_is_read_and_kept(text: str) -> None:
-    listed = Progress(text, CLASSIC)
+    listed = parse_progress(text, CLASSIC)
     for id in listed.items:
         assert listed.with_item(id, Marker.DONE).items[id].marker is Marker.DONE
         assert len(listed.with_item(id, Marker.DONE).text.splitlines()) == len(text.splitlines())
-    known = tasks.parse(text)
-    assert tasks.merged(text, "", known) == text
-    new = tasks.merged(text, "- task-77: New\n", known)
-    assert "task-77" in tasks.parse(new)
+    known = tasks.parse_task_list(text)
+    assert tasks.merge_tasks(text, "", known) == text
+    new = tasks.merge_tasks(text, "- task-77: New\n", known)
+    assert "task-77" in tasks.parse_task_list(new)
     home = ClassicLayout.of("261116-093000")
-    changed, _ = repair(home, {home.task_list: text, home.progress(1): text, home.plan(1): "# Plan\n"})
-    assert repair(home, {home.task_list: text, home.progress(1): text, home.plan(1): "# Plan\n", **changed})[0] == {}
+    files = {home.task_list: text, home.progress(1): text, home.plan(1): "# Plan\n"}
+    changed = repair(home, files, AT).documents
+    assert repair(home, {**files, **changed}, AT).documents == {}
 
 
 def test_a_layout_is_known_by_its_files() -> None:
@@ -256,21 +258,21 @@ def test_a_layout_is_known_by_its_files() -> None:
 
 
 def test_questions_stay_and_cycles_are_counted_at_any_level() -> None:
-    assert questions.last_cycle(["## Cycle 1\n", "## Q&A Cycles\n\n### Cycle 3\n"]) == 3
-    assert questions.last_cycle([]) == 0
+    assert count_cycles(["## Cycle 1\n", "## Q&A Cycles\n\n### Cycle 3\n"]) == 3
+    assert count_cycles([]) == 0
     old = "## Cycle 1\n\n### Question 1\n- **ID**: Q-TECH-001\n"
-    assert questions.with_earlier(old, old + "## Cycle 2\n") == old + "## Cycle 2\n"
-    assert questions.with_earlier(old, "## Cycle 2\n") == old + "\n## Cycle 2\n"
+    assert merge_questions(old, old + "## Cycle 2\n") == old + "## Cycle 2\n"
+    assert merge_questions(old, "## Cycle 2\n") == old + "\n## Cycle 2\n"
 
 
 def test_a_review_says_what_it_covers() -> None:
-    text = review.compose_classic(
+    text = compose_classic_review(
         2, "# Session Review 2\n\nAll is well.\n", Assessment.COMPLETE, ["plan-init", "task-1"]
     )
     foreign = "# Session Review\n\n## Overall Assessment\n\u26a0\ufe0f Gaps Identified\n"
-    assert [review.parse_classic(1, foreign), review.parse_classic(2, text)] == [
-        review.Reviewed(1, complete=False),
-        review.Reviewed(2, complete=True, covers=("plan-init", "task-1")),
+    assert [parse_classic_review(1, foreign), parse_classic_review(2, text)] == [
+        ClassicReview(1, complete=False),
+        ClassicReview(2, complete=True, covers=("plan-init", "task-1")),
     ]
 
 
@@ -278,18 +280,17 @@ def test_what_is_lost_is_put_in_again() -> None:
     home = ClassicLayout.of("261116-093000")
     report = "# Task Report: task-1\n\n## PART 1: IMPLEMENTATION REPORT\nDone\n\n## PART 2: REVIEW REPORT\n**Status**: Failed\n"
     files = {home.plan(1): "# Plan\n", home.task_list: BULLETS, home.report(1, "task-1", 2): report}
-    changed, done = repair(home, files)
-    listed = Progress(changed[home.progress(1)], CLASSIC)
+    found = repair(home, files, AT)
+    listed = parse_progress(found.documents[home.progress(1)], CLASSIC)
     assert [(id, item.marker.value) for id, item in listed.items.items()] == [
         ("plan-init", "x"),
         *(("task-1", " "), ("task-2", " "), ("task-3", " ")),
     ]
-    assert "Attempt 2 failed" in listed.items["task-1"].note and done
-    changed, done = repair(
-        home, {home.plan(1): "# Plan\n", home.progress(1): "- [x] task-1: Make it\n- [!] task-2: Break it\n"}
-    )
-    assert "task-2 was none" in done[0]
-    assert tasks.parse(changed[home.task_list])["task-2"].title == "Break it"
+    assert "Attempt 2 failed" in listed.items["task-1"].note and found.done
+    files = {home.plan(1): "# Plan\n", home.progress(1): "- [x] task-1: Make it\n- [!] task-2: Break it\n"}
+    found = repair(home, files, AT)
+    assert "task-2 was none" in found.done[0]
+    assert tasks.parse_task_list(found.documents[home.task_list])["task-2"].title == "Break it"
 
 
 @pytest.mark.parametrize(
@@ -297,9 +298,15 @@ def test_what_is_lost_is_put_in_again() -> None:
     [
         ("planner.INITIALIZE", {}, "plan.md is not in the outbox"),
         ("planner.TASK_BREAKDOWN", {"tasks.md": "# Tasks\n"}, "there is no task"),
-        ("planner.TASK_BREAKDOWN", {"tasks.md": "- task-1: x\n"}, "task-1 has no success criteria"),
+        ("planner.TASK_BREAKDOWN", {"tasks.md": "- task-1: x\n"}, "task-1: it has no success criteria"),
+        ("planner.TASK_BREAKDOWN", {"tasks.md": "- task-1: x\n"}, "task-1: the field `**Files**` is missing"),
+        ("planner.TASK_BREAKDOWN", {"tasks.md": "- task-1: x\n"}, "task-1: the field `**Inherits From**` is missing"),
         ("planner.UPDATE", {"plan.md": "## Goal\nx\n## Success Criteria\n- y\n"}, ""),
-        ("reviewer.SESSION_REVIEW", {"tasks.md": "- task-1: x\n    - **Files**: ../x\n"}, "no path inside the project"),
+        (
+            "reviewer.SESSION_REVIEW",
+            {"tasks.md": "- task-1: x\n    - **Files**: ../x\n"},
+            "not a path inside the project",
+        ),
     ],
 )
 def test_what_is_handed_over_must_be_such_as_can_be_worked_with(mode: str, handed: dict[str, str], told: str) -> None:

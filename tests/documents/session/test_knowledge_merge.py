@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralph.documents.session.knowledge import Merge, merge
+from ralph.documents.session.knowledge import KnowledgeMerge, merge_knowledge
 
 
 def page(at: str, *sections: str, title: str = "Title") -> str:
@@ -17,43 +17,45 @@ OLD, NEW = "2026-02-10T10:00:00Z", "2026-02-11T10:00:00+07:00"
 class TestMerging:
     def test_what_is_new_is_copied(self) -> None:
         one = page(NEW, "A")
-        assert merge({"a.md": one}, {"b.md": page(OLD, "B")}) == Merge({"a.md": one}, {"a.md": "copied"})
+        assert merge_knowledge({"a.md": one}, {"b.md": page(OLD, "B")}) == KnowledgeMerge(
+            {"a.md": one}, {"a.md": "copied"}
+        )
 
     def test_of_the_same_name_the_newer_stays(self) -> None:
         old, new = page(OLD, "A"), page(NEW, "A", "B")
-        assert merge({"a.md": new}, {"a.md": old}) == Merge({"a.md": new}, {"a.md": "overwritten"})
-        assert merge({"a.md": old}, {"a.md": new}) == Merge({}, {"a.md": "skipped"})
-        assert merge({"a.md": new}, {"a.md": new}) == Merge({}, {"a.md": "skipped"})
+        assert merge_knowledge({"a.md": new}, {"a.md": old}) == KnowledgeMerge({"a.md": new}, {"a.md": "overwritten"})
+        assert merge_knowledge({"a.md": old}, {"a.md": new}) == KnowledgeMerge({}, {"a.md": "skipped"})
+        assert merge_knowledge({"a.md": new}, {"a.md": new}) == KnowledgeMerge({}, {"a.md": "skipped"})
 
     def test_what_cannot_be_told_is_named_and_nothing_is_lost(self) -> None:
-        found = merge({"a.md": page("", "A", "B")}, {"a.md": page(OLD, "A")})
+        found = merge_knowledge({"a.md": page("", "A", "B")}, {"a.md": page(OLD, "A")})
         assert (found.files, found.done) == ({}, {"a.md": "skipped"})
         assert found.conflicts == ("a.md: both differ, and which is newer cannot be told; the old one was kept",)
 
     def test_only_what_the_other_lacks_is_put_into_it(self) -> None:
         target = page(OLD, "A", "B", "C")
-        found = merge({"new.md": page(NEW, "A", "B", "D")}, {"other.md": page(OLD, "X"), "old.md": target})
-        assert found == Merge({"old.md": target + "\n## D\n\nD body.\n"}, {"new.md": "merged into old.md"})
+        found = merge_knowledge({"new.md": page(NEW, "A", "B", "D")}, {"other.md": page(OLD, "X"), "old.md": target})
+        assert found == KnowledgeMerge({"old.md": target + "\n## D\n\nD body.\n"}, {"new.md": "merged into old.md"})
 
     def test_half_of_the_headings_is_not_enough(self) -> None:
-        assert merge({"n.md": page(NEW, "A", "B")}, {"o.md": page(OLD, "A", "C")}).done == {"n.md": "copied"}
+        assert merge_knowledge({"n.md": page(NEW, "A", "B")}, {"o.md": page(OLD, "A", "C")}).done == {"n.md": "copied"}
 
     def test_where_both_say_something_else_the_newer_wins_and_it_is_named(self) -> None:
         target, source = page(OLD, "A", "B"), page(NEW, "A", "B").replace("A body", "A better body")
-        found = merge({"n.md": source}, {"o.md": target})
+        found = merge_knowledge({"n.md": source}, {"o.md": target})
         assert found.files == {"o.md": target.replace("A body", "A better body")}
         assert found.conflicts == ("n.md and o.md: `A` differs; the newer was taken",)
-        back = merge({"n.md": target.replace("A body", "A worse body")}, {"o.md": page(NEW, "A", "B")})
+        back = merge_knowledge({"n.md": target.replace("A body", "A worse body")}, {"o.md": page(NEW, "A", "B")})
         assert (back.files, back.conflicts) == ({}, ("n.md and o.md: `A` differs; the newer was kept",))
 
     def test_sections_in_sections_go_where_they_belong(self) -> None:
         source = "# T\n## A\nsame\n### A1\none\n### A2\ntwo\n"
-        found = merge({"n.md": source}, {"o.md": "# T\n## A\nsame\n### A1\none\n\n## B\nb\n"})
+        found = merge_knowledge({"n.md": source}, {"o.md": "# T\n## A\nsame\n### A1\none\n\n## B\nb\n"})
         assert found.files == {"o.md": "# T\n## A\nsame\n### A1\none\n\n### A2\ntwo\n\n## B\nb\n"}
         assert found.conflicts == ()
 
     def test_two_sources_meet_in_one_target(self) -> None:
-        found = merge({"a.md": page(NEW, "A", "B", "C"), "b.md": page(NEW, "A", "B", "D")}, {})
+        found = merge_knowledge({"a.md": page(NEW, "A", "B", "C"), "b.md": page(NEW, "A", "B", "D")}, {})
         assert found.done == {"a.md": "copied", "b.md": "merged into a.md"}
         assert "## D" in found.files["a.md"] and "## C" in found.files["a.md"]
 
@@ -71,10 +73,10 @@ class TestMerging:
     def test_every_heading_of_a_source_is_somewhere_and_merging_again_changes_nothing(
         self, sources: dict[str, str], targets: dict[str, str]
     ) -> None:
-        found = merge(sources, targets)
+        found = merge_knowledge(sources, targets)
         assert found.done.keys() == sources.keys()
         after = {**targets, **found.files}
-        assert merge(sources, after).files == {}
+        assert merge_knowledge(sources, after).files == {}
         for name, how in found.done.items():
             if how.startswith("merged"):
                 assert all(

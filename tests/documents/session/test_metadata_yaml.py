@@ -11,13 +11,13 @@ from ralph.documents.session.metadata import (
     IterationMetadata,
     Metadata,
     State,
-    iteration_problems,
-    parse,
-    parse_iteration,
-    problems,
-    readable,
-    render,
-    render_iteration,
+    find_iteration_problems,
+    find_metadata_problems,
+    parse_iteration_metadata,
+    parse_metadata,
+    read_valid_fields,
+    render_iteration_metadata,
+    render_metadata,
 )
 
 AT = "2026-02-10T16:39:00+07:00"
@@ -66,46 +66,51 @@ metadatas = st.builds(
 
 class TestSessions:
     def test_a_new_file_reads_as_the_seed_lays_it_out(self) -> None:
-        text = render(ONE)
+        text = render_metadata(ONE)
         assert text == (
             f"schema: ralph-v2\nversion: 1\nsession_id: 260210-163900\ncreated_at: {AT}\nupdated_at: {AT}\nstatus: in_progress\n"
             "iteration: 1\norchestrator:\n  state: PLANNING\n  current_wave: null\n"
             "tasks:\n  total: 0\n  completed: 0\n  failed: 0\n  pending: 0\n  cancelled: 0\n"
             "feedback:\n  processed:\n    20260211-101500: ab12\nrequest: |-\n  Make it\n  work\n"
         )
-        assert parse(text) == ONE
+        assert parse_metadata(text) == ONE
 
     def test_what_others_wrote_is_read_and_stays(self) -> None:
-        found = parse(SEED)
+        found = parse_metadata(SEED)
         assert (found.status, found.iteration, found.updated_at) == (
             "in_progress",
             1,
             "2026-02-10T16:39:00.1234567+07:00",
         )
-        assert render(found, SEED) == SEED
+        assert render_metadata(found, SEED) == SEED
         later = replace(
             found, version=2, state="BATCHING", previous_state="PLANNING", current_wave=1, total=3, critique_cycle=1
         )
-        assert render(replace(later, status="blocked"), SEED) == SEED.replace("version: 1", "version: 2").replace(
-            "PLANNING", "BATCHING"
-        ).replace("current_wave: null", "current_wave: 1\n  previous_state: PLANNING").replace(
-            "total: 0", "total: 3"
-        ).replace("cycle: 0", "cycle: 1").replace("hook.stop\n", "hook.stop\nstatus: blocked\n")
+        assert render_metadata(replace(later, status="blocked"), SEED) == SEED.replace(
+            "version: 1", "version: 2"
+        ).replace("PLANNING", "BATCHING").replace(
+            "current_wave: null", "current_wave: 1\n  previous_state: PLANNING"
+        ).replace("total: 0", "total: 3").replace("cycle: 0", "cycle: 1").replace(
+            "hook.stop\n", "hook.stop\nstatus: blocked\n"
+        )
 
     def test_a_file_without_status_is_not_given_one_unasked(self) -> None:
         windows = "\ufeff" + SEED.replace("\n", "\r\n").rstrip()
-        assert render(parse(windows), windows) == windows
+        assert render_metadata(parse_metadata(windows), windows) == windows
 
     def test_later_words_and_older_forms_are_understood(self) -> None:
         text = SEED.replace("PLANNING", "iteration_review") + "feedback:\n  processed: [20260211-101500]\n"
-        assert (parse(text).state, parse(text).processed) == ("SESSION_REVIEW", {"20260211-101500": ""})
-        assert render(parse(text), text) == text
-        assert parse(SEED.replace("iteration: 1", 'iteration: "2"')).iteration == 2
+        assert (parse_metadata(text).state, parse_metadata(text).processed) == (
+            "SESSION_REVIEW",
+            {"20260211-101500": ""},
+        )
+        assert render_metadata(parse_metadata(text), text) == text
+        assert parse_metadata(SEED.replace("iteration: 1", 'iteration: "2"')).iteration == 2
 
     def test_every_fault_is_named_with_its_line(self) -> None:
         text = SEED.replace("PLANNING", "DREAMING").replace("iteration: 1", "iteration: 0").replace("  total: 0\n", "")
         text = text.replace("version: 1\n", "").replace("created_at: 2", "created_at: x2") + "status: odd\n"
-        assert problems(text) == [
+        assert find_metadata_problems(text) == [
             "line 1: the key `version` is missing",
             "line 2: `created_at` must be a moment, such as 2026-02-10T16:39:00+07:00, and is x2026-02-10T16:39:00+0700",
             "line 15: `status` must be one of in_progress, completed, awaiting_feedback, blocked, aborted, and is odd",
@@ -114,7 +119,7 @@ class TestSessions:
             "line 8: the key `tasks.total` is missing",
         ]
         with pytest.raises(StateError) as error:
-            parse(text, "x/metadata.yaml")
+            parse_metadata(text, "x/metadata.yaml")
         assert (
             error.value.what.count("\n") == 5
             and error.value.where == "x/metadata.yaml"
@@ -123,55 +128,57 @@ class TestSessions:
 
     def test_values_of_another_kind_are_faults(self) -> None:
         text = (
-            render(ONE)
+            render_metadata(ONE)
             .replace("|-\n  Make it\n  work", "[a]")
             .replace("  cancelled: 0", "  cancelled: 0\n  replaced: 7")
         )
-        assert problems(text) == [
+        assert find_metadata_problems(text) == [
             "line 17: `tasks.replaced` must be a mapping, and is 7",
             "line 21: `request` must be a word, and is [a]",
         ]
 
     def test_another_schema_is_refused_by_name(self) -> None:
-        assert problems("schema: ralph-v3\n" + SEED) == ["line 1: `schema` is ralph-v3; this Ralph reads ralph-v2"]
+        assert find_metadata_problems("schema: ralph-v3\n" + SEED) == [
+            "line 1: `schema` is ralph-v3; this Ralph reads ralph-v2"
+        ]
 
     def test_what_can_be_read_is_read_whatever_is_wrong_with_the_rest(self) -> None:
-        assert readable("iteration: 3\nstatus: odd\ntasks: 7\n") == {"iteration": 3}
-        assert readable("a: [") == {}
-        assert problems("a: [")[0].startswith("line ")
-        assert problems("") == problems("# nothing\n") != []
+        assert read_valid_fields("iteration: 3\nstatus: odd\ntasks: 7\n") == {"iteration": 3}
+        assert read_valid_fields("a: [") == {}
+        assert find_metadata_problems("a: [")[0].startswith("line ")
+        assert find_metadata_problems("") == find_metadata_problems("# nothing\n") != []
 
     @settings(max_examples=25, deadline=None)
     @given(metadatas, metadatas)
     def test_any_metadata_comes_back_from_a_new_file_and_from_a_changed_one(self, one: Metadata, two: Metadata) -> None:
-        text = render(one)
-        assert parse(text) == one
-        assert render(one, text) == text
-        assert parse(render(two, text)) == two
+        text = render_metadata(one)
+        assert parse_metadata(text) == one
+        assert render_metadata(one, text) == text
+        assert parse_metadata(render_metadata(two, text)) == two
         old = SEED.replace("\n", "\r\n")
-        changed = render(two, old)
-        assert parse(changed) == two
+        changed = render_metadata(two, old)
+        assert parse_metadata(changed) == two
         assert "finalized_by: hook.stop" in changed and "# where" in changed
 
     @settings(max_examples=80, deadline=None)
     @given(st.lists(st.sampled_from([*SEED.split("\n"), "tasks: 1", "- a", "version: {a: 1}", "x: ["])).map("\n".join))
     def test_no_text_is_too_odd(self, text: str) -> None:
-        assert isinstance(readable(text), dict)
-        if not problems(text):
-            assert render(parse(text), text) == text
+        assert isinstance(read_valid_fields(text), dict)
+        if not find_metadata_problems(text):
+            assert render_metadata(parse_metadata(text), text) == text
         else:
             with pytest.raises(StateError):
-                parse(text)
+                parse_metadata(text)
 
 
 class TestIterations:
     def test_they_are_written_and_read(self) -> None:
         one = IterationMetadata(1, AT)
-        assert render_iteration(one) == (
+        assert render_iteration_metadata(one) == (
             f"version: 1\niteration: 1\nstarted_at: {AT}\nplanning_complete: false\nplanning_completed_at: null\n"
             "completed_at: null\ntasks_defined: 0\n"
         )
-        assert parse_iteration(render_iteration(one)) == one
+        assert parse_iteration_metadata(render_iteration_metadata(one)) == one
         two = replace(
             one,
             planning_complete=True,
@@ -179,11 +186,11 @@ class TestIterations:
             planning_tasks={"plan-init": "completed"},
             tasks_defined=4,
         )
-        text = render_iteration(two, render_iteration(one))
-        assert parse_iteration(text) == two
+        text = render_iteration_metadata(two, render_iteration_metadata(one))
+        assert parse_iteration_metadata(text) == two
         assert text.endswith("tasks_defined: 4\nplanning_tasks:\n  plan-init: completed\n")
 
     def test_a_short_one_stays_short(self) -> None:
         text = f"version: 1\niteration: 1\nstarted_at: {AT}\nplanning_complete: false\n"
-        assert render_iteration(parse_iteration(text), text) == text
-        assert iteration_problems("iteration: 1\nversion: 1\n") == ["line 1: the key `started_at` is missing"]
+        assert render_iteration_metadata(parse_iteration_metadata(text), text) == text
+        assert find_iteration_problems("iteration: 1\nversion: 1\n") == ["line 1: the key `started_at` is missing"]

@@ -5,8 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
-from ralph.documents.session.markers import Marker, legal, read
-from ralph.documents.session.progress import Item, Progress, new_progress, problems
+from ralph.documents.session.progress import (
+    Marker,
+    ProgressItem,
+    find_progress_problems,
+    is_legal_change,
+    new_progress,
+    parse_progress,
+    read_marker,
+)
 
 STEPS = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
 NEW = """# Progress
@@ -74,11 +81,11 @@ class TestMarkers:
             (Marker.FAILED, Marker.TODO),
             (Marker.FAILED, Marker.CANCELLED),
         }
-        assert {(old, new) for old in Marker for new in Marker if legal(old, new) and old is not new} == edges
-        assert all(legal(one, one) for one in Marker)
+        assert {(old, new) for old in Marker for new in Marker if is_legal_change(old, new) and old is not new} == edges
+        assert all(is_legal_change(one, one) for one in Marker)
 
     def test_markers_are_read_in_either_case(self) -> None:
-        assert [read(word) for word in (" ", "", "X", "x", "f", "p", "/", "c", "?", "done")] == [
+        assert [read_marker(word) for word in (" ", "", "X", "x", "f", "p", "/", "c", "?", "done")] == [
             *(Marker.TODO, Marker.TODO, Marker.DONE, Marker.DONE, Marker.FAILED, Marker.PENDING, Marker.WIP),
             *(Marker.CANCELLED, None, None),
         ]
@@ -87,12 +94,12 @@ class TestMarkers:
 class TestReading:
     def test_a_new_one_has_what_it_must_have(self) -> None:
         assert new_progress(1, STEPS).text == NEW
-        assert problems(NEW) == []
+        assert find_progress_problems(NEW) == []
         assert list(new_progress(1, STEPS).items) == list(STEPS)
         assert "| 2 | Replanning | 0/0 | N/A |" in new_progress(2, ()).text
 
     def test_what_people_and_agents_wrote_is_understood(self) -> None:
-        items = Progress(REAL).items
+        items = parse_progress(REAL).items
         assert [(item.id, item.marker.name, item.section) for item in items.values()] == [
             ("plan-init", "DONE", "Planning Progress (Iteration 1)"),
             ("task-1", "DONE", "Implementation Progress (Iteration 1)"),
@@ -106,43 +113,47 @@ class TestReading:
         assert (items["plan-init"].is_planning, items["task-1"].is_planning) == (True, False)
 
     def test_faults_are_told_with_their_line(self) -> None:
-        assert problems(REAL) == ["line 22: task-9 has the marker [?], which is none"]
-        assert problems("") == [
+        assert find_progress_problems(REAL) == ["line 22: task-9 has the marker [?], which is none"]
+        assert find_progress_problems("") == [
             "line 1: the heading `# Progress` is missing",
             "line 1: the section `## Legend` lacks [ ], [/], [P], [x], [F], [C]",
             "line 1: the section `## Planning Progress (Iteration N)` is missing",
             "line 1: the section `## Implementation Progress (Iteration N)` is missing",
         ]
-        assert problems(NEW.replace("- `[C]` Cancelled\n", "")) == ["line 3: the section `## Legend` lacks [C]"]
+        assert find_progress_problems(NEW.replace("- `[C]` Cancelled\n", "")) == [
+            "line 3: the section `## Legend` lacks [C]"
+        ]
 
     def test_an_item_that_is_not_there_is_none(self) -> None:
-        assert "task-1" not in Progress(NEW).items
+        assert "task-1" not in parse_progress(NEW).items
         with pytest.raises(StateError, match="no line for task-1"):
-            Progress(NEW).with_item("task-1", Marker.DONE)
+            parse_progress(NEW).with_item("task-1", Marker.DONE)
 
 
 class TestChanging:
     def test_only_the_last_line_of_an_item_is_rewritten(self) -> None:
-        new = Progress(REAL).with_item("task-2", Marker.WIP, "Attempt 2, Iteration 2, started: 2026-02-11T10:00:00Z")
+        new = parse_progress(REAL).with_item(
+            "task-2", Marker.WIP, "Attempt 2, Iteration 2, started: 2026-02-11T10:00:00Z"
+        )
         assert new.text == REAL.replace(
             "- [ ] task-2 (Attempt 2, Iteration 2, reset: 2026-02-11)",
             "- [/] task-2 (Attempt 2, Iteration 2, started: 2026-02-11T10:00:00Z)",
         )
 
     def test_bullet_emphasis_and_title_stay(self) -> None:
-        new = Progress(REAL).with_item("task-1", Marker.FAILED, "again").with_item("plan-init", Marker.TODO)
+        new = parse_progress(REAL).with_item("task-1", Marker.FAILED, "again").with_item("plan-init", Marker.TODO)
         new = new.with_item("task-critique-1-2", Marker.PENDING, "Attempt 2, Iteration 1, review-pending")
         assert "\n- [F] task-1: Build the parser (again)\r\n" in new.text
         assert "\n* [ ] **plan-init**\r\n" in new.text
         assert "\n  - [P] `task-critique-1-2` (Attempt 2, Iteration 1, review-pending)\r\n" in new.text
 
     def test_a_line_without_a_note_has_none(self) -> None:
-        new = Progress("## Tasks\n- [x] task-1 (a) (b)\n").with_item("task-1", Marker.TODO)
-        assert (new.text, Progress(new.text).items) == ("## Tasks\n- [ ] task-1\n", new.items)
+        new = parse_progress("## Tasks\n- [x] task-1 (a) (b)\n").with_item("task-1", Marker.TODO)
+        assert (new.text, parse_progress(new.text).items) == ("## Tasks\n- [ ] task-1\n", new.items)
 
     def test_tasks_take_the_place_of_the_placeholder(self) -> None:
         title = "## Implementation Progress (Iteration 1)"
-        one = Progress(NEW).with_section(
+        one = parse_progress(NEW).with_section(
             title, [("task-1", Marker.TODO, ""), ("task-2", Marker.FAILED, "Task definition missing")]
         )
         assert one.text == NEW.replace("[To be filled]", "- [ ] task-1\n- [F] task-2 (Task definition missing)")
@@ -152,46 +163,46 @@ class TestChanging:
         )
 
     def test_a_new_section_comes_before_the_iterations(self) -> None:
-        new = Progress(NEW).with_section("Planning Progress (Iteration 2)", [("plan-update", Marker.TODO, "")])
+        new = parse_progress(NEW).with_section("Planning Progress (Iteration 2)", [("plan-update", Marker.TODO, "")])
         assert new.text == NEW.replace(
             "## Iterations", "## Planning Progress (Iteration 2)\n- [ ] plan-update\n\n## Iterations"
         )
-        assert "## B\n[To be filled]\n\n## Iterations" in Progress(NEW).with_section("B", []).text
-        end = Progress("# Progress").with_section("X Progress", [("a", Marker.TODO, "")])
+        assert "## B\n[To be filled]\n\n## Iterations" in parse_progress(NEW).with_section("B", []).text
+        end = parse_progress("# Progress").with_section("X Progress", [("a", Marker.TODO, "")])
         assert end.text == "# Progress\n\n## X Progress\n- [ ] a\n"
 
     def test_an_empty_section_gets_its_lines_below_the_heading(self) -> None:
         assert (
-            Progress("## Tasks\n\n## B\n").with_section("Tasks", [("a", Marker.TODO, "")]).text
+            parse_progress("## Tasks\n\n## B\n").with_section("Tasks", [("a", Marker.TODO, "")]).text
             == "## Tasks\n- [ ] a\n\n## B\n"
         )
 
     def test_the_table_of_iterations(self) -> None:
-        one = Progress(NEW).with_iteration_row(1, "Complete", "2/2", "N/A")
+        one = parse_progress(NEW).with_iteration_row(1, "Complete", "2/2", "N/A")
         assert one.text == NEW.replace("| 1 | Planning | 0/0 | N/A |", "| 1 | Complete | 2/2 | N/A |")
         two = one.with_iteration_row(2, "Replanning", "0/0", "20260211-101500")
         assert two.text == one.text + "| 2 | Replanning | 0/0 | 20260211-101500 |\n"
         assert two.with_iteration_row(2, "Replanning", "0/0", "20260211-101500") is two
         assert (
-            Progress("# Progress\n")
+            parse_progress("# Progress\n")
             .with_iteration_row(1, "a", "b", "c")
             .text.endswith("|-----------|\n| 1 | a | b | c |\n")
         )
-        assert Progress("## Iterations\n").with_iteration_row(1, "a", "b", "c").text.count("Status") == 1
+        assert parse_progress("## Iterations\n").with_iteration_row(1, "a", "b", "c").text.count("Status") == 1
 
     @settings(max_examples=150, deadline=None)
-    @given(st.sampled_from(list(Progress(REAL).items)), st.sampled_from(Marker), st.text(max_size=30))
+    @given(st.sampled_from(list(parse_progress(REAL).items)), st.sampled_from(Marker), st.text(max_size=30))
     def test_what_was_written_is_what_is_read_whatever_the_note(self, id: str, marker: Marker, note: str) -> None:
-        before = Progress(REAL)
+        before = parse_progress(REAL)
         after = before.with_item(id, marker, note)
-        again = Progress(after.text)
+        again = parse_progress(after.text)
         assert again.items == after.items == {**before.items, id: after.items[id]}
         assert again.items[id].marker is marker
         assert len(again.text.split("\n")) == len(REAL.split("\n"))
         assert again.with_item(id, marker, again.items[id].note).text == after.text
 
     def test_an_item_by_itself(self) -> None:
-        assert Item("task-1", Marker.WIP).iteration is None
+        assert ProgressItem("task-1", Marker.WIP).iteration is None
 
 
 lines = st.lists(
@@ -203,9 +214,9 @@ lines = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(lines.map("\n".join) | st.text(max_size=80))
 def test_no_text_is_too_odd(text: str) -> None:
-    progress = Progress(text)
+    progress = parse_progress(text)
     assert progress.text == text
-    assert all(isinstance(one, str) for one in problems(text))
+    assert all(isinstance(one, str) for one in find_progress_problems(text))
     for id, item in progress.items.items():
         assert progress.with_item(id, item.marker, item.note).items[id] == item
     more = progress.with_section("Implementation Progress (Iteration 7)", [("task-77", Marker.TODO, "x")])

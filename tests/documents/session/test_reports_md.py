@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from ralph.documents.session.reports import (
     STUB,
-    Verdict,
+    ReviewVerdict,
+    append_review,
     attempt_of,
-    compose,
-    minimal,
-    parse,
+    compose_failed_report,
+    compose_report,
+    parse_report,
     report_name,
-    with_review,
 )
 
 AT = "2026-02-10T16:39:00Z"
@@ -80,74 +80,76 @@ class TestNames:
 
 class TestReading:
     def test_the_last_part_2_and_the_last_status_in_it_count(self) -> None:
-        report = parse(REAL)
-        assert (report.iteration, report.verdict) == (1, Verdict.FAILED)
+        report = parse_report(REAL)
+        assert (report.iteration, report.verdict) == (1, ReviewVerdict.FAILED)
         assert report.part1.startswith("### Success Criteria Status") and report.part1.endswith(
             "**Status**: Qualified\n```"
         )
-        assert parse("\ufeff" + REAL.replace("\n", "\r\n").rstrip()) == report
+        assert parse_report("\ufeff" + REAL.replace("\n", "\r\n").rstrip()) == report
 
     def test_a_stub_is_no_review(self) -> None:
-        report = parse(REAL[: REAL.index("---\n## PART 2: REVIEW REPORT\n*(Appended")])
+        report = parse_report(REAL[: REAL.index("---\n## PART 2: REVIEW REPORT\n*(Appended")])
         assert report.verdict is None
 
     @pytest.mark.parametrize(
         ("words", "verdict"),
         [
-            ("Qualified", Verdict.QUALIFIED),
-            ("**qualified**", Verdict.QUALIFIED),
-            ("✅ PASS", Verdict.QUALIFIED),
-            ("PASS_WITH_NOTES", Verdict.QUALIFIED),
-            ("Passed.", Verdict.QUALIFIED),
-            ("FAIL", Verdict.FAILED),
-            ("Not Qualified", Verdict.FAILED),
-            ("Unqualified", Verdict.FAILED),
+            ("Qualified", ReviewVerdict.QUALIFIED),
+            ("**qualified**", ReviewVerdict.QUALIFIED),
+            ("✅ PASS", ReviewVerdict.QUALIFIED),
+            ("PASS_WITH_NOTES", ReviewVerdict.QUALIFIED),
+            ("Passed.", ReviewVerdict.QUALIFIED),
+            ("FAIL", ReviewVerdict.FAILED),
+            ("Not Qualified", ReviewVerdict.FAILED),
+            ("Unqualified", ReviewVerdict.FAILED),
             ("Qualified | Failed", None),
             ("", None),
             ("Passive", None),
-            ("Failed: 3 of 4 passed", Verdict.FAILED),
-            ("Qualified, nothing failed", Verdict.QUALIFIED),
-            ("not passed", Verdict.FAILED),
+            ("Failed: 3 of 4 passed", ReviewVerdict.FAILED),
+            ("Qualified, nothing failed", ReviewVerdict.QUALIFIED),
+            ("not passed", ReviewVerdict.FAILED),
         ],
     )
-    def test_verdicts_in_all_their_words(self, words: str, verdict: Verdict | None) -> None:
-        assert Verdict.read(words) is verdict
-        assert parse(f"## PART 2: REVIEW REPORT\n- **Status:** {words}\n").verdict is verdict
+    def test_verdicts_in_all_their_words(self, words: str, verdict: ReviewVerdict | None) -> None:
+        assert ReviewVerdict.read(words) is verdict
+        assert parse_report(f"## PART 2: REVIEW REPORT\n- **Status:** {words}\n").verdict is verdict
 
     def test_an_old_report_without_front_matter(self) -> None:
-        assert parse("# Task Report: task-3 [Rework #2]\n\n## PART 1\ndone\n").part1 == "done"
-        assert parse("words").part1 == "words"
+        assert parse_report("# Task Report: task-3 [Rework #2]\n\n## PART 1\ndone\n").part1 == "done"
+        assert parse_report("words").part1 == "words"
 
 
 class TestWriting:
     def test_a_report_and_its_review(self) -> None:
-        text = compose("task-1", 2, 1, AT, "### Summary of Changes\nall of it\n")
+        text = compose_report("task-1", 2, 1, AT, "### Summary of Changes\nall of it\n")
         assert text == (
             f"---\ntask_id: task-1\niteration: 2\nattempt: 1\ncreated_at: {AT}\n---\n\n# Task Report: task-1 [Attempt 1]\n\n"
             f"## PART 1: IMPLEMENTATION REPORT\n\n### Summary of Changes\nall of it\n\n---\n## PART 2: REVIEW REPORT\n{STUB}\n"
         )
-        assert parse(text).verdict is None
-        good = with_review(text, "---\n## PART 2: REVIEW REPORT\n*(Appended)*\n\n**Status**: Qualified\n")
+        assert parse_report(text).verdict is None
+        good = append_review(text, "---\n## PART 2: REVIEW REPORT\n*(Appended)*\n\n**Status**: Qualified\n")
         assert good == text.replace(STUB, "\n*(Appended)*\n\n**Status**: Qualified")
-        bad = with_review(good, "**Status**: Failed")
+        bad = append_review(good, "**Status**: Failed")
         assert bad == good + "\n---\n## PART 2: REVIEW REPORT\n\n**Status**: Failed\n"
-        assert (parse(good).verdict, parse(bad).verdict, parse(bad).part1) == ("Qualified", "Failed", parse(text).part1)
+        assert parse_report(good).verdict == "Qualified"
+        assert parse_report(bad).verdict == "Failed"
+        assert parse_report(bad).part1 == parse_report(text).part1
 
     def test_a_whole_report_of_the_executor_is_taken_for_its_first_part(self) -> None:
-        assert parse(compose("task-2", 1, 2, AT, REAL)).part1 == parse(REAL).part1
-        assert parse(compose("task-2", 1, 2, AT, "# Task Report: task-2\n\nmine")).part1 == "mine"
-        assert "left no report" in compose("task-2", 1, 2, AT, " \n")
+        assert parse_report(compose_report("task-2", 1, 2, AT, REAL)).part1 == parse_report(REAL).part1
+        assert parse_report(compose_report("task-2", 1, 2, AT, "# Task Report: task-2\n\nmine")).part1 == "mine"
+        assert "left no report" in compose_report("task-2", 1, 2, AT, " \n")
 
     def test_nobody_reviews_their_own_work(self) -> None:
-        text = compose(
+        text = compose_report(
             "task-1", 1, 1, AT, "done\n\n## PART 2: REVIEW REPORT\n**Status**: Qualified\n\n```\nnever closed"
         )
-        assert parse(text).verdict is None
-        assert parse(with_review(text, "**Status**: Failed")).verdict is Verdict.FAILED
+        assert parse_report(text).verdict is None
+        assert parse_report(append_review(text, "**Status**: Failed")).verdict is ReviewVerdict.FAILED
 
     def test_a_report_on_nothing(self) -> None:
-        report = parse(minimal("task-1", 1, 3, AT, "timed out after\n60 minutes"))
-        assert (report.verdict, "timed out" in report.part1) == (Verdict.FAILED, True)
+        report = parse_report(compose_failed_report("task-1", 1, 3, AT, "timed out after\n60 minutes"))
+        assert (report.verdict, "timed out" in report.part1) == (ReviewVerdict.FAILED, True)
 
     @settings(max_examples=200, deadline=None)
     @given(
@@ -155,8 +157,8 @@ class TestWriting:
         | st.text(max_size=50)
     )
     def test_whatever_the_executor_wrote_the_review_counts(self, body: str) -> None:
-        text = compose("task-1", 1, 1, AT, body)
-        assert parse(text).verdict is None
-        assert parse(with_review(text, "fine\n\n**Status**: Qualified")).verdict is Verdict.QUALIFIED
-        assert parse(with_review(body, "**Status**: Failed")).verdict is Verdict.FAILED
-        assert parse(with_review(text, "x")).part1 == parse(text).part1
+        text = compose_report("task-1", 1, 1, AT, body)
+        assert parse_report(text).verdict is None
+        assert parse_report(append_review(text, "fine\n\n**Status**: Qualified")).verdict is ReviewVerdict.QUALIFIED
+        assert parse_report(append_review(body, "**Status**: Failed")).verdict is ReviewVerdict.FAILED
+        assert parse_report(append_review(text, "x")).part1 == parse_report(text).part1

@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from ralph.documents.session import metadata, progress
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.markers import Marker
 from ralph.documents.session.metadata import Metadata
-from ralph.documents.session.progress import Progress, new_progress
-from ralph.documents.session.repair import PLANNING, REPLANNING, inferred_state, repair
-from ralph.documents.session.reports import compose, with_review
-from ralph.documents.session.tasks import Task, render
+from ralph.documents.session.progress import Marker, Progress, new_progress, parse_progress
+from ralph.documents.session.repair import PLANNING, REPLANNING, Repaired, inferred_state, repair
+from ralph.documents.session.reports import append_review, compose_report
+from ralph.documents.session.tasks import Task, render_task
 
 AT = "2026-02-12T10:00:00+07:00"
 LAYOUT = Layout.of("260210-163900")
@@ -20,7 +19,7 @@ LAYOUT = Layout.of("260210-163900")
 def marked(**markers: str) -> Progress:
     """Markers by id, with `_` for `-`."""
     lines = [(id.replace("_", "-"), Marker(marker), "") for id, marker in markers.items()]
-    return Progress("# Progress\n").with_section("Implementation Progress (Iteration 1)", lines)
+    return parse_progress("# Progress\n").with_section("Implementation Progress (Iteration 1)", lines)
 
 
 def session(iteration: int = 1) -> dict[str, str]:
@@ -32,14 +31,19 @@ def session(iteration: int = 1) -> dict[str, str]:
         "Implementation Progress (Iteration 1)", [("task-1", Marker.DONE, ""), ("task-2", Marker.TODO, "")]
     )
     return {
-        LAYOUT.metadata: metadata.render(
+        LAYOUT.metadata: metadata.render_metadata(
             Metadata("260210-163900", AT, AT, state="BATCHING", total=2, completed=1, pending=1)
         ),
         LAYOUT.progress(1): text.text,
         LAYOUT.plan(1): "## Goal\nMake it.\n",
-        LAYOUT.task(1, "task-1"): render(Task("task-1"), AT),
-        LAYOUT.task(1, "task-2"): render(Task("task-2", iteration=iteration), AT),
+        LAYOUT.task(1, "task-1"): render_task(Task("task-1"), AT),
+        LAYOUT.task(1, "task-2"): render_task(Task("task-2", iteration=iteration), AT),
     }
+
+
+def known(found: Repaired) -> Metadata:
+    assert found.metadata is not None
+    return found.metadata
 
 
 class TestStates:
@@ -65,22 +69,21 @@ class TestRepair:
     def test_what_is_right_stays_as_it_is(self) -> None:
         files = session()
         found = repair(LAYOUT, files, AT)
-        assert (found.done, found.metadata_text, found.progress.text) == (
-            (),
-            files[LAYOUT.metadata],
-            files[LAYOUT.progress(1)],
-        )
+        assert (found.done, found.documents) == ((), {})
+        assert found.progress.text == files[LAYOUT.progress(1)]
 
     def test_a_lost_progress_is_rebuilt_from_tasks_and_reports(self) -> None:
         files = session()
         del files[LAYOUT.progress(1)]
-        report = compose("task-1", 1, 1, AT, "done")
-        files[LAYOUT.report(1, "task-1", 1)] = with_review(report, "**Status**: Failed")
-        files[LAYOUT.report(1, "task-1", 2)] = with_review(compose("task-1", 1, 2, AT, "done"), "**Status**: Qualified")
-        files[LAYOUT.task(1, "task-10")] = render(Task("task-10"), AT)
-        files[LAYOUT.report(1, "task-10", 1)] = with_review(report, "**Status**: Failed")
+        report = compose_report("task-1", 1, 1, AT, "done")
+        files[LAYOUT.report(1, "task-1", 1)] = append_review(report, "**Status**: Failed")
+        files[LAYOUT.report(1, "task-1", 2)] = append_review(
+            compose_report("task-1", 1, 2, AT, "done"), "**Status**: Qualified"
+        )
+        files[LAYOUT.task(1, "task-10")] = render_task(Task("task-10"), AT)
+        files[LAYOUT.report(1, "task-10", 1)] = append_review(report, "**Status**: Failed")
         found = repair(LAYOUT, files, AT)
-        assert progress.problems(found.progress.text) == []
+        assert progress.find_progress_problems(found.progress.text) == []
         assert [(one.id, one.marker.name, one.note) for one in found.progress.items.values()] == [
             *((step, "DONE", "recovered") for step in PLANNING),
             ("task-1", "PENDING", "Attempt 2, Iteration 1, review-pending, recovered"),
@@ -123,8 +126,7 @@ class TestRepair:
     def test_a_lost_metadata_is_rebuilt(self) -> None:
         files = session()
         del files[LAYOUT.metadata]
-        found = repair(LAYOUT, files, AT).metadata
-        assert found == Metadata(
+        assert known(repair(LAYOUT, files, AT)) == Metadata(
             "260210-163900",
             "2026-02-10T16:39:00Z",
             AT,
@@ -144,14 +146,15 @@ class TestRepair:
         )
         files[LAYOUT.metadata] = text.replace("  pending: 1\n", "") + "mine: kept\n"
         found = repair(LAYOUT, files, AT)
-        assert (found.metadata.version, found.metadata.state, found.metadata.pending) == (9, "BATCHING", 1)
-        assert "version: 9 # count\n" in found.metadata_text and "mine: kept\n" in found.metadata_text
-        assert metadata.parse(found.metadata_text) == found.metadata
+        assert (known(found).version, known(found).state, known(found).pending) == (9, "BATCHING", 1)
+        text = found.documents[LAYOUT.metadata]
+        assert "version: 9 # count\n" in text and "mine: kept\n" in text
+        assert metadata.parse_metadata(text) == known(found)
         assert found.done == ("metadata.yaml: rebuilt from the files, in iteration 1 and state BATCHING",)
 
     def test_one_that_is_no_yaml_is_written_anew(self) -> None:
         files = session() | {LAYOUT.metadata: "a: ["}
-        assert metadata.problems(repair(LAYOUT, files, AT).metadata_text) == []
+        assert metadata.find_metadata_problems(repair(LAYOUT, files, AT).documents[LAYOUT.metadata]) == []
 
     def test_a_later_iteration_is_told_by_the_files(self) -> None:
         files = session()
@@ -160,10 +163,10 @@ class TestRepair:
         files[LAYOUT.feedback(2, "20260211-101500")] = "Faster!"
         files[LAYOUT.feedback(3, "20260212-101500")] = "Faster still!"
         found = repair(LAYOUT, files, AT)
-        assert (found.metadata.iteration, found.metadata.state, found.metadata.processed) == (2, "REPLANNING", {})
+        assert (known(found).iteration, known(found).state, known(found).processed) == (2, "REPLANNING", {})
         assert [one.id for one in found.progress.items.values() if one.iteration == 2] == list(REPLANNING)
         files[LAYOUT.iteration_metadata(3)] = "x: 1\n"
-        assert list(repair(LAYOUT, files, AT).metadata.processed) == ["20260211-101500"]
+        assert list(known(repair(LAYOUT, files, AT)).processed) == ["20260211-101500"]
 
     def test_an_end_is_told_by_markers_and_review(self) -> None:
         files = session()
@@ -172,7 +175,7 @@ class TestRepair:
             "- [ ] task-2", "- [C] task-2 (split due to timeouts)\n- [x] task-2.1"
         )
         files[LAYOUT.review(1)] = "## Overall Assessment\n✅ Complete\n"
-        found = repair(LAYOUT, files, AT).metadata
+        found = known(repair(LAYOUT, files, AT))
         assert (found.state, found.status, found.replaced, found.cancelled) == (
             "COMPLETE",
             "completed",
@@ -180,12 +183,12 @@ class TestRepair:
             1,
         )
         files[LAYOUT.review(1)] = "## Overall Assessment\n⚠️ Gaps Identified\n"
-        assert repair(LAYOUT, files, AT).metadata.status == "awaiting_feedback"
+        assert known(repair(LAYOUT, files, AT)).status == "awaiting_feedback"
 
     def test_the_nested_layout_is_repaired_in_its_place(self) -> None:
         layout = Layout("/".join((".ralph-sessions", "260210-163900")), nested=True)
-        found = repair(layout, {layout.task(2, "task-1"): render(Task("task-1", iteration=2), AT)}, AT)
-        assert found.metadata.iteration == 2
+        found = repair(layout, {layout.task(2, "task-1"): render_task(Task("task-1", iteration=2), AT)}, AT)
+        assert known(found).iteration == 2
         assert found.progress.items["plan-rebreakdown"].marker is Marker.DONE
         assert "task-1" in found.progress.items
 
@@ -200,11 +203,8 @@ class TestRepair:
             if data.draw(st.booleans()):
                 files[path] = data.draw(st.text(max_size=20)) + files[path]
         found = repair(LAYOUT, files, AT)
-        assert progress.problems(found.progress.text) == []
-        assert metadata.parse(found.metadata_text) == found.metadata
+        assert progress.find_progress_problems(found.progress.text) == []
+        fixed = files | dict(found.documents)
+        assert metadata.parse_metadata(fixed[LAYOUT.metadata]) == known(found)
         assert {"task-1", "task-2"} <= found.progress.items.keys()
-        fixed = files | {
-            LAYOUT.metadata: found.metadata_text,
-            LAYOUT.progress(found.metadata.iteration): found.progress.text,
-        }
         assert repair(LAYOUT, fixed, AT).done == ()

@@ -5,10 +5,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralph.core.errors import StateError
-from ralph.documents.session import feedback, instructions, plan, questions, review
-from ralph.documents.session.instructions import Guardrails
-from ralph.documents.session.questions import Question, Questions
-from ralph.documents.session.review import Assessment, Severity
+from ralph.documents.session.plan import (
+    Guardrails,
+    Plan,
+    PlanQuestion,
+    PlanQuestions,
+    find_plan_problems,
+    hash_feedback,
+    parse_instructions,
+    parse_plan,
+    parse_questions,
+)
+from ralph.documents.session.reports import Assessment, IssueSeverity, parse_review
 
 QUESTIONS = """---
 category: technical
@@ -149,9 +157,9 @@ overall_verdict: Needs Rework
 
 class TestQuestions:
     def test_questions_and_answers_are_brought_together(self) -> None:
-        found = questions.parse(QUESTIONS)
+        found = parse_questions(QUESTIONS)
         assert found.cycle == 2
-        assert found.questions["Q-TECH-001"] == Question("High", "Answered")
+        assert found.questions["Q-TECH-001"] == PlanQuestion("High", "Answered")
         assert found.questions["Q-TECH-002"].priority == "Medium"
         assert found.questions["Q-FDB-003"].status == "Research Needed"
         assert found.open_high == ["Q-FDB-003", "Q-TECH-004"]
@@ -161,20 +169,20 @@ class TestQuestions:
             QUESTIONS
             + "\n## Answers (Cycle 2)\n### Q-TECH-004\n- **Answer**: nobody knows\n- **Status**: Research Needed\n"
         )
-        assert "Q-TECH-004" in questions.parse(text).open_high
-        assert "Q-TECH-004" not in questions.parse(text.replace("Research Needed\n", "Answered\n")).open_high
+        assert "Q-TECH-004" in parse_questions(text).open_high
+        assert "Q-TECH-004" not in parse_questions(text.replace("Research Needed\n", "Answered\n")).open_high
 
     def test_older_files(self) -> None:
         text = "# Q&A\n## Q&A Cycles\n### Cycle 3\n#### Question 1\n- **Question**: Why?\n- **Priority**: Low\n"
-        assert questions.parse(text) == Questions(3, {"Question 1": Question("Low")})
-        assert questions.parse("").cycle == 0
+        assert parse_questions(text) == PlanQuestions(3, {"Question 1": PlanQuestion("Low")})
+        assert parse_questions("").cycle == 0
 
 
 class TestFeedback:
     def test_the_hash_tells_changes_and_not_line_ends(self) -> None:
-        assert feedback.content_hash("\ufeffa\r\nb\r\n") == feedback.content_hash("a\nb")
-        assert feedback.content_hash("a") != feedback.content_hash("b")
-        assert len(feedback.content_hash("\ud800")) == 64
+        assert hash_feedback("\ufeffa\r\nb\r\n") == hash_feedback("a\nb")
+        assert hash_feedback("a") != hash_feedback("b")
+        assert len(hash_feedback("\ud800")) == 64
 
 
 class TestReviews:
@@ -193,28 +201,28 @@ class TestReviews:
         ],
     )
     def test_assessments_in_all_their_words(self, text: str, assessment: Assessment | None) -> None:
-        assert review.parse(text).assessment is assessment
+        assert parse_review(text).assessment is assessment
 
     def test_the_short_form_of_issues(self) -> None:
-        expected = {"ISS-001": Severity.CRITICAL, "issue-3": Severity.CRITICAL, "Q-001": Severity.MAJOR}
-        assert review.parse(SHORT).issues == expected
-        assert review.parse("\ufeff" + SHORT.replace("\n", "\r\n")).issues == expected
+        expected = {"ISS-001": IssueSeverity.CRITICAL, "issue-3": IssueSeverity.CRITICAL, "Q-001": IssueSeverity.MAJOR}
+        assert parse_review(SHORT).issues == expected
+        assert parse_review("\ufeff" + SHORT.replace("\n", "\r\n")).issues == expected
 
     def test_the_long_form_of_issues(self) -> None:
-        expected = {"ISS-001": Severity.CRITICAL, "ISS-002": Severity.MINOR, "Q-001": Severity.MAJOR}
-        assert review.parse(LONG).issues == expected
-        assert review.parse(LONG.replace("Severity**: Low", "Status**: Fixed")).issues.keys() == {"ISS-001", "Q-001"}
+        expected = {"ISS-001": IssueSeverity.CRITICAL, "ISS-002": IssueSeverity.MINOR, "Q-001": IssueSeverity.MAJOR}
+        assert parse_review(LONG).issues == expected
+        assert parse_review(LONG.replace("Severity**: Low", "Status**: Fixed")).issues.keys() == {"ISS-001", "Q-001"}
 
     def test_issues_by_severity(self) -> None:
-        found = review.parse(REVIEW)
+        found = parse_review(REVIEW)
         assert found.assessment is Assessment.INCOMPLETE
-        assert found.issues == {"ISS-C-001": Severity.CRITICAL, "ISS-m-001": Severity.MINOR}
+        assert found.issues == {"ISS-C-001": IssueSeverity.CRITICAL, "ISS-m-001": IssueSeverity.MINOR}
         assert [len(found.active(threshold)) for threshold in ("any", "major", "critical")] == [2, 1, 1]
 
     def test_gaps_are_issues(self) -> None:
         text = "# Session Review - Iteration 3\n## Gaps Identified\n1. No tests\n   - **Remediation**: write some\n"
-        assert review.parse(text).issues == {"issue-1": Severity.MAJOR}
-        assert review.parse("## Gaps Identified\n- None\n").issues == {}
+        assert parse_review(text).issues == {"issue-1": IssueSeverity.MAJOR}
+        assert parse_review("## Gaps Identified\n- None\n").issues == {}
 
 
 class TestPlans:
@@ -223,25 +231,28 @@ class TestPlans:
             "# Plan — Iteration 1\n## Goal\nMake it.\n## Success Criteria\n- [ ] SC-1: it works\n- [ ] [Measurable]\n"
             "## Target Files\n| File | Role |\n|--|--|\n| `a.py` | x |\n- b.py - new\n"
         )
-        assert plan.parse(text) == plan.Plan("Make it.", ("SC-1: it works",))
-        assert plan.problems(text) == []
+        assert parse_plan(text) == Plan("Make it.", ("SC-1: it works",))
+        assert find_plan_problems(text) == []
 
     def test_lines(self) -> None:
         text = (
             "Goal: Make it\nwork\nSuccess Criteria: it works; it is fast\nTarget Files: a.py, `b.py`\nContext: none\n"
         )
-        assert plan.parse(text) == plan.Plan("Make it\nwork", ("it works", "it is fast"))
-        assert plan.parse("Goal:\n- one\nSuccess Criteria:\n- a\n- b\n").criteria == ("a", "b")
+        assert parse_plan(text) == Plan("Make it\nwork", ("it works", "it is fast"))
+        assert parse_plan("Goal:\n- one\nSuccess Criteria:\n- a\n- b\n").criteria == ("a", "b")
 
     def test_an_older_one(self) -> None:
-        found = plan.parse("## Goal & Success Criteria\nMake it.\n- it works\n## Target Files/Artifacts\n- a.py\n")
+        found = parse_plan("## Goal & Success Criteria\nMake it.\n- it works\n## Target Files/Artifacts\n- a.py\n")
         assert found.criteria == ("it works",)
-        assert plan.problems("words") == ["line 1: the plan has no goal", "line 1: the plan has no success criteria"]
+        assert find_plan_problems("words") == [
+            "line 1: the plan has no goal",
+            "line 1: the plan has no success criteria",
+        ]
 
 
 class TestInstructions:
     def test_nothing_leaves_everything_as_usual(self) -> None:
-        assert instructions.parse("") == Guardrails()
+        assert parse_instructions("") == Guardrails()
         assert (Guardrails().max_cycles, Guardrails().max_retries, Guardrails().task_wip_minutes) == (2, None, 60)
 
     def test_front_matter_as_the_seed_has_it(self) -> None:
@@ -259,7 +270,7 @@ knowledge:
 max_critique_cycles: null
 ---
 """
-        assert instructions.parse(text) == Guardrails(
+        assert parse_instructions(text) == Guardrails(
             max_cycles=4, max_retries=1, task_wip_minutes=90, max_executors=5, max_reviewers=1, approval="signal",
             categories=("technical", "risks"),
         )  # fmt: skip
@@ -281,7 +292,7 @@ max_critique_cycles: null
 ```
 - something: else
 """
-        assert instructions.parse(text) == Guardrails(
+        assert parse_instructions(text) == Guardrails(
             max_cycles=5,
             max_executors=2,
             max_questioners=4,
@@ -289,7 +300,7 @@ max_critique_cycles: null
             severity_threshold="major",
             task_wip_minutes=120,
         )
-        assert instructions.parse(f"---\nplanning:\n  max_cycles: 1\n---\n{text}").max_cycles == 1
+        assert parse_instructions(f"---\nplanning:\n  max_cycles: 1\n---\n{text}").max_cycles == 1
 
     def test_what_cannot_be_meant_is_an_error_with_its_line(self) -> None:
         text = "---\nplanning:\n  max_cycles: many\n---\n- max_parallel_executors: 0\n- approval: maybe\n- task_wip_minutes: -1\n"
@@ -305,13 +316,13 @@ max_critique_cycles: null
             "line 2: `planning.categories` must be a list of words in small letters, and is [A B]",
         ]
         with pytest.raises(StateError) as raised:
-            instructions.parse("---\na: [\n---\n", "x.instructions.md")
+            parse_instructions("---\na: [\n---\n", "x.instructions.md")
         assert raised.value.where.startswith("x.instructions.md, line ")
 
 
 def _faults(text: str) -> list[str]:
     with pytest.raises(StateError) as raised:
-        instructions.parse(text, "x.instructions.md")
+        parse_instructions(text, "x.instructions.md")
     return raised.value.what.split("\n")
 
 
@@ -321,10 +332,10 @@ pieces = "\n".join((QUESTIONS, SHORT, LONG, REVIEW)).split("\n")
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(pieces), max_size=20).map("\n".join) | st.text(max_size=80))
 def test_no_text_is_too_odd(text: str) -> None:
-    questions.parse(text)
-    review.parse(text)
-    assert all(one.startswith("line ") for one in plan.problems(text))
+    parse_questions(text)
+    parse_review(text)
+    assert all(one.startswith("line ") for one in find_plan_problems(text))
     try:
-        instructions.parse(text)
+        parse_instructions(text)
     except StateError as error:
         assert error.what

@@ -1,30 +1,37 @@
-"""Agents by the Agent Client Protocol: the programs of others again, and two that speak for Claude Code and Codex."""
+"""Agents that speak the Agent Client Protocol: known programs, and two bridges for Claude Code and Codex."""
 
 from dataclasses import replace
 
 from install import Package
-from subject import Subject, deaf
+from subject import Subject, no_live_messages
 
 from subjects import claude, codex, copilot, gemini, goose, opencode, qwen
 
 
-def speaking(subject: Subject, command: str, **facts: object) -> Subject:
-    """An agent that is told of by its command; facts are what is other than with its own stream."""
+def by_acp(subject: Subject, command: str, **facts: object) -> Subject:
+    """The same agent by ACP, started with a command. `facts` are what differs."""
     name = command.split()[0]
-    own = {"called": f"acp-{name.removesuffix('-acp')}", "asked": ("--agent-acp", command), "raw": None, "cannot": {}}
+    own = {
+        "alias": f"acp-{name.removesuffix('-acp')}",
+        "agent_options": ("--agent-acp", command),
+        "raw": None,
+        "cannot": {},
+    }
     return replace(subject, **{**own, "idle_minutes": 0.5, **facts})
 
 
 SUBJECTS = [
-    speaking(
+    by_acp(
         gemini.SUBJECT,
         "gemini --acp",
         sign_in=("Gemini API key",),
         cost=None,
-        cannot=deaf("a second prompt ends the first, and no hook runs after a tool; by its own stream it hears"),
+        cannot=no_live_messages(
+            "a second prompt ends the first, and no hook runs after a tool; without ACP it receives messages"
+        ),
     ),
-    speaking(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
-    speaking(
+    by_acp(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
+    by_acp(
         copilot.SUBJECT,
         "copilot --acp --allow-all-tools",
         sign_in=("copilot login",),
@@ -32,22 +39,22 @@ SUBJECTS = [
         must_cost=False,
         limit_end=False,
     ),
-    speaking(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last"),
-    speaking(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False, limit_end=False),
-    speaking(
+    by_acp(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last"),
+    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False, limit_end=False),
+    by_acp(
         claude.SUBJECT,
         "claude-agent-acp",
-        package=Package("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.49.0", tells_version=False),
+        package=Package("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.49.0", prints_version=False),
         sign_in=("claude-agent-acp` works for you",),
         limit_seconds=130,  # it names only the minute
-        loses=1,  # one time in six, of tokens alone: the money is right
+        lost_answers=1,  # one time in six, only tokens: the cost is right
     ),
-    speaking(
+    by_acp(
         codex.SUBJECT,
         "codex-acp",
-        package=Package("codex-acp", "@zed-industries/codex-acp", "0.16.0", tells_version=False),
+        package=Package("codex-acp", "@zed-industries/codex-acp", "0.16.0", prints_version=False),
         sign_in=("CODEX_API_KEY",),
-        cannot={"test_a_limit_that_the_agent_waits_out_is_none_of_ours": "it tries nothing again that was limited"},
+        cannot={"test_a_limit_that_the_agent_waits_out_does_not_count": "it does not retry a limited request"},
         cost=None,
         tokens="none",
     ),

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from install import PythonPackage
-from subject import KEY, Environment, Subject, deaf
+from subject import KEY, Environment, Subject, no_live_messages
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     if tries is not None:
         # It makes nine tries itself, and its client three of each.
         client = "- name: aider/extra_params\n  extra_params: {max_retries: 0}\n"
@@ -16,7 +16,7 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
 
 SUBJECT = Subject(
     PythonPackage("aider", "aider-chat", "0.86.2"),
-    furnish,
+    set_up,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("OPENAI_API_KEY",),
@@ -25,11 +25,11 @@ SUBJECT = Subject(
     limit_lasts=72,  # its tries take 64 seconds
     failing_seconds=240,
     idle_minutes=1,
-    in_words=True,
+    has_no_tools=True,
     cannot={
         "test_an_event_is_published_from_inside_a_hat": "it runs no commands",
         "test_an_abort_leaves_no_process_of_a_tool_behind": "it runs no commands",
-        "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and one holds it in this test",
-        **deaf("it has no hooks, and asks its model once a turn"),
+        "test_an_agent_is_adopted_after_its_engine_was_killed": "it runs no commands, and this test needs one",
+        **no_live_messages("it has no hooks, and asks its model once a turn"),
     },
 )

@@ -7,7 +7,7 @@ from install import Package
 from subject import KEY, Environment, Raw, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     own = {"CLAUDE_CODE_MAX_RETRIES": str(tries - 1)} if tries else {}
     return {
         "ANTHROPIC_BASE_URL": url,
@@ -26,19 +26,19 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
     return used["inputTokens"] + used["cacheReadInputTokens"], used["cacheReadInputTokens"], used["outputTokens"]
 
 
-WORDS = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
+COMMAND = ("claude", "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 SUBJECT = Subject(
-    # Its script only links the native program, which comes as a package of its own, over a stub that says so.
+    # Its script links the native program, which is a separate package, over a stub.
     Package("claude", "@anthropic-ai/claude-code", "2.1.197", scripts=True),
-    furnish,
+    set_up,
     api="anthropic",
     key="ANTHROPIC_API_KEY",
     sign_in=("/login", "ANTHROPIC_API_KEY"),
     cost=0.01875,
     must_cost=True,
     raw=Raw(
-        WORDS,
-        lambda session: (*WORDS, "--resume", session),
+        COMMAND,
+        lambda session: (*COMMAND, "--resume", session),
         "session_id",
         lambda end: end["type"] == "result" and not end["is_error"],
         tokens,

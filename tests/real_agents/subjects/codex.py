@@ -7,11 +7,11 @@ from install import Package
 from subject import KEY, Environment, Raw, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
-    place = home / ".codex"
-    place.mkdir(parents=True)
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
+    directory = home / ".codex"
+    directory.mkdir(parents=True)
     retries = "" if tries is None else f"request_max_retries = {tries - 1}\nstream_max_retries = {tries - 1}\n"
-    (place / "config.toml").write_text(f"""\
+    (directory / "config.toml").write_text(f"""\
 model = "gpt-5"
 model_provider = "mock"
 check_for_update_on_startup = false
@@ -28,7 +28,7 @@ plugins = false
 [analytics]
 enabled = false
 """)
-    return {"CODEX_HOME": str(place), "OPENAI_API_KEY": KEY}
+    return {"CODEX_HOME": str(directory), "OPENAI_API_KEY": KEY}
 
 
 def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
@@ -36,22 +36,22 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
     return used["input_tokens"], used["cached_input_tokens"], used["output_tokens"]
 
 
-WORDS = ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox")
+COMMAND = ("codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox")
 SUBJECT = Subject(
     Package("codex", "@openai/codex", "0.166.0"),
-    furnish,
+    set_up,
     api="responses",
     key="OPENAI_API_KEY",
     sign_in=("codex login",),
     cost=0.00525,
     limit_seconds=130,  # it names only the minute
     raw=Raw(
-        WORDS,
-        lambda session: (*WORDS, "resume", session),
+        COMMAND,
+        lambda session: (*COMMAND, "resume", session),
         "thread_id",
         lambda end: end["type"] == "turn.completed",
         tokens,
-        overcomes={"broken": False},
+        recovers_from={"broken": False},
         limit="try again at",
     ),
 )

@@ -8,7 +8,7 @@ from subject import KEY, Environment, Subject
 PACKAGE = Package("copilot", "@github/copilot", "1.0.102")
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     return {
         "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
         "COPILOT_PROVIDER_TYPE": "openai",
@@ -17,13 +17,13 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
         "COPILOT_OFFLINE": "true",
         "COPILOT_AUTO_UPDATE": "false",
         # It unpacks 240 MB: once beside the program, not in every home.
-        "COPILOT_PKG_CACHE_HOME": str(PACKAGE.place / "unpacked"),
+        "COPILOT_PKG_CACHE_HOME": str(PACKAGE.path / "unpacked"),
     }
 
 
 SUBJECT = Subject(
     PACKAGE,
-    furnish,
+    set_up,
     api="chat",
     key="COPILOT_PROVIDER_API_KEY",
     sign_in=("/login",),

@@ -8,9 +8,9 @@ from install import Package
 from subject import KEY, Environment, Raw, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
-    place = home / ".gemini"
-    place.mkdir(parents=True)
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
+    directory = home / ".gemini"
+    directory.mkdir(parents=True)
     general = {"enableAutoUpdate": False, "enableAutoUpdateNotification": False}
     settings = {
         "general": general if tries is None else {**general, "maxAttempts": tries},
@@ -19,7 +19,7 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
         "telemetry": {"enabled": False},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
     }
-    (place / "settings.json").write_text(json.dumps(settings))
+    (directory / "settings.json").write_text(json.dumps(settings))
     return {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_CLI_NO_RELAUNCH": "true"}
 
 
@@ -28,22 +28,22 @@ def tokens(end: dict[str, Any]) -> tuple[int, int, int]:
     return used["input_tokens"], used["cached"], used["output_tokens"]
 
 
-WORDS = ("gemini", "-o", "stream-json", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro")
+COMMAND = ("gemini", "-o", "stream-json", "--yolo", "--skip-trust", "-m", "gemini-2.5-pro")
 SUBJECT = Subject(
     Package("gemini", "@google/gemini-cli", "0.61.0"),
-    furnish,
+    set_up,
     api="gemini",
     key="GEMINI_API_KEY",
     sign_in=("GEMINI_API_KEY",),
     cost=0.00525,
     limit_of_plan=False,
     raw=Raw(
-        WORDS,
-        lambda session: (*WORDS, "--resume", session),
+        COMMAND,
+        lambda session: (*COMMAND, "--resume", session),
         "session_id",
         lambda end: end["type"] == "result" and end["status"] == "success",
         tokens,
-        overcomes={"cut": False},
+        recovers_from={"cut": False},
         codes={401: 145, 500: 244},
         limit="Please retry in 3s",
     ),

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject, deaf
+from subject import KEY, Environment, Subject, no_live_messages
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
-    """It always makes four tries; it can only be told not to wait between them."""
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
+    """It always makes four tries; a setting can only skip the waits between them."""
     own = {} if tries is None else {"GOOSE_PROVIDER_SKIP_BACKOFF": "true"}
     return {
         "GOOSE_PROVIDER": "openai",
@@ -21,14 +21,14 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
 
 
 SUBJECT = Subject(
-    Package("goose", "@aaif/goose-binary-linux-x64", "1.52.0", within="@aaif/goose-binary-linux-x64/bin"),
-    furnish,
+    Package("goose", "@aaif/goose-binary-linux-x64", "1.52.0", program_dir="@aaif/goose-binary-linux-x64/bin"),
+    set_up,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("goose configure",),
     cost=0.0072,
     must_cost=True,
     limit_of_plan=False,
-    storm_minutes=0.05,
-    cannot=deaf("its model is not told what a hook says after a tool; by ACP it hears"),
+    retry_minutes=0.05,
+    cannot=no_live_messages("its model does not see what a hook prints after a tool; it receives messages by ACP"),
 )

@@ -6,11 +6,11 @@ from install import PythonPackage
 from subject import KEY, Environment, Subject
 
 PACKAGE = PythonPackage(
-    "mini", "mini-swe-agent", "2.4.6", beside=("mcp==2.3.0", "litellm==1.106.2"), version_by="--help"
+    "mini", "mini-swe-agent", "2.4.6", extra_packages=("mcp==2.3.0", "litellm==1.106.2"), version_option="--help"
 )
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     own = {} if tries is None else _few(home, tries)
     return {
         "OPENAI_API_BASE": f"{url}/v1",
@@ -23,7 +23,7 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
 
 def _few(home: Path, tries: int) -> Environment:
     """Its own tries, and one each of the client that it uses, whose settings come last in its file."""
-    [usual] = PACKAGE.place.glob("venv/lib/*/site-packages/minisweagent/config/mini.yaml")
+    [usual] = PACKAGE.path.glob("venv/lib/*/site-packages/minisweagent/config/mini.yaml")
     settings = home / "mini.yaml"
     settings.write_text(f"{usual.read_text()}    max_retries: 0\n")
     return {"MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": str(tries), "MSWEA_MINI_CONFIG_PATH": str(settings)}
@@ -31,7 +31,7 @@ def _few(home: Path, tries: int) -> Environment:
 
 SUBJECT = Subject(
     PACKAGE,
-    furnish,
+    set_up,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("mini-extra config setup",),

@@ -7,9 +7,9 @@ from install import Package
 from subject import KEY, Environment, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
-    place = home / ".config" / "opencode"
-    place.mkdir(parents=True)
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
+    directory = home / ".config" / "opencode"
+    directory.mkdir(parents=True)
     price = {"input": 1.25, "output": 10, "cache_read": 0.125}
     model = {"name": "mock", "cost": price, "limit": {"context": 400_000, "output": 8192}}
     provider = {
@@ -19,18 +19,18 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
         "models": {"mock-model": model},
     }
     settings = {"model": "mock/mock-model", "provider": {"mock": provider}}
-    (place / "opencode.json").write_text(json.dumps(settings))
-    # It would ask the registry for the package that plugins are written with, were that not here to all appearances.
-    (place / "node_modules").mkdir()
+    (directory / "opencode.json").write_text(json.dumps(settings))
+    # It asks the registry for the package that plugins import, unless that looks installed.
+    (directory / "node_modules").mkdir()
     lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
-    (place / "package-lock.json").write_text(json.dumps(lock))
+    (directory / "package-lock.json").write_text(json.dumps(lock))
     return {"MOCK_API_KEY": KEY, "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 SUBJECT = Subject(
-    # Its script puts the native program, which comes as a package of its own, in the place of a stub.
+    # Its script puts the native program, which is a separate package, in place of a stub.
     Package("opencode", "opencode-ai", "1.18.33", scripts=True),
-    furnish,
+    set_up,
     api="chat",
     key="MOCK_API_KEY",
     sign_in=("opencode auth login",),

@@ -7,10 +7,10 @@ from install import Package
 from subject import KEY, Environment, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     """It tries again itself, and so does the library with which it asks."""
-    place = home / ".pi" / "agent"
-    place.mkdir(parents=True)
+    directory = home / ".pi" / "agent"
+    directory.mkdir(parents=True)
     model = {
         "id": "mock-model",
         "contextWindow": 200000,
@@ -18,16 +18,16 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
         "cost": {"input": 1.25, "output": 10, "cacheRead": 0.125, "cacheWrite": 0},
     }
     provider = {"baseUrl": f"{url}/v1", "api": "openai-completions", "apiKey": "OPENAI_API_KEY", "models": [model]}
-    (place / "models.json").write_text(json.dumps({"providers": {"mock": provider}}))
+    (directory / "models.json").write_text(json.dumps({"providers": {"mock": provider}}))
     settings = {"defaultProvider": "mock", "defaultModel": "mock-model"}
     retry = {} if tries is None else {"retry": {"maxRetries": tries - 1, "provider": {"maxRetries": 0}}}
-    (place / "settings.json").write_text(json.dumps({**settings, **retry}))
+    (directory / "settings.json").write_text(json.dumps({**settings, **retry}))
     return {"OPENAI_API_KEY": KEY, "PI_OFFLINE": "1"}
 
 
 SUBJECT = Subject(
     Package("pi", "@mariozechner/pi-coding-agent", "0.73.1"),
-    furnish,
+    set_up,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("/login",),

@@ -7,10 +7,10 @@ from install import Package
 from subject import KEY, Environment, Subject
 
 
-def furnish(home: Path, url: str, tries: int | None) -> Environment:
+def set_up(home: Path, url: str, tries: int | None) -> Environment:
     """What it remembers of a conversation it asks the model for, beside the script: it is switched off."""
-    place = home / ".qwen"
-    place.mkdir(parents=True)
+    directory = home / ".qwen"
+    directory.mkdir(parents=True)
     model = {} if tries is None else {"generationConfig": {"maxRetries": tries - 1}}
     settings = {
         "general": {"enableAutoUpdate": False},
@@ -20,20 +20,20 @@ def furnish(home: Path, url: str, tries: int | None) -> Environment:
         "security": {"auth": {"selectedType": "openai"}},
         "model": model,
     }
-    (place / "settings.json").write_text(json.dumps(settings))
+    (directory / "settings.json").write_text(json.dumps(settings))
     return {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "gpt-5"}
 
 
 SUBJECT = Subject(
     Package("qwen", "@qwen-code/qwen-code", "0.15.10"),
-    furnish,
+    set_up,
     api="chat",
     key="OPENAI_API_KEY",
     sign_in=("OPENAI_API_KEY",),
     cost=0.00525,
     must_cost=True,
     limit_of_plan=False,
-    # It makes seven tries in 54 to 99 seconds, whatever it is told; and each of them is as many as it is told.
+    # It makes seven tries in 54 to 99 seconds, whatever its settings say, and each of them repeats as often as its settings say.
     limit_lasts=110,
     limit_seconds=70,
     failing_seconds=260,

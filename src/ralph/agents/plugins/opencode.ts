@@ -1,12 +1,12 @@
-// What runs inside of OpenCode, as a plugin: words of a person are said to it while it works.
-import { claim } from "./words.ts";
+// A plugin that runs inside OpenCode and passes on messages of the user while it works.
+import { claimMessages } from "./claim_messages.ts";
 
 export const Ralph = async ({ client }: any) => {
   let session = "";
-  const say = async () => {
-    const words = session && claim();
-    if (words) await client.session.promptAsync({ path: { id: session }, body: { parts: [{ type: "text", text: words }] } });
+  const send = async () => {
+    const text = session && claimMessages();
+    if (text) await client.session.promptAsync({ path: { id: session }, body: { parts: [{ type: "text", text }] } });
   };
-  setInterval(say, 200).unref?.();
+  setInterval(send, 200).unref?.();
   return { "chat.message": async (message: any) => { session ||= message.sessionID } };
 };

@@ -1,11 +1,11 @@
-// What runs inside of pi, as an extension: words of a person are said to it after a tool, and before it ends.
-import { claim } from "./words.ts";
+// An extension that runs inside pi and passes on messages of the user after a tool, and before pi ends.
+import { claimMessages } from "./claim_messages.ts";
 
 export default function (pi: any) {
-  const say = async () => {
-    const words = claim();
-    if (words) pi.sendUserMessage(words, { deliverAs: "steer" });
+  const send = async () => {
+    const text = claimMessages();
+    if (text) pi.sendUserMessage(text, { deliverAs: "steer" });
   };
-  pi.on("tool_result", say);
-  pi.on("turn_end", say);
+  pi.on("tool_result", send);
+  pi.on("turn_end", send);
 }

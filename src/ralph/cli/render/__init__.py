@@ -1,1 +1,1 @@
-"""What the command line prints of a run: its journal as lines, and the live view."""
+"""How the command line shows a run: its journal as lines, its end, and the live view."""

@@ -1,4 +1,4 @@
-"""How the command line tells what happens in a run of hats."""
+"""How the command line shows a run of hats."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -8,58 +8,68 @@ from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import Record, RunStarted, TurnStarted
 from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
-from ralph.core.limits import ways_to_go_on
-from ralph.documents.agent.events import Event, parse
-from ralph.workflows.loop.report import changes_text, cost, duration, totals
+from ralph.core.limits import describe_cost, ways_to_go_on
+from ralph.documents.agent.events import EventLine, parse_events
+from ralph.workflows.loop.report import changes_text, duration, totals
 
 
 @dataclass
 class HatsRenderer(SessionRenderer):
-    """Tells the records of one run, one after the other, with the events that its turns published."""
+    """Renders the records of one run, with the events that its turns published."""
 
     events: Path = Path()
     """The file of its events."""
     read: int = 0
-    """How much of the file of events was read."""
-    by_turn: dict[object, list[Event]] = field(default_factory=dict)
+    """How many bytes of the file were read."""
+    by_turn: dict[object, list[EventLine]] = field(default_factory=dict)
 
     def lines(self, record: Record) -> list[str]:
-        """A record as the lines that a person reads; none where it is of no interest."""
+        """The lines that the user reads for a record; none if it is of no interest."""
         match record.entry:
             case RunStarted(run=run, resumed=resumed):
-                self._until(record.at)
-                return [f"run {run} {'goes on' if resumed else 'starts'}"]
+                self._take_events_until(record.at)
+                return [f"run {run} {'continues' if resumed else 'starts'}"]
             case TurnStarted() as entry:
                 again = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
-                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
+                role = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
                 self.agent = entry.agent
-                return ["", f"turn {entry.turn}: {who}{again}"]
+                return ["", f"turn {entry.turn}: {role}{again}"]
             case TurnEnded(result=result) as entry:
                 lines = turn_ended_lines(replace(entry, counts=False))
-                changed = [f"  changed {changes_text(result.change)}"] if result.change and result.change.files else []
-                return [*lines, *changed, *(f"  -> {_told(event)}" for event in self._until(record.at))]
+                if result.change and result.change.files:
+                    lines.append(f"  changed {changes_text(result.change)}")
+                return [*lines, *self._event_lines(record.at)]
             case Merged():
-                return [*super().lines(record), *(f"  -> {_told(event)}" for event in self._until(record.at))]
+                return [*super().lines(record), *self._event_lines(record.at)]
             case DocumentEdited():
                 return []
             case WorkCommitted(commit=commit, notice=notice):
-                return [*([f"checkpoint {commit[:10]}"] if commit else []), *([f"note: {notice}"] if notice else [])]
+                lines = [f"checkpoint {commit[:10]}"] if commit else []
+                if notice:
+                    lines.append(f"note: {notice}")
+                return lines
             case _:
                 return super().lines(record)
 
-    def _until(self, at: float) -> list[Event]:
-        """What turns published until then, and was not told of yet."""
+    def _event_lines(self, at: float) -> list[str]:
+        return [f"  -> {_event_text(event)}" for event in self._take_events_until(at)]
+
+    def _take_events_until(self, at: float) -> list[EventLine]:
+        """The events that turns published until then and that were not shown yet."""
         self._read()
         now = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-        untold = [event for turn, events in self.by_turn.items() if turn for event in events if event.ts <= now]
-        self.by_turn = {t: left for t, events in self.by_turn.items() if (left := [e for e in events if e.ts > now])}
-        return untold
+        taken: list[EventLine] = []
+        for turn, events in self.by_turn.items():
+            if turn:
+                taken += [event for event in events if event.ts <= now]
+            self.by_turn[turn] = [event for event in events if event.ts > now]
+        return taken
 
     def _read(self) -> None:
         try:
             with self.events.open("rb") as file:
                 file.seek(self.read)
-                found, _, length = parse(file.read())
+                found, _, length = parse_events(file.read())
         except FileNotFoundError:
             return
         self.read += length
@@ -70,17 +80,17 @@ class HatsRenderer(SessionRenderer):
         """The banner at the end: what happened, where the evidence is, and what to type next."""
         run, spent = self.run, ended.spent
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
-        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {cost(spent)}"]
+        lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {describe_cost(spent)}"]
         lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]
         return [*lines, f"Next:   {self.then(ended)}", DOUBLE]
 
     def then(self, ended: RunEnded) -> str:
         is_limit = bool(ways_to_go_on(ended.outcome, ended.limits, ended.spent))
         more = '   (--guidance "...")' if ended.outcome.resumable and not is_limit else ""
-        # A run of hats goes on with `ralph resume`, not with the commands of sessions.
+        # A run of hats continues with `ralph resume`, not with the commands of sessions.
         return Renderer.then(self, ended) + more
 
 
-def _told(event: Event) -> str:
+def _event_text(event: EventLine) -> str:
     why = " (by default)" if event.row.get("default") else ""
     return f"{event.topic}{why} {' '.join(event.text.split())[:120]}".rstrip()

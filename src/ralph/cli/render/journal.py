@@ -1,13 +1,16 @@
 """The journal of a run as lines that the user reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from ralph.app.workflows import SESSIONS
 from ralph.cli.console import clock_time, one_line
 from ralph.core.checks import CheckResult, Verdict
 from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
+    Entry,
     HistoryChanged,
     LimitExtended,
     MergeStarted,
@@ -15,6 +18,7 @@ from ralph.core.entries import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    RefsRecorded,
     RunAdopted,
     RunStarted,
     SignalHeard,
@@ -22,6 +26,7 @@ from ralph.core.entries import (
     SnapshotTaken,
     TurnStarted,
 )
+from ralph.core.errors import StateError
 from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
@@ -30,15 +35,46 @@ from ralph.core.events import (
     MergeEnd,
     RunEnded,
     SignalTaken,
+    TaskChanged,
+    TaskState,
     TurnEnded,
     WorkCommitted,
 )
-from ralph.core.limits import ways_to_go_on
-from ralph.core.turns import TurnEnd
-from ralph.workflows.loop.report import changes_text, cost, duration
-from ralph.workflows.loop.verdicts import how
+from ralph.core.limits import Limits, describe_cost, ways_to_go_on
+from ralph.core.signals import CTRL_C
+from ralph.core.text import count
+from ralph.core.turns import EventKind, TurnEnd
+from ralph.documents.run_record import RunRecord
+from ralph.store.files import read_limited
+from ralph.store.runs import Project
+from ralph.workflows.loop.report import changes_text, describe_result, duration
 
 RULE, DOUBLE = "─" * 60, "═" * 60
+
+
+_TEXT_CHARS = 300
+_SIGNS = {
+    EventKind.TEXT: "|",
+    EventKind.LIMIT: "|",
+    EventKind.ERROR: "!",
+    EventKind.TOOL: ">",
+    EventKind.TOOL_RESULT: "! failed:",
+    EventKind.DENIED: "! denied:",
+    EventKind.RETRY: "! tries again:",
+    EventKind.THINKING: "~",
+}
+"""What stands before each kind of event of an agent."""
+
+
+def agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: str = "") -> str:
+    """The line for an event of an agent; empty if it is of no interest."""
+    if kind not in _SIGNS or (kind == EventKind.TOOL_RESULT and not is_error):
+        return ""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    shown = one_line(first)
+    if len(shown) > _TEXT_CHARS:
+        shown = shown[: _TEXT_CHARS - 1] + "…"
+    return f"  {prefix}{_SIGNS[EventKind(kind)]} {shown}" if shown else ""
 
 
 @dataclass
@@ -48,66 +84,39 @@ class Renderer:
     noun: ClassVar[str] = "run"
     run: str
     agent: str = ""
-    """The agent that was told last: it is named again only where another takes over."""
+    """The agent that was named last. It is named again only if another one takes over."""
+    has_snapshots: bool = True
+    """Whether `ralph diff`, `ralph undo` and `--revert` work on the run."""
 
     def lines(self, record: Record) -> list[str]:
-        """A record as the lines that a person reads; none where it is of no interest."""
-        match record.entry:
-            case RunStarted(resumed=resumed):
-                return [f"{self.noun} {self.run} {'goes on' if resumed else 'starts'}"]
-            case RunAdopted(reason=reason, claimed=claimed):
-                return [f"run {self.run} was adopted ({reason}); what was claimed before is in {claimed}"]
-            case HistoryChanged(turn=turn, change=change):
-                lines = [f"turn {turn}: {sentence}" for sentence in change.commits]
-                return [*lines, *(f"MISSING: {sentence}" for sentence in change.missing)] or [
-                    "nothing is missing any more"
-                ]
-            case AgentsChanged(label=label):
-                return [f"from here on {label} does the turns"]
-            case LimitExtended(reason=reason):
-                return [f"the limit was extended: {reason}"]
-            case TurnStarted() as entry:
-                who = f"{entry.role} ({entry.agent})" if entry.agent != self.agent else entry.role
-                self.agent = entry.agent
-                asked = "asked for a better answer" if entry.repair else self.about(entry.key)
-                return [f"turn {entry.turn}: {who}, {asked}{words_line(entry)}"]
-            case TurnEnded() as entry:
-                return turn_ended_lines(entry)
-            case ChecksStarted(key=key, checks=checks):
-                return [f"checking {self.about(key)}: {' AND '.join(checks)}"]
-            case ChecksEnded(verdict=verdict):
-                return checked_lines(verdict)
-            case MergeStarted(workspace=workspace):
-                return [f"merging {workspace}"]
-            case Merged() as entry:
-                return merged_lines(entry)
-            case Landed(moved=moved, notice=notice) as entry:
-                return [f"landed {entry.commit[:10]} on {entry.branch}" if moved else notice]
-            case SignalTaken() | SignalHeard() | SignalRefused() | QuestionAsked() | QuestionAnswered() as entry:
-                return said_lines(entry)
-            case DocumentEdited(path=path):
-                return [f"{path} was taken in"]
-            case Notice(text=text):
-                return [f"note: {text}"]
-            case SnapshotTaken() | RunEnded() | WorkCommitted():
-                return []
+        """The lines that the user reads for a record; none if it is of no interest."""
+        return LINES[type(record.entry)](self, record.entry)
 
     def about(self, key: str) -> str:
-        """What a turn or a check is for, in words."""
+        """What a turn or a check is for, as the user reads it."""
         return key
+
+    def name_task(self, key: str) -> str:
+        """The id of the task that a turn is for; empty if the workflow has no tasks."""
+        return ""
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
-        facts = [f"{ended.spent.turns} turns", f"{duration(ended.spent.active_seconds)} active"]
-        facts.append(f"cost {cost(ended.spent)}")
-        lines = [DOUBLE, f"{self.noun.title()} {self.run}: {ended.outcome.replace('-', ' ')}", DOUBLE, "", ended.reason]
+        facts = [count(ended.spent.turns, "turn"), f"{duration(ended.spent.active_seconds)} active"]
+        facts.append(f"cost {describe_cost(ended.spent)}")
+        outcome = ended.outcome.replace("-", " ")
+        if ended.missing:
+            outcome += ", but work of yours is missing from the repository"
+        lines = [DOUBLE, f"{self.noun.title()} {self.run}: {outcome}", DOUBLE, "", ended.reason]
         return [*lines, f"Spent:  {', '.join(facts)}", f"Next:   {self.then(ended)}", DOUBLE]
 
     def then(self, ended: RunEnded) -> str:
         """What to type next."""
         if ways := ways_to_go_on(ended.outcome, ended.limits, ended.spent):
             return f"ralph resume {self.run} {ways[0].option}   ({ways[0].grants})"
-        return f"ralph {'resume' if ended.outcome.resumable else 'diff'} {self.run}"
+        if ended.outcome.resumable:
+            return f"ralph resume {self.run}"
+        return f"ralph diff {self.run}" if self.has_snapshots else f"ralph report {self.run}"
 
 
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
@@ -117,7 +126,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
-        facts.append(f"{result.survivors} left-over processes ended")
+        facts.append(f"{count(result.survivors, 'left-over process', 'left-over processes')} ended")
     lines = ["  " + " · ".join(facts)]
     if result.error and result.end not in (TurnEnd.STOPPED, TurnEnd.STEERED):
         lines.append(f"  {result.error}")
@@ -125,15 +134,15 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     lines += [f"  warning: {warning}" for warning in result.warnings]
     if result.left:
         more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
-        lines.append(f"  not its own, or too much, and not taken: {', '.join(result.left[:8])}{more}")
+        lines.append(f"  ignored (not the turn's to write, or too large): {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
     if not entry.counts or entry.retry_at is not None:
         return lines
     change = result.change
-    last_words = one_line(result.text.strip().rpartition("\n")[2])[:200]
-    said = str((result.answer or {}).get("summary", "")) or last_words or "(it did not say)"
-    lines += ["", "This iteration:", f"- Approach: {said}"]
+    last_line = one_line(result.text.strip().rpartition("\n")[2])[:200]
+    summary = str((result.answer or {}).get("summary", "")) or last_line or "(not reported)"
+    lines += ["", "This iteration:", f"- Approach: {summary}"]
     if not change:
         return lines
     more = f" and {change.files - len(change.names)} more" if change.files > len(change.names) else ""
@@ -141,57 +150,159 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     return [*lines, f"- Changes: {changes_text(change)}{names}"]
 
 
-def words_line(entry: TurnStarted) -> str:
-    """What of a person's words a turn is told when it starts."""
+def received_line(entry: TurnStarted) -> str:
+    """Which messages of the user a turn receives in its prompt."""
     if not entry.words:
         return ""
     more = f" and {len(entry.words) - 5} others" if len(entry.words) > 5 else ""
-    return f"\n  told in its prompt: {', '.join(entry.words[:5])}{more}"
+    return f"\n  received in its prompt: {', '.join(entry.words[:5])}{more}"
 
 
-def said_lines(entry: SignalTaken | SignalHeard | SignalRefused | QuestionAsked | QuestionAnswered) -> list[str]:
-    """What a person said to a run, and what it asked the person."""
-    match entry:
-        case SignalTaken(signal=signal):
-            whom = f" for {signal.target}" if signal.target else ""
-            words = " ".join(signal.message.split())
-            return [f"signal {signal.type}{whom} taken" + (f": {words}" if words else "")]
-        case SignalHeard(id=name, turn=turn, role=role, means=means):
-            return [f"  turn {turn} ({role}) heard {name} ({means})"]
-        case SignalRefused(name=name, reason=reason):
-            return [f"note: signal {name} was set aside: {reason}"]
-        case QuestionAsked(question=asked):
-            options = f" [{' | '.join(asked.options)}]" if asked.options else ""
-            default = f", else {asked.default!r} counts" if asked.default else ""
-            until = f"  until {clock_time(asked.asked_at + asked.timeout)}{default}"
-            return [
-                "",
-                f"QUESTION {asked.id} ({asked.role}): {asked.question}{options}",
-                f'{until}: ralph answer {asked.id} "..."',
-            ]
-        case QuestionAnswered(id=one, answer=answer, by=by):
-            return [f"question {one} was answered by {by}: {answer}"]
+def _signal_taken(renderer: Renderer, entry: SignalTaken) -> list[str]:
+    signal = entry.signal
+    if signal.name.startswith(CTRL_C):
+        pauses = "Pausing after this turn. Press Ctrl-C again to interrupt it now."
+        return ["Interrupting the turn now." if signal.now else pauses]
+    target = f" for {signal.target}" if signal.target else ""
+    message = " ".join(signal.message.split())
+    return [f"received {signal.type}{target}" + (f": {message}" if message else "")]
+
+
+def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
+    asked = entry.question
+    options = f" [{' | '.join(asked.options)}]" if asked.options else ""
+    default = f"; after that, {asked.default!r} is the answer" if asked.default else ""
+    return [
+        "",
+        f"QUESTION {asked.id} ({asked.role}): {asked.question}{options}",
+        f'  answer it with: ralph answer {asked.id} "..."   (until {clock_time(asked.asked_at + asked.timeout)}{default})',
+    ]
 
 
 def merged_lines(entry: Merged) -> list[str]:
-    said = {
+    files = ", ".join(entry.files[:5])
+    results = {
         MergeEnd.MERGED: f"merged {entry.workspace}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
         MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
-        MergeEnd.CONFLICT: f"{entry.workspace} conflicts with what was merged: {', '.join(entry.files[:5])}",
-        MergeEnd.REVERTS: f"{entry.workspace} would take back what was merged: {', '.join(entry.files[:5])}",
-        MergeEnd.RED: f"{entry.workspace} merges, and the checks fail on the merged tree",
+        MergeEnd.CONFLICT: f"{entry.workspace} conflicts with merged work: {files}",
+        MergeEnd.REVERTS: f"{entry.workspace} would revert merged work: {files}",
+        MergeEnd.RED: f"{entry.workspace} merges, but the checks fail on the merged tree",
     }
     checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
-    return ["  " + said[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
+    return ["  " + results[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
 
 
 def checked_lines(verdict: Verdict) -> list[str]:
-    """What came of checks, and what the guards found."""
+    """The results of checks, and the findings of the guards."""
     found = [f"  {f.severity.upper()} {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
     return [*map(check_line, verdict.results), *found]
 
 
 def check_line(result: CheckResult) -> str:
-    mark = "PASS" if result.passed else "FAIL" if result.status == "failed" else "????"
-    said = how(result)
-    return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if said == "passed" else f" ({said})")
+    mark = "PASS" if result.passed else "????"
+    if result.status == "failed":
+        mark = "FAIL"
+    reason = describe_result(result)
+    return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if reason == "passed" else f" ({reason})")
+
+
+def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:
+    lines = [f"turn {entry.turn}: {sentence}" for sentence in entry.change.commits]
+    lines += [f"MISSING: {sentence}" for sentence in entry.change.missing]
+    return lines or ["nothing is missing now"]
+
+
+def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
+    role = f"{entry.role} ({entry.agent})" if entry.agent != renderer.agent else entry.role
+    renderer.agent = entry.agent
+    purpose = "asked to correct its answer" if entry.repair else renderer.about(entry.key)
+    return [f"turn {entry.turn}: {role}, {purpose}{received_line(entry)}"]
+
+
+def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
+    name = f"{entry.task} {entry.title}".strip()
+    reason = one_line(entry.reason)[:300]
+    next_attempt = f"attempt {entry.attempt + 1} of {entry.most_attempts} follows"
+    used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})" if entry.attempt else ""
+    match entry.state:
+        case TaskState.PLANNED:
+            return [f"  wave {entry.wave}: {name}" + (f" ({reason})" if reason else "")]
+        case TaskState.RETRY:
+            return [f"✗ {name}: {reason}; {next_attempt}"]
+        case TaskState.FAILED:
+            return [f"✗ {name}: " + "; ".join(filter(None, (reason or "failed", used_up)))]
+        case TaskState.BLOCKED:
+            return [f"✗ {name}: blocked {reason}"]
+        case TaskState.CANCELLED:
+            return [f"- {name}: cancelled" + (f" ({reason})" if reason else "")]
+        case TaskState.QUALIFIED:
+            return [f"✓ {name}: qualified"]
+        case TaskState.DONE:
+            return [f"✓ {name}: done"]
+
+
+def _render_landed(renderer: Renderer, entry: Landed) -> list[str]:
+    return [f"landed {entry.commit[:10]} on {entry.branch}" if entry.moved else entry.notice]
+
+
+def _no_lines(renderer: Renderer, entry: Entry) -> list[str]:
+    return []
+
+
+LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
+    RunStarted: lambda run, entry: [f"{run.noun} {run.run} {'continues' if entry.resumed else 'starts'}"],
+    RunAdopted: lambda run, entry: [
+        f"run {run.run} was adopted ({entry.reason}); its earlier claims are in {entry.claimed}"
+    ],
+    RefsRecorded: _no_lines,
+    HistoryChanged: _history_changed,
+    AgentsChanged: lambda run, entry: [f"{entry.label} does the turns from now on"],
+    LimitExtended: lambda run, entry: [f"limits extended: {entry.reason}"],
+    TurnStarted: _turn_started,
+    TurnEnded: lambda run, entry: turn_ended_lines(entry),
+    ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
+    ChecksEnded: lambda run, entry: checked_lines(entry.verdict),
+    MergeStarted: lambda run, entry: [f"merging {entry.workspace}"],
+    Merged: lambda run, entry: merged_lines(entry),
+    Landed: _render_landed,
+    SignalTaken: _signal_taken,
+    SignalHeard: lambda run, entry: [f"  turn {entry.turn} ({entry.role}) received {entry.id} ({entry.means})"],
+    SignalRefused: lambda run, entry: [f"note: signal {entry.name} was rejected: {entry.reason}"],
+    QuestionAsked: _question_asked,
+    QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],
+    DocumentEdited: lambda run, entry: [f"read your change to {entry.path}"],
+    Notice: lambda run, entry: [f"note: {entry.text}"],
+    TaskChanged: _task_changed,
+    SnapshotTaken: _no_lines,
+    RunEnded: _no_lines,
+    WorkCommitted: _no_lines,
+}
+"""The lines of every kind of entry, unless the renderer of a workflow has its own."""
+
+
+def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Renderer:
+    """The renderer of a run, from its current state or from its beginning."""
+    if record.workflow in SESSIONS:
+        from ralph.cli.render.session import SessionRenderer
+
+        return SessionRenderer(record.id, has_snapshots=record.snapshots)
+    if record.hats:
+        from ralph.app.workflows import hats_workflow
+        from ralph.cli.render.hats import HatsRenderer
+
+        events = project.root / hats_workflow(record, project.root).events_path
+        return HatsRenderer(record.id, has_snapshots=record.snapshots, events=events)
+    from ralph.app.workflows import loop_workflow
+    from ralph.cli.render.loop import LoopRenderer
+
+    loop = loop_workflow(record, project.root, limits)
+    path = project.root / loop.state_path
+    try:
+        text = "" if from_the_start else read_limited(path).decode(errors="replace")
+    except (OSError, StateError):
+        text = ""
+    try:
+        state = loop.load({loop.state_path: text} if text else {})
+    except StateError:
+        state = loop.load({})
+    return LoopRenderer(record.id, has_snapshots=record.snapshots, loop=loop, state=state)

@@ -1,22 +1,53 @@
-"""Looking on while a run works: a live view on a terminal, plain lines elsewhere."""
+"""Watching a run while it works: one line for each event that matters, and on a terminal a status line below them."""
 
 import os
+import re
 import sys
 import time
-from typing import Any, TextIO
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from ralph.cli.render.journal import Renderer
+from ralph.app.engine import Observer
+from ralph.cli.render.journal import Renderer, agent_event_line
+from ralph.core.codec import from_plain
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
-from ralph.core.events import ChecksEnded, Landed, RunEnded, TurnEnded
+from ralph.core.events import ChecksEnded, Landed, RunEnded, TaskChanged, TaskState, TurnEnded
 from ralph.core.limits import Limits, Spent
-from ralph.core.stream import AgentEvent, Kind
-from ralph.core.turns import Turn
-from ralph.engine.ports import Observer
+from ralph.core.turns import AgentEvent, EventKind, Turn
+from ralph.store.journal import read_raw
 from ralph.workflows.loop.report import duration
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_ACTIVITY_CHARS = 60
+_STYLES = (
+    (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS"), "green"),
+    (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|MISSING|  ERROR |Status: (?!SUCCESS)"), "red"),
+    (re.compile(r"note: |  warning: |  WARNING |  DENIED|QUESTION "), "yellow"),
+    (re.compile(r"  (?:\d+ )?! "), "red"),
+    (re.compile(r"  (?:\d+ )?[|>~] "), "dim"),
+    (re.compile(r"turn \d+: |Ralph Loop: |Session \S+: |Run \S+: "), "bold"),
+)
+"""How lines are styled on a terminal, by how they begin."""
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""What turns before the status line."""
+
+
+def style_line(line: str) -> "Text":
+    """A line with the color that says what it is about. The symbols in it say the same without color."""
+    from rich.text import Text
+
+    for pattern, style in _STYLES:
+        if pattern.match(line):
+            return Text(line, style=style)
+    return Text(line)
 
 
 class PlainView(Observer):
-    """One line for each thing that happens."""
+    """One line for each event that matters."""
 
     def __init__(self, renderer: Renderer, limits: Limits, out: TextIO) -> None:
         self._renderer, self._limits = renderer, limits
@@ -31,7 +62,7 @@ class PlainView(Observer):
     def __exit__(self, *_: object) -> None:
         """Nothing to undo."""
 
-    def recorded(self, record: Record) -> None:
+    def on_record(self, record: Record) -> None:
         """Print what was journaled."""
         if isinstance(record.entry, Landed):
             self.landed = record.entry
@@ -41,33 +72,108 @@ class PlainView(Observer):
         for line in self._renderer.lines(record):
             self._line(line)
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """Print what the agent says."""
-        if event.kind in (Kind.TEXT, Kind.LIMIT, Kind.ERROR) and event.text:
-            who = f"{turn.number} " if turn.request.workspace else ""
-            self._line(f"  {who}| {event.text.splitlines()[0][:200]}")
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
+        """Print what the agent says and which tools it uses."""
+        prefix = f"{turn.number} " if turn.request.workspace else ""
+        if line := agent_event_line(event.kind, event.text, is_error=event.is_error, prefix=prefix):
+            self._line(line)
+
+    def remember(self, task: TaskChanged) -> None:
+        """Take into account, without a line, where a task stood when the run was last at work."""
+        self._renderer.lines(Record(0, 0.0, task))
 
     def _line(self, line: str) -> None:
         try:
             self._out.write(line + "\n")
             self._out.flush()
         except OSError:
-            self._out = open(os.devnull, "w")  # noqa: SIM115 - nobody reads any more; the run goes on
+            self._out = open(os.devnull, "w")  # noqa: SIM115 - the reader is gone; the run continues
+
+
+@dataclass
+class StatusLine:
+    """What a run is doing now, folded from its journal."""
+
+    renderer: Renderer
+    limits: Limits
+    spent: Spent = field(default_factory=Spent)
+    doing: str = "starting"
+    since: float = field(default_factory=time.time)
+    until: float | None = None
+    """When what is waited for is over."""
+    tasks: dict[str, TaskChanged] = field(default_factory=dict)
+    turns: dict[int, str] = field(default_factory=dict)
+    """What the running turns are for, by number."""
+    is_iterating: bool = False
+    """Whether a turn is under way that will count as an iteration."""
+
+    def apply(self, record: Record) -> None:
+        """Take a record of the journal into account."""
+        match record.entry:
+            case TurnStarted(turn=turn, key=key, role=role, counts=counts):
+                self.is_iterating = counts
+                self.turns[turn] = self.renderer.name_task(key) or role
+                self._do(f"turn {turn}: {role} at work")
+            case ChecksStarted(checks=checks):
+                self._do("checking " + " AND ".join(checks))
+            case TurnEnded(turn=turn, spent=spent, retry_at=at, retry_reason=why):
+                self.turns.pop(turn, None)
+                self.spent, self.is_iterating = spent, self.is_iterating and at is not None
+                waits = at is not None and at > time.time() + 1
+                self._do(why if waits else "deciding", until=at if waits else None)
+            case ChecksEnded(spent=spent):
+                self.spent = spent
+                self._do("deciding")
+            case TaskChanged(task=task):
+                self.tasks[task] = record.entry
+
+    def text(self) -> str:
+        """The facts in one line: how far it is, who works, what it cost, and how long it has taken."""
+        facts = [*self._iteration(), *self._progress(), self._activity()]
+        return " · ".join([*facts, cost_so_far(self.spent, self.limits), duration(self.spent.active_seconds)])
+
+    def _do(self, what: str, until: float | None = None) -> None:
+        self.doing, self.since, self.until = what, time.time(), until
+
+    def _iteration(self) -> Iterable[str]:
+        """The iteration under way, or the last."""
+        number, most = self.spent.iterations + self.is_iterating, self.limits.iterations
+        if number:
+            yield f"iteration {number}" + (f"/{most}" if most else "")
+
+    def _progress(self) -> Iterable[str]:
+        """How far the tasks are, if the workflow has tasks."""
+        tasks = [task for task in self.tasks.values() if task.state is not TaskState.CANCELLED]
+        if not tasks:
+            return
+        open_waves = [task.wave for task in tasks if task.state not in (TaskState.DONE, TaskState.FAILED) and task.wave]
+        last = max(task.wave for task in tasks)
+        if open_waves and last:
+            yield f"wave {min(open_waves)}/{last}"
+        yield f"{sum(task.state is TaskState.DONE for task in tasks)} of {len(tasks)} done"
+
+    def _activity(self) -> str:
+        """What is done now: the tasks, if turns run in parallel. It is kept short: cost and time follow it."""
+        if len(self.turns) > 1 and self.until is None:
+            return f"{', '.join(self.turns.values())} running"
+        doing = self.doing if len(self.doing) <= _ACTIVITY_CHARS else self.doing[: _ACTIVITY_CHARS - 1] + "…"
+        return f"{doing} ({self._clock()})"
+
+    def _clock(self) -> str:
+        if self.until is not None:
+            return f"{duration(max(0.0, self.until - time.time()))} to go"
+        return duration(time.time() - self.since)
 
 
 class LiveView(PlainView):
-    """The same lines, above one that says what is going on right now."""
+    """The same lines, above one line that shows the current activity."""
 
     def __init__(self, renderer: Renderer, limits: Limits, out: TextIO) -> None:
         super().__init__(renderer, limits, out)
         from rich.console import Console
         from rich.live import Live
 
-        self._doing = "starting"
-        self._since = time.time()
-        self._until: float | None = None
-        """When what is waited for is over."""
-        self._spent = Spent()
+        self._status = StatusLine(renderer, limits)
         self._console = Console(file=out, highlight=False, markup=False)
         self._live: Any = Live(get_renderable=self._now, console=self._console, refresh_per_second=4, transient=True)
 
@@ -78,64 +184,49 @@ class LiveView(PlainView):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def recorded(self, record: Record) -> None:
-        """Print what was journaled, and keep the last line true."""
-        match record.entry:
-            case TurnStarted(role=role, turn=turn):
-                self._do(f"turn {turn}: {role} at work")
-            case ChecksStarted(checks=checks):
-                self._do("checking " + " AND ".join(checks))
-            case TurnEnded(spent=spent, retry_at=at, retry_reason=why) if at is not None and at > time.time() + 1:
-                self._spent = spent
-                self._do(why, until=at)
-            case TurnEnded(spent=spent) | ChecksEnded(spent=spent):
-                self._spent = spent
-                self._do("deciding")
-        super().recorded(record)
+    def remember(self, task: TaskChanged) -> None:
+        """The same, also for the status line."""
+        self._status.tasks[task.task] = task
+        super().remember(task)
 
-    def told(self, turn: Turn, event: AgentEvent) -> None:
-        """Show what the agent says, and what it tries."""
-        if event.kind is Kind.TOOL and event.text:
-            self._doing = f"turn {turn.number}: {event.text[:80]}"
-        super().told(turn, event)
+    def on_record(self, record: Record) -> None:
+        """Print what was journaled, and keep the last line true."""
+        self._status.apply(record)
+        super().on_record(record)
+
+    def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
+        """Show the agent's text, and its current tool."""
+        if event.kind is EventKind.TOOL and event.text:
+            self._status.doing = f"turn {turn.number}: {event.text[:80]}"
+        super().on_agent_event(turn, event)
 
     def _line(self, line: str) -> None:
         try:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(style_line(line))
         except OSError:
-            self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run goes on
-
-    def _do(self, what: str, until: float | None = None) -> None:
-        self._doing, self._since, self._until = what, time.time(), until
-
-    def _clock(self) -> str:
-        if self._until is not None:
-            return f"{duration(max(0.0, self._until - time.time()))} to go"
-        return duration(time.time() - self._since)
+            self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run continues
 
     def _now(self) -> Any:
-        from rich.spinner import Spinner
+        from rich.text import Text
 
-        most = self._limits.iterations
-        facts = [
-            f"iterations {self._spent.iterations}" + (f"/{most}" if most else ""),
-            f"{self._doing} ({self._clock()})",
-            f"{duration(self._spent.active_seconds)} active",
-            cost_so_far(self._spent, self._limits),
-        ]
-        return Spinner("dots", " · ".join(facts))
+        frame = _FRAMES[int(time.monotonic() * 10) % len(_FRAMES)]
+        return Text(f"{frame} {self._status.text()}", no_wrap=True, overflow="ellipsis")
 
 
 def cost_so_far(spent: Spent, limits: Limits) -> str:
-    """The money spent and its limit; what is not known is said."""
+    """The money spent, its limit, and whether some of it is unknown."""
     may_be_unpriced = bool(spent.turns) or limits.allow_unpriced
     if may_be_unpriced and spent.unpriced_turns == spent.turns:
         return "cost unknown"
-    known = f"${spent.cost:.4f}" + (f"/${limits.cost:g}" if limits.cost else "")
+    known = f"${spent.cost:.2f}" + (f" of ${limits.cost:g}" if limits.cost else "")
     return f"at least {known}" if spent.unpriced_turns else known
 
 
-def view_for(renderer: Renderer, limits: Limits, *, as_json: bool) -> PlainView:
+def view_for(renderer: Renderer, limits: Limits, journal: Path, *, as_json: bool) -> PlainView:
     """The view that fits where the output goes; with --json, standard output is left to the result."""
     out = sys.stderr if as_json else sys.stdout
-    return LiveView(renderer, limits, out) if out.isatty() else PlainView(renderer, limits, out)
+    view = LiveView(renderer, limits, out) if out.isatty() else PlainView(renderer, limits, out)
+    for _, line in read_raw(journal) if journal.exists() else ():
+        if line.get("type") == "task.changed":
+            view.remember(from_plain(TaskChanged, line))
+    return view

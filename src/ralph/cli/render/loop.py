@@ -1,16 +1,16 @@
-"""How the command line tells what happens in a loop: a banner around an iteration and at the end."""
+"""How the command line shows a loop: a banner around every iteration and at the end."""
 
 from dataclasses import dataclass, field, replace
 
-from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, turn_ended_lines, words_line
+from ralph.cli.render.journal import DOUBLE, RULE, Renderer, checked_lines, received_line, turn_ended_lines
 from ralph.core.entries import ChecksStarted, LimitExtended, Record, RunStarted, TurnStarted
 from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommitted
-from ralph.core.limits import Limits, ways_to_go_on
+from ralph.core.ids import BASELINE, WorkKey
+from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.outcomes import Outcome
-from ralph.core.work_keys import BASELINE, WorkKey
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.report import cost, duration, totals
-from ralph.workflows.loop.rules import Loop, reopened
+from ralph.workflows.loop.report import duration, totals
+from ralph.workflows.loop.rules import Loop, reopen
 from ralph.workflows.loop.state import LoopState, Phase
 
 _LIMITS = {
@@ -24,69 +24,74 @@ _LIMITS = {
 
 @dataclass
 class LoopRenderer(Renderer):
-    """Tells the records of one loop, one after the other; it follows the loop's state to know what was learned."""
+    """Renders the records of one loop. It follows the loop's state to know what was learned."""
 
     loop: Loop = field(kw_only=True)
     state: LoopState = field(kw_only=True)
     begun: str = ""
-    """The iteration whose beginning was told last."""
+    """The iteration whose banner was shown last."""
 
     def lines(self, record: Record) -> list[str]:
         entry, before = record.entry, self.state
         if isinstance(entry, LimitExtended):
             self._extend(entry.limits)
         if isinstance(entry, RunStarted) and entry.resumed:
-            self.state = reopened(before)
+            self.state = reopen(before)
         elif isinstance(entry, Event) and not (isinstance(entry, TurnEnded) and entry.retry_at is not None):
-            self.state = self.loop.follow(before, entry)
+            self.state = self.loop.next_state(before, entry)
         match entry:
             case TurnStarted():
                 return self._turn_started(entry)
             case TurnEnded():
-                return [*turn_ended_lines(entry), *(self._learned() if before.phase is Phase.REFLECT else ())]
+                return [*turn_ended_lines(entry), *(self._render_lesson() if before.phase is Phase.REFLECT else ())]
             case ChecksStarted(key=key) if WorkKey.parse(key) == BASELINE:
                 return ["baseline: checking before any turn"]
             case ChecksStarted(checks=checks):
                 return ["", f"Verifying: {' AND '.join(checks)}"]
             case ChecksEnded():
-                return self._checked(entry, baseline=before.phase is Phase.BASELINE)
+                return self._render_checks(entry, baseline=before.phase is Phase.BASELINE)
             case WorkCommitted(commit=commit, notice=notice):
-                said = [f"committed as {commit[:10]}"] if commit else []
-                said += [f"note: {notice}"] if notice else []
-                return [*said, *(() if self.state.phase is Phase.REFLECT else self._learned())]
+                lines = [f"committed as {commit[:10]}"] if commit else []
+                if notice:
+                    lines.append(f"note: {notice}")
+                if self.state.phase is not Phase.REFLECT:
+                    lines += self._render_lesson()
+                return lines
             case _:
                 return super().lines(record)
 
     def _extend(self, limits: Limits) -> None:
-        fixed = replace(self.loop.fixed, most=limits.iterations, timeout=limits.active_seconds)
-        self.loop = replace(self.loop, fixed=fixed)
+        settings = replace(self.loop.settings, most=limits.iterations, timeout=limits.active_seconds)
+        self.loop = replace(self.loop, settings=settings)
 
     def _turn_started(self, entry: TurnStarted) -> list[str]:
-        who = "asked for a better answer" if entry.repair else f"{entry.role} ({entry.agent})"
-        line = f"turn {entry.turn}: {who}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
-        line += words_line(entry)
+        role = "asked to correct its answer" if entry.repair else f"{entry.role} ({entry.agent})"
+        line = f"turn {entry.turn}: {role}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
+        line += received_line(entry)
         if not entry.counts or entry.key == self.begun:
             return ["", line]
         self.begun = entry.key
-        most, past = self.loop.fixed.most, self.state.iterations
+        most, past = self.loop.settings.most, self.state.iterations
         head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
         lines = [*self._continuing(), "", RULE, head, RULE]
         if past and past[-1].learnings:
             lines += ["", f"Previous learnings: {past[-1].learnings}"]
         return [*lines, "", line]
 
-    def _checked(self, entry: ChecksEnded, *, baseline: bool) -> list[str]:
+    def _render_checks(self, entry: ChecksEnded, *, baseline: bool) -> list[str]:
         verdict = entry.verdict
         lines = checked_lines(verdict)
         if baseline:
             return lines
-        result = "PASS" if verdict.passed else "COULD NOT RUN" if verdict.unrunnable else "FAIL"
+        result = "PASS" if verdict.passed else "FAIL"
+        if verdict.unrunnable and not verdict.passed:
+            result = "COULD NOT RUN"
         lines.append(f"Result: {result}")
         waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.ahead))
-        return lines if waits else [*lines, *self._learned()]
+        return lines if waits else [*lines, *self._render_lesson()]
 
-    def _learned(self) -> list[str]:
-        """What the last iteration teaches, and what follows."""
+    def _render_lesson(self) -> list[str]:
+        """What the last iteration taught, and what to try next."""
         state, lines = self.state, [""]
         last = state.iterations[-1] if state.iterations else None
         if last and not last.passed and last.learnings:
@@ -95,19 +100,19 @@ class LoopRenderer(Renderer):
         return lines
 
     def _continuing(self) -> list[str]:
-        """That the loop goes on; said only when it does, since a limit may end it before the next turn."""
+        """That the loop continues. It is printed with the next turn, because a limit may end the loop before that."""
         if not self.state.iterations:
             return []
         lines = [""]
         if self.state.pivot:
             stalled = self.state.progress.stalled
-            lines.append(f"Stuck: {stalled} iterations without progress. The agent is asked for another approach.")
+            lines.append(f"Stuck: {stalled} iterations without progress. Ralph asks the agent for another approach.")
         return [*lines, f"Continuing to iteration {self.state.iteration}..."]
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         if ended.outcome.succeeded:
             return self._complete(ended, report)
-        run, state, spent = self.run, self.state, ended.spent
+        state, spent = self.state, ended.spent
         limit = _LIMITS.get(ended.outcome)
         last = state.iterations[-1] if state.iterations else None
         lessons = [f"- Iteration {i.number}: {i.learnings}" for i in state.iterations[-5:] if i.learnings]
@@ -116,14 +121,14 @@ class LoopRenderer(Renderer):
             f"Task: {state.task}",
             f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
             f"Iterations completed: {spent.iterations}",
-            f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {cost(spent)}",
+            f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action) if last else ()),
             *(("", "Last failure:", *state.failure.splitlines()[-12:]) if state.failure else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
             *(("", f"Report: {report}") if report else ("",)),
             f"State saved to: {HOME}/current-loop.json",
-            *(() if ended.outcome.resumable else (f"Next:   ralph diff {run}   (or: ralph abort {run} --revert)",)),
+            *(() if ended.outcome.resumable else (f"Next:   {self._after_the_end()}",)),
             DOUBLE,
         ]
 
@@ -139,7 +144,14 @@ class LoopRenderer(Renderer):
             lines.append(f"- ralph resume {run}   (continue from here)")
         if best and best.snapshot != last:
             lines.append(f"- ralph restore best {run}   (iteration {best.number} was the best: {best.result[:80]})")
-        return [*lines, f"- ralph abort {run}   (--revert takes its changes back)", f"- ralph diff {run}"]
+        if not self.has_snapshots:
+            return [*lines, f"- ralph abort {run}   (keeps its changes)"]
+        return [*lines, f"- ralph abort {run}   (add --revert to undo its changes)", f"- ralph diff {run}"]
+
+    def _after_the_end(self) -> str:
+        if self.has_snapshots:
+            return f"ralph diff {self.run}   (or: ralph abort {self.run} --revert)"
+        return f"ralph report {self.run}"
 
     def _complete(self, ended: RunEnded, report: str) -> list[str]:
         state, spent, total = self.state, ended.spent, totals(ended)
@@ -153,9 +165,9 @@ class LoopRenderer(Renderer):
             "Summary:",
             f"- Files modified: {total.files}",
             f"- Total changes: +{total.added}, -{total.removed}",
-            f"- Turns: {spent.turns}, cost {cost(spent)}",
+            f"- Turns: {spent.turns}, cost {describe_cost(spent)}",
             *(("", f"Report: {report}") if report else ("",)),
-            f"Next:   ralph diff {self.run}",
+            f"Next:   {self.then(ended)}",
             DOUBLE,
         ]
 

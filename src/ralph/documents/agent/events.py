@@ -1,14 +1,22 @@
-"""Event lines: what agents publish, one JSON object a line with `topic`, `payload` and `ts`."""
+"""The events that agents publish, one JSON object per line with `topic`, `payload` and `ts`, and who may publish them.
 
-from ralph.documents.agent.json_text import dumps, loads
+Also reads and writes the JSON of all files that agents share: strict when read, compact UTF-8 when written.
+"""
+
+import json
+
+# `typing` takes too long to import: agents wait for these commands.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAYLOAD_LIMIT = 16_000
-"""Characters of a payload: what is longer belongs into a file."""
+"""The most characters of a payload. Longer texts belong into a file."""
 TOPIC_LIMIT = 200
 
 
-class Event:
-    """One event; what Ralph does not know in its line stays there."""
+class EventLine:
+    """The line of one event. Keys that Ralph does not know are preserved."""
 
     __slots__ = ("row",)
 
@@ -16,55 +24,55 @@ class Event:
         self.row = row
 
     def __repr__(self) -> str:
-        return f"Event({self.row})"
+        return f"EventLine({self.row})"
 
     @property
     def topic(self) -> str:
-        """What it is about."""
         return str(self.row.get("topic", ""))
 
     @property
     def payload(self) -> object:
-        """What it says: text, or any JSON value."""
+        """Text, or any JSON value."""
         return self.row.get("payload")
 
     @property
     def ts(self) -> str:
-        """When it was published."""
+        """The time at which it was published."""
         return str(self.row.get("ts", ""))
 
     @property
     def text(self) -> str:
         """The payload as text."""
-        payload = self.payload
-        return payload if isinstance(payload, str) else "" if payload is None else dumps(payload)
+        if self.payload is None:
+            return ""
+        return self.payload if isinstance(self.payload, str) else dump_json(self.payload)
 
 
-def line(topic: str, payload: object, ts: str, **more: object) -> bytes:
+def render_event(topic: str, payload: object, ts: str, **more: object) -> bytes:
     """An event as a line."""
-    return (dumps({"topic": topic, "payload": payload, "ts": ts, **more}) + "\n").encode(errors="backslashreplace")
+    return (dump_json({"topic": topic, "payload": payload, "ts": ts, **more}) + "\n").encode(errors="backslashreplace")
 
 
-def parse(data: bytes) -> tuple[list[Event], list[tuple[int, str, str]], int]:
-    """The events in whole lines, the lines that are none (number, what is wrong, the line), and how many bytes these lines have.
+def parse_events(data: bytes) -> tuple[list[EventLine], list[tuple[int, str, str]], int]:
+    """The events of complete lines, the invalid lines (number, fault, text), and the number of bytes of complete lines.
 
-    A last line without an end is somebody's who is still writing: it is not counted, and read the next time.
+    A last line without a line break may still be written. It is not counted, and is read the next time.
     """
     whole = data[: data.rfind(b"\n") + 1]
-    events: list[Event] = []
+    events: list[EventLine] = []
     broken: list[tuple[int, str, str]] = []
     for number, text in enumerate(whole.decode(errors="replace").split("\n")[:-1], 1):
         if not text.strip():
             continue
         try:
-            events.append(_read(text))
+            events.append(_parse_event(text))
         except ValueError as error:
             broken.append((number, str(error), text))
     return events, broken, len(whole)
 
 
-def fault_of_topic(topic: str) -> str:
-    """What is wrong with a topic; empty where it can be published."""
+def find_topic_fault(topic: str) -> str:
+    """What is wrong with a topic; empty if it can be published."""
     if not topic:
         return "the topic is empty"
     if len(topic) > TOPIC_LIMIT:
@@ -76,20 +84,125 @@ def fault_of_topic(topic: str) -> str:
     return ""
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic is one that a pattern means: `*` alone is every topic, within a pattern one part."""
+def topic_matches(pattern: str, topic: str) -> bool:
+    """Whether a topic matches a pattern. `*` alone matches every topic; as a part of a pattern it matches one part."""
     if pattern == "*":
         return True
-    wanted, given = pattern.split("."), topic.split(".")
-    return len(wanted) == len(given) and all(want in ("*", part) for want, part in zip(wanted, given, strict=True))
+    expected, parts = pattern.split("."), topic.split(".")
+    return len(expected) == len(parts) and all(one in ("*", part) for one, part in zip(expected, parts, strict=True))
 
 
-def _read(text: str) -> Event:
-    row = loads(text)
+def _parse_event(text: str) -> EventLine:
+    row = load_json(text)
     if not isinstance(row, dict):
         raise ValueError("it is not an object")
     if not isinstance(row.get("topic"), str):
         raise ValueError("it has no topic")
-    if fault := fault_of_topic(row["topic"]):
+    if fault := find_topic_fault(row["topic"]):
         raise ValueError(fault)
-    return Event(row)
+    return EventLine(row)
+
+
+ACKNOWLEDGED, ASK = "human.guidance.ack", "human.interact"
+PUBLISH_RULES_VARIABLE = "RALPH_PUBLISHES"
+"""The variable with the rules for what a turn may publish, as JSON. `own`: the topics that the hat lists; null for the
+coordinator. `strict`: whether it may publish nothing else. `gates`: topics that only other hats may publish, with those hats.
+`requires`: the keys that a payload must have, by topic."""
+NO_PUBLISHING = {"own": [], "strict": True}
+"""The rules of a turn without a hat: no hat would receive its events."""
+
+
+def find_publish_fault(rules: object, topic: str, payload: str) -> str:
+    """Why an event may not be published; empty if it may."""
+    known = rules if isinstance(rules, dict) else {}
+    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
+    if topic == ACKNOWLEDGED:
+        return ""
+    if topic == ASK:
+        return f"`{topic}` is not published: ask with `ralph tools interact ask`"
+    if topic.startswith("human."):
+        return f"`{topic}` is reserved: only the user may publish it"
+    if isinstance(gates, dict) and topic in gates:
+        keepers = ", ".join(gates[topic])
+        if not keepers:
+            return f"no hat may publish `{topic}`: none lists it in `publishes`"
+        lists = "" if keepers == "ralph" else ", which lists it in `publishes`"
+        return f"`{topic}` counts only from {keepers}{lists}"
+    if known.get("strict") and isinstance(own, list) and not any(topic_matches(one, topic) for one in own):
+        return f"`{topic}` is not yours to publish"
+    wanted = requires.get(topic, ()) if isinstance(requires, dict) else ()
+    if missing := [key for key in wanted if not payload_has_key(payload, key)]:
+        return f"`{topic}` lacks {', '.join(missing)} in its payload"
+    return ""
+
+
+def advise_instead(rules: object, topic: str) -> str:
+    """What to do instead of publishing what was refused."""
+    known = rules if isinstance(rules, dict) else {}
+    own, gates, requires = known.get("own"), known.get("gates"), known.get("requires")
+    if isinstance(requires, dict) and requires.get(topic) and not (isinstance(gates, dict) and topic in gates):
+        return "add to the payload: " + ", ".join(f"`{key}: ...`" for key in requires[topic])
+    if isinstance(own, list):
+        return f"publish one of: {', '.join(own)}" if own else "end the turn: there is nothing for you to publish"
+    return "publish an event that gives that hat its turn"
+
+
+def payload_has_key(payload: str, key: str) -> bool:
+    """Whether a payload, JSON or text, has a value for a key."""
+    try:
+        data = load_json(payload) if payload.lstrip().startswith("{") else None
+    except ValueError:
+        data = None
+    if isinstance(data, dict):
+        return data.get(key) not in (None, "", [], {})
+    return any(_has_value(before, after) for before, after in _find_word(payload, key))
+
+
+def _find_word(text: str, key: str) -> "Iterator[tuple[str, str]]":
+    """The text before and after each occurrence of a word. Importing `re` would take too long."""
+    at = text.find(key)
+    while at >= 0:
+        yield text[:at][-1:], text[at + len(key) :][:200]
+        at = text.find(key, at + 1)
+
+
+def _has_value(before: str, after: str) -> bool:
+    """Whether a value follows, as in `key: value`, and the key is not a part of another word."""
+    sign, value = after.lstrip()[:1], after.lstrip()[1:].lstrip()
+    value = value[1:] if value[:1] in ("'", '"', "`") else value
+    apart = not (before.isalnum() or before in ("_", "-"))
+    return apart and sign in (":", "=") and (value[:1].isalnum() or value[:1] == "_")
+
+
+MAX_DEPTH = 100
+"""Deeper values are refused: the encoder could not write them again."""
+
+
+def load_json(text: str) -> object:
+    """Parse a JSON text. Raises ValueError with what is wrong, also for NaN, Infinity and values nested too deep."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    return value
+
+
+def dump_json(value: object, indent: int | None = None) -> str:
+    """Write a value as JSON: on one line without spaces, as other tools for these files do, or indented."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_deeper(value: object, depth: int) -> bool:
+    items: list[object] = []
+    if isinstance(value, dict):
+        items = list(value.values())
+    elif isinstance(value, list):
+        items = value
+    return any(depth == 0 or _is_deeper(item, depth - 1) for item in items)

@@ -1,23 +1,23 @@
 """`tasks.jsonl`: the queue that agents share, one task a line; of two lines with the same id the last one holds."""
 
-from ralph.documents.agent.json_text import dumps, loads
+from ralph.documents.agent.events import dump_json, load_json
 
 OPEN, IN_PROGRESS, CLOSED, FAILED = STATUSES = ("open", "in_progress", "closed", "failed")
 PRIORITIES = range(1, 6)
 
 
 class _Text:
-    """A key of a task that holds text; empty where it does not."""
+    """A key of a task that holds text; empty if it does not."""
 
     def __init__(self, key: str) -> None:
         self.key = key
 
-    def __get__(self, task: "Task", kind: object = None) -> str:
+    def __get__(self, task: "AgentTask", kind: object = None) -> str:
         value = task.row.get(self.key)
         return value if isinstance(value, str) else ""
 
 
-class Task:
+class AgentTask:
     """One task; what Ralph does not know in its line stays there."""
 
     __slots__ = ("line", "row")
@@ -27,18 +27,18 @@ class Task:
     description = _Text("description")
     """What has to hold when it is done."""
     key = _Text("key")
-    """A name that whoever made it can find it by again."""
+    """A name by which its creator finds it again."""
     status = _Text("status")
     """One of `STATUSES`; others are of later versions, and neither ready nor over."""
     run = _Text("loop_id")
-    """The run that it belongs to; empty where it was made outside of one."""
+    """The run that it belongs to; empty if it was made outside of one."""
     created, started, closed = _Text("created"), _Text("started"), _Text("closed")
 
     def __init__(self, row: dict[str, object], line: str = "") -> None:
         self.row = row
         """What it says; it is changed through `change`."""
         self.line = line
-        """Its line in the file; empty where that has to be written anew."""
+        """Its line in the file; empty if that has to be written anew."""
 
     def __repr__(self) -> str:
         return f"Task({self.row})"
@@ -57,7 +57,7 @@ class Task:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody has to do anything about it any more."""
+        """Whether nothing is left to do about it."""
         return self.status in (CLOSED, FAILED)
 
     def become(self, status: str, at: str) -> None:
@@ -71,21 +71,21 @@ class Task:
             self.row.pop("closed", None)
 
     def change(self, **fields: object) -> None:
-        """Say something else of it."""
+        """Set fields."""
         self.row.update(fields)
         self.line = ""
 
 
-class Tasks:
+class AgentTasks:
     """All tasks of a project, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self.by_id: dict[str, Task] = {}
+        self.by_id: dict[str, AgentTask] = {}
         self.broken: list[tuple[int, str, str]] = []
         """The lines that are no task: number, what is wrong, and the line."""
 
     @classmethod
-    def parse(cls, data: bytes) -> "Tasks":
+    def parse(cls, data: bytes) -> "AgentTasks":
         """The tasks in a file; a line that is broken stops nothing."""
         tasks = cls()
         for number, line in enumerate(data.decode(errors="surrogateescape").split("\n"), 1):
@@ -100,59 +100,59 @@ class Tasks:
 
     def render(self) -> bytes:
         """The file: one line for each task; broken lines are not in it."""
-        lines = [task.line or dumps(task.row) for task in self.by_id.values()]
+        lines = [task.line or dump_json(task.row) for task in self.by_id.values()]
         return "".join(line + "\n" for line in lines).encode(errors="backslashreplace")
 
     @property
-    def all(self) -> list[Task]:
+    def all(self) -> list[AgentTask]:
         """Every task."""
         return list(self.by_id.values())
 
-    def find(self, name: str, run: str = "") -> Task | None:
+    def find(self, name: str, run: str = "") -> AgentTask | None:
         """The task with that id, or else with that key: in that run, or outside of any in the latest one that has it."""
         if name in self.by_id:
             return self.by_id[name]
         named = [task for task in self.by_id.values() if task.key == name]
         return next((task for task in named if task.run == run), named[-1] if named and not run else None)
 
-    def keyed(self, key: str, run: str) -> Task | None:
+    def find_by_key(self, key: str, run: str) -> AgentTask | None:
         """The task that has that key in that run: the work of earlier runs is not taken for it."""
         return next((task for task in self.by_id.values() if task.key == key and task.run == run), None)
 
-    def waits_for(self, task: Task) -> tuple[str, ...]:
+    def waits_for(self, task: AgentTask) -> tuple[str, ...]:
         """Those of its blockers that are not closed, or not known."""
         found = {name: self.find(name, task.run) for name in task.blocked_by}
         return tuple(name for name, other in found.items() if other is None or other.status != CLOSED)
 
-    def ready(self, run: str = "") -> list[Task]:
+    def ready(self, run: str = "") -> list[AgentTask]:
         """What can be started now: open, nothing before it, the most urgent first; of one run, or of all."""
         found = [task for task in self.by_id.values() if task.status == OPEN and (not run or task.run == run)]
         return sorted((task for task in found if not self.waits_for(task)), key=lambda task: task.priority)
 
-    def unfinished(self, run: str = "") -> list[Task]:
+    def list_unfinished(self, run: str = "") -> list[AgentTask]:
         """What is neither closed nor failed; of one run, or of all."""
         return [task for task in self.by_id.values() if not task.is_over and (not run or task.run == run)]
 
-    def circle(self, task: Task) -> list[str]:
-        """The way through its blockers that leads back to it; none where there is no such way."""
-        ways, seen = [[task.id]], set()
-        while ways:
-            way = ways.pop()
-            for name in self.by_id[way[-1]].blocked_by:
+    def circle(self, task: AgentTask) -> list[str]:
+        """The path through its blockers that leads back to it; empty if there is none."""
+        paths, seen = [[task.id]], set()
+        while paths:
+            path = paths.pop()
+            for name in self.by_id[path[-1]].blocked_by:
                 other = self.find(name, task.run)
                 if other is task:
-                    return [*way, task.id]
+                    return [*path, task.id]
                 if other and other.id not in seen:
                     seen.add(other.id)
-                    ways.append([*way, other.id])
+                    paths.append([*path, other.id])
         return []
 
 
-def _read(line: str) -> Task:
-    row = loads(line)
+def _read(line: str) -> AgentTask:
+    row = load_json(line)
     if not isinstance(row, dict):
         raise ValueError("it is not an object")
-    task = Task(row, line)
+    task = AgentTask(row, line)
     if not task.id or not task.status:
         raise ValueError("it has no id or no status")
     return task

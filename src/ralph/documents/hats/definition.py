@@ -1,19 +1,26 @@
-"""What a run of hats is started with: frozen in `run.json`, read without a validation library."""
+"""The settings of a run of hats: its hats, its topics, and the source of its work.
 
-from collections.abc import Mapping
+Frozen in `run.json`, and read without a validation library.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ralph.documents.agent.events import matches
+from ralph.core.errors import UsageError
+from ralph.documents.agent.events import topic_matches
 
 COORDINATOR = "ralph"
-"""The hat that takes events that no other is for."""
+"""The hat that receives events that no other hat receives."""
 USER = "user"
-"""The source of events that come from outside of any turn."""
+"""The source of events that the user publishes."""
 
 
 @dataclass(frozen=True)
 class Hat:
-    """One hat: what it takes, what it does, what it may publish."""
+    """One hat: the events that it receives, its instructions, and the events that it may publish."""
 
     id: str
     name: str = ""
@@ -22,26 +29,26 @@ class Hat:
     publishes: tuple[str, ...] = ()
     instructions: str = ""
     default_publishes: str = ""
-    """Published in its name where it published nothing itself."""
+    """The topic that is published for it if it published nothing itself."""
     max_activations: int | None = None
     wall: float | None = None
-    """Seconds that a turn of it may take."""
+    """The time limit of its turns, in seconds."""
     disallowed_tools: tuple[str, ...] = ()
     may_ask: bool = True
-    """Whether it may put questions to a person."""
+    """Whether it may ask the user questions."""
     scratchpad: str = ""
-    """Its own scratchpad, where it is another than that of all."""
+    """Its own scratchpad, if it does not use the shared one."""
     concurrency: int = 1
-    """How many of its events it takes side by side."""
+    """How many events it handles in parallel."""
     gathers: bool = False
-    """Whether it waits until all of a wave have ended, and takes what came of it in one turn."""
+    """Whether it waits until a wave has ended, and handles all events of the wave in one turn."""
     gathers_within: float = 0.0
-    """Seconds that it waits for them; 0 for any time."""
+    """The seconds that it waits for a wave; 0 for no limit."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What is known of a topic, and what its events must hold."""
+    """The description of a topic, and the rules for its events."""
 
     description: str = ""
     on_trigger: str = ""
@@ -49,16 +56,16 @@ class Topic:
     requires: tuple[str, ...] = ()
     """Keys that a payload must have."""
     evidence: bool = False
-    """Whether it counts only where the checks of the run pass."""
+    """Whether it counts only if the checks of the run pass."""
     otherwise: str = ""
-    """The topic that is published instead where they do not."""
+    """The topic that is published instead if they fail."""
     red: bool = False
-    """Whether, the other way round, it counts only where the checks fail: what is missing must be seen first."""
+    """Whether it counts only if the checks fail: a test for what is missing must fail first."""
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What of the memories goes into prompts."""
+    """Which memories prompts contain."""
 
     inject: bool = True
     budget: int = 2000
@@ -81,7 +88,7 @@ class HatsSettings:
     required: tuple[str, ...] = ()
     enforce_scope: bool = False
     persistent: bool = False
-    """Whether a run that has done all waits for more, and ends only by a person or a limit."""
+    """Whether a finished run waits for more work, and ends only if the user or a limit ends it."""
     guardrails: tuple[str, ...] = ()
     max_failures: int = 5
     cooldown: float = 0.0
@@ -92,7 +99,7 @@ class HatsSettings:
     tasks: bool = True
     memories: MemoryUse = field(default_factory=MemoryUse)
     scratchpad: str = ".ralph/agent/scratchpad.md"
-    """Empty where there is none."""
+    """Empty if there is none."""
     source: str = "rough description"
     """What the objective is: a directory of tasks, one task file, or a description."""
     documents: str = ""
@@ -100,7 +107,7 @@ class HatsSettings:
 
     @property
     def has_waves(self) -> bool:
-        """Whether some hat works side by side with itself."""
+        """Whether a hat handles several events in parallel."""
         return any(hat.concurrency > 1 for hat in self.hats)
 
     def hat(self, name: str) -> Hat | None:
@@ -110,13 +117,13 @@ class HatsSettings:
     def owners(self, topic: str) -> tuple[str, ...]:
         """The hats that list a topic in `publishes`; a pattern counts only if no hat names the topic itself."""
         named = tuple(hat.id for hat in self.hats if topic in hat.publishes)
-        return named or tuple(hat.id for hat in self.hats if any(matches(one, topic) for one in hat.publishes))
+        return named or tuple(hat.id for hat in self.hats if any(topic_matches(one, topic) for one in hat.publishes))
 
     def gatekeepers(self, topic: str) -> tuple[str, ...] | None:
-        """Whose word counts for a topic that a run depends on; None if everybody may publish it.
+        """Who may publish a required, completion or cancellation topic; None if every hat may.
 
-        A required topic and the promises belong to the hats that list them. The completion promise belongs to the
-        coordinator if no hat lists it. The coordinator may always cancel, and without hats it does everything.
+        These topics belong to the hats that list them. The completion topic belongs to the coordinator if no hat lists
+        it. The coordinator may always cancel. Without hats it may publish everything.
         """
         if not self.hats or topic not in (self.completion, self.cancellation, *self.required):
             return None
@@ -127,15 +134,15 @@ class HatsSettings:
             return (*owners, COORDINATOR) if owners else None
         return owners
 
-    def publishing(self, who: str) -> dict[str, object]:
-        """What a hat, the coordinator or the user may publish, for `documents.agent.publishing`."""
-        hat = self.hat(who)
+    def publishing(self, publisher: str) -> dict[str, object]:
+        """What a hat, the coordinator or the user may publish, for `documents.agent.events`."""
+        hat = self.hat(publisher)
         gates = {}
         for topic in dict.fromkeys((self.completion, self.cancellation, *self.required)):
             keepers = self.gatekeepers(topic)
-            if who == USER and topic in (self.completion, self.cancellation):
+            if publisher == USER and topic in (self.completion, self.cancellation):
                 keepers = keepers or (COORDINATOR,)
-            if topic and keepers is not None and who not in keepers:
+            if topic and keepers is not None and publisher not in keepers:
                 gates[topic] = list(keepers)
         return {
             "own": list(hat.publishes) if hat else None,
@@ -143,3 +150,55 @@ class HatsSettings:
             "gates": gates,
             "requires": {name: list(topic.requires) for name, topic in self.topics.items() if topic.requires},
         }
+
+
+TASK_FILE = ".code-task.md"
+_WORDS = 6
+_TODO = "correct the path (it is relative to the project), or leave the file out of the objective"
+_STRIP = "`'\"()[]<>,;:!?@"
+
+
+@dataclass(frozen=True)
+class WorkSource:
+    """The source that describes the work of a run."""
+
+    kind: str
+    task_name: str
+    documents: str
+    """The directory of the documents that the hats share, relative to the root."""
+
+
+def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str]) -> WorkSource:
+    """The source that an objective names; `look` says of a path whether it is a `directory` of a plan or tasks, or a `file`."""
+    for word in objective.split():
+        path = word.strip(_STRIP).rstrip("./")
+        if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
+            continue
+        if _names_a_task_file(path):
+            if look(path) != "file":
+                raise UsageError("the objective names this task file, and it does not exist", where=path, todo=_TODO)
+            name = slug(path.rpartition("/")[2].removesuffix(TASK_FILE))
+            return WorkSource("single task file", name, _documents_directory(specs_dir, name))
+        if "/" in path and look(path) == "directory":
+            return WorkSource("directory of a plan", slug(path.rpartition("/")[2]), f"{path}/")
+    name = slug(objective)
+    return WorkSource("rough description", name, _documents_directory(specs_dir, name))
+
+
+def _names_a_task_file(path: str) -> bool:
+    """Whether a word is the path of one task file; `.code-task.md` and `*.code-task.md` mean such files in general."""
+    return path.endswith(TASK_FILE) and path.rpartition("/")[2] != TASK_FILE and "*" not in path
+
+
+def slug(text: str) -> str:
+    """The first words of a text as a name for files. If there are more, a short hash of the text makes the name unique."""
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text.lower()))
+    whole = "-".join(words)
+    name = "-".join(words[:_WORDS])[:48].strip("-")
+    if name == whole:
+        return name or "task"
+    return f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:4]}"
+
+
+def _documents_directory(specs_dir: str, name: str) -> str:
+    return f"{specs_dir.rstrip('/')}/implementation/{name}/"

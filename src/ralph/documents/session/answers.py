@@ -1,43 +1,58 @@
 """What the roles of a session hand back, and what must hold of the documents that go with it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ralph.core.errors import RalphError
-from ralph.core.graphs import waves
-from ralph.documents.session import plan, task_list, tasks
-from ralph.documents.steering import Answer
+from ralph.core.errors import StateError
+from ralph.core.text import count
+from ralph.documents.contracts import Answer
+from ralph.documents.session import task_list, tasks
+from ralph.documents.session.plan import PlanQuestion, find_plan_problems, parse_questions
+from ralph.documents.session.tasks import find_order_faults
 
-Papers = Mapping[str, str]
+Documents = Mapping[str, str]
 _TEXT = 4000
 
 
-def _form(**example: Any) -> ConfigDict:
+def _form_config(**example: Any) -> ConfigDict:
     return ConfigDict(extra="ignore", strict=True, json_schema_extra={"examples": [example]})
 
 
 class _Answer(Answer):
-    model_config = _form()
+    model_config = _form_config()
 
     summary: str = Field(default="", max_length=_TEXT, description="what you did or found, in a few sentences")
-    blockers: list[str] = Field(default=[], description="what keeps you from it, where you are blocked or failed")
+    blockers: list[str] = Field(default=[], description="what keeps you from it, if you are blocked or failed")
 
 
 class PlanningAnswer(_Answer):
     """What a planner or a questioner hands back."""
 
-    model_config = _form(status="completed", summary="the plan has four goals")
+    model_config = _form_config(status="completed", summary="the plan has four goals")
 
     status: Literal["completed", "blocked", "paused"] = Field(description="whether you did what your MODE says")
     critical_findings: list[str] = Field(default=[], description="what the plan does not know yet and should")
 
 
+class QuestionerAnswer(PlanningAnswer):
+    """What a questioner hands back."""
+
+    model_config = _form_config(
+        status="completed", no_questions=False, summary="six questions; two could change the plan"
+    )
+
+    no_questions: bool = Field(
+        default=False, description="true if nothing is worth asking; then you hand over no file of questions"
+    )
+
+
 class ExecutorAnswer(_Answer):
     """What an executor hands back. It informs; the engine's own checks and the review decide."""
 
-    model_config = _form(
+    model_config = _form_config(
         status="completed", success_criteria_met=True, files_modified=["src/cli.py"], summary="added --verbose"
     )
 
@@ -64,19 +79,21 @@ class _Judgement(_Answer):
 class ReviewerAnswer(_Judgement):
     """What the reviewer of a task hands back."""
 
-    model_config = _form(status="completed", verdict="Failed", feedback="`--verbose` is not in --help")
+    model_config = _form_config(status="completed", verdict="Failed", feedback="`--verbose` is not in --help")
     verdict_in = "verdict"
 
     verdict: Literal["Qualified", "Failed", ""] = Field(
         default="", description="Qualified only where every success criterion holds"
     )
-    feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, where it failed")
+    feedback: str = Field(default="", max_length=_TEXT, description="what exactly has to be different, if it failed")
 
 
 class SessionReviewAnswer(_Judgement):
-    """What the reviewer of the whole hands back."""
+    """What the reviewer of the session hands back."""
 
-    model_config = _form(status="completed", assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"])
+    model_config = _form_config(
+        status="completed", assessment="Gaps Identified", goals_achieved="3/4", gaps=["no help text"]
+    )
     verdict_in = "assessment"
 
     assessment: Literal["Complete", "Gaps Identified", ""] = Field(
@@ -90,13 +107,13 @@ PLANNER = ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE", "REBREAKDOWN", "REBREAKDOWN
 QUESTIONER = ("brainstorm", "research", "feedback-analysis")
 CONTRACTS: dict[str, type[BaseModel]] = {
     **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
-    **{f"session.questioner.{mode}": PlanningAnswer for mode in QUESTIONER},
+    **{f"session.questioner.{mode}": QuestionerAnswer for mode in QUESTIONER},
     "session.librarian.EXTRACT": PlanningAnswer,
     "session.executor": ExecutorAnswer,
     "session.reviewer": ReviewerAnswer,
     "session.review": SessionReviewAnswer,
     **{f"classic.planner.{mode}": PlanningAnswer for mode in ("INITIALIZE", "TASK_BREAKDOWN", "UPDATE")},
-    **{f"classic.questioner.{mode}": PlanningAnswer for mode in ("brainstorm", "research")},
+    **{f"classic.questioner.{mode}": QuestionerAnswer for mode in ("brainstorm", "research")},
     "classic.executor": ExecutorAnswer,
     "classic.reviewer.TASK_REVIEW": ReviewerAnswer,
     "classic.reviewer.SESSION_REVIEW": SessionReviewAnswer,
@@ -104,72 +121,127 @@ CONTRACTS: dict[str, type[BaseModel]] = {
 """The form of an answer, by role and mode."""
 
 
-Faults = Callable[[Mapping[str, Any], Papers, Papers], tuple[str, ...]]
-"""What is wrong with an answer and its papers, by what lay in the inbox."""
+Faults = Callable[[Mapping[str, Any], Documents, Documents], tuple[str, ...]]
+"""What is wrong with an answer and its documents, by what lay in the inbox."""
 
 
-def needs(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], list[str]]) -> Faults:
+def require_documents(*names: str, may: tuple[str, ...] = (), **problems: Callable[[str], list[str]]) -> Faults:
     """These documents must be there, and they and those that may be must be such as can be worked with.
 
     `problems` tells what is wrong with a document, by its name without the ending.
     """
 
-    def look(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
+    def look(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
         if answer["status"] != "completed":
             return ()
-        given = [name for name in (*names, *may) if papers.get(name, "").strip()]
+        given = [name for name in (*names, *may) if documents.get(name, "").strip()]
         missing = [f"{name} is not in the outbox" for name in names if name not in given]
         known = [(name, problems[stem]) for name in given if (stem := name.removesuffix(".md")) in problems]
-        return (*missing, *(f"{name}: {problem}" for name, of in known for problem in of(papers[name])))
+        return (*missing, *(f"{name}: {problem}" for name, of in known for problem in of(documents[name])))
 
     return look
 
 
 def _task_faults(least: int) -> Faults:
-    def look(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
+    def look(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
         if answer["status"] != "completed":
             return ()
-        if len(papers) < least:
-            return (f"there are {len(papers)} files in tasks/, and at least {least} are needed",)
-        found = [f"{name}: {problem}" for name, text in papers.items() for problem in tasks.problems(text)]
-        return tuple(found) or _order(papers, inbox)
+        if len(documents) < least:
+            verb = "is" if least == 1 else "are"
+            return (f"tasks/ has {count(len(documents), 'file')}; at least {least} {verb} needed",)
+        found = [f"{name}: {problem}" for name, text in documents.items() for problem in tasks.find_task_problems(text)]
+        return (*found, *_find_order_faults(documents, inbox))
 
     return look
 
 
-def _order(papers: Papers, inbox: Papers) -> tuple[str, ...]:
+def _find_order_faults(documents: Documents, inbox: Documents) -> tuple[str, ...]:
     """What is wrong with the dependencies of the tasks that are handed over, beside those that are there already."""
-    named = {name: tasks.parse(text, name) for name, text in papers.items()}
+    named = {name: task for name, text in documents.items() if (task := _parse_task(text, name))}
     wrong = [f"{name}: its id is {one.id}" for name, one in named.items() if name != f"tasks/{one.id}.md"]
-    before = [tasks.parse(text, name) for name, text in inbox.items() if name.startswith("tasks/")]
+    known = (_parse_task(text, name) for name, text in inbox.items() if name.startswith("tasks/"))
+    before = [task for task in known if task]
     new, every = {one.id for one in named.values()}, {one.id: one for one in (*before, *named.values())}
+    # A task that depends on itself is named before. Missing dependencies of older tasks are not a fault of this turn.
+    needs = {
+        id: [other for other in one.depends_on if other != id and (id in new or other in every)]
+        for id, one in every.items()
+    }
+    return (*wrong, *find_order_faults(needs))
+
+
+def _parse_task(text: str, name: str) -> tasks.Task | None:
+    """The task in a file; None if it cannot be read, which `find_task_problems` reports."""
     try:
-        # For what an older task lacks, nobody who hands over others is to blame.
-        waves({id: [o for o in one.depends_on if id in new or o in every] for id, one in every.items()})
-    except RalphError as error:
-        wrong.append(error.what)
-    return tuple(wrong)
+        return tasks.parse_task(text, name)
+    except StateError:
+        return None
 
 
-def _question_faults(answer: Mapping[str, Any], papers: Papers, inbox: Papers) -> tuple[str, ...]:
-    if answer["status"] != "completed" or papers:
+def _list_faults(*names: str, may: bool = False) -> Faults:
+    """`tasks.md` must be there, unless it may be left out, and its tasks must fit each other and those of the inbox."""
+
+    def look(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
+        known = task_list.parse_task_list(inbox.get("tasks.md", ""))
+        required = names if may else (*names, "tasks.md")
+        check = require_documents(
+            *required,
+            may=("tasks.md",) if may else (),
+            plan=find_plan_problems,
+            tasks=partial(task_list.find_task_list_problems, known=known),
+        )
+        return check(answer, documents, inbox)
+
+    return look
+
+
+def _question_faults(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
+    """Questions, or the word that there are none."""
+    if answer["status"] != "completed" or documents or answer.get("no_questions"):
         return ()
-    return ("there is no file in questions/ in the outbox",)
+    return ("no file of questions is in the outbox; if nothing is worth asking, answer `no_questions: true`",)
+
+
+def _research_faults(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
+    """Every question that was open has an answer, or says what it would take to find one."""
+    if answer["status"] != "completed":
+        return ()
+    after: dict[str, PlanQuestion] = {}
+    for text in documents.values():
+        after |= parse_questions(text).questions
+    found = []
+    for name, text in inbox.items():
+        asked = parse_questions(text).unanswered if "questions" in name else []
+        if left := [id for id in asked if id not in after or after[id].status == "Unanswered"]:
+            found.append(f"{name}: there is no answer to {', '.join(left)}")
+    return tuple(found)
+
+
+def _review_faults(answer: Mapping[str, Any], documents: Documents, inbox: Documents) -> tuple[str, ...]:
+    """A reviewer that fails an attempt must say what has to be different."""
+    says_why = answer.get("feedback", "").strip() or documents.get("review.md", "").strip()
+    if answer["status"] != "completed" or answer.get("verdict") != "Failed" or says_why:
+        return ()
+    return ("feedback: say what exactly has to be different, as the verdict is Failed",)
 
 
 FAULTS: dict[str, Faults] = {
-    "session.planner.INITIALIZE": needs("plan.md", plan=plan.problems),
-    "session.planner.UPDATE": needs("plan.md", plan=plan.problems),
+    "session.planner.INITIALIZE": require_documents("plan.md", plan=find_plan_problems),
+    "session.planner.UPDATE": require_documents("plan.md", plan=find_plan_problems),
     "session.planner.TASK_BREAKDOWN": _task_faults(1),
     "session.planner.REBREAKDOWN": _task_faults(0),
     "session.planner.CRITIQUE_BREAKDOWN": _task_faults(0),
     "session.planner.REBREAKDOWN_TASK": _task_faults(2),
-    **{f"session.questioner.{mode}": _question_faults for mode in QUESTIONER},
-    "classic.planner.INITIALIZE": needs("plan.md", plan=plan.problems),
-    "classic.planner.TASK_BREAKDOWN": needs("tasks.md", tasks=task_list.problems),
-    "classic.planner.UPDATE": needs("plan.md", may=("tasks.md",), plan=plan.problems, tasks=task_list.problems),
-    "classic.questioner.brainstorm": needs("plan.questions.md"),
-    "classic.questioner.research": needs("plan.questions.md"),
-    "classic.reviewer.SESSION_REVIEW": needs(may=("tasks.md",), tasks=task_list.problems),
+    "session.questioner.brainstorm": _question_faults,
+    "session.questioner.feedback-analysis": _question_faults,
+    "session.questioner.research": _research_faults,
+    "session.reviewer": _review_faults,
+    "classic.planner.INITIALIZE": require_documents("plan.md", plan=find_plan_problems),
+    "classic.planner.TASK_BREAKDOWN": _list_faults(),
+    "classic.planner.UPDATE": _list_faults("plan.md", may=True),
+    "classic.questioner.brainstorm": _question_faults,
+    "classic.questioner.research": _research_faults,
+    "classic.reviewer.TASK_REVIEW": _review_faults,
+    "classic.reviewer.SESSION_REVIEW": _list_faults(may=True),
 }
 """What must hold of the documents, by role and mode."""

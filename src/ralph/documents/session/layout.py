@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ralph.core.errors import StateError
-from ralph.core.graphs import natural
 from ralph.core.ids import valid_run_id
 from ralph.documents.session import HOME, task_list, tasks
 from ralph.documents.session.progress import CLASSIC, STANDARD, Style
 from ralph.documents.session.reports import attempt_of, report_name
-from ralph.documents.session.task_names import is_planning
-from ralph.documents.session.tasks import Task, is_task_id, valid_task_id
+from ralph.documents.session.tasks import Task, is_planning, is_task_id, natural_key, valid_task_id
 
 FEEDBACK = "feedbacks.md"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_. +-]*")
@@ -72,7 +70,7 @@ class Layout:
 
     @property
     def instructions(self) -> str:
-        """What everybody has to heed, beside the directory."""
+        """The instructions for all roles, beside the directory."""
         return f"{self.root}.instructions.md"
 
     @property
@@ -131,7 +129,7 @@ class Layout:
         return f"{home}/questions/{_name(category)}.md"
 
     def feedback(self, iteration: int, stamp: str) -> str:
-        """What a person said of the iteration before."""
+        """The user's feedback on the iteration before."""
         return f"{self._below(iteration)}/feedbacks/{_name(stamp, _BATCH)}/{FEEDBACK}"
 
     def delta(self, iteration: int) -> str:
@@ -145,14 +143,14 @@ class Layout:
         """Something learned that waits for approval."""
         return f"{self._below(iteration)}/knowledge/{_name(category)}/{_name(name)}"
 
-    def promoted(self, category: str, name: str) -> str:
+    def knowledge_target(self, category: str, name: str) -> str:
         """The same where it stays, outside the session."""
         return f".docs/{_name(category)}/{_name(name)}"
 
     def tasks_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The tasks that have a file, in natural order."""
         found = _inside(paths, self.tasks(iteration), r"([^/]+)\.md")
-        return sorted(filter(is_task_id, found), key=natural)
+        return sorted(filter(is_task_id, found), key=natural_key)
 
     def batches_in(self, paths: Iterable[str], iteration: int) -> list[str]:
         """The batches of feedback for an iteration, oldest first."""
@@ -182,7 +180,7 @@ class Layout:
     def read_tasks(self, texts: Mapping[str, str], iteration: int) -> dict[str, Task]:
         """The tasks that are defined, by id."""
         paths = {name: self.task(iteration, name) for name in self.tasks_in(texts, iteration)}
-        return {name: tasks.parse(texts[path], path) for name, path in paths.items()}
+        return {name: tasks.parse_task(texts[path], path) for name, path in paths.items()}
 
     def definition(self, texts: Mapping[str, str], iteration: int, task: str) -> str:
         """The text that defines a task: the newest, if an iteration has its own; empty if there is none."""
@@ -265,7 +263,7 @@ class ClassicLayout(Layout):
     def update(self, number: int) -> str:
         return f"{self.root}/plan.update{number}.md"
 
-    def attached(self, number: int) -> str:
+    def update_directory(self, number: int) -> str:
         """The directory with what goes with that."""
         return f"{self.root}/plan.update{number}"
 
@@ -279,21 +277,21 @@ class ClassicLayout(Layout):
 
     def reviews_in(self, paths: Iterable[str]) -> dict[int, str]:
         """The reviews of the whole, by number."""
-        return self._numbered(paths, _REVIEW)
+        return self._find_numbered(paths, _REVIEW)
 
     def updates_in(self, paths: Iterable[str]) -> dict[int, str]:
-        return self._numbered(paths, _UPDATE)
+        return self._find_numbered(paths, _UPDATE)
 
     def questions_in(self, paths: Iterable[str]) -> list[str]:
         """The files of questions; some keep one for each category."""
         return [path for path in self._own(paths) if _QUESTIONS.fullmatch(path.rpartition("/")[2])]
 
     def read_tasks(self, texts: Mapping[str, str], iteration: int) -> dict[str, Task]:
-        found = task_list.parse(texts.get(self.task_list, ""))
+        found = task_list.parse_task_list(texts.get(self.task_list, ""))
         return {id: task for id, task in found.items() if not is_planning(id) and not task.is_missing}
 
     def definition(self, texts: Mapping[str, str], iteration: int, task: str) -> str:
-        return task_list.definition(texts.get(self.task_list, ""), task)
+        return task_list.find_definition(texts.get(self.task_list, ""), task)
 
     def place_of_task(self, iteration: int, task: str) -> str:
         return self.task_list
@@ -309,7 +307,7 @@ class ClassicLayout(Layout):
     def _own(self, paths: Iterable[str]) -> list[str]:
         return sorted(path for path in paths if path.rpartition("/")[0] == self.root)
 
-    def _numbered(self, paths: Iterable[str], pattern: re.Pattern[str]) -> dict[int, str]:
+    def _find_numbered(self, paths: Iterable[str], pattern: re.Pattern[str]) -> dict[int, str]:
         found = ((pattern.fullmatch(path.rpartition("/")[2]), path) for path in self._own(paths))
         return dict(sorted((int(match[1] or 1), path) for match, path in found if match))
 

@@ -61,21 +61,21 @@ class Bullet:
         return "\n".join((self.text, *dedent("\n".join(self.inner)).split("\n"))).strip() if self.inner else self.text
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines with their ends. Only a newline ends a line, unlike in `str.splitlines`."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
 class Page:
     """A text by its lines."""
 
     def __init__(self, text: str) -> None:
         self._bom = BOM if text.startswith(BOM) else ""
-        self._raw = re.findall(r"[^\n]*\n|[^\n]+", text.removeprefix(BOM))
+        self._raw = split_lines(text.removeprefix(BOM))
         self.newline = "\r\n" if self._raw and self._raw[0].endswith("\r\n") else "\n"
         self.lines = [line.rstrip("\r\n") for line in self._raw]
         self.front, self.front_start, self.body = self._front_matter()
         self._open = ""
-
-    @property
-    def raw(self) -> list[str]:
-        """The lines as they are, with what ends them, and with what the text begins with."""
-        return [self._bom + self._raw[0], *self._raw[1:]] if self._bom and self._raw else self._raw
 
     def section(self, *names: str) -> Section | None:
         """The last section of one of these names that says something, else the last of them."""
@@ -83,11 +83,11 @@ class Page:
         return next((one for one in reversed(found) if one.text), found[-1] if found else None)
 
     def says(self, *names: str) -> str:
-        """The text of that section; empty where there is none."""
+        """The text of that section; empty if there is none."""
         section = self.section(*names)
         return section.text if section else ""
 
-    def replaced(self, start: int, end: int, lines: Sequence[str]) -> str:
+    def replace_lines(self, start: int, end: int, lines: Sequence[str]) -> str:
         """The text with other lines in the place of these; they end as lines of this text do."""
         new = [line + self.newline for line in lines]
         before, after = self._raw[:start], self._raw[end:]
@@ -102,14 +102,14 @@ class Page:
         """The text with other lines in its front matter."""
         return self._bom + "".join((*self._raw[: self.front_start], front, *self._raw[self.body - 1 :]))
 
-    def inserted(self, at: int, lines: Sequence[str]) -> str:
+    def insert_lines(self, at: int, lines: Sequence[str]) -> str:
         """The text with further lines before that one, between empty ones."""
         gap = [""] if at and self.lines[at - 1].strip() else []
-        return self.replaced(at, at, [*gap, *lines, *([""] if at < len(self.lines) else [])])
+        return self.replace_lines(at, at, [*gap, *lines, *([""] if at < len(self.lines) else [])])
 
-    def appended(self, lines: Sequence[str]) -> str:
+    def append_lines(self, lines: Sequence[str]) -> str:
         """The text with further lines at its end, after an empty one."""
-        return self.inserted(len(self.lines), lines)
+        return self.insert_lines(len(self.lines), lines)
 
     def _front_matter(self) -> tuple[str, int, int]:
         start = next((i for i, line in enumerate(self.lines) if line.strip()), 0)
@@ -159,7 +159,16 @@ class Page:
             around = [*(one for one in around if one[0] < level), (level, name_of(title))]
             own = tuple(self.prose[start + 1 : heads[number][0]])
             path = tuple(name for _, name in around)
-            found.append(Section(title.strip(), level, start, end, path, tuple(self.lines[start + 1 : end]), own))
+            section = Section(
+                title=title.strip(),
+                level=level,
+                start=start,
+                end=end,
+                path=path,
+                lines=tuple(self.lines[start + 1 : end]),
+                own=own,
+            )
+            found.append(section)
         return found
 
     @property
@@ -195,7 +204,7 @@ def bullets(lines: Iterable[str]) -> list[Bullet]:
 
 
 def fields(lines: Iterable[str]) -> dict[str, str]:
-    """The `- **Key**: value` lines by key in small letters; a value goes on to the next empty line or key."""
+    """The `- **Key**: value` lines by key in small letters; a value continues to the next empty line or key."""
     found: dict[str, str] = {}
     key = ""
     for line in lines:
@@ -237,7 +246,7 @@ def bare(text: str) -> str:
     return text.strip().strip("*`_ ").strip()
 
 
-def contained(text: str, level: int = 3) -> str:
+def contain_markdown(text: str, level: int = 3) -> str:
     """A text that cannot break out of the section it is put into: no heading above that level, no code left open."""
     page = Page("text\n" + text.replace("\r\n", "\n").strip("\n"))
     lines = page.lines[:]

@@ -10,19 +10,22 @@ from typing import Any, Generic, TypeVar
 
 from ralph.core.errors import StateError
 from ralph.documents.session.values import (
+    CORRECT,
     Reader,
     choice,
     count,
+    describe_fault,
     flag,
     mapping,
     moment,
     optional,
     read_all,
+    read_mapping,
     text_of,
     word,
     words_of,
 )
-from ralph.documents.session.yaml_lines import CORRECT, Exactly, YamlLines, told
+from ralph.documents.yaml_codec import WholeMapping, edit
 
 T = TypeVar("T", bound="Metadata | IterationMetadata")
 SCHEMA = "ralph-v2"
@@ -39,7 +42,7 @@ class State(StrEnum):
     REVIEWING_BATCH = "REVIEWING_BATCH"
     SESSION_REVIEW = "SESSION_REVIEW"
     CRITIQUE = "SESSION_CRITIQUE_REPLAN"
-    """What a review found missing is made tasks, without asking a person."""
+    """Gaps that a review finds become tasks, without asking the user."""
     KNOWLEDGE_EXTRACTION = "KNOWLEDGE_EXTRACTION"
     KNOWLEDGE_APPROVAL = "KNOWLEDGE_APPROVAL"
     COMPLETE = "COMPLETE"
@@ -127,59 +130,59 @@ class _Form(Generic[T]):
     def problems(self, text: str) -> list[str]:
         """What is wrong with a file, a sentence each."""
         try:
-            lines = YamlLines(text, "")
+            document = read_mapping(text, "")
         except StateError as error:
-            return [told(error)]
-        values, faults = read_all(lines, self.keys)
+            return [describe_fault(error)]
+        values, faults = read_all(document, self.keys)
         found = [
-            f"line {lines.line(key)}: `{key}` is {text_of(lines.get(key))[:40]}; this Ralph reads {known}"
+            f"line {document.line(key)}: `{key}` is {text_of(document.get(key))[:40]}; this Ralph reads {known}"
             for key, known in self.head.items()
-            if lines.has(key) and lines.get(key) != known
+            if document.has(key) and document.get(key) != known
         ]
         for name, (path, _) in self.keys.items():
             if name in faults:
                 found.append(faults[name])
             elif name in _REQUIRED and name not in values:
-                found.append(f"line {lines.line(path.partition('.')[0])}: the key `{path}` is missing")
+                found.append(f"line {document.line(path.partition('.')[0])}: the key `{path}` is missing")
         return found
 
     def parse(self, text: str, where: str = "metadata.yaml") -> T:
         """What a file says, or one error that names every fault."""
-        lines = YamlLines(text, where)
+        document = read_mapping(text, where)
         if faults := self.problems(text):
             raise StateError("\n".join(faults), where=where, todo=CORRECT)
-        return self.kind(**read_all(lines, self.keys)[0])
+        return self.kind(**read_all(document, self.keys)[0])
 
     def render(self, metadata: T, old: str = "") -> str:
         """The file's text; with the old one, only what is different changes."""
-        lines = YamlLines(old, "metadata.yaml")
-        before = read_all(lines, self.keys)[0]
-        needed = _REQUIRED if lines.data else _ALWAYS
-        changes: dict[str, Any] = {} if lines.data else dict(self.head)
+        document = read_mapping(old, "metadata.yaml")
+        before = read_all(document, self.keys)[0]
+        needed = _REQUIRED if document.data else _ALWAYS
+        changes: dict[str, Any] = {} if document.data else dict(self.head)
         defaults = {
             one.name: one.default_factory() if callable(one.default_factory) else one.default
             for one in fields(metadata)
         }
         for name, (path, _) in self.keys.items():
             value = getattr(metadata, name)
-            is_kept = not lines.has(path) and name not in needed and value == defaults[name]
+            is_kept = not document.has(path) and name not in needed and value == defaults[name]
             if before[name] != value if name in before else not is_kept:
-                changes[path] = _written(value, before.get(name))
-        return lines.edited(changes)
+                changes[path] = _encode_value(value, before.get(name))
+        return edit(old, changes)
 
     def readable(self, text: str) -> dict[str, Any]:
         """The values that can be read, by field, whatever is wrong with the others."""
         try:
-            return read_all(YamlLines(text, ""), self.keys)[0]
+            return read_all(read_mapping(text, ""), self.keys)[0]
         except StateError:
             return {}
 
 
-def _written(value: Any, before: Any) -> Any:
+def _encode_value(value: Any, before: Any) -> Any:
     """A value as the file has it: what is empty is null, and a mapping that lost keys takes the place of the old one."""
     if isinstance(value, Mapping):
         plain = {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
-        return plain if isinstance(before, dict) and before.keys() <= plain.keys() else Exactly(plain)
+        return plain if isinstance(before, dict) and before.keys() <= plain.keys() else WholeMapping(plain)
     return None if value == "" else value
 
 
@@ -222,5 +225,10 @@ _ITERATION = _Form(
         "planning_tasks": ("planning_tasks", optional(mapping(text_of), {})),
     },
 )
-parse, render, problems, readable = _SESSION.parse, _SESSION.render, _SESSION.problems, _SESSION.readable
-parse_iteration, render_iteration, iteration_problems = _ITERATION.parse, _ITERATION.render, _ITERATION.problems
+parse_metadata = _SESSION.parse
+render_metadata = _SESSION.render
+find_metadata_problems = _SESSION.problems
+read_valid_fields = _SESSION.readable
+parse_iteration_metadata = _ITERATION.parse
+render_iteration_metadata = _ITERATION.render
+find_iteration_problems = _ITERATION.problems

@@ -1,11 +1,155 @@
-"""`plan.md` as far as the engine reads it."""
+"""What a session is planned from and what planning writes, as far as the engine reads it.
 
+`<session>.instructions.md` has the limits that the user or the planner set, in front matter or as bullets.
+`feedbacks/<stamp>/feedbacks.md` has the user's feedback on an iteration: roles read it, the engine only sees changes.
+`plan.md` has goal and success criteria. `questions/<category>.md` has what was asked and answered in each cycle.
+"""
+
+import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from ralph.documents.session.markdown import Page, Section, bare, bullets
+from ralph.core.errors import StateError
+from ralph.documents.session.markdown import BOM, Page, Section, bare, bullets, fields, row
+from ralph.documents.session.values import (
+    Reader,
+    choice,
+    count,
+    first_of,
+    front_matter,
+    front_values,
+    number_of,
+    text_of,
+    words_of,
+)
+from ralph.documents.yaml_codec import dump
 
-_LINE = re.compile(
+_SETTING_BULLET = re.compile(r"\s*[-*+]\s+[*_`]*([A-Za-z][\w.]*)[*_`]*\s*:[*_`]*\s*(.*?)(?:\s+#.*)?")
+_CATEGORY = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True)
+class Guardrails:
+    """The limits of a session."""
+
+    max_cycles: int = 2
+    max_retries: int | None = None
+    """How often a failed turn is tried again; None for the default of the engine."""
+    task_wip_minutes: float = 60
+    max_executors: int = 3
+    max_reviewers: int = 3
+    max_questioners: int = 3
+    rework_attempts: int = 3
+    """Attempts at a task in an iteration before it waits for the user."""
+    categories: tuple[str, ...] = ("technical", "requirements", "constraints", "assumptions", "risks")
+    approval: str = "auto"
+    """`auto`, `signal` or `skip`: who says that what was learned is kept."""
+    severity_threshold: str = "any"
+    """`any`, `major` or `critical`: the issues of a review that count."""
+    max_critique_cycles: int = 1
+    """How often a review may send the session back by itself."""
+
+
+def _read_minutes(value: Any) -> float:
+    try:
+        minutes = float(re.sub(r"\s*min(?:ute)?s?$", "", text_of(value)))
+    except ValueError:
+        minutes = 0
+    if not 0 < minutes < 1e6:
+        raise ValueError("a number of minutes")
+    return minutes
+
+
+def _read_categories(value: Any) -> tuple[str, ...]:
+    names = words_of(value)
+    if not names or not all(_CATEGORY.fullmatch(name) for name in names):
+        raise ValueError("a list of words in small letters")
+    return names
+
+
+_SETTINGS: Mapping[str, tuple[str, Reader]] = {
+    "planning.max_cycles": ("max_cycles", count(0)),
+    "planning.categories": ("categories", _read_categories),
+    "retries.max_subagent_retries": ("max_retries", count(0)),
+    "timeouts.task_wip_minutes": ("task_wip_minutes", _read_minutes),
+    "concurrency.max_parallel_executors": ("max_executors", count(1)),
+    "concurrency.max_parallel_reviewers": ("max_reviewers", count(1)),
+    "concurrency.max_parallel_questioners": ("max_questioners", count(1)),
+    "rework.max_attempts": ("rework_attempts", count(1)),
+    "knowledge.approval": ("approval", choice(("auto", "signal", "skip"))),
+    "session_review.issue_severity_threshold": ("severity_threshold", choice(("any", "major", "critical"))),
+    "session_review.max_critique_cycles": ("max_critique_cycles", count(0)),
+}
+_SETTING_PATHS = {key.rpartition(".")[2]: key for key in _SETTINGS} | {key: key for key in _SETTINGS}
+
+
+def parse_instructions(text: str, where: str = "") -> Guardrails:
+    """The limits in a file; what it does not set stays as usual, and one that cannot be read is an error."""
+    found: dict[str, Any] = {}
+    faults = []
+    for line, key, value in _find_settings(text, where):
+        name, read = _SETTINGS[key]
+        if text_of(value) not in ("", "null", "~"):
+            try:
+                found[name] = read(value)
+            except ValueError as error:
+                faults.append(f"line {line}: `{key}` must be {error}, and is {text_of(value)[:40]}")
+    if faults:
+        raise StateError("\n".join(faults), where=where, todo="correct the file")
+    return Guardrails(**found)
+
+
+def _find_settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
+    """The line, path and value of every setting; those that count come last."""
+    page = Page(text)
+    front = front_matter(page, where)
+    front_paths = [path for path in _SETTING_PATHS if front.has(path)]
+    front_keys = {_SETTING_PATHS[path] for path in front_paths}
+    for number, line in enumerate(page.prose, 1):
+        match = _SETTING_BULLET.fullmatch(line)
+        key = _SETTING_PATHS.get(match[1]) if match else None
+        if match and key and key not in front_keys:
+            yield number, key, match[2].strip("*`\"' ")
+    for path in front_paths:
+        yield front.line(path), _SETTING_PATHS[path], front.get(path)
+
+
+def hash_feedback(text: str) -> str:
+    """A hash that changes with a batch, but not with the ends of its lines or blank lines at its end."""
+    plain = text.removeprefix(BOM).replace("\r\n", "\n").rstrip()
+    return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def render_feedback_form(iteration: int, stamp: str, timestamp: str, artifacts: Iterable[str] = ()) -> str:
+    """A form to fill in."""
+    front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
+    files = "\n".join((row("File", "Description"), "|------|-------------|", *(row(name, "") for name in artifacts)))
+    return f"---\n{dump(front)}---\n\n# Feedback Batch: {stamp}\n{_FEEDBACK_FORM}\n## Artifacts Index\n{files}\n"
+
+
+_FEEDBACK_FORM = """
+## Critical Issues
+<!-- What must be put right, one entry each:
+- [ ] **ISS-001**: What is wrong
+  - Evidence: app.log, lines 45-60
+  - Suggested Fix: what could be done
+-->
+
+## Quality Issues
+<!--
+- [ ] **Q-001**: What could be better
+-->
+
+## New Requirements
+<!--
+- What is wanted beside
+-->
+"""
+
+
+_PLAN_LINE = re.compile(
     r"(?:[-*+]\s+)?[*_]*(Goal|Success Criteria|Target Files|Context|Approach)[*_]*\s*:[*_]*\s*(.*)", re.IGNORECASE
 )
 _UNFILLED = re.compile(r"\[[^\]]*\]|_?to be filled.*", re.IGNORECASE)
@@ -19,36 +163,36 @@ class Plan:
     criteria: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Plan:
+def parse_plan(text: str) -> Plan:
     """The plan in a file, in sections or in lines, as far as it can be read."""
     page = Page(text)
-    goal, criteria = _find(page, "goal"), _find(page, "success criteria")
+    goal, criteria = _find_section(page, "goal"), _find_section(page, "success criteria")
     if not (goal or criteria):
-        return _of_lines(page)
+        return _parse_key_lines(page)
     listed = [one for one in bullets(criteria.own if criteria else ()) if not _UNFILLED.fullmatch(one.text)]
     said = "\n".join(line for line in (goal.own if goal else ()) if line.strip())
     return Plan(said.strip(), tuple(one.whole for one in listed))
 
 
-def problems(text: str) -> list[str]:
+def find_plan_problems(text: str) -> list[str]:
     """What the plan lacks, a sentence each."""
-    plan = parse(text)
+    plan = parse_plan(text)
     found = (("goal", plan.goal), ("success criteria", plan.criteria))
     return [f"line 1: the plan has no {name}" for name, value in found if not value]
 
 
-def _find(page: Page, name: str) -> Section | None:
+def _find_section(page: Page, name: str) -> Section | None:
     """The section of that name, or one whose title begins with it or has it as a part."""
     near = [section for section in page.sections if section.level == 2 and name in re.split(r" & |/", section.name)]
     return page.section(name) or (near[-1] if near else None)
 
 
-def _of_lines(page: Page) -> Plan:
+def _parse_key_lines(page: Page) -> Plan:
     """A plan of `Key: value` lines."""
     said: dict[str, list[str]] = {}
     key = ""
     for line in page.prose:
-        match = _LINE.fullmatch(line)
+        match = _PLAN_LINE.fullmatch(line)
         if match:
             key = match[1].casefold()
             said[key] = [match[2]] if match[2] else []
@@ -59,3 +203,79 @@ def _of_lines(page: Page) -> Plan:
     found = [one.text for one in bullets(lines)] or [part for line in lines for part in line.split(";")]
     criteria = tuple(word for one in found if (word := bare(one)) and not _UNFILLED.fullmatch(word))
     return Plan("\n".join(said.get("goal", [])).strip(), criteria)
+
+
+CYCLE_SKIPPED = "Cycle skipped due to max_cycles"
+_QUESTION_ID = re.compile(r"\bQ(?:-[A-Za-z]{1,8})?-\d{1,6}\b")
+_CYCLE = re.compile(r".*\bcycle (\d{1,6})\b.*")
+
+
+@dataclass(frozen=True)
+class PlanQuestion:
+    """How much a question matters, and whether it was answered."""
+
+    priority: str = "Medium"
+    """High, Medium or Low."""
+    status: str = "Unanswered"
+    """Unanswered, Answered or Research Needed."""
+
+
+@dataclass(frozen=True)
+class PlanQuestions:
+    """The questions of a category."""
+
+    cycle: int = 0
+    """The highest cycle that there is; 0 before the first."""
+    questions: Mapping[str, PlanQuestion] = field(default_factory=dict)
+
+    @property
+    def unanswered(self) -> list[str]:
+        """Those without an answer and without research."""
+        return [id for id, one in self.questions.items() if one.status == "Unanswered"]
+
+    @property
+    def open_high(self) -> list[str]:
+        """The open ones of high priority."""
+        return [id for id, one in self.questions.items() if one.status != "Answered" and one.priority == "High"]
+
+
+def parse_questions(text: str) -> PlanQuestions:
+    """The questions in a file, as far as they can be read."""
+    page = Page(text)
+    found: dict[str, PlanQuestion] = {}
+    cycle = number_of(front_values(page).get("cycle")) or 0
+    for section in page.sections:
+        if match := _CYCLE.fullmatch(section.name):
+            cycle = max(cycle, int(match[1]))
+        said = fields(section.own)
+        id = _QUESTION_ID.search(section.title) or _QUESTION_ID.search(said.get("id", ""))
+        if id or (section.name.startswith("question ") and said):
+            name = id[0] if id else bare(said.get("id", "")) or section.title
+            found[name] = _merge_question(found.get(name, PlanQuestion()), said)
+    return PlanQuestions(max(cycle, bool(found)), found)
+
+
+def count_cycles(texts: Iterable[str]) -> int:
+    """How many cycles of questions there were, in all files of them."""
+    return max((parse_questions(text).cycle for text in texts), default=0)
+
+
+def merge_questions(old: str, new: str) -> str:
+    """The questions after another turn: what was asked before stays, also where somebody left it out."""
+    before, after = parse_questions(old), parse_questions(new)
+    is_kept = after.cycle >= before.cycle and before.questions.keys() <= after.questions.keys()
+    return new if is_kept or not old.strip() else f"{old.rstrip()}\n\n{new}"
+
+
+def _merge_question(question: PlanQuestion, said: dict[str, str]) -> PlanQuestion:
+    """A question with what a further section says of it: the question itself, or its answer."""
+    status = _find_word(("Unanswered", "Answered", "Research Needed"), said.get("status", ""))
+    if status != "Research Needed" and said.get("answer"):
+        status = "Answered"
+    priority = _find_word(("High", "Medium", "Low"), said.get("priority", ""))
+    return PlanQuestion(priority or question.priority, status or question.status)
+
+
+def _find_word(words: tuple[str, ...], text: str) -> str:
+    """The word that a field holds; none in a form that nobody filled in."""
+    return first_of(text, [(rf"\b{word}\b", word) for word in words]) or ""

@@ -7,16 +7,73 @@ section for planning and one for tasks, and a word for every marker. The marker 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from enum import StrEnum
+from typing import Any
 
 from ralph.core.errors import StateError
-from ralph.documents.session.markdown import Page, Section, bare, cells, name_of, one_line, row
-from ralph.documents.session.markers import MEANING, Marker, read
-from ralph.documents.session.task_names import ID, STATUS, is_planning, named
+from ralph.documents.session.markdown import BOM, Page, Section, bare, cells, name_of, one_line, row, split_lines
+from ralph.documents.session.tasks import ID, STATUS, is_planning, normalize_id
+
+
+class Marker(StrEnum):
+    """Where a task or a planning step is; the value is what stands between the brackets."""
+
+    TODO = " "
+    WIP = "/"
+    PENDING = "P"
+    DONE = "x"
+    FAILED = "F"
+    CANCELLED = "C"
+
+
+MARKER_MEANINGS = {
+    Marker.TODO: "Not started",
+    Marker.WIP: "In progress",
+    Marker.PENDING: "Pending review",
+    Marker.DONE: "Completed",
+    Marker.FAILED: "Failed",
+    Marker.CANCELLED: "Cancelled",
+}
+_NEXT_MARKERS = {
+    # A task whose file is missing fails before it began.
+    Marker.TODO: {Marker.WIP, Marker.CANCELLED, Marker.FAILED},
+    # Time out, abort and criteria that are not met fail without a review; what is split is cancelled.
+    Marker.WIP: {Marker.PENDING, Marker.FAILED, Marker.CANCELLED},
+    Marker.PENDING: {Marker.DONE, Marker.FAILED},
+    Marker.FAILED: {Marker.TODO, Marker.CANCELLED},
+}
+FINAL_MARKERS = (Marker.DONE, Marker.CANCELLED)
+_MARKERS_BY_TEXT = {marker.value.casefold(): marker for marker in Marker}
+
+
+def is_legal_change(old: Marker, new: Marker, *, retries_as_todo: bool = False) -> bool:
+    """Whether a line may go from one marker to another; to stay is always legal.
+
+    `retries_as_todo`: a task that failed and has attempts left goes back to not started at once.
+    """
+    if retries_as_todo and new is Marker.TODO and old in (Marker.WIP, Marker.PENDING):
+        return True
+    return old is new or new in _NEXT_MARKERS.get(old, ())
+
+
+def count_markers(markers: Mapping[Marker, int]) -> dict[str, Any]:
+    """How many tasks there are, by what came of them."""
+    done, failed, gone = (markers.get(one, 0) for one in (Marker.DONE, Marker.FAILED, Marker.CANCELLED))
+    total = sum(markers.values())
+    pending = total - done - failed - gone
+    return {"total": total, "completed": done, "failed": failed, "pending": pending, "cancelled": gone}
+
+
+def read_marker(text: str) -> Marker | None:
+    """The marker between brackets, in either case; None if it is invalid."""
+    return _MARKERS_BY_TEXT.get(text.casefold() or " ")
+
 
 PLACEHOLDER = "[To be filled]"
 MISSING = "Task definition missing"
-"""The note of a task that failed because nothing defines it."""
+"""The note of a task that failed because it has no definition."""
+DELETED = "deleted by the user"
+"""The note of a task whose line and definition are both gone."""
 _LEAD = r"(?P<lead>\s*(?:[-*+]|\d{1,4}[.)])\s+)"
 _LIST = re.compile(r".*\bprogress\b.*|tasks\b.*")
 _KNOWN_ID = re.compile(r"(?:plan|task)-.+")
@@ -43,11 +100,11 @@ class Style:
         return ", ".join(part for part in (self.words.get(marker, ""), _note(note)) if part)
 
     def marker(self, box: str | None, note: str) -> Marker | None:
-        """The marker of a line; who left the box out said it in words, and what is no marker counts as not started."""
+        """The marker of a line. A line without a box may have a word instead; an invalid marker counts as not started."""
         if box is not None:
-            return read(box) or Marker.TODO
+            return read_marker(box) or Marker.TODO
         said = STATUS.search(note)
-        return _MARKERS.get(said[0].casefold().replace("-", " ")) if said else None
+        return _MARKERS_BY_WORD.get(said[0].casefold().replace("-", " ")) if said else None
 
 
 STANDARD = Style(
@@ -72,12 +129,17 @@ CLASSIC = Style(
         Marker.CANCELLED: "Cancelled",
     },
 )
-_MARKERS = {word.casefold(): marker for marker, word in CLASSIC.words.items()}
-_MARKERS |= {"todo": Marker.TODO, "pending review": Marker.PENDING, "complete": Marker.DONE, "done": Marker.DONE}
+_MARKERS_BY_WORD = {word.casefold(): marker for marker, word in CLASSIC.words.items()}
+_MARKERS_BY_WORD |= {
+    "todo": Marker.TODO,
+    "pending review": Marker.PENDING,
+    "complete": Marker.DONE,
+    "done": Marker.DONE,
+}
 
 
 @dataclass(frozen=True)
-class Item:
+class ProgressItem:
     """A planning step or a task, and where it is."""
 
     id: str
@@ -86,7 +148,7 @@ class Item:
     """What stands in parentheses behind it."""
     section: str = ""
     """The title of the section in which its last line is."""
-    words: str = ""
+    description: str = ""
     """What else its line says."""
 
     @property
@@ -114,146 +176,161 @@ class Item:
 
 
 @dataclass(frozen=True)
+class InvalidMarker:
+    """A line whose marker is none of the six."""
+
+    index: int
+    id: str
+    box: str
+    """What stands between the brackets."""
+
+
+@dataclass(frozen=True)
 class Progress:
-    """The file; everything that changes it gives another, in which only the lines that changed are different."""
+    """The file, as `parse_progress` reads it.
+
+    A method that changes something returns another value, in which only the changed lines of the text are different.
+    """
 
     text: str
-    style: Style = STANDARD
+    style: Style
+    items: Mapping[str, ProgressItem]
+    """The items by id. If an item has several lines, the last one counts."""
+    line_indexes: Mapping[str, int]
+    """The index of the last line of every item."""
+    invalid_markers: tuple[InvalidMarker, ...] = ()
 
     def with_item(self, id: str, marker: Marker, note: str = "") -> "Progress":
-        """The same with another marker and note in the last line of an item."""
-        if id not in self._lines:
+        """Set the marker and the note in the last line of an item."""
+        if id not in self.items:
             raise StateError(
                 f"there is no line for {id}", where="progress.md", todo="add it to the section of its iteration"
             )
-        index, item = self._lines[id], self.items[id]
-        old = self._raw[index]
-        shown = old.rstrip("\r\n")
-        match = self.style.line.fullmatch(shown)
+        # A long session sets thousands of markers. No line moves, so nothing has to be parsed again.
+        mark = BOM if self.text.startswith(BOM) else ""
+        raw = split_lines(self.text.removeprefix(BOM))
+        index = self.line_indexes[id]
+        old = raw[index].rstrip("\r\n")
+        line, item = self._change_line(old, self.items[id], marker, note)
+        raw[index] = line + raw[index][len(old) :]
+        invalid = tuple(one for one in self.invalid_markers if one.index != index)
+        return replace(self, text=mark + "".join(raw), items={**self.items, id: item}, invalid_markers=invalid)
+
+    def _change_line(self, line: str, item: ProgressItem, marker: Marker, note: str) -> tuple[str, ProgressItem]:
+        match = self.style.line.fullmatch(line)
         assert match is not None
-        words, said = split(match["rest"])
-        if self.style.words and said and not STATUS.search(said):
-            words = f"{words} ({said})"
+        description, old_note = split_note(match["rest"])
+        if self.style.words and old_note and not STATUS.search(old_note):
+            description = f"{description} ({old_note})"
         clean = self.style.note(marker, note)
-        while not clean and (fewer := split(words)[0]) != words:
-            words = fewer
-        line = f"{match['lead']}[{marker}]{match['gap'] or ' '}{match['id']}{words}" + (f" ({clean})" if clean else "")
-        raw = [*self._raw]
-        raw[index] = line + old[len(shown) :]
-        changed = Progress("".join(raw), self.style)
-        # The lines stay where they are: what was found in them need not be looked for again.
-        changed.__dict__["_raw"] = raw
-        changed.__dict__["_lines"] = self._lines
-        changed.__dict__["items"] = {**self.items, id: replace(item, marker=marker, note=clean, words=_words(words))}
-        return changed
+        if not clean:
+            # Without a note, parentheses at the end of the description would be read as one.
+            while split_note(description)[0] != description:
+                description = split_note(description)[0]
+        new = f"{match['lead']}[{marker}]{match['gap'] or ' '}{match['id']}{description}"
+        if clean:
+            new += f" ({clean})"
+        return new, replace(item, marker=marker, note=clean, description=_clean_description(description))
 
     def with_section(self, title: str, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
-        """The same with these items in a section, which is made before `## Iterations` where there is none."""
+        """Put items into a section. If there is none, it is added before `## Iterations`."""
         title = title.lstrip("# ")
-        section = self._section(title)
+        page = Page(self.text)
+        section = _find_last_section(page, title)
         if section is None:
             lines = [f"## {title}", *([self._line(*item) for item in items] or [PLACEHOLDER])]
-            before = self._section("Iterations")
-            return self._with(self._page.inserted(before.start, lines) if before else self._page.appended(lines))
-        progress, fresh = self, []
+            before = _find_last_section(page, "Iterations")
+            return self._with_text(page.insert_lines(before.start, lines) if before else page.append_lines(lines))
+        progress, added = self, []
         for id, marker, note in items:
-            at = self._lines.get(id, -1)
-            if section.start < at < section.end:
+            if section.start < self.line_indexes.get(id, -1) < section.end:
                 progress = progress.with_item(id, marker, note)
             else:
-                fresh.append(self._line(id, marker, note))
-        return progress._with_lines(section, fresh) if fresh else progress
+                added.append(self._line(id, marker, note))
+        return progress._with_lines(section, added) if added else progress
 
     def with_items(self, items: Iterable[tuple[str, Marker, str]]) -> "Progress":
-        """The same with further lines: behind those of their kind, or in a section of their own."""
+        """Add lines behind those of their kind, or in a section of their own."""
+        missing = [item for item in items if item[0] not in self.items]
+        planning = [self._line(*item) for item in missing if is_planning(item[0])]
+        tasks = [self._line(*item) for item in missing if not is_planning(item[0])]
         progress = self
-        for kind, title in ((True, PLANNING), (False, IMPLEMENTATION)):
-            lines = [self._line(*item) for item in items if is_planning(item[0]) is kind and item[0] not in self.items]
-            progress = progress._with_lines_of(kind, title, lines) if lines else progress
+        if planning:
+            progress = progress._with_lines_of(PLANNING, planning, planning=True)
+        if tasks:
+            progress = progress._with_lines_of(IMPLEMENTATION, tasks, planning=False)
         return progress
 
     def with_iteration_row(self, iteration: int, status: str, tasks: str, feedbacks: str) -> "Progress":
-        """The same with this row in the table of iterations."""
+        """Set the row of an iteration in the table of iterations."""
+        page = Page(self.text)
         new = row(iteration, status, tasks, feedbacks)
-        section = self._section("Iterations")
+        section = _find_last_section(page, "Iterations")
         if section is None:
-            return self._with(self._page.appended(["## Iterations", *_TABLE, new]))
+            return self._with_text(page.append_lines(["## Iterations", *_TABLE, new]))
         last = section.start
         for index in range(section.start + 1, section.end):
-            found = cells(self._page.lines[index])
+            found = cells(page.lines[index])
             if found and found[0] == str(iteration):
-                same = found == [one_line(word) for word in (str(iteration), status, tasks, feedbacks)]
-                return self if same else self._with(self._page.replaced(index, index + 1, [new]))
-            last = index if self._page.lines[index].strip().startswith("|") else last
+                is_same = found == [one_line(cell) for cell in (str(iteration), status, tasks, feedbacks)]
+                return self if is_same else self._with_text(page.replace_lines(index, index + 1, [new]))
+            if page.lines[index].strip().startswith("|"):
+                last = index
         lines = [new] if last > section.start else [*_TABLE, new]
-        return self._with(self._page.replaced(last + 1, last + 1, lines))
+        return self._with_text(page.replace_lines(last + 1, last + 1, lines))
 
-    @cached_property
-    def bad(self) -> list[tuple[int, str, str]]:
-        """The lines whose marker is none: their index, the id, and what stands between the brackets."""
-        found = _lines(self._page, self.style)
-        return [(index, id, box) for index, id, _, box in found if box is not None and read(box) is None]
-
-    def _with(self, text: str) -> "Progress":
-        return Progress(text, self.style)
+    def _with_text(self, text: str) -> "Progress":
+        return parse_progress(text, self.style)
 
     def _line(self, id: str, marker: Marker, note: str) -> str:
         clean = self.style.note(marker, note)
         return f"- [{marker}] {id}" + (f" ({clean})" if clean else "")
 
-    @cached_property
-    def _page(self) -> Page:
-        return Page(self.text)
-
-    @cached_property
-    def _raw(self) -> list[str]:
-        """The lines as they are, with what ends them."""
-        return self._page.raw
-
-    @cached_property
-    def _lines(self) -> dict[str, int]:
-        """The last line of every item."""
-        found: dict[str, int] = {}
-        for index, id, _, _ in _lines(self._page, self.style):
-            found.pop(id, None)
-            found[id] = index
-        return found
-
-    @cached_property
-    def items(self) -> dict[str, Item]:
-        """The items by id; where one has several lines, the last counts."""
-        found: dict[str, Item] = {}
-        for _, id, item, _ in _lines(self._page, self.style):
-            found.pop(id, None)
-            found[id] = item
-        return found
-
-    def _section(self, title: str) -> Section | None:
-        found = [section for section in self._page.sections if section.name == name_of(title)]
-        return found[-1] if found else None
-
     def _with_lines(self, section: Section, lines: Sequence[str]) -> "Progress":
-        """The same with further lines after the last item of a section, in the place of a placeholder."""
-        page = self._page
+        """Add lines after the last item of a section, or in the place of its placeholder."""
+        page = Page(self.text)
         inside = range(section.start + 1, section.end)
-        last = max((i for i in inside if self.style.line.fullmatch(page.prose[i])), default=-1)
+        last = max((index for index in inside if self.style.line.fullmatch(page.prose[index])), default=-1)
         for index in inside:
             if last < 0 and _PLACEHOLDER.fullmatch(page.lines[index]):
-                return self._with(page.replaced(index, index + 1, lines))
+                return self._with_text(page.replace_lines(index, index + 1, lines))
         at = (section.start if last < 0 else last) + 1
-        return self._with(page.replaced(at, at, lines))
+        return self._with_text(page.replace_lines(at, at, lines))
 
-    def _with_lines_of(self, planning: bool, title: str, lines: Sequence[str]) -> "Progress":
-        """The same with further lines after the last of their kind, in the section for it, or in a new one."""
-        page = self._page
-        same = [index for id, index in self._lines.items() if is_planning(id) is planning]
-        if same:
-            at = max(same) + 1
-            return self._with(page.replaced(at, at, lines))
-        section = page.section(title.casefold(), *(() if planning else ("execution progress", "tasks")))
+    def _with_lines_of(self, title: str, lines: Sequence[str], *, planning: bool) -> "Progress":
+        """Add lines after the last one of their kind, in the section for it, or in a new one."""
+        page = Page(self.text)
+        same_kind = [index for id, index in self.line_indexes.items() if is_planning(id) is planning]
+        if same_kind:
+            at = max(same_kind) + 1
+            return self._with_text(page.replace_lines(at, at, lines))
+        other_titles = () if planning else ("execution progress", "tasks")
+        section = page.section(title.casefold(), *other_titles)
         if section:
-            return self._with(page.replaced(section.start + 1, section.start + 1, lines))
-        return self._with(page.appended([*([page.open_fence] if page.open_fence else []), f"## {title}", *lines]))
+            return self._with_text(page.replace_lines(section.start + 1, section.start + 1, lines))
+        closing = [page.open_fence] if page.open_fence else []
+        return self._with_text(page.append_lines([*closing, f"## {title}", *lines]))
+
+
+def parse_progress(text: str, style: Style = STANDARD) -> Progress:
+    """Read the file."""
+    items: dict[str, ProgressItem] = {}
+    line_indexes: dict[str, int] = {}
+    invalid = []
+    for index, box, item in _find_items(Page(text), style):
+        # The last line of an item counts, and decides where it comes in the order.
+        items.pop(item.id, None)
+        line_indexes.pop(item.id, None)
+        items[item.id] = item
+        line_indexes[item.id] = index
+        if box is not None and read_marker(box) is None:
+            invalid.append(InvalidMarker(index, item.id, box))
+    return Progress(text, style, items, line_indexes, invalid_markers=tuple(invalid))
+
+
+def _find_last_section(page: Page, title: str) -> Section | None:
+    found = [section for section in page.sections if section.name == name_of(title)]
+    return found[-1] if found else None
 
 
 _TABLE = (row("Iteration", "Status", "Tasks", "Feedbacks"), "|-----------|--------|-------|-----------|")
@@ -290,17 +367,17 @@ def new_progress(iteration: int, planning: Sequence[str]) -> Progress:
         *_TABLE,
         row(iteration, "Planning" if iteration == 1 else "Replanning", "0/0", "N/A"),
     ]
-    return Progress("\n".join(lines) + "\n")
+    return parse_progress("\n".join(lines) + "\n")
 
 
 def new_classic_progress(done: Iterable[str], planning: Iterable[str]) -> Progress:
     """The file as a classic session begins, with these planning steps, some of them done."""
     over = set(done)
-    empty = Progress(f"# Progress Tracking\n\n## {PLANNING}\n\n## {IMPLEMENTATION}\n", CLASSIC)
+    empty = parse_progress(f"# Progress Tracking\n\n## {PLANNING}\n\n## {IMPLEMENTATION}\n", CLASSIC)
     return empty.with_items([(step, Marker.DONE if step in over else Marker.TODO, "") for step in planning])
 
 
-def problems(text: str) -> list[str]:
+def find_progress_problems(text: str) -> list[str]:
     """What is wrong with the file, a sentence each."""
     page = Page(text)
     found = [] if _is_headed(page) else ["line 1: the heading `# Progress` is missing"]
@@ -311,38 +388,41 @@ def problems(text: str) -> list[str]:
     for kind in ("planning", "implementation"):
         if kind not in titles:
             found.append(f"line 1: the section `## {kind.title()} Progress (Iteration N)` is missing")
-    for index, id, box in Progress(text).bad:
-        found.append(f"line {index + 1}: {id} has the marker [{box}], which is none")
+    for one in parse_progress(text).invalid_markers:
+        found.append(f"line {one.index + 1}: {one.id} has the marker [{one.box}], which is none")
     return found
 
 
-def mended(text: str) -> tuple[Progress, list[str]]:
+def repair_progress(text: str) -> tuple[Progress, list[str]]:
     """The file with a heading, a whole legend and no marker that is none, and what was done to it."""
-    text, done = unmarked(text, Progress(text).bad)
+    text, done = remove_invalid_markers(text, parse_progress(text).invalid_markers)
     page = Page(text)
     if missing := _not_in_legend(page):
         legend = page.section("legend")
         if legend:
             end = legend.start + 1 + len("\n".join(legend.lines).rstrip().split("\n"))
-            text = page.replaced(end, end, [_meaning(marker) for marker in missing])
+            text = page.replace_lines(end, end, [_meaning(marker) for marker in missing])
         else:
             lines = ["## Legend", *map(_meaning, Marker)]
-            text = page.inserted(next((one.start for one in page.sections if one.level == 2), len(page.lines)), lines)
+            text = page.insert_lines(
+                next((one.start for one in page.sections if one.level == 2), len(page.lines)), lines
+            )
         done.append("the legend was completed")
     page = Page(text)
     if not _is_headed(page):
-        text = page.inserted(page.body, ["# Progress"])
+        text = page.insert_lines(page.body, ["# Progress"])
         done.append("the heading was put in")
-    return Progress(text), done
+    return parse_progress(text), done
 
 
-def unmarked(text: str, bad: Iterable[tuple[int, str, str]]) -> tuple[str, list[str]]:
-    """The text without markers that are none, by line, id and what stands between the brackets; and what was done."""
+def remove_invalid_markers(text: str, invalid: Iterable[InvalidMarker]) -> tuple[str, list[str]]:
+    """Replace invalid markers by `[ ]`, and say what was done."""
     done = []
-    for index, id, word in bad:
+    for one in invalid:
         page = Page(text)
-        text = page.replaced(index, index + 1, [page.lines[index].replace(f"[{word}]", f"[{Marker.TODO}]", 1)])
-        done.append(f"the marker of {id} was none, and counts as not started")
+        line = page.lines[one.index].replace(f"[{one.box}]", f"[{Marker.TODO}]", 1)
+        text = page.replace_lines(one.index, one.index + 1, [line])
+        done.append(f"the marker of {one.id} was none, and counts as not started")
     return text, done
 
 
@@ -356,34 +436,44 @@ def _not_in_legend(page: Page) -> list[Marker]:
 
 
 def _meaning(marker: Marker) -> str:
-    return f"- `[{marker}]` {MEANING[marker]}"
+    return f"- `[{marker}]` {MARKER_MEANINGS[marker]}"
 
 
-def _lines(page: Page, style: Style) -> Iterator[tuple[int, str, Item, str | None]]:
-    """The index, id, item and box of every line that has an item."""
+def _find_items(page: Page, style: Style) -> Iterator[tuple[int, str | None, ProgressItem]]:
+    """The index, the box and the item of every line that has an item."""
     starts = {section.start: section for section in page.sections}
     title, is_list, is_skipped = "", False, False
     for index, line in enumerate(page.prose):
-        if section := starts.get(index):
+        section = starts.get(index)
+        if section:
             is_skipped = bool(style.skipped.fullmatch(section.name))
             if section.level <= 2:
                 title, is_list = section.title, bool(_LIST.fullmatch(section.name))
             continue
-        match = style.line.fullmatch(line) if ("[" in line or style.words) and not is_skipped else None
-        if match and (style.words or is_list or _KNOWN_ID.fullmatch(match["id"])):
-            words, note = split(match["rest"])
-            marker = style.marker(match["box"], note)
-            if marker is not None:
-                item = Item(named(match["id"]), marker, note, title, _words(words))
-                yield index, item.id, item, match["box"]
+        if is_skipped or ("[" not in line and not style.words):
+            continue
+        match = style.line.fullmatch(line)
+        if not match or not (style.words or is_list or _KNOWN_ID.fullmatch(match["id"])):
+            continue
+        description, note = split_note(match["rest"])
+        marker = style.marker(match["box"], note)
+        if marker is not None:
+            item = ProgressItem(
+                id=normalize_id(match["id"]),
+                marker=marker,
+                note=note,
+                section=title,
+                description=_clean_description(description),
+            )
+            yield index, match["box"], item
 
 
-def _words(text: str) -> str:
+def _clean_description(text: str) -> str:
     return bare(text.strip(" :—–-*_`"))
 
 
-def split(rest: str) -> tuple[str, str]:
-    """What follows an id: its words, and the note in parentheses at the end."""
+def split_note(rest: str) -> tuple[str, str]:
+    """Split what follows an id: its description, and the note in parentheses at the end."""
     text, depth = rest.rstrip(), 0
     if text.endswith(")"):
         for index in range(len(text) - 1, -1, -1):

@@ -1,25 +1,89 @@
-"""Puts `progress.md` and `metadata.yaml` right from the other files of a session, by rule; everything readable stays."""
+"""Repairs the files of a session from its other files, by rule; everything readable stays.
+
+In the standard layout `progress.md` and `metadata.yaml`, also from what other releases wrote elsewhere; in the classic
+layout `progress.md` and `tasks.md`.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ralph.core.errors import StateError
-from ralph.documents.session import feedback, metadata, plan, reports, review, tasks, timestamps
-from ralph.documents.session.dialects import told_elsewhere
-from ralph.documents.session.layout import Layout
-from ralph.documents.session.markers import OVER, Marker, counts
-from ralph.documents.session.metadata import State, Status
+from ralph.documents.session import metadata, plan, task_list, tasks
+from ralph.documents.session.layout import ClassicLayout, Layout
+from ralph.documents.session.markdown import Page
+from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
+from ralph.documents.session.plan import count_cycles, hash_feedback
 from ralph.documents.session.progress import (
+    CLASSIC,
+    DELETED,
+    FINAL_MARKERS,
     MISSING,
+    Marker,
     Progress,
+    count_markers,
+    find_progress_problems,
     implementation_title,
-    mended,
+    new_classic_progress,
     new_progress,
+    parse_progress,
     planning_title,
-    problems,
+    remove_invalid_markers,
+    repair_progress,
 )
+from ralph.documents.session.reports import Assessment, ReviewVerdict, parse_report, parse_review
+from ralph.documents.session.tasks import Task, is_planning
+from ralph.documents.session.values import parse_timestamp, read_mapping, render_timestamp, text_of
+from ralph.documents.yaml_codec import dump
+
+_KEYS = {
+    "orchestrator.state": ("orchestrator.current_state", "orchestrator_state", "current_state", "state"),
+    "orchestrator.current_wave": ("current_wave",),
+    "iteration": ("orchestrator.iteration", "current_iteration", "iteration"),
+    "status": ("session_status", "status"),
+    "created_at": ("created", "started_at", "created_at"),
+    "request": ("user_request", "USER_REQUEST", "request"),
+}
+"""What is meant, by the keys in use; the last one that is there counts."""
+_STATE_LINE = re.compile(
+    r"\s*(?:[-*+]\s+)?[*_`]*(state|iteration|status)[*_`]*\s*:[*_`]*\s*[*_`\"']*([\w-]+).*", re.IGNORECASE
+)
+_STATES = re.compile(r"(?:.*/)?(?:state/current|iterations/\d+/state)\.ya?ml")
+
+
+def read_other_dialects(layout: Layout, files: Mapping[str, str]) -> dict[str, Any]:
+    """The values of the metadata that other files and keys tell, by field, as far as they can be read."""
+    found: dict[str, Any] = {}
+    for values in _sources(layout, files):
+        for path, names in _KEYS.items():
+            for name in names:
+                if value := text_of(values.get(name)):
+                    text = dump(_nest_value(path, value))
+                    found |= metadata.read_valid_fields(text)
+    return found
+
+
+def _sources(layout: Layout, files: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    """What tells, the most trusted last: a section of progress.md, files of the state, and the metadata themselves."""
+    for path in sorted(path for path in files if path.startswith(f"{layout.root}/") and path.endswith("progress.md")):
+        section = Page(files[path]).section("current state")
+        matches = (_STATE_LINE.fullmatch(line) for line in (section.lines if section else ()))
+        yield {match[1].casefold(): match[2] for match in matches if match}
+    states = sorted(path for path in files if path.startswith(f"{layout.root}/") and _STATES.fullmatch(path))
+    for path in (*states, layout.metadata):
+        try:
+            document = read_mapping(files.get(path, ""), path)
+        except StateError:
+            continue
+        yield {name: document.get(name) for names in _KEYS.values() for name in names if document.has(name)}
+
+
+def _nest_value(path: str, value: str) -> dict[str, Any]:
+    head, _, rest = path.partition(".")
+    return {head: {rest: value} if rest else value}
+
 
 PLANNING = ("plan-init", "plan-brainstorm", "plan-research", "plan-breakdown")
 REPLANNING = ("plan-rebrainstorm", "plan-reresearch", "plan-update", "plan-rebreakdown")
@@ -29,41 +93,76 @@ _ITERATION = re.compile(r"\(iteration (\d{1,6})\b")
 
 @dataclass(frozen=True)
 class Repaired:
-    """Both files as they should be, and what was done to them."""
+    """The files of a session as they should be, and what was done to them."""
 
     progress: Progress
-    metadata: metadata.Metadata
-    metadata_text: str
+    metadata: Metadata | None = None
+    """What `metadata.yaml` should say, in a layout that has it."""
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """The files that have to be different, by path."""
     done: tuple[str, ...] = ()
 
 
-def repair(layout: Layout, files: Mapping[str, str], at: str) -> Repaired:
-    """The files of a session put right; nothing is done where nothing is wrong."""
+def repair(layout: Layout, files: Mapping[str, str], at: str, written: Iterable[str] = ()) -> Repaired:
+    """Repair the files of a session by what its other files say; nothing is done if nothing is wrong.
+
+    `written` are the paths that the engine wrote: a task of which nothing else is left was deleted by the user.
+    """
+    files = {path: text for path, text in files.items() if text.strip()}
+    if isinstance(layout, ClassicLayout):
+        if not _is_begun(layout, files):
+            return Repaired(parse_progress("", CLASSIC))
+        progress, done = _repair_progress(layout, files, 1)
+        documents, defined = _define_listed_tasks(layout, files, progress)
+        done += defined
+        iteration, known = 1, None
+    else:
+        read = {**read_other_dialects(layout, files), **metadata.read_valid_fields(files.get(layout.metadata, ""))}
+        iteration = read.get("iteration") or _iteration(layout, files)
+        progress, done = _repair_progress(layout, files, iteration)
+        progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
+        done += deleted
+        rebuilt = _rebuild_metadata(layout, files, iteration, progress, at)
+        known, text = _repair_metadata(layout, files, read, rebuilt)
+        documents = {layout.metadata: text}
+        if text != files.get(layout.metadata):
+            done.append(
+                f"metadata.yaml: rebuilt from the files, in iteration {known.iteration} and state {known.state}"
+            )
+        path = layout.iteration_metadata(known.iteration)
+        if path in files and metadata.find_iteration_problems(files[path]):
+            documents[path] = metadata.render_iteration_metadata(IterationMetadata(known.iteration, known.created_at))
+            done.append(f"{path.removeprefix(layout.root + '/')}: rebuilt")
+    documents[layout.progress(iteration)] = progress.text
+    changed = {path: text for path, text in documents.items() if text != files.get(path)}
+    return Repaired(progress=progress, metadata=known, documents=changed, done=tuple(done))
+
+
+def _repair_metadata(
+    layout: Layout, files: Mapping[str, str], read: dict[str, Any], rebuilt: Metadata
+) -> tuple[Metadata, str]:
+    """The metadata and their text; `read` has the fields that can be read, `rebuilt` is what the other files tell."""
     text = files.get(layout.metadata, "")
-    known = {**told_elsewhere(layout, files), **metadata.readable(text)}
-    iteration = known.get("iteration") or _iteration(layout, files)
-    progress, done = _progress(layout, files, iteration)
-    rebuilt = _metadata(layout, files, iteration, progress, at)
-    if known.get("state") in _BEGUN and rebuilt.state not in _BEGUN:
+    if read.get("state") in _BEGUN and rebuilt.state not in _BEGUN:
         # Some never write another state after the first.
-        known |= {"state": rebuilt.state, "status": rebuilt.status}
-    elif not metadata.problems(text):
-        return Repaired(progress, metadata.parse(text, layout.metadata), text, tuple(done))
-    found = replace(rebuilt, **known)
-    found = replace(found, version=known.get("version", 0) + 1, session_id=layout.session_id, updated_at=at)
-    done.append(f"metadata.yaml: rebuilt from the files, in iteration {found.iteration} and state {found.state}")
+        read = {**read, "state": rebuilt.state, "status": rebuilt.status}
+    elif not metadata.find_metadata_problems(text):
+        return metadata.parse_metadata(text, layout.metadata), text
+    found = replace(rebuilt, **read)
+    version = read.get("version", 0) + 1
+    found = replace(found, version=version, session_id=layout.session_id, updated_at=rebuilt.updated_at)
     try:
-        new = metadata.render(found, text)
-        metadata.parse(new)
+        new = metadata.render_metadata(found, text)
+        metadata.parse_metadata(new)
     except StateError:
-        new = metadata.render(found)
-    return Repaired(progress, found, new, tuple(done))
+        new = metadata.render_metadata(found)
+    return found, new
 
 
 def inferred_state(progress: Progress, *, reviewed: bool) -> State:
     """The state that the markers tell of."""
     items = progress.items.values()
-    steps = [item.id for item in items if item.is_planning and item.marker not in OVER]
+    steps = [item.id for item in items if item.is_planning and item.marker not in FINAL_MARKERS]
     work = [item.marker for item in items if not item.is_planning]
     if Marker.PENDING in work:
         return State.REVIEWING_BATCH
@@ -81,79 +180,157 @@ def inferred_state(progress: Progress, *, reviewed: bool) -> State:
     return State.COMPLETE
 
 
-def _progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
-    """The markers with everything that must be there: legend, sections, and a line for every task that has a file."""
-    text = files.get(layout.progress(iteration), "")
-    is_new = not text.strip()
-    steps = PLANNING if iteration == 1 else REPLANNING
-    progress, done = (new_progress(iteration, steps), ["written anew"]) if is_new else mended(text)
-    ids = layout.tasks_in(files, iteration)
-    if is_new or not any(item.iteration == iteration and item.is_planning for item in progress.items.values()):
-        planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
-        begun = ("plan-init",) if files.get(layout.plan(iteration), "").strip() else ()
-        lines = [
-            (one, Marker.DONE, "recovered") if planned or one in begun else (one, Marker.TODO, "") for one in steps
-        ]
-        progress = progress.with_section(planning_title(iteration), lines)
-        done.append(f"the planning steps of iteration {iteration} were put in")
-    if missing := [id for id in ids if id not in progress.items]:
-        lines = [(id, *_recovered(layout, files, iteration, id)) for id in missing]
-        progress = progress.with_section(implementation_title(iteration), lines)
+def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
+    """The list of markers: none that is not a marker, the planning steps, and a line for every task."""
+    if isinstance(layout, ClassicLayout):
+        defined = _classic_tasks(layout, files)
+        progress, done = _repair_classic_steps(layout, files)
+    else:
+        defined = dict.fromkeys(layout.tasks_in(files, iteration), True)
+        progress, done = _repair_steps(layout, files, iteration)
+    missing = [id for id in defined if id not in progress.items]
+    if missing:
+        lines = [(id, *_recover_marker(layout, files, iteration, id)) for id in missing]
+        if layout.has_metadata:
+            progress = progress.with_section(implementation_title(iteration), lines)
+        else:
+            progress = progress.with_items(lines)
         done.append(f"lines for {', '.join(missing)} were put in")
-    elif any("Implementation" in problem for problem in problems(progress.text)):
+    elif layout.has_metadata and any("Implementation" in problem for problem in find_progress_problems(progress.text)):
         progress = progress.with_section(implementation_title(iteration), ())
         done.append("the section of the tasks was put in")
-    restored = [id for id in ids if MISSING in progress.items[id].note]
+    restored = [id for id, has_definition in defined.items() if has_definition and MISSING in progress.items[id].note]
     for id in restored:
-        progress = progress.with_item(id, *_recovered(layout, files, iteration, id))
+        progress = progress.with_item(id, *_recover_marker(layout, files, iteration, id))
         done.append(f"{id} has a definition again")
     return progress, [f"progress.md: {one}" for one in done]
 
 
-def _recovered(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
-    """The marker that the reports of a task tell of; what was not seen to be merged is reviewed again."""
-    home = layout.reports(iteration) + "/"
-    found = {reports.attempt_of(path, id) or 0: path for path in files if path.startswith(home)}
-    last = max(found, default=0)
-    if not last:
+def _list_deleted_tasks(progress: Progress, known: Iterable[str], iteration: int) -> tuple[Progress, list[str]]:
+    """The list with a line for every known task that is gone from it, and what was done."""
+    gone = [id for id in known if id not in progress.items]
+    if not gone:
+        return progress, []
+    lines = [(id, Marker.CANCELLED, DELETED) for id in gone]
+    progress = progress.with_section(implementation_title(iteration), lines)
+    return progress, [f"progress.md: {id} and its definition were deleted; it counts as cancelled" for id in gone]
+
+
+def _repair_steps(layout: Layout, files: Mapping[str, str], iteration: int) -> tuple[Progress, list[str]]:
+    """The list with its heading, its legend, and the planning steps of the iteration."""
+    text = files.get(layout.progress(iteration), "")
+    steps = PLANNING if iteration == 1 else REPLANNING
+    progress, done = repair_progress(text) if text else (new_progress(iteration, steps), ["written anew"])
+    has_steps = any(item.iteration == iteration and item.is_planning for item in progress.items.values())
+    if text and has_steps:
+        return progress, done
+    ids = layout.tasks_in(files, iteration)
+    is_planned = any(tasks.iteration_of(files[layout.task(iteration, id)]) >= iteration for id in ids)
+    has_plan = layout.plan(iteration) in files
+    lines = []
+    for step in steps:
+        is_done = is_planned or (has_plan and step == "plan-init")
+        lines.append((step, Marker.DONE, "recovered") if is_done else (step, Marker.TODO, ""))
+    done.append(f"the planning steps of iteration {iteration} were put in")
+    return progress.with_section(planning_title(iteration), lines), done
+
+
+def _repair_classic_steps(layout: ClassicLayout, files: Mapping[str, str]) -> tuple[Progress, list[str]]:
+    """The list with the planning steps, if there is no task yet."""
+    text = files.get(layout.progress(1), "")
+    text, done = remove_invalid_markers(text, parse_progress(text, CLASSIC).invalid_markers)
+    listed = parse_progress(text, CLASSIC)
+    work = _classic_tasks(layout, files)
+    if not text.strip():
+        asked = count_cycles(files[path] for path in layout.questions_in(files))
+        count = len(PLANNING)
+        if not work:
+            count = 2 if asked else 1
+        over = PLANNING[:count]
+        steps = [id for id in task_list.parse_task_list(files.get(layout.task_list, "")) if is_planning(id)]
+        if not steps and not work:
+            steps = list(PLANNING)
+        return new_classic_progress(over, steps), [*done, "written anew"]
+    if not listed.items and not work:
+        listed = listed.with_items([(id, Marker.DONE if id == PLANNING[0] else Marker.TODO, "") for id in PLANNING])
+        done.append("the planning steps were put in")
+    return listed, done
+
+
+def _classic_tasks(layout: ClassicLayout, files: Mapping[str, str]) -> dict[str, bool]:
+    """The tasks that `tasks.md` names, and whether it defines them."""
+    found = task_list.parse_task_list(files.get(layout.task_list, ""))
+    return {id: not task.is_missing for id, task in found.items() if not is_planning(id)}
+
+
+def _define_listed_tasks(
+    layout: ClassicLayout, files: Mapping[str, str], listed: Progress
+) -> tuple[dict[str, str], list[str]]:
+    """`tasks.md` with a definition of every task that only the list of markers describes, and what was done."""
+    text = files.get(layout.task_list, "")
+    known = task_list.parse_task_list(text)
+    described = [
+        item for item in listed.items.values() if item.id not in known and not item.is_planning and item.description
+    ]
+    definitions = [
+        task_list.render_task_list_entry(Task(item.id, title=item.description, objective=item.description))
+        for item in described
+    ]
+    if text and not definitions:
+        return {}, []
+    merged = task_list.merge_tasks(text or task_list.new_task_list(), "".join(definitions), ())
+    return {layout.task_list: merged}, [
+        f"tasks.md: {item.id} is defined by what progress.md says of it" for item in described
+    ]
+
+
+def _recover_marker(layout: Layout, files: Mapping[str, str], iteration: int, id: str) -> tuple[Marker, str]:
+    """The marker that the last report on a task tells of; what was not seen to be merged is reviewed again."""
+    found = layout.reports_in(files, iteration, id)
+    if not found:
         return Marker.TODO, ""
-    report = reports.parse(files[found[last]])
-    failed = report.verdict is reports.Verdict.FAILED
-    note = f"Attempt {last}, Iteration {report.iteration}, {'failed' if failed else 'review-pending'}, recovered"
-    return (Marker.FAILED if failed else Marker.PENDING), note
+    attempt = max(found)
+    report = parse_report(files[found[attempt]])
+    has_failed = report.verdict is ReviewVerdict.FAILED
+    if layout.retries_as_todo:
+        outcome = f"Attempt {attempt} failed" if has_failed else f"Attempt {attempt}"
+        return (Marker.TODO if has_failed else Marker.PENDING), f"{outcome}, recovered"
+    outcome = "failed" if has_failed else "review-pending"
+    note = f"Attempt {attempt}, Iteration {report.iteration}, {outcome}, recovered"
+    return (Marker.FAILED if has_failed else Marker.PENDING), note
 
 
-def _metadata(
+def _rebuild_metadata(
     layout: Layout, files: Mapping[str, str], iteration: int, progress: Progress, at: str
-) -> metadata.Metadata:
+) -> Metadata:
     """What the other files tell of a session."""
-    begun = timestamps.parse(layout.session_id)
+    begun = parse_timestamp(layout.session_id)
     found = files.get(layout.review(iteration), "")
     state = inferred_state(progress, reviewed=bool(found.strip()))
     status = Status.IN_PROGRESS
     if state is State.COMPLETE:
-        over = all(item.marker in OVER for item in progress.items.values())
-        good = over and review.parse(found).assessment is review.Assessment.COMPLETE
+        over = all(item.marker in FINAL_MARKERS for item in progress.items.values())
+        good = over and parse_review(found).assessment is Assessment.COMPLETE
         status = Status.COMPLETED if good else Status.AWAITING_FEEDBACK
     taken = {
-        stamp: feedback.content_hash(files[layout.feedback(number, stamp)])
+        stamp: hash_feedback(files[layout.feedback(number, stamp)])
         for number in range(2, iteration)
         for stamp in layout.batches_in(files, number)
     }
     split = {id: _children(id, progress) for id, item in progress.items.items() if item.marker is Marker.CANCELLED}
     work = Counter(item.marker for item in progress.items.values() if not item.is_planning)
-    known = metadata.Metadata(
+    known = Metadata(
         session_id=layout.session_id,
-        created_at=timestamps.render(begun) if begun else at,
+        created_at=render_timestamp(begun) if begun else at,
         updated_at=at,
         status=status,
         iteration=iteration,
         state=state,
         processed=taken,
         replaced={id: children for id, children in split.items() if children},
-        request=plan.parse(files.get(layout.plan(iteration), "")).goal,
+        request=plan.parse_plan(files.get(layout.plan(iteration), "")).goal,
     )
-    return replace(known, **counts(work))
+    return replace(known, **count_markers(work))
 
 
 def _children(id: str, progress: Progress) -> tuple[str, ...]:
@@ -165,3 +342,8 @@ def _iteration(layout: Layout, files: Mapping[str, str]) -> int:
     begun = layout.iterations_in(files)
     titles = _ITERATION.findall(files.get(layout.progress(1), "").casefold())
     return max([1, *begun, *map(int, titles)])
+
+
+def _is_begun(layout: ClassicLayout, files: Mapping[str, str]) -> bool:
+    """Whether there is more of a session than what the user put there before it began."""
+    return any(path in files for path in (layout.plan(1), layout.task_list, layout.progress(1)))

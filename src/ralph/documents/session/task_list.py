@@ -6,8 +6,18 @@ from dataclasses import dataclass, replace
 from textwrap import dedent
 
 from ralph.documents.session.markdown import Page, Section, bare, bullets, one_line
-from ralph.documents.session.task_names import ID, STATUS, ids_in, is_planning, named
-from ralph.documents.session.tasks import NONE, TYPES, Task, is_outside
+from ralph.documents.session.tasks import (
+    ID,
+    NONE,
+    STATUS,
+    TYPES,
+    Task,
+    find_order_faults,
+    ids_in,
+    is_outside,
+    is_planning,
+    normalize_id,
+)
 
 _ENTRY = re.compile(
     rf"(\s*)(?:[-*+]|\d{{1,4}}[.)])\s+(?:\[.?\]\s*)?[*_`]*({ID})[*_`]*\s*(?:[:—–-]+[*_`]*\s*(.*)|(\(.*)|)",
@@ -36,6 +46,8 @@ PLANNING = {
     "plan-breakdown": "Break the plan down into tasks",
 }
 """The planning steps, as a new session lists them."""
+_NEEDS = {"inherits from", "inherit from", "inherits", "inherit", "depends on", "dependencies"}
+"""The fields that name what a task builds on."""
 IMPLEMENTATION = "## Implementation Tasks"
 
 
@@ -49,29 +61,29 @@ class _Entry:
     """That of the heading; 0 for a line of a list."""
 
 
-def parse(text: str) -> dict[str, Task]:
+def parse_task_list(text: str) -> dict[str, Task]:
     """The tasks in a file by id, in its order, planning steps too; of two definitions, the last that says something counts."""
     page = Page(text)
     found: dict[str, Task] = {}
-    for entry in _entries(page):
+    for entry in _find_entries(page):
         earlier = tuple(one for one in found if not is_planning(one) and one != entry.id)
-        found[entry.id] = _task(entry, page.lines[entry.start + 1 : entry.end], earlier)
+        found[entry.id] = _build_task(entry, page.lines[entry.start + 1 : entry.end], earlier)
     for section in page.sections:
         if section.name == "dependency graph":
-            _draw(found, section)
+            _read_graph(found, section)
         elif section.name.startswith("knowledge inheritance"):
-            _rule(found, section)
+            _read_inheritance(found, section)
     return found
 
 
-def definition(text: str, id: str) -> str:
-    """The lines that define a task, as they were written; empty where it is not defined."""
+def find_definition(text: str, id: str) -> str:
+    """The lines that define a task, as they were written; empty if it is not defined."""
     page = Page(text)
-    found = next((entry for entry in _entries(page) if entry.id == id), None)
+    found = next((entry for entry in _find_entries(page) if entry.id == id), None)
     return "\n".join(page.lines[found.start : found.end]).strip("\n") + "\n" if found else ""
 
 
-def new_tasks() -> str:
+def new_task_list() -> str:
     """The file as a session begins: the planning steps, and room for the tasks."""
     legend = "\n".join(f"- `[{mark}]` {word}" for mark, word in ((" ", "Not Started"), ("/", "In Progress")))
     legend += "\n- `[P]` Review Pending\n- `[x]` Completed\n- `[F]` Failed"
@@ -79,7 +91,7 @@ def new_tasks() -> str:
     return f"# Tasks\n\n## Legend\n{legend}\n\n## Planning Tasks\n{planning}\n\n{IMPLEMENTATION}\n"
 
 
-def render(task: Task) -> str:
+def render_task_list_entry(task: Task) -> str:
     """The lines that define a task."""
     fields = {
         "Type": task.type + (f" (depends on {', '.join(task.depends_on)})" if task.depends_on else ""),
@@ -94,44 +106,60 @@ def render(task: Task) -> str:
     return f"- {task.id}: {one_line(task.title)}\n{lines}"
 
 
-def merged(text: str, handed: str, may_change: Collection[str]) -> str:
+def merge_tasks(text: str, handed: str, may_change: Collection[str]) -> str:
     """The file with the tasks of another text: new ones are put in, and of those that are there only these are changed.
 
     Sections that it has not yet come along; everything else stays as it is.
     """
     given = Page(handed)
-    wanted = {entry.id: given.lines[entry.start : entry.end] for entry in _entries(given) if not is_planning(entry.id)}
+    wanted = {
+        entry.id: given.lines[entry.start : entry.end] for entry in _find_entries(given) if not is_planning(entry.id)
+    }
     for id, lines in wanted.items():
         page = Page(text)
-        known = {entry.id: entry for entry in _entries(page)}
+        known = {entry.id: entry for entry in _find_entries(page)}
         if id not in known:
-            text = _added(page, _trimmed(lines))
+            text = _append_definition(page, _trim_lines(lines))
         elif id in may_change:
             old = known[id]
-            end = old.start + len(_trimmed(page.lines[old.start : old.end]))
-            new = _as_heading(old.level, _trimmed(lines))
-            text = page.replaced(old.start, end, new if new[0] else new[1:])
+            end = old.start + len(_trim_lines(page.lines[old.start : old.end]))
+            new = _as_heading(old.level, _trim_lines(lines))
+            text = page.replace_lines(old.start, end, new if new[0] else new[1:])
     has = {section.name for section in Page(text).sections}
     for section in given.sections:
         if section.level == 2 and section.name not in has and _NO_TASKS.fullmatch(section.name):
-            text = Page(text).appended(_trimmed(given.lines[section.start : section.end]))
+            text = Page(text).append_lines(_trim_lines(given.lines[section.start : section.end]))
     return text
 
 
-def problems(text: str) -> list[str]:
-    """What is wrong with the tasks that somebody defined, a sentence each."""
-    work = {id: task for id, task in parse(text).items() if not is_planning(id)}
+def find_task_list_problems(text: str, known: Collection[str] = ()) -> list[str]:
+    """What is wrong with the tasks that somebody defined, a sentence each; `known` are the tasks that are there already."""
+    page = Page(text)
+    work = {id: task for id, task in parse_task_list(text).items() if not is_planning(id)}
     found = [] if work else ["line 1: there is no task; one begins with `- task-1: What is to be done`"]
-    for id, task in work.items():
-        if not task.criteria:
-            found.append(f"{id} has no success criteria")
-        if id in task.needs:
-            found.append(f"{id} inherits from itself")
-        found += [f"{id}: {file} is no path inside the project" for file in task.files if is_outside(file)]
+    for entry in _find_entries(page):
+        if entry.id in work:
+            told = _read_fields(page.lines[entry.start + 1 : entry.end])
+            found += [f"{entry.id}: {problem}" for problem in _task_problems(work[entry.id], told.keys())]
+    needs = {id: [one for one in task.needs if one != id] for id, task in work.items()}
+    return found + find_order_faults({**dict.fromkeys(known, ()), **needs})
+
+
+def _task_problems(task: Task, told: Collection[str]) -> list[str]:
+    found = []
+    if not task.criteria:
+        found.append("it has no success criteria")
+    if not task.files and not {"files", "file", "target files"}.intersection(told):
+        found.append("the field `**Files**` is missing; name the files that it changes, or `None`")
+    if not task.needs and not _NEEDS.intersection(told):
+        found.append("the field `**Inherits From**` is missing; name the tasks that it builds on, or `None`")
+    if task.id in task.needs:
+        found.append("it inherits from itself")
+    found += [f"{file} is not a path inside the project" for file in task.files if is_outside(file)]
     return found
 
 
-def _entries(page: Page) -> list[_Entry]:
+def _find_entries(page: Page) -> list[_Entry]:
     """The definitions with their lines: up to the next one, or to the next heading."""
     starts = {section.start: section for section in page.sections}
     begun: list[tuple[int, str, str, int, int]] = []
@@ -143,9 +171,9 @@ def _entries(page: Page) -> list[_Entry]:
             skipped = bool(_NO_TASKS.fullmatch(section.name))
             match = _HEADING.fullmatch(section.title) if section.level > 1 and not skipped else None
             if match:
-                begun.append((index, named(match[1]), match[2] or match[3] or "", -1, section.end))
+                begun.append((index, normalize_id(match[1]), match[2] or match[3] or "", -1, section.end))
         elif not skipped and (match := _ENTRY.fullmatch(line)):
-            begun.append((index, named(match[2]), match[3] or match[4] or "", len(match[1]), 0))
+            begun.append((index, normalize_id(match[2]), match[3] or match[4] or "", len(match[1]), 0))
         elif not skipped and (match := _BARE.fullmatch(line)):
             numbered.append((index, f"task-{int(match[1])}", match[2], 0, 0))
     # Where nobody gave ids, the numbers of a list are the ids.
@@ -155,7 +183,8 @@ def _entries(page: Page) -> list[_Entry]:
         after = inside[number + 1][0] if number + 1 < len(inside) else len(page.lines)
         level = starts[index].level if index in starts else 0
         title = "" if STATUS.fullmatch(title.strip("()* ")) else title
-        entry = _Entry(id, bare(title), index, min(end or _end(page, index, indent), after), level)
+        last = min(end or _find_end(page, index, indent), after)
+        entry = _Entry(id=id, title=bare(title), start=index, end=last, level=level)
         is_empty = not "".join(page.lines[index + 1 : entry.end]).strip()
         if id not in found or not is_empty:
             found.pop(id, None)
@@ -163,7 +192,7 @@ def _entries(page: Page) -> list[_Entry]:
     return list(found.values())
 
 
-def _end(page: Page, start: int, indent: int) -> int:
+def _find_end(page: Page, start: int, indent: int) -> int:
     """Where the lines of an item of a list end: at a heading, or at a paragraph that is not below it."""
     heads = {section.start for section in page.sections}
     for index in range(start + 1, len(page.lines)):
@@ -180,15 +209,8 @@ def _is_below(one: tuple[int, str, str, int, int], all: list[tuple[int, str, str
     return one[3] >= 0 and (one[3] > base or any(other[3] < 0 and other[0] < one[0] < other[4] for other in all))
 
 
-def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
-    said: dict[str, list[str]] = {}
-    key = "objective"
-    for line in lines:
-        if match := _FIELD.fullmatch(line):
-            key = match[1].casefold()
-            said[key] = [match[2]] if match[2].strip() else []
-        elif line.strip():
-            said.setdefault(key, []).append(line)
+def _build_task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
+    said = _read_fields(lines)
 
     def of(*names: str) -> list[str]:
         return next((said[name] for name in names if name in said), [])
@@ -201,12 +223,12 @@ def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
     ]
     depends += ids_in(match[1]) if (match := _DEPENDS.search(entry.title)) else ()
     objective = "\n".join(line.strip() for line in of("objective", "description"))
-    criteria = tuple(_listed(of("success criteria", "acceptance criteria")))
+    criteria = tuple(_split_items(of("success criteria", "acceptance criteria")))
     return Task(
         id=entry.id,
         title=entry.title,
         type=TYPES[1] if kind.strip(" *`").casefold().startswith("parallel") else TYPES[0],
-        files=tuple(_files(of("files", "file", "target files"))),
+        files=tuple(_find_files(of("files", "file", "target files"))),
         objective=objective,
         criteria=criteria,
         inherits=earlier if _EARLIER.search(inherits) else ids_in(inherits),
@@ -215,13 +237,26 @@ def _task(entry: _Entry, lines: list[str], earlier: tuple[str, ...]) -> Task:
     )
 
 
-def _listed(lines: list[str]) -> Iterator[str]:
+def _read_fields(lines: list[str]) -> dict[str, list[str]]:
+    """The lines of each field, by its name in small letters; what has no name is the objective."""
+    said: dict[str, list[str]] = {}
+    key = "objective"
+    for line in lines:
+        if match := _FIELD.fullmatch(line):
+            key = match[1].casefold()
+            said[key] = [match[2]] if match[2].strip() else []
+        elif line.strip():
+            said.setdefault(key, []).append(line)
+    return said
+
+
+def _split_items(lines: list[str]) -> Iterator[str]:
     """The items of a field: its bullets, or what stands on its line between semicolons."""
     items = [one.whole for one in bullets(lines)] or [part.strip() for line in lines for part in _PARTS.findall(line)]
     yield from (item for item in items if not NONE.fullmatch(item))
 
 
-def _files(lines: list[str]) -> Iterator[str]:
+def _find_files(lines: list[str]) -> Iterator[str]:
     for item in [one.text for one in bullets(lines)] or lines:
         for quoted, plain in _PATH.findall(item):
             path = quoted or bare(re.split(r"(?:^|\s+)[(—–#-]|:(?:\s|$)", plain.strip("[] "))[0])
@@ -229,16 +264,16 @@ def _files(lines: list[str]) -> Iterator[str]:
                 yield path.strip().removeprefix("./")
 
 
-def _draw(found: dict[str, Task], section: Section) -> None:
+def _read_graph(found: dict[str, Task], section: Section) -> None:
     """The dependencies of a graph of `task-2: [task-1]` lines."""
     for line in section.lines:
         match = _GRAPH.fullmatch(line)
-        if match and (task := found.get(named(match[1]))):
+        if match and (task := found.get(normalize_id(match[1]))):
             more = tuple(dict.fromkeys((*task.depends_on, *ids_in(match[2]))))
             found[task.id] = replace(task, depends_on=more)
 
 
-def _rule(found: dict[str, Task], section: Section) -> None:
+def _read_inheritance(found: dict[str, Task], section: Section) -> None:
     """The rules of inheritance: `task-4 to 8 inherit from task-2, 3`."""
     for bullet in bullets(section.lines):
         match = _RULE.fullmatch(bullet.text)
@@ -248,31 +283,31 @@ def _rule(found: dict[str, Task], section: Section) -> None:
                 found[id] = replace(task, inherits=tuple(dict.fromkeys(more)))
 
 
-def _added(page: Page, lines: list[str]) -> str:
+def _append_definition(page: Page, lines: list[str]) -> str:
     """The text with a definition behind the last of its kind, in the form of that."""
     if page.open_fence:
-        page = Page(page.replaced(len(page.lines), len(page.lines), [page.open_fence]))
-    work = [entry for entry in _entries(page) if not is_planning(entry.id)]
+        page = Page(page.replace_lines(len(page.lines), len(page.lines), [page.open_fence]))
+    work = [entry for entry in _find_entries(page) if not is_planning(entry.id)]
     if work:
         last = max(work, key=lambda entry: entry.end)
-        at = last.start + len(_trimmed(page.lines[last.start : last.end]))
-        return page.replaced(at, at, _as_heading(last.level, lines))
+        at = last.start + len(_trim_lines(page.lines[last.start : last.end]))
+        return page.replace_lines(at, at, _as_heading(last.level, lines))
     section = page.section("implementation tasks")
     if section:
-        return page.replaced(section.start + 1, section.start + 1, lines)
-    return page.appended([IMPLEMENTATION, *lines])
+        return page.replace_lines(section.start + 1, section.start + 1, lines)
+    return page.append_lines([IMPLEMENTATION, *lines])
 
 
 def _as_heading(level: int, lines: list[str]) -> list[str]:
-    """A definition below a heading, where the others have one: a line of a list would be taken for a part of theirs."""
+    """A definition below a heading, if the others have one: a line of a list would be taken for a part of theirs."""
     match = _ENTRY.fullmatch(lines[0]) if level else None
     if match is None:
         return ["", *lines] if level else lines
     below = dedent("\n".join(lines[1:])).split("\n")
-    return ["", f"{'#' * level} {named(match[2])}: {match[3] or match[4] or ''}".rstrip(": "), *below]
+    return ["", f"{'#' * level} {normalize_id(match[2])}: {match[3] or match[4] or ''}".rstrip(": "), *below]
 
 
-def _trimmed(lines: list[str]) -> list[str]:
+def _trim_lines(lines: list[str]) -> list[str]:
     while lines and not lines[-1].strip():
         lines = lines[:-1]
     return lines

@@ -1,15 +1,73 @@
-"""`tasks/<id>.md`: what is to be done, how it is known to be done, and what must be done before."""
+"""`tasks/<id>.md`: what is to be done, how it is known to be done, what must be done before; ids and order of tasks."""
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from ralph.core.errors import StateError
-from ralph.documents.plain_yaml import lines_of
-from ralph.documents.session.markdown import Page, bare, bullets, contained, fields, name_of, one_line
-from ralph.documents.session.task_names import is_planning
-from ralph.documents.session.values import number_of, text_of
-from ralph.documents.session.yaml_lines import CORRECT, front_matter, front_values, told
+from ralph.core.errors import StateError, UsageError
+from ralph.documents.session.markdown import Page, bare, bullets, contain_markdown, fields, name_of, one_line
+from ralph.documents.session.values import CORRECT, describe_fault, front_matter, front_values, number_of, text_of
+from ralph.documents.yaml_codec import YamlDocument, dump
+
+ID = r"(?:(?:plan|qa|task)-[A-Za-z0-9](?:[\w.-]*\w)?|tasks?\s+#?\d+(?:\.\d+)*)"
+"""What an id looks like, in either case."""
+STATUS = re.compile(
+    r"not[ -]started|pending review|review[ -]pending|in[ -]progress|completed?|done|failed|cancelled|todo|attempt \d+",
+    re.IGNORECASE,
+)
+"""The words for a marker."""
+_NUMBERED = re.compile(r"tasks?[\s-]+#?(\d+(?:\.\d+)*)", re.IGNORECASE)
+_LISTED = re.compile(
+    rf"(?:(?P<join>,|;|&|\band\b|\bto\b|\bthrough\b|\.\.+|–|—|\s-\s)\s*)?(?P<id>{ID}|(?P<bare>\d+(?:\.\d+)*)\b)",
+    re.IGNORECASE,
+)
+_PLURAL = re.compile(r"(tasks\s+\d+)-(\d+)", re.IGNORECASE)
+_RANGE = ("to", "through", "–", "—", "-")
+_ASIDE = re.compile(r"\([^)]*\)")
+_MARKS = re.compile(r"[*`_]{1,2}(?=\S)|(?<=\S)[*`_]{1,2}|[\[\]]")
+LONGEST_RANGE = 1000
+"""The longest range that is taken for one."""
+
+
+def normalize_id(text: str) -> str:
+    """The id in the one form that is used inside: `Task 3` is `task-3`."""
+    text = text.strip()
+    match = _NUMBERED.fullmatch(text)
+    return f"task-{match[1]}" if match else text
+
+
+def is_planning(id: str) -> bool:
+    """Whether an id is that of a planning step."""
+    return id.startswith(("plan-", "qa-"))
+
+
+def ids_in(text: str) -> tuple[str, ...]:
+    """The ids in a list that somebody wrote, ranges written out; a number counts only behind an id."""
+    text = _PLURAL.sub(r"\1 to \2", _MARKS.sub("", _ASIDE.sub("", text)))
+    found: list[str] = []
+    end = -1
+    for match in _LISTED.finditer(text):
+        join = (match["join"] or "").strip().lower()
+        follows = bool(join) and end >= 0 and not text[end : match.start()].strip()
+        if match["bare"] and not follows:
+            continue
+        id = f"task-{match['bare']}" if match["bare"] else normalize_id(match["id"])
+        is_range = follows and (join in _RANGE or join.startswith(".."))
+        found += _expand_range(found[-1], id) if is_range else [id]
+        end = match.end()
+    return tuple(dict.fromkeys(found))
+
+
+def _expand_range(first: str, last: str) -> list[str]:
+    """The ids after the first up to the last, if both have whole numbers; else the last."""
+    low, high = first.removeprefix("task-"), last.removeprefix("task-")
+    if low.isdecimal() and high.isdecimal() and int(low) < int(high) <= int(low) + LONGEST_RANGE:
+        return [f"task-{number}" for number in range(int(low) + 1, int(high) + 1)]
+    return [last]
+
 
 TYPES = ("Sequential", "Parallelizable")
 _ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -20,6 +78,8 @@ _LIKE_ID = re.compile(r"\b(?:task|plan)-[\w.-]*\w")
 _DEPENDENCY = re.compile(r"\s*(?:[-*+]\s+)?[*_`]*(depends[_ ]on|inherited[_ ]by)[*_`]*\s*:[*_`]*\s*(.*)", re.IGNORECASE)
 _PATH = re.compile(r"`([^`]+)`|(\S+(?: \S+)*?)(?=\s+(?:[-—–(:]|#)|:?\s*$|:\s)")
 
+_FILES = ("files", "target files", "files to modify")
+"""What the section of the files is called."""
 _SEVERAL = re.compile(r"`?[\w./-]+`?(?:\s*,\s*`?[\w./-]+`?)+")
 
 
@@ -43,7 +103,7 @@ class Task:
     inherited_by: tuple[str, ...] = ()
     """The reverse of `depends_on`, for readers."""
     inherits: tuple[str, ...] = ()
-    """The tasks on whose reports it builds, where a layout tells them from `depends_on`."""
+    """The tasks on whose reports it builds, if a layout tells them from `depends_on`."""
     is_missing: bool = False
     """Whether `progress.md` lists the task and nothing defines it."""
 
@@ -69,36 +129,38 @@ def valid_task_id(text: str) -> str:
     return text
 
 
-def parse(text: str, where: str = "") -> Task:
-    """The task in a file; a StateError where it has no id, or where its front matter is not readable."""
+def parse_task(text: str, where: str = "") -> Task:
+    """The task in a file; a StateError if it has no id, or if its front matter is not readable."""
     page = Page(text)
     front = front_matter(page, where).data
-    heading, heading_title = _heading(page)
+    heading, heading_title = _read_heading(page)
     id = text_of(front.get("id") or front.get("task_id")) or heading or where.rpartition("/")[2].removesuffix(".md")
     if not id:
         raise StateError("the task has no id", where=where, todo=CORRECT)
     kind = text_of(front.get("type") or fields(page.prose).get("type")).casefold()
     criteria = page.section("success criteria", "acceptance criteria", "criteria")
-    files = page.section("files", "target files", "files to modify")
+    files = page.section(*_FILES)
     return Task(
         id=valid_task_id(id),
         iteration=number_of(front.get("iteration")) or 1,
         type=TYPES[1] if kind.startswith("parallel") else TYPES[0],
         title=one_line(bare(page.says("title").split("\n")[0]) or text_of(front.get("title")) or heading_title),
-        files=_unique(path for bullet in bullets(files.lines if files else ()) for path in _paths(bullet.text)),
+        files=_unique_words(
+            path for bullet in bullets(files.lines if files else ()) for path in _find_paths(bullet.text)
+        ),
         objective=page.says("objective", "description"),
-        grounded_in=_unique(_REFERENCE.findall(page.says("grounded in", "grounding"))),
+        grounded_in=_unique_words(_REFERENCE.findall(page.says("grounded in", "grounding"))),
         criteria=tuple(
             one.whole for one in bullets(criteria.lines if criteria else ()) if not NONE.fullmatch(one.text)
         ),
-        depends_on=_dependencies(page, front, "depends_on"),
+        depends_on=_read_dependencies(page, front, "depends_on"),
         notes=page.says("notes"),
         wave=number_of(front.get("wave")),
-        inherited_by=_dependencies(page, front, "inherited_by"),
+        inherited_by=_read_dependencies(page, front, "inherited_by"),
     )
 
 
-def render(task: Task, created_at: str, updated_at: str = "") -> str:
+def render_task(task: Task, created_at: str, updated_at: str = "") -> str:
     """The file's text."""
     front: dict[str, Any] = {"id": task.id, "iteration": task.iteration}
     front |= {} if task.wave is None else {"wave": task.wave}
@@ -106,30 +168,34 @@ def render(task: Task, created_at: str, updated_at: str = "") -> str:
     parts = {
         "Title": one_line(task.title),
         "Files": "\n".join(f"- `{one_line(file)}`" for file in task.files) or "- None",
-        "Objective": contained(task.objective),
+        "Objective": contain_markdown(task.objective),
         "Grounded In": "\n".join(f"- {one}" for one in task.grounded_in),
-        "Success Criteria": "\n".join("- [ ] " + _indented(one) for one in task.criteria),
+        "Success Criteria": "\n".join("- [ ] " + _indent_text(one) for one in task.criteria),
         "Dependencies": f"depends_on: [{', '.join(task.depends_on)}]\ninherited_by: [{', '.join(task.inherited_by)}]",
-        "Notes": contained(task.notes),
+        "Notes": contain_markdown(task.notes),
     }
     body = "".join(
         f"\n## {title}\n{text}\n" for title, text in parts.items() if text or title not in ("Grounded In", "Notes")
     )
-    return f"---\n{lines_of(front)}---\n\n# Task: {task.id}\n{body}"
+    return f"---\n{dump(front)}---\n\n# Task: {task.id}\n{body}"
 
 
-def problems(text: str) -> list[str]:
+def find_task_problems(text: str) -> list[str]:
     """What is wrong with a task, a sentence each."""
     page = Page(text)
     try:
-        task = parse(text, "")
+        task = parse_task(text, "")
         front = front_matter(page, "")
     except StateError as error:
-        return [told(error)]
+        return [describe_fault(error)]
+    return [*_front_problems(page, task, front), *_body_problems(page, task)]
+
+
+def _front_problems(page: Page, task: Task, front: YamlDocument) -> list[str]:
     found = []
     if not page.body:
         found.append("line 1: the front matter with `id`, `iteration` and `type` is missing")
-    heading = _heading(page)[0]
+    heading = _read_heading(page)[0]
     if heading and heading != task.id:
         found.append(f"line {front.line('id')}: the id is {task.id}, and the heading says {heading}")
     if front.has("iteration") and (number_of(front.get("iteration")) or 0) < 1:
@@ -138,15 +204,44 @@ def problems(text: str) -> list[str]:
         found.append(
             f"line {front.line('type')}: `type` must be {' or '.join(TYPES)}, and is {text_of(front.get('type'))[:40]}"
         )
+    return found
+
+
+def _body_problems(page: Page, task: Task) -> list[str]:
+    found = []
     for name, value in (("Title", task.title), ("Objective", task.objective), ("Success Criteria", task.criteria)):
         if not value:
-            found.append(f"line {_line(page, name)}: the section `## {name}` says nothing")
+            found.append(f"line {_find_line(page, name)}: the section `## {name}` is empty")
+    if not task.files and not _says_none(page.says(*_FILES)):
+        found.append(
+            f"line {_find_line(page, 'Files')}: the section `## Files` names no file; list the files that the task changes,"
+            " or write `- None` if it changes none"
+        )
     for file in task.files:
         if is_outside(file):
-            found.append(f"line {_line(page, 'Files')}: {file[:120]} is no path inside the project")
+            found.append(f"line {_find_line(page, 'Files')}: {file[:120]} is not a path inside the project")
+    if not task.depends_on and not _states_dependencies(page):
+        found.append(
+            f"line {_find_line(page, 'Dependencies')}: the section `## Dependencies` does not say `depends_on: [...]`;"
+            " write `depends_on: []` if the task needs no other"
+        )
     if task.id in task.depends_on:
-        found.append(f"line {_line(page, 'Dependencies')}: the task depends on itself")
+        found.append(f"line {_find_line(page, 'Dependencies')}: the task depends on itself")
     return found
+
+
+def _says_none(text: str) -> bool:
+    """Whether a section says that there is nothing to name."""
+    words = text.strip().removeprefix("- ")
+    return bool(words) and bool(NONE.fullmatch(words))
+
+
+def _states_dependencies(page: Page) -> bool:
+    """Whether the task says what it depends on, be it nothing."""
+    if "depends_on" in front_values(page) or _says_none(page.says("dependencies")):
+        return True
+    found = (_DEPENDENCY.fullmatch(line) for line in page.prose)
+    return any(match and match[1].casefold().startswith("depends") for match in found)
 
 
 def is_outside(path: str) -> bool:
@@ -155,11 +250,11 @@ def is_outside(path: str) -> bool:
 
 
 def iteration_of(text: str) -> int:
-    """The iteration in which a task was last defined; 1 where it does not tell."""
+    """The iteration in which a task was last defined; 1 if it does not tell."""
     return number_of(front_values(Page(text)).get("iteration")) or 1
 
 
-def _heading(page: Page) -> tuple[str, str]:
+def _read_heading(page: Page) -> tuple[str, str]:
     """The id and the title in `# Task: <id>`."""
     for section in page.sections:
         if section.level == 1 and (match := _HEADING.fullmatch(bare(section.title))):
@@ -167,12 +262,12 @@ def _heading(page: Page) -> tuple[str, str]:
     return "", ""
 
 
-def _line(page: Page, title: str) -> int:
+def _find_line(page: Page, title: str) -> int:
     section = page.section(name_of(title))
     return section.start + 1 if section else 1
 
 
-def _dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str, ...]:
+def _read_dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str, ...]:
     """The ids behind a key, in the front matter and in the body."""
     value = front.get(key)
     said = [text_of(one) for one in value] if isinstance(value, list) else [text_of(value)]
@@ -187,10 +282,11 @@ def _dependencies(page: Page, front: dict[str, Any], key: str) -> tuple[str, ...
                     (i for i, one in enumerate(below) if not one.strip() or _DEPENDENCY.fullmatch(one)), len(below)
                 )
                 said += [bullet.text for bullet in bullets(below[:end])]
-    return _unique(id for one in said for id in _ids(one))
+    ids = [id for one in said for id in _find_ids(one)]
+    return _unique_words(ids)
 
 
-def _ids(text: str) -> list[str]:
+def _find_ids(text: str) -> list[str]:
     found = []
     for part in text.strip().strip("[]").split(","):
         word = part.strip().strip("\"'`*[] ")
@@ -201,17 +297,86 @@ def _ids(text: str) -> list[str]:
     return found
 
 
-def _paths(text: str) -> list[str]:
+def _find_paths(text: str) -> list[str]:
     """The files that a bullet names, without what is said of them."""
     parts = text.split(",") if _SEVERAL.fullmatch(text) else [text]
     found = (_PATH.match(part.strip()) for part in parts if not NONE.fullmatch(part.strip()))
     return [(match[1] or match[2]).strip().removeprefix("./") for match in found if match]
 
 
-def _indented(text: str) -> str:
-    first, *rest = contained(text).split("\n")
+def _indent_text(text: str) -> str:
+    first, *rest = contain_markdown(text).split("\n")
     return "\n".join([first, *(f"  {line}" if line else "" for line in rest)])
 
 
-def _unique(words: Any) -> tuple[str, ...]:
+def _unique_words(words: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
+
+
+_MOST_CYCLES = 10
+"""A graph can have more cycles than anybody wants to read."""
+_NUMBERS = re.compile(r"(\d+)")
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """A key by which `task-2` comes before `task-10`."""
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in _NUMBERS.split(name) if part]
+
+
+@lru_cache(maxsize=16)
+def longest_chains(edges: tuple[tuple[str, tuple[str, ...]], ...]) -> Mapping[str, int]:
+    """The length of the longest chain of tasks that starts with each task, dependents last.
+
+    `edges` are the tasks, each with the tasks that it depends on.
+    """
+    above: dict[str, list[str]] = {name: [] for name, _ in edges}
+    for name, needed in edges:
+        for one in needed:
+            above.setdefault(one, []).append(name)
+    found: dict[str, int] = {}
+    for name in TopologicalSorter(above).static_order():
+        found[name] = 1 + max((found[one] for one in above[name]), default=0)
+    return found
+
+
+def order_waves(depends_on: Mapping[str, Collection[str]], where: str = "") -> list[list[str]]:
+    """The tasks level by level, each after all that it depends on; in natural order within a level.
+
+    Unknown ids and cycles are an error that names all of them.
+    """
+    if faults := find_order_faults(depends_on):
+        raise UsageError("; ".join(faults), where=where, todo="correct the dependencies, or add what is missing")
+    sorter = TopologicalSorter(depends_on)
+    sorter.prepare()
+    levels = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), key=natural_key)
+        levels.append(ready)
+        sorter.done(*ready)
+    return levels
+
+
+def find_order_faults(depends_on: Mapping[str, Collection[str]]) -> list[str]:
+    """Everything that keeps tasks from being put in order: each task with unknown ids, and each cycle."""
+    faults = []
+    known: dict[str, set[str]] = {}
+    for name, needed in depends_on.items():
+        known[name] = {one for one in needed if one in depends_on}
+        if missing := sorted(set(needed) - known[name], key=natural_key):
+            faults.append(f"{name} depends on {', '.join(missing)}, which does not exist")
+    for _ in range(_MOST_CYCLES):
+        if not (cycle := _find_cycle(known)):
+            break
+        faults.append(f"the tasks wait for each other: {' -> '.join(cycle)}")
+        # Without one of its edges this cycle is gone, and the next one is found.
+        known[cycle[0]].discard(cycle[1])
+    return faults
+
+
+def _find_cycle(depends_on: Mapping[str, Collection[str]]) -> list[str]:
+    """A cycle, each task before one that it depends on; empty if there is none."""
+    try:
+        TopologicalSorter(depends_on).prepare()
+    except CycleError as error:
+        return [str(name) for name in reversed(error.args[1])]
+    return []

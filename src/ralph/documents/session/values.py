@@ -1,20 +1,29 @@
-"""Values of YAML and of fields, read for what people mean by them. A reader raises a ValueError that says what it expects."""
+"""Values of YAML, front matter and fields, read for what people mean by them; moments are written as RFC 3339.
+
+A reader of a value raises a ValueError that says what it expects.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-from ralph.documents.plain_yaml import flow
-from ralph.documents.session import timestamps
-from ralph.documents.session.yaml_lines import YamlLines
+from ralph.core.errors import StateError
+from ralph.documents import yaml_codec
+from ralph.documents.session.markdown import Page
+from ralph.documents.yaml_codec import YamlDocument, YamlError, inline
 
 T = TypeVar("T")
+CORRECT = "correct the file by hand, or let `ralph session repair` rebuild it"
 Reader: TypeAlias = Callable[[Any], Any]
 
 
 def text_of(value: object) -> str:
     """A value as text: null is none, and a word that YAML takes for something else is what was written."""
-    return "" if value is None else value.strip() if isinstance(value, str) else flow(value)
+    if value is None:
+        return ""
+    return value.strip() if isinstance(value, str) else inline(value)
 
 
 def number_of(value: object) -> int | None:
@@ -65,7 +74,7 @@ def choice(words: tuple[str, ...], also: Mapping[str, str] | None = None) -> Rea
 
 def moment(value: Any) -> str:
     """A moment, as it was written."""
-    if timestamps.parse(text_of(value)) is None:
+    if parse_timestamp(text_of(value)) is None:
         raise ValueError("a moment, such as 2026-02-10T16:39:00+07:00")
     return text_of(value)
 
@@ -98,14 +107,102 @@ def mapping(reader: Reader) -> Reader:
     return read
 
 
-def read_all(lines: YamlLines, readers: Mapping[str, tuple[str, Reader]]) -> tuple[dict[str, Any], dict[str, str]]:
+def read_all(
+    document: YamlDocument, readers: Mapping[str, tuple[str, Reader]]
+) -> tuple[dict[str, Any], dict[str, str]]:
     """The values at these paths by name, and a sentence for each that cannot be read."""
     values, faults = {}, {}
     for name, (path, reader) in readers.items():
-        if lines.has(path):
+        if document.has(path):
             try:
-                values[name] = reader(lines.get(path))
+                values[name] = reader(document.get(path))
             except ValueError as expected:
-                got = text_of(lines.get(path))[:80] or "empty"
-                faults[name] = f"line {lines.line(path)}: `{path}` must be {expected}, and is {got}"
+                got = text_of(document.get(path))[:80] or "empty"
+                faults[name] = f"line {document.line(path)}: `{path}` must be {expected}, and is {got}"
     return values, faults
+
+
+def read_mapping(text: str, where: str, first_line: int = 1) -> YamlDocument:
+    """The `key: value` lines of a session's file; a StateError with the line if it is not readable."""
+    try:
+        return _load_once(text, first_line)
+    except YamlError as error:
+        place = where if error.line is None else f"{where}, line {error.line}"
+        raise StateError(error.what, where=place, todo=CORRECT) from error
+
+
+@lru_cache(maxsize=512)
+def _load_once(text: str, first_line: int) -> YamlDocument:
+    """The rules read the same few hundred files at every step. Nobody changes what a document holds."""
+    return yaml_codec.load_mapping(text, first_line=first_line)
+
+
+def describe_fault(error: StateError) -> str:
+    """An error as one of a list of problems: a sentence that begins with its line."""
+    _, _, line = error.where.rpartition("line ")
+    return f"line {line if line.isdigit() else 1}: {error.what}"
+
+
+def front_matter(page: Page, where: str) -> YamlDocument:
+    """The front matter of a page; empty if it has none, a StateError if it is not readable."""
+    return read_mapping(page.front, where, page.front_start + 1)
+
+
+def front_values(page: Page) -> dict[str, Any]:
+    """The front matter of a page that can be read without; empty if it is not readable."""
+    try:
+        return dict(front_matter(page, "").data)
+    except StateError:
+        return {}
+
+
+def with_front_matter(text: str, where: str, values: Mapping[str, Any]) -> str:
+    """The text with these values in its front matter, which it gets if it has none."""
+    page = Page(text)
+    front = yaml_codec.edit(front_matter(page, where).text, values)
+    return (
+        page.with_front(front) if page.body else page.replace_lines(0, 0, ["---", *front.split("\n")[:-1], "---", ""])
+    )
+
+
+_MOMENT = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?)?\s*(Z|(?:UTC|GMT)?[+-]\d\d?(?::?\d\d)?|UTC|GMT)?",
+    re.IGNORECASE,
+)
+_STAMP = re.compile(
+    r"(\d{2}|\d{4})(\d\d)(\d\d)[-T](\d\d)(\d\d)(\d\d)()(Z|[+-]\d\d:?\d\d)?(?:-[0-9a-z]{1,4})?", re.IGNORECASE
+)
+_OFFSET = re.compile(r"([+-])(\d\d?):?(\d\d)?$")
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """The moment that a text tells, in any of the ways in use, UTC if it has no offset; None for what is no moment."""
+    text = text.strip().strip("\"'")
+    match = _MOMENT.fullmatch(text) or _STAMP.fullmatch(text)
+    if match is None:
+        return None
+    *numbers, fraction, zone = match.groups()
+    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
+    year += 2000 if len(match[1]) == 2 else 0
+    try:
+        at = datetime(year, month, day, hour, minute, second, tzinfo=_parse_offset(zone or ""))
+        at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return at.replace(microsecond=int(f"{fraction or 0:0<6}"[:6]))
+
+
+def render_timestamp(at: datetime | float) -> str:
+    """A moment to the second, with its offset; seconds since 1970 are written in UTC."""
+    if not isinstance(at, datetime):
+        at = datetime.fromtimestamp(at, UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _parse_offset(text: str) -> timezone:
+    match = _OFFSET.search(text)
+    if match is None:
+        return UTC
+    offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
+    return timezone(-offset if match[1] == "-" else offset)

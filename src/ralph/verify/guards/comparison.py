@@ -4,15 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ralph.core.findings import Finding, Rule
-from ralph.core.patterns import regex
-from ralph.verify.guards import changes
-from ralph.verify.guards.changes import FileChange
-from ralph.verify.guards.commands import Step, steps
-from ralph.verify.guards.reader import read
-from ralph.verify.guards.recipes import Tree
-from ralph.verify.guards.units import Source, Unit, matched
-from ralph.verify.judge_files import is_build_code, is_test_path
+from ralph.core.checks import Finding, Rule
+from ralph.core.text import regex
+from ralph.verify.changed_files import FileChange, is_build_code, is_handwritten, is_ignored, is_test_path, make_finding
+from ralph.verify.guards.commands import CheckStep, CommandTree, find_steps
+from ralph.verify.guards.units import SourceFile, Unit, match_units, read_source
 
 Pair = tuple[Unit, Unit | None]
 
@@ -52,28 +48,28 @@ class Comparison:
         return self._texts((change.path, change.new) for change in self.files)
 
     @cached_property
-    def tree_before(self) -> Tree:
-        return Tree(self.texts_before)
+    def tree_before(self) -> CommandTree:
+        return CommandTree(self.texts_before)
 
     @cached_property
-    def tree_now(self) -> Tree:
-        return Tree(self.texts_now)
+    def tree_now(self) -> CommandTree:
+        return CommandTree(self.texts_now)
 
     def _texts(self, texts: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-        kept = {path: text for path, text in texts if text is not None and not changes.is_ignored(path)}
-        return {**self.unchanged, **kept}
+        changed = {path: text for path, text in texts if text is not None and not is_ignored(path)}
+        return {**self.unchanged, **changed}
 
     @cached_property
-    def old(self) -> list[Source]:
-        return _sources((change.renamed_from or change.path, change.old) for change in self.files)
+    def old(self) -> list[SourceFile]:
+        return _read_sources((change.renamed_from or change.path, change.old) for change in self.files)
 
     @cached_property
-    def new(self) -> list[Source]:
-        return _sources((change.path, change.new) for change in self.files)
+    def new(self) -> list[SourceFile]:
+        return _read_sources((change.path, change.new) for change in self.files)
 
     @cached_property
-    def unchanged_tests(self) -> list[Source]:
-        return _sources((path, text) for path, text in self.unchanged.items() if is_test_path(path))
+    def unchanged_tests(self) -> list[SourceFile]:
+        return _read_sources((path, text) for path, text in self.unchanged.items() if is_test_path(path))
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -88,8 +84,8 @@ class Comparison:
         return frozenset(found)
 
     @cached_property
-    def _steps(self) -> list[Step]:
-        return list(steps(self.tree_now.run_by(self.checks)))
+    def _steps(self) -> list[CheckStep]:
+        return list(find_steps(self.tree_now.expand(self.checks)))
 
     def may_use(self, kind: str) -> bool:
         """Whether the checks use a checker of that kind: they run one, or something of which it is not known what it runs."""
@@ -97,35 +93,35 @@ class Comparison:
 
     def _is_opaque(self, command: str) -> bool:
         """Whether it is not known what a command runs."""
-        run = list(steps(self.tree_now.run_by([command])))
+        run = list(find_steps(self.tree_now.expand([command])))
         return not run or any(not step.is_known or _RUNS_MORE.search(step.text) for step in run)
 
-    def found(self, rule: Rule, path: str, line: int, sentence: str, *, warn: bool = False) -> Finding:
+    def report(self, rule: Rule, path: str, line: int, sentence: str, *, warn: bool = False) -> Finding:
         """A finding that quotes its line."""
         text = "".join(self.texts_now.get(path, "").splitlines()[max(line - 1, 0) : line])
-        return changes.finding(rule, path, line, sentence, text, warn=warn)
+        return make_finding(rule, path, line, sentence, text, warn=warn)
 
-    def _paired(self, belongs: Callable[[Unit], bool]) -> list[Pair]:
+    def _pair_units(self, belongs: Callable[[Unit], bool]) -> list[Pair]:
         old, new = ([u for s in sources for u in s.everything if belongs(u)] for sources in (self.old, self.new))
-        return list(matched(old, new, self.renames))
+        return list(match_units(old, new, self.renames))
 
     @cached_property
     def test_pairs(self) -> list[Pair]:
         """Every test case that was, with the one that continues it."""
-        return self._paired(lambda unit: unit.is_test)
+        return self._pair_units(lambda unit: unit.is_test)
 
     @cached_property
     def helper_pairs(self) -> list[Pair]:
         """Test code that is no case: helpers, fixtures."""
-        return self._paired(lambda unit: unit.in_tests and not unit.is_test and bool(unit.name))
+        return self._pair_units(lambda unit: unit.in_tests and not unit.is_test and bool(unit.name))
 
     @cached_property
     def product_pairs(self) -> list[Pair]:
         """Functions of the product."""
-        return self._paired(lambda unit: not unit.in_tests)
+        return self._pair_units(lambda unit: not unit.in_tests)
 
     @cached_property
-    def before(self) -> dict[str, Source]:
+    def before(self) -> dict[str, SourceFile]:
         """What the file at a path of the new tree was."""
         return {self.renames.get(source.path, source.path): source for source in self.old}
 
@@ -137,36 +133,40 @@ class Comparison:
         return found | {s.outside: self.before[s.path].outside for s in self.new if s.path in self.before}
 
     @cached_property
-    def fresh(self) -> list[Unit]:
+    def changed_units(self) -> list[Unit]:
         """Units that are new or say something else than before."""
         units = (unit for source in self.new for unit in source.everything)
-        return [unit for unit in units if (before := self.origin.get(unit)) is None or before.said != unit.said]
+        return [
+            unit
+            for unit in units
+            if (before := self.origin.get(unit)) is None or before.expanded_tokens != unit.expanded_tokens
+        ]
 
     @cached_property
-    def stale(self) -> list[Unit]:
-        """Units as they were, where they are gone or say something else now."""
-        kept = {before for unit, before in self.origin.items() if before.said == unit.said}
-        return [unit for source in self.old for unit in source.everything if unit not in kept]
+    def replaced_units(self) -> list[Unit]:
+        """Units as they were before, if they are gone or say something else now."""
+        unchanged = {before for unit, before in self.origin.items() if before.expanded_tokens == unit.expanded_tokens}
+        return [unit for source in self.old for unit in source.everything if unit not in unchanged]
 
     @cached_property
     def product_changed(self) -> bool:
         """Whether code changed that is neither a test nor configuration."""
-        paths = [unit.path for unit in (*self.fresh, *self.stale) if not unit.in_tests]
+        paths = [unit.path for unit in (*self.changed_units, *self.replaced_units) if not unit.in_tests]
         paths += [change.path for change in self.files if _OTHER_CODE.search(change.path)]
         return any(not is_test_path(path) and not is_build_code(path) for path in paths)
 
     @cached_property
-    def gone(self) -> frozenset[str]:
+    def removed_names(self) -> frozenset[str]:
         """Names that the product defined and no longer does."""
-        return _defined(self.old) - _defined(self.new)
+        return _find_defined(self.old) - _find_defined(self.new)
 
 
-def _defined(sources: Sequence[Source]) -> frozenset[str]:
+def _find_defined(sources: Sequence[SourceFile]) -> frozenset[str]:
     product = [source for source in sources if not is_test_path(source.path)]
     functions = {unit.name for source in product for unit in source.units if not unit.in_tests and len(unit.name) > 2}
     return frozenset(functions.union(*(_TYPES.findall(source.outside.text) for source in product)))
 
 
-def _sources(texts: Iterable[tuple[str, str | None]]) -> list[Source]:
-    kept = ((path, text) for path, text in texts if text is not None and changes.is_judged(path, text))
-    return [source for path, text in kept if (source := read(path, text)) is not None]
+def _read_sources(texts: Iterable[tuple[str, str | None]]) -> list[SourceFile]:
+    handwritten = ((path, text) for path, text in texts if text is not None and is_handwritten(path, text))
+    return [source for path, text in handwritten if (source := read_source(path, text)) is not None]

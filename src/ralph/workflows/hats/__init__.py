@@ -1,1 +1,1 @@
-"""The rules of hats: events, who takes them, what counts as done, and what each turn is told."""
+"""The rules of hats: events, which hat receives them, what counts as done, and the prompt of each turn."""

@@ -1,18 +1,17 @@
-"""What a turn published: whole, valid, permitted events out of its file and its last words; what is refused, and why."""
+"""Reads the events of a turn from its file and its last message, refuses invalid ones, and updates the gates."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from ralph.documents.agent import events, publishing
-from ralph.documents.agent.publishing import ACKNOWLEDGED
+from ralph.documents.agent.events import ACKNOWLEDGED, PAYLOAD_LIMIT, find_publish_fault, find_topic_fault, parse_events
 from ralph.documents.hats.definition import HatsSettings
 
 EVENTS = "events.jsonl"
 MOST = 50
 """Events that are taken from one turn."""
-_TOLD = 5
-"""Lines that are no events, and are told of one by one; the last is among them: it says where a file was too large."""
+_MAX_REPORTED_LINES = 5
+"""Invalid lines that are reported one by one, the last included: if the file was cut off, that line says so."""
 _TAG = re.compile(r"<event\s+topic=\"([^\"]+)\"(?:\s+target=\"([^\"]*)\")?\s*>(.*?)</event>", re.DOTALL)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 
@@ -39,21 +38,23 @@ class TurnEvents:
 
     @property
     def published(self) -> bool:
-        """Whether anything was that counts."""
+        """Whether there is an event other than an acknowledgement."""
         return bool(self.events or self.completes or self.cancels)
 
 
-def read_events(settings: HatsSettings, who: str, file: str, text: str) -> TurnEvents:
-    """What counts of what a hat, the coordinator or the user published, in its order."""
-    said, refused = _read(file, text, settings.completion)
-    if len(said) > MOST:
-        refused.append(f"{len(said) - MOST} of {len(said)} events were not taken: at most {MOST} a turn")
+def read_events(settings: HatsSettings, publisher: str, file: str, text: str) -> TurnEvents:
+    """The events that a hat, the coordinator or the user published, in their order."""
+    new_events, refused = _read(file, text, settings.completion)
+    if len(new_events) > MOST:
+        refused.append(
+            f"{len(new_events) - MOST} of {len(new_events)} events were ignored: a turn can publish at most {MOST}"
+        )
     taken: list[NewEvent] = []
     completes = cancels = None
     acknowledged = False
-    rules = settings.publishing(who)
-    for one in dict.fromkeys(said[:MOST]):
-        if fault := fault_of(settings, rules, one):
+    rules = settings.publishing(publisher)
+    for one in dict.fromkeys(new_events[:MOST]):
+        if fault := find_event_fault(settings, rules, one):
             refused.append(fault)
         elif one.topic == ACKNOWLEDGED:
             acknowledged = True
@@ -69,42 +70,118 @@ def read_events(settings: HatsSettings, who: str, file: str, text: str) -> TurnE
     return TurnEvents(tuple(taken), completes, cancels, acknowledged, tuple(refused))
 
 
-def fault_of(settings: HatsSettings, rules: Mapping[str, object], said: NewEvent) -> str:
+def find_event_fault(settings: HatsSettings, rules: Mapping[str, object], event: NewEvent) -> str:
     """Why an event may not be published under these rules; empty if it may."""
-    if said.target and said.target not in {one.id for one in settings.hats}:
-        return f"`{said.topic}` is for the hat {said.target}, which does not exist"
-    return publishing.fault_of(rules, said.topic, said.payload)
+    if event.target and event.target not in {one.id for one in settings.hats}:
+        return f"`{event.topic}` is for the hat {event.target}, which does not exist"
+    return find_publish_fault(rules, event.topic, event.payload)
 
 
 def _read(file: str, text: str, promise: str) -> tuple[list[NewEvent], list[str]]:
-    """The events in a file and in a message, and the lines that are none."""
+    """The events in a file and in a message, and why others are invalid."""
     data = file.encode(errors="replace")
-    found, broken, length = events.parse(data)
+    found, broken, length = parse_events(data)
     if rest := data[length:].strip():
-        # Its writer is gone: a line without an end counts where it is whole all the same.
-        more, partial, _ = events.parse(rest + b"\n")
+        # The agent has ended, so a last line without a line break counts if it is complete.
+        more, partial, _ = parse_events(rest + b"\n")
         found, broken = [*found, *more], [*broken, *partial]
-    shown = broken if len(broken) <= _TOLD else [*broken[: _TOLD - 1], broken[-1]]
-    refused = [f"a line of the events file is no event ({why}): {line[:120]}" for _, why, line in shown]
+    shown = broken if len(broken) <= _MAX_REPORTED_LINES else [*broken[: _MAX_REPORTED_LINES - 1], broken[-1]]
+    refused = [f"a line of the events file is not an event ({why}): {line[:120]}" for _, why, line in shown]
     if left := len(broken) - len(shown):
-        refused.append(f"{left} more lines of it are none either")
-    said = [_shorten(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
-    spoken = _FENCED.sub("", text)
-    for topic, target, payload in _TAG.findall(spoken):
-        if fault := events.fault_of_topic(topic.strip()):
-            refused.append(f"an <event> tag is not taken: {fault}")
+        refused.append(f"{left} more lines are not events")
+    new_events = [_shorten(event.topic, event.text, str(event.row.get("target") or "")) for event in found]
+    message_without_code = _FENCED.sub("", text)
+    for topic, target, payload in _TAG.findall(message_without_code):
+        if fault := find_topic_fault(topic.strip()):
+            refused.append(f"an <event> tag is ignored: {fault}")
         else:
-            said.append(_shorten(topic.strip(), payload.strip(), target))
-    if promise not in {one.topic for one in said} and next(_lines(spoken), "") == promise:
-        said.append(NewEvent(promise))
-    return said, refused
+            new_events.append(_shorten(topic.strip(), payload.strip(), target))
+    if promise not in {one.topic for one in new_events} and next(_lines(message_without_code), "") == promise:
+        new_events.append(NewEvent(promise))
+    return new_events, refused
 
 
 def _shorten(topic: str, payload: str, target: str) -> NewEvent:
-    more = f"… ({len(payload) - events.PAYLOAD_LIMIT} more characters)" if len(payload) > events.PAYLOAD_LIMIT else ""
-    return NewEvent(topic, payload[: events.PAYLOAD_LIMIT] + more, target)
+    more = f"… ({len(payload) - PAYLOAD_LIMIT} more characters)" if len(payload) > PAYLOAD_LIMIT else ""
+    return NewEvent(topic, payload[:PAYLOAD_LIMIT] + more, target)
 
 
 def _lines(text: str) -> Iterator[str]:
-    """The lines that say something, the last first."""
+    """The lines that are not blank, the last first."""
     return (line.strip() for line in reversed(text.splitlines()) if line.strip())
+
+
+NAMED = 3
+"""Tasks that a reason names at most."""
+_TASK_ID = re.compile(r"(?<![\w-])task_id[\"'`]?\s*[:=]\s*[\"'`]?(\w[\w.:-]*\w|\w)")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Whether one required topic is fulfilled."""
+
+    passed: bool = False
+    """Whether a hat that owns it has published it."""
+    stale: Mapping[str, str] = field(default_factory=dict)
+    """The later topic of the same family that made it stale, by `task_id`; an empty id for events without one."""
+
+
+def update_gates(
+    settings: HatsSettings, gates: Mapping[str, Gate], topic: str, payload: str, *, source: str, default: bool
+) -> Mapping[str, Gate]:
+    """The gates after one more event."""
+    touched = [one for one in settings.required if _family(one) == _family(topic)]
+    if not touched:
+        return gates
+    task = task_id(payload)
+    after = dict(gates)
+    for required in touched:
+        gate = gates.get(required, Gate())
+        if topic == required:
+            keepers = settings.gatekeepers(topic)
+            if not default and (keepers is None or source in keepers):
+                after[required] = _passed_gate(gate, task)
+        elif topic not in settings.required:
+            after[required] = replace(gate, stale={**_without(gate.stale, ""), task: topic})
+    return after
+
+
+def gate_reasons(settings: HatsSettings, gates: Mapping[str, Gate], given_up: Collection[str]) -> list[str]:
+    """Why the required events do not let the run complete. Tasks in `given_up` have failed and are not counted."""
+    reasons = []
+    for topic in settings.required:
+        gate = gates.get(topic, Gate())
+        stale = {task: later for task, later in gate.stale.items() if task not in given_up}
+        if not gate.passed:
+            owners = " or ".join(settings.gatekeepers(topic) or ())
+            missing = f"{owners} has not published" if owners else "no hat has published"
+            reasons.append(f"{missing} `{topic}` in this run")
+        elif stale:
+            latest = [f"the latest event{f' on {task}' if task else ''} is `{later}`" for task, later in stale.items()]
+            more = f" and {len(latest) - NAMED} more" if len(latest) > NAMED else ""
+            reasons.append(f"{', '.join(latest[:NAMED])}{more}, not `{topic}`")
+    return reasons
+
+
+def task_id(payload: str) -> str:
+    """The `task_id` in a payload, JSON or text; empty if there is none."""
+    found = _TASK_ID.search(payload)
+    return found[1] if found else ""
+
+
+def _passed_gate(gate: Gate, task: str) -> Gate:
+    """The gate after its topic was published. Without a `task_id` the event is about all tasks.
+
+    With an id it also replaces earlier events without one.
+    """
+    if not task:
+        return Gate(passed=True)
+    return Gate(passed=True, stale=_without(_without(gate.stale, task), ""))
+
+
+def _without(topics: Mapping[str, str], task: str) -> dict[str, str]:
+    return {one: topic for one, topic in topics.items() if one != task}
+
+
+def _family(topic: str) -> str:
+    return topic.rpartition(".")[0] or topic

@@ -1,31 +1,25 @@
-"""What a turn is told: one page under one budget, what never changes first, so that providers' caches hit."""
+"""The prompt of a hat's turn. What never changes comes first, so that providers' caches hit."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from ralph.core.checks import Check
-from ralph.documents.agent import memories
-from ralph.documents.agent.events import matches
-from ralph.documents.agent.program import name_program
-from ralph.documents.agent.tasks import IN_PROGRESS, Task, Tasks
+from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fit_text, name_program
+from ralph.documents.agent.events import topic_matches
+from ralph.documents.agent.notes import Memory, fit_memories, parse_memories, render_memories
+from ralph.documents.agent.tasks import IN_PROGRESS, AgentTask, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
-from ralph.workflows.hats.state import HatsState, QueuedEvent
+from ralph.workflows.hats.events import task_id
+from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent
 
-SHARED = ".ralph/agent/"
-TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{SHARED}decisions.md"
-TOKEN = 4
-"""Characters that count as a token."""
 EVENT, NOTES, QUEUE, SCRATCHPAD = 4000, 1500, 1500, 4000
 """Tokens that the parts of a page that change may take; memories have a budget of their own."""
-BUDGET = 10_000
-"""Tokens that these may take together."""
-_SECTION = re.compile(r"^<([a-z-]+)(?: [^>]*)?>\n(.*?)^</\1>$", re.DOTALL | re.MULTILINE)
 _STEP = re.compile(r":(step-\d+):")
 
 
-def build_prompt(
+def hat_prompt(
     run: str,
     settings: HatsSettings,
     checks: Sequence[Check],
@@ -34,201 +28,281 @@ def build_prompt(
     hat: Hat | None,
     now: float,
     gates: Sequence[str] = (),
-) -> str:
+) -> Prompt:
     """The whole page: the frame, what holds for the run, what holds for the hat, and what has changed.
 
     `gates` is what keeps the run from being done, for the coordinator.
     """
-    fixed = [
-        name_program(frame.strip()),
-        _section(
-            "guardrails", name_program("\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1)))
-        ),
-        _section("objective", state.objective.strip()),
-        _section("documents", _documents(settings)),
-        _section("checks", "\n".join(f"- {check.title}" for check in checks)),
-        _section(
-            "hat",
-            name_program(_hat(settings, hat) if hat else _coordinator(settings)),
-            f' id="{hat.id}"' if hat else "",
-        ),
-    ]
-    event = _section("event-for-you", _event(settings, state))
-    changing = [
-        ("notes", name_program(_notes(state, gates)), NOTES, ""),
-        ("changes-since-your-last-turn", name_program(_changes(run, settings, state, hat)), NOTES, ""),
-        ("ready-tasks", _ready_tasks(run, settings, state), QUEUE, TASKS),
-        ("memories", _memories(settings, state, now), settings.memories.budget, MEMORIES),
-        ("scratchpad", *_scratchpad(settings, state, hat)),
-    ]
-    left = BUDGET - tokens(event)
-    parts = []
-    for name, text, most, path in changing:
-        part = _section(
-            name, fit(text, min(most, left), path, tail=name == "scratchpad"), f' path="{path}"' if path else ""
-        )
-        left -= tokens(part)
-        parts.append(part)
-    return "\n\n".join(part for part in (*fixed, *reversed(parts), event) if part) + "\n"
-
-
-def sections(prompt: str) -> Iterator[tuple[str, int]]:
-    """The parts of a page with the tokens that each takes; what is in no section is the frame."""
-    rest = prompt
-    found = []
-    for match in _SECTION.finditer(prompt):
-        found.append((match[1], tokens(match[0])))
-        rest = rest.replace(match[0], "", 1)
-    yield "frame", tokens(rest.strip())
-    yield from found
-
-
-def tokens(text: str) -> int:
-    """About how many tokens a text has."""
-    return (len(text) + TOKEN - 1) // TOKEN
-
-
-def fit(text: str, most: int, path: str = "", *, tail: bool = False) -> str:
-    """As much of a text as so many tokens hold, its beginning or its end; what is left out is said."""
-    room = max(0, most) * TOKEN
-    if len(text) <= room:
-        return text
-    left = len(text) - room
-    told = f"({left} characters are left out here{f'; all of it is in {path}' if path else ''})"
-    return f"{told}\n{text[left:]}" if tail else f"{text[:room]}\n{told}"
-
-
-@lru_cache(maxsize=4)
-def parse_tasks(text: str) -> Tasks:
-    """The tasks in a file."""
-    return Tasks.parse(text.encode(errors="replace"))
-
-
-@lru_cache(maxsize=4)
-def _parse_memories(text: str) -> list[memories.Memory]:
-    return memories.parse(text)
-
-
-def _section(name: str, text: str, about: str = "") -> str:
-    return f"<{name}{about}>\n{text.strip()}\n</{name}>" if text.strip() else ""
-
-
-def _documents(settings: HatsSettings) -> str:
-    if not settings.documents:
-        return ""
-    return (
-        f"The objective is a {settings.source}. The documents that all hats share are in `{settings.documents}`: `context.md`,"
-        " `plan.md` (numbered steps), `progress.md` (Current Step, Active Wave, Verification Notes, Completed Steps), `logs/`."
-        " If the repository has a `CODEASSIST.md`, follow its rules."
+    guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
+    whose = _describe_hat(settings, hat) if hat else _describe_coordinator(settings)
+    pad = (hat.scratchpad if hat else "") or settings.scratchpad
+    return build_prompt(
+        [
+            PromptPart("frame", name_program(frame), "How hats work.", Place.RUN),
+            _tag("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
+            _tag("objective", state.objective, "What the run is for.", Place.RUN),
+            _tag("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
+            _tag("checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN),
+            _tag(
+                "hat",
+                name_program(whose),
+                "What this hat does.",
+                Place.ROLE,
+                about=f'id="{hat.id}"' if hat else "",
+            ),
+            _tag(
+                "scratchpad",
+                state.texts.get(pad, ""),
+                "Notes of the hats.",
+                budget=SCRATCHPAD,
+                source=pad,
+                keeps_end=True,
+            ),
+            _tag(
+                "memories",
+                _memories(settings, state, now),
+                "What was learned before.",
+                budget=settings.memories.budget,
+                source=MEMORIES,
+            ),
+            _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
+            _tag(
+                "changes-since-your-last-turn",
+                name_program(_describe_changes(run, state, hat.id if hat else COORDINATOR)),
+                "What others changed.",
+                budget=NOTES,
+            ),
+            _tag(
+                "your-last-event",
+                _describe_last_event(state, hat.id if hat else COORDINATOR),
+                "What this hat published before.",
+            ),
+            _tag("notes", name_program(_describe_notes(state, gates)), "What was refused.", budget=NOTES),
+            _tag("event-for-you", _describe_events(settings, state), "The event of this turn."),
+        ]
     )
 
 
-def _hat(settings: HatsSettings, hat: Hat) -> str:
+def _tag(
+    name: str,
+    text: str,
+    purpose: str,
+    place: Place = Place.TURN,
+    *,
+    about: str = "",
+    budget: int = 0,
+    source: str = "",
+    keeps_end: bool = False,
+) -> PromptPart:
+    """A part between two tags, which say where the whole text is."""
+    about = about or (f'path="{source}"' if source else "")
+    return PromptPart(
+        name=name,
+        text=text,
+        purpose=purpose,
+        place=place,
+        budget=budget,
+        heading=f"<{name} {about}>" if about else f"<{name}>",
+        ending=f"</{name}>",
+        source=source,
+        keeps_end=keeps_end,
+    )
+
+
+@lru_cache(maxsize=4)
+def parse_tasks(text: str) -> AgentTasks:
+    """The tasks in a file."""
+    return AgentTasks.parse(text.encode(errors="replace"))
+
+
+@lru_cache(maxsize=4)
+def _parse_memories(text: str) -> list[Memory]:
+    return parse_memories(text)
+
+
+def _describe_documents(settings: HatsSettings) -> str:
+    if not settings.documents:
+        return ""
+    return (
+        f"The hats share the documents in `{settings.documents}`, a directory that may not exist yet. The source of the"
+        f" objective: {settings.source}."
+    )
+
+
+def _describe_checks(settings: HatsSettings, checks: Sequence[Check]) -> str:
+    if not checks:
+        return ""
+    claims = [topic for topic, rule in settings.topics.items() if rule.evidence and settings.owners(topic)]
+    topics = " or ".join(f"`{topic}`" for topic in dict.fromkeys((*claims, settings.completion)))
+    lines = [f"The engine runs these itself when {topics} is published. You may run them, too."]
+    return "\n".join([*lines, *(f"- {check.title}" for check in checks)])
+
+
+def _describe_hat(settings: HatsSettings, hat: Hat) -> str:
     lines = [
-        f"You are {hat.name}." + (f" {hat.description}" if hat.description else ""),
+        f"You are the hat {hat.name}." + (f" Its job: {hat.description}" if hat.description else ""),
         "",
         hat.instructions.strip(),
         "",
     ]
     if hat.disallowed_tools:
         lines.append(f"You may not use these tools: {', '.join(hat.disallowed_tools)}.")
-    if not hat.may_ask:
-        lines.append("You may not ask the user: choose the safest way and record the decision.")
+    if hat.may_ask:
+        lines.append('You may ask the user: `ralph tools interact ask "QUESTION" --options "A|B" --default A`.')
+    else:
+        lines.append("Do not ask the user. If you are unsure, choose the safest option and record the decision.")
+    # Hats that share documents keep their notes there.
+    pad = hat.scratchpad or ("" if settings.documents else settings.scratchpad)
+    if pad:
+        lines.append(
+            f"Notes for later turns go into `{pad}`. If it has notes, `<scratchpad>` below shows them: read them first."
+        )
     if hat.publishes:
-        lines += ["You publish one of:", *(_topic(settings, topic) for topic in hat.publishes)]
+        lines += ["You publish one of these:", *(_describe_topic(settings, topic) for topic in hat.publishes)]
     if hat.default_publishes:
-        lines.append(f"If you publish nothing, `{hat.default_publishes}` is published for you. It passes no gate.")
+        lines.append(_describe_default(hat.default_publishes))
+    elif hat.publishes:
+        lines.append("If you publish nothing, the coordinator decides what comes next.")
     return "\n".join(lines)
 
 
-def _topic(settings: HatsSettings, topic: str) -> str:
+def _describe_default(topic: str) -> str:
+    return f"Always publish. If you publish nothing, `{topic}` is published for you. It does not count as a required event."
+
+
+def _describe_topic(settings: HatsSettings, topic: str) -> str:
     rule = settings.topics.get(topic)
     facts = [rule.description, rule.on_publish] if rule else []
     if rule and rule.requires:
         facts.append(f"its payload must have {', '.join(rule.requires)}")
     if rule and rule.evidence:
         facts.append(f"the engine runs the checks first{', and they must fail' if rule.red else ''}")
-    takers = [hat for hat in settings.hats if any(matches(one, topic) for one in hat.triggers)]
+    receivers = [hat for hat in settings.hats if any(topic_matches(one, topic) for one in hat.triggers)]
     if topic == settings.completion:
-        facts.append("all is done; the engine sees for itself")
-    elif takers:
+        facts.append("all is done; the engine verifies it")
+    elif receivers:
         several = ", who takes several at once: publish one for each piece of work that others need not wait for"
-        facts.append(f"goes to {takers[0].id}" + (several if takers[0].concurrency > 1 else ""))
-    return f"- `{topic}`" + (f": {'; '.join(fact for fact in facts if fact)}" if any(facts) else "")
+        facts.append(f"goes to {receivers[0].id}" + (several if receivers[0].concurrency > 1 else ""))
+    elif topic != settings.cancellation:
+        facts.append("goes to the coordinator")
+    shown = "; ".join(fact.rstrip(".") for fact in facts if fact)
+    return f"- `{topic}`: {shown}" if shown else f"- `{topic}`"
 
 
-def _coordinator(settings: HatsSettings) -> str:
-    """What the coordinator is told: who there is, and what to do about an event that nobody takes."""
+def _describe_coordinator(settings: HatsSettings) -> str:
+    """The coordinator's job: which hats there are, and what to do about an event that no hat receives."""
     if not settings.hats:
         return (
             "You work alone: do the next piece of the work, one piece a turn. Keep tasks for what is left.\n"
             f"When all of the objective is done and verified, publish `{settings.completion}`; else publish `work.done`"
             " with what comes next."
         )
-    rows = [
-        f"- {hat.id}: {hat.description} Takes {', '.join(hat.triggers) or 'nothing'}; publishes {', '.join(hat.publishes)}."
-        for hat in settings.hats
+    rows = []
+    for hat in settings.hats:
+        receives = ", ".join(_describe_trigger(settings, topic) for topic in hat.triggers) or "nothing"
+        publishes = ", ".join(f"`{topic}`" for topic in hat.publishes) or "nothing"
+        rows.append(f"- {hat.id}: {hat.description} Receives {receives}; publishes {publishes}.")
+    lines = [
+        "You are the coordinator: you get the events that no hat is set to receive. Do not do the work of a hat yourself.",
+        "Look at the event, the tasks and the documents. Then publish the event that gives the right hat its turn, with what it",
+        "needs. If your event asks a question, answer it in the payload. The hats:",
+        *rows,
     ]
-    return "\n".join(
-        [
-            "You are the coordinator: you get the events that no hat takes. Do not do the work of a hat yourself. Look at the",
-            "event, the tasks and the documents, and publish the event that gives the right hat its turn, with what it needs:",
-            *rows,
-            *(
-                [f"The run cannot end before these were published: {', '.join(settings.required)}."]
-                if settings.required
-                else []
-            ),
-            _completion(settings),
-        ]
-    )
+    if settings.required:
+        lines.append(f"The run cannot end before these were published: {', '.join(settings.required)}.")
+    return "\n".join([*lines, _describe_completion(settings)])
 
 
-def _completion(settings: HatsSettings) -> str:
+def _describe_trigger(settings: HatsSettings, topic: str) -> str:
+    """A topic with what its payload must have."""
+    rule = settings.topics.get(topic)
+    return f"`{topic}` (with {', '.join(rule.requires)})" if rule and rule.requires else f"`{topic}`"
+
+
+def _describe_completion(settings: HatsSettings) -> str:
     """Who says that all is done; the coordinator only if no hat lists the promise."""
     owners = settings.gatekeepers(settings.completion) or (COORDINATOR,)
     if COORDINATOR in owners:
-        return f"When all of the objective is done and every gate is passed, publish `{settings.completion}`."
-    return f"`{settings.completion}` is for {' or '.join(owners)} to publish: if all is done, publish what gives it its turn."
+        return f"When all of the objective is done and every required event was published, publish `{settings.completion}`."
+    claims = [topic for topic, rule in settings.topics.items() if rule.evidence]
+    verdicts = [topic for topic in dict.fromkeys((*settings.required, *claims)) if settings.owners(topic)]
+    sentences = [f"Only {' or '.join(owners)} may publish `{settings.completion}`."]
+    if verdicts:
+        listed = ", ".join(f"`{topic}`" for topic in verdicts)
+        sentences.append(
+            f"Never publish these yourself: {listed}. If one is missing, publish the event that gives its hat a turn."
+        )
+    return " ".join(sentences)
 
 
-def _changes(run: str, settings: HatsSettings, state: HatsState, hat: Hat | None) -> str:
-    """For a hat that owns a gate: what other turns changed since its last one."""
-    gates = (settings.completion, *settings.required)
-    if hat is None or not any(hat.id in (settings.gatekeepers(topic) or ()) for topic in gates):
-        return ""
-    last = state.last_turns.get(hat.id, 0)
+def _describe_changes(run: str, state: HatsState, hat: str) -> str:
+    """What other turns changed since the last turn of a hat, and how to see it."""
+    last = state.last_turns.get(hat, 0)
     lines = [
         f"- turn {one.turn} ({one.hat}): {one.files} file{'s' if one.files != 1 else ''}, +{one.added} -{one.removed}"
         for one in state.changed
-        if one.turn > last and one.hat != hat.id
+        if one.turn > last and one.hat != hat
     ]
-    return "\n".join([*lines, f"See each with `ralph diff {run} TURN`."]) if lines else ""
+    if not lines:
+        return ""
+    before = state.trees.get(hat, "")
+    if before and state.snapshot and before != state.snapshot:
+        lines.append(f"See all changes since then with `git diff {before[:12]} {state.snapshot[:12]}`.")
+    lines.append(f"See one turn with `ralph diff {run} TURN`, and all changes of the run with `ralph diff {run}`.")
+    return "\n".join(lines)
 
 
-def _event(settings: HatsSettings, state: HatsState) -> str:
+def _describe_last_event(state: HatsState, hat: str) -> str:
+    """What a hat published last about the same work: a hat that rejected something has to know why it did."""
+    tasks = {task_id(event.payload) for event in state.events}
+    own = [event for event in state.recent if event.source == hat and not event.default]
+    same = [event for event in own if task_id(event.payload) in tasks]
+    if not same:
+        return ""
+    last = same[-1]
+    payload = fit_text(last.payload.strip(), NOTES) or "(no payload)"
+    return (
+        f"In turn {last.turn} you published `{last.topic}`:\n{payload}\n"
+        "If it names faults, first check whether they are fixed."
+    )
+
+
+def _describe_events(settings: HatsSettings, state: HatsState) -> str:
     given = state.events
-    told = [_one_event(settings, state, event, EVENT // len(given)) for event in given]
+    described = [_describe_event(settings, state, event, EVENT // len(given)) for event in given]
     waiting = ", ".join(f"`{one.topic}`" for one in state.queue[len(given) : len(given) + 8])
-    more = f"\nAfter this one wait: {waiting}. They are not yours now." if waiting else ""
-    head = f"What came of {len(given)} turns, all of it yours now:\n\n" if len(given) > 1 else ""
-    return head + "\n\n".join(told) + more
+    more = f"\nThese wait for later turns and are not yours now: {waiting}." if waiting else ""
+    head = f"{len(given)} events, all of them yours now:\n\n" if len(given) > 1 else ""
+    return head + "\n\n".join(described) + more
 
 
-def _one_event(settings: HatsSettings, state: HatsState, event: QueuedEvent, most: int) -> str:
+def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent, most: int) -> str:
     rule = settings.topics.get(event.topic)
     about = f"{rule.on_trigger}\n" if rule and rule.on_trigger else ""
     how = ", published for it because it published nothing" if event.default and event.source != COORDINATOR else ""
     same = event.payload.strip() == state.objective.strip()
-    payload = "(the objective above)" if same else fit(event.payload, most) or "(no payload)"
-    return f"{about}`{event.topic}` from {event.source}{how}:\n{payload}"
+    payload = "(the objective above)" if same else fit_text(event.payload, most) or "(no payload)"
+    lines = [f"{about}`{event.topic}` from {event.source}{how}:", payload]
+    if event.answers:
+        lines.insert(1, f"It answers: {event.answers}")
+    if title := _find_title(settings, state, event.payload):
+        lines.append(title)
+    return "\n".join(lines)
 
 
-def _notes(state: HatsState, gates: Sequence[str]) -> str:
-    said = "The user sent you a message (below): follow it, then publish `human.guidance.ack` beside your event."
+def _find_title(settings: HatsSettings, state: HatsState, payload: str) -> str:
+    """The task that an event is about: an id alone says nothing."""
+    if not settings.tasks or not (id := task_id(payload)):
+        return ""
+    task = parse_tasks(state.texts.get(TASKS, "")).by_id.get(id)
+    return f"Task {task.id} ({task.status}): {task.title}" if task else ""
+
+
+def _describe_notes(state: HatsState, gates: Sequence[str]) -> str:
+    guidance = "The user sent you a message (below). Follow it, then publish `human.guidance.ack` beside your event."
     untold = (gate for gate in gates if not any(note.endswith(gate) for note in state.notes))
-    notes = (*state.notes, *(f"in the way of the end: {gate}" for gate in untold))
-    return "\n".join([*(f"- {note}" for note in notes), *([said] if state.guidance else [])])
+    notes = (*state.notes, *(f"the run cannot end yet: {gate}" for gate in untold))
+    return "\n".join([*(f"- {note}" for note in notes), *([guidance] if state.guidance else [])])
 
 
 def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
@@ -239,7 +313,7 @@ def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
     own = [task for task in tasks.by_id.values() if task.run == run]
     if not own:
         return ""
-    ready, left = tasks.ready(run), tasks.unfinished(run)
+    ready, left = tasks.ready(run), tasks.list_unfinished(run)
     under_way = [task for task in left if task.status == IN_PROGRESS]
     blocked = [task for task in left if task not in ready and task not in under_way]
     lines = [f"{len(ready)} ready, {len(left)} open, {len(own) - len(left)} closed"]
@@ -255,7 +329,7 @@ def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
     return "\n".join(lines)
 
 
-def _line(task: Task) -> str:
+def _line(task: AgentTask) -> str:
     return f"[P{task.priority}] {task.title} ({task.id})" + (f" — key: {task.key}" if task.key else "")
 
 
@@ -272,9 +346,5 @@ def _memories(settings: HatsSettings, state: HatsState, now: float) -> str:
         and (not use.tags or set(use.tags) & set(one.tags))
         and one.created >= since
     ]
-    return memories.markdown(memories.within(chosen, use.budget))
-
-
-def _scratchpad(settings: HatsSettings, state: HatsState, hat: Hat | None) -> tuple[str, int, str]:
-    path = (hat.scratchpad if hat else "") or settings.scratchpad
-    return state.texts.get(path, ""), SCRATCHPAD, path
+    different = list({" ".join(one.content.lower().split()): one for one in reversed(chosen)}.values())
+    return render_memories(fit_memories(different[::-1], use.budget))

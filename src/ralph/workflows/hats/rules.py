@@ -1,7 +1,7 @@
-"""The rules of hats: the first event of the queue decides who has the turn; done is what passes every gate.
+"""The rules of hats: the first event of the queue decides which hat has the next turn.
 
-`Hats` is the workflow. Below it is what follows from a turn, from the checks, and whose turn is next. Waves have a module of
-their own.
+`Hats` is the workflow. The functions below it accept turns and results of checks, and choose the next phase. The rules of
+waves are in `waves`.
 """
 
 from collections.abc import Mapping
@@ -28,17 +28,16 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
-from ralph.core.work_keys import WorkKey, WorkKind
-from ralph.documents.agent import decisions
-from ralph.documents.agent.events import line
+from ralph.documents.agent.events import render_event
+from ralph.documents.agent.notes import parse_decisions, renumber_decisions
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic
-from ralph.workflows.hats.context import PATIENCE, HatsContext
-from ralph.workflows.hats.events import EVENTS, NewEvent, TurnEvents, read_events
-from ralph.workflows.hats.gates import Gate
-from ralph.workflows.hats.prompt import DECISIONS
-from ralph.workflows.hats.queue import (
+from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, TurnEvents, read_events
+from ralph.workflows.hats.routing import (
+    MAX_REFUSALS,
+    HatsContext,
     ask_coordinator,
     cancel_run,
     end_run,
@@ -50,28 +49,31 @@ from ralph.workflows.hats.queue import (
     send_back,
     wave_after,
 )
-from ralph.workflows.hats.report import build_report
 from ralph.workflows.hats.state import (
+    DECISIONS,
     REMEMBERED,
     RESUME,
     START,
-    Guidance,
+    HatGuidance,
+    HatsPhase,
     HatsState,
-    Phase,
     QueuedEvent,
+    build_report,
     read_state,
     reopen,
     state_json,
 )
 from ralph.workflows.hats.waves import accept_in_wave, form_wave, rest_wave, wave_work
-from ralph.workflows.loop.verdicts import failure_text, verdict_summary, verification_text
+from ralph.workflows.loop.report import failure_text, verdict_summary, verification_text
 from ralph.workflows.merging import Queue, queue_json, queue_path
 
-_AT_REST = "all is done; the run waits for more: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
+_AT_REST = (
+    "everything is done; the run waits for more work: `ralph emit TOPIC ...`, `ralph steer ...`, or `ralph abort`"
+)
 _GUIDING = ("RESUME", "STEER")
-"""Signals whose words a hat has to acknowledge."""
-UNCHARGED = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
-"""Ends that are nobody's failure."""
+"""Signals with a message that a hat has to acknowledge."""
+NOT_COUNTED_AS_FAILURE = (TurnEnd.CUT, TurnEnd.UNAVAILABLE)
+"""Ends that do not count as a failure of the agent."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ class Hats(HatsContext):
     """One run of hats."""
 
     def load(self, documents: Mapping[str, str]) -> HatsState:
-        """The state that the documents describe; at first, the event that it all begins with."""
+        """The state that the documents describe. A new run has one event in its queue, the starting event."""
         texts = {path: text for path, text in documents.items() if not path.startswith(".ralph/runs/")}
         text = documents.get(self.state_path)
         if text is None:
             topic = self.settings.starting_event or START
-            earlier = len(decisions.parse(texts.get(DECISIONS, "")))
+            earlier = len(parse_decisions(texts.get(DECISIONS, "")))
             queue = (QueuedEvent(1, topic, self.objective),)
             state = HatsState(self.objective, number=1, queue=queue, earlier_decisions=earlier)
         else:
@@ -92,35 +94,35 @@ class Hats(HatsContext):
         return replace(state, texts=texts)
 
     def decide(self, state: HatsState, now: float) -> Decision:
-        """The turn of whoever takes the first event, or what has to come before it."""
+        """The turn of the hat that receives the first event, or the work that has to come before it."""
         match state.phase:
-            case Phase.ACT if now < state.not_before:
+            case HatsPhase.ACT if now < state.not_before:
                 return Do(())
-            case Phase.ACT:
+            case HatsPhase.ACT:
                 key = str(WorkKey(WorkKind.ITERATION, number=state.iteration))
-                return Do((self.request(state, self.taker(state, state.event), key, now),))
-            case Phase.WAVE:
+                return Do((self.request(state, self.find_receiver(state, state.event), key, now),))
+            case HatsPhase.WAVE:
                 return Do(wave_work(self, state, now))
-            case Phase.COMMIT:
+            case HatsPhase.COMMIT:
                 number = state.iteration - 1
                 message = f"ralph: checkpoint after turn {number}\n\n{' '.join(state.objective.split())[:200]}\n"
                 key = str(WorkKey(WorkKind.CHECKPOINT, number=number))
                 return Do((Commit(key, number, state.snapshot, message),))
-            case Phase.VERIFY:
+            case HatsPhase.VERIFY:
                 red = None if any(self.is_red(claim.topic) for claim in state.claims) else state.red
                 key = str(WorkKey(WorkKind.CLAIM, number=state.iteration - 1))
                 return Do((RunChecks(key, self.checks, red=red),))
-            case Phase.REST:
+            case HatsPhase.REST:
                 return Do(())
-            case Phase.DONE:
+            case HatsPhase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
                 assert_never(state.phase)
 
     def accept(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
-        """What follows from an event, and the documents that tell of it."""
+        """The state after an event, and the documents that record it."""
         match event:
-            case TurnEnded() | Merged() if state.wave and state.phase in (Phase.WAVE, Phase.DONE):
+            case TurnEnded() | Merged() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
                 return self._accept_wave_event(state, event, now)
             case TurnEnded():
                 after = accept_turn(self, state, event, now)
@@ -130,41 +132,41 @@ class Hats(HatsContext):
             case WorkCommitted():
                 return self._changes(state, self._wake(_after_commit(state), now), now)
             case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
-                after = replace(state, guidance=(*state.guidance, Guidance(signal.message, now)), not_before=0.0)
-                told = "New guidance from the user. Decide which hat should act on it."
-                after = ask_coordinator(self, after, told) if state.rests else after
+                after = replace(state, guidance=(*state.guidance, HatGuidance(signal.message, now)), not_before=0.0)
+                message = "New guidance from the user. Decide which hat should act on it."
+                after = ask_coordinator(self, after, message) if state.rests else after
                 return self._changes(state, self._wake(after, now), now)
             case DocumentEdited(path=self.state_path):
                 return self._changes(state, state, now)
             case DocumentEdited(path=self.emitted_path, content=content):
-                after, in_vain = accept_user_events(self, state, content)
-                return self._changes(state, self._wake(after, now), now, in_vain)
+                after, refusals = accept_user_events(self, state, content)
+                return self._changes(state, self._wake(after, now), now, refusals)
             case DocumentEdited(path=path, content=content):
                 return Changes(replace(state, texts={**state.texts, path: content}, moved=True))
             case RunEnded(outcome=outcome, reason=reason):
                 wave = rest_wave(state.wave, now) if state.wave else None
                 after = replace(state, outcome=outcome, reason=reason, ended=True, ends=state.ends + 1, wave=wave)
                 changes = self._changes(state, after, now)
-                place = f".ralph/runs/{self.run}/completion-{after.ends}.md"
+                path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
                 text = build_report(self.run, self.settings, after, event, self.tasks(after))
-                return replace(changes, documents={**changes.documents, place: text})
+                return replace(changes, documents={**changes.documents, path: text})
             case SignalTaken() | Merged() | Landed():
                 return Changes(state)
             case _:
                 assert_never(event)
 
     def _wake(self, state: HatsState, now: float) -> HatsState:
-        """A run that rested goes on where there is something to do."""
-        return move_on(self, state, now) if state.phase is Phase.REST and state.queue else state
+        """Let a run that rested continue if there is an event in the queue."""
+        return choose_next_phase(self, state, now) if state.phase is HatsPhase.REST and state.queue else state
 
     def _accept_wave_event(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
-        """After something in a wave; where it is over, it goes on, and decisions that got the same number get their own."""
+        """Accept an event of a wave. After the wave the run continues, and decisions with the same number get new numbers."""
         after = accept_in_wave(self, state, event, now)
         over = after.wave is None
-        after = move_on(self, after, now) if over else after
+        after = choose_next_phase(self, after, now) if over else after
         changes = self._changes(state, after, now, _wave_notices(state, after))
         listed = state.texts.get(DECISIONS, "")
-        if not over or (settled := decisions.settled(listed)).strip() == listed.strip():
+        if not over or (settled := renumber_decisions(listed)).strip() == listed.strip():
             return changes
         texts = {**changes.state.texts, DECISIONS: settled}
         documents = {**changes.documents, DECISIONS: settled}
@@ -177,7 +179,7 @@ class Hats(HatsContext):
         first = [before.event] if before.iteration == 1 and after.iteration > 1 else []
         at = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         rows = "".join(
-            line(
+            render_event(
                 *(one.topic, one.payload, at),
                 iteration=before.iteration,
                 hat=one.source,
@@ -194,21 +196,21 @@ class Hats(HatsContext):
         return Changes(after, {self.state_path: state_json(after)}, aside, notices)
 
     def _merging(self, before: HatsState, after: HatsState) -> dict[str, str]:
-        """What waits to be merged, for those who look."""
+        """The document with the merge queue of the wave, if it changed."""
         old, new = (state.wave.merging if state.wave else Queue() for state in (before, after))
         return {queue_path(self.run): queue_json(new)} if old != new else {}
 
 
 def _after_commit(state: HatsState) -> HatsState:
-    """After a checkpoint, on to what it came before."""
-    if state.phase is not Phase.COMMIT:
+    """After a checkpoint: continue with the phase that it came before."""
+    if state.phase is not HatsPhase.COMMIT:
         return state
     state = replace(state, committed=state.snapshot, checkpoint=state.iteration - 1)
     return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
 
 
 def _wave_notices(before: HatsState, after: HatsState) -> tuple[str, ...]:
-    """What a person should know of those in a wave of whom something was refused, or nothing came."""
+    """A notice for the user about each worker of a wave that failed or whose events were refused."""
     if not (before.wave and after.wave):
         return ()
     known = {job.event.number: (*job.notes, job.failed) for job in before.wave.jobs}
@@ -221,143 +223,159 @@ def _wave_notices(before: HatsState, after: HatsState) -> tuple[str, ...]:
 
 
 def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
-    """After a turn: what it published is taken in, and what changed is noted."""
-    result, id = ended.result, context.taker(state, state.event)
+    """Accept the events of a turn, and record whether anything changed."""
+    result, id = ended.result, context.find_receiver(state, state.event)
     hat = context.settings.hat(id)
-    taken = read_events(context.settings, id, result.papers.get(EVENTS, ""), result.text)
+    turn_events = read_events(context.settings, id, result.documents.get(EVENTS, ""), result.text)
     change = result.change
-    moved = state.moved or bool(change and change.files) or (change is None and bool(taken.events))
+    moved = state.moved or bool(change and change.files) or (change is None and bool(turn_events.events))
     state = replace(
-        state.after_turn(ended, acknowledged=taken.acknowledged),
+        state.after_turn(ended, acknowledged=turn_events.acknowledged),
         still=0 if moved else state.still + 1,
         moved=False,
-        notes=taken.refused,
+        notes=turn_events.refused,
         snapshot=change.snapshot if change else state.snapshot,
         not_before=now + context.settings.cooldown,
     )
-    if result.end is not TurnEnd.FINISHED and not taken.published:
+    if result.end is not TurnEnd.FINISHED and not turn_events.published:
         return _retry_or_fail(context, state, ended, now)
     state = replace(state.with_turn_of(id), failures=0)
-    if taken.cancels:
-        return cancel_run(state, id, taken.cancels)
-    return move_on(context, _queue_events(context, state, hat, taken), now)
+    if turn_events.cancels:
+        return cancel_run(state, id, turn_events.cancels)
+    return choose_next_phase(context, _queue_events(context, state, hat, turn_events), now)
 
 
 def accept_user_events(context: HatsContext, state: HatsState, text: str) -> tuple[HatsState, tuple[str, ...]]:
-    """What people published joins the queue, and what they published in vain; only hats keep promises."""
-    whole = text[: text.rfind("\n") + 1]
-    taken = read_events(context.settings, USER, whole[state.outside :], "")
-    for said in taken.events:
-        state = publish(context, state, said, USER)
-    return replace(state, outside=len(whole)), tuple(f"not taken: {why}" for why in taken.refused)
+    """Add events of the user to the queue, and return why others were refused.
+
+    The user cannot publish the completion or cancellation topic.
+    """
+    complete_lines = text[: text.rfind("\n") + 1]
+    turn_events = read_events(context.settings, USER, complete_lines[state.outside :], "")
+    for new_event in turn_events.events:
+        state = publish(context, state, new_event, USER)
+    return replace(state, outside=len(complete_lines)), tuple(f"not taken: {why}" for why in turn_events.refused)
 
 
 def _retry_or_fail(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
-    """A turn that came to nothing: its event stays the next one, until it is too often."""
+    """After a failed turn: its event stays first in the queue, until the limit of failures is reached."""
     result = ended.result
-    failures = state.failures + (0 if result.end in UNCHARGED else ended.attempt)
+    failures = state.failures + (0 if result.end in NOT_COUNTED_AS_FAILURE else ended.attempt)
     why = result.error or f"the turn ended as {result.end}"
     state = replace(state, failures=failures, notes=(*state.notes, f"the turn before this one failed: {why}"))
     if failures >= context.settings.max_failures:
         return end_run(state, Outcome.FAILED, f"the agent failed {failures} times in a row: {why}")
-    return move_on(context, state, now)
+    return choose_next_phase(context, state, now)
 
 
-def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, taken: TurnEvents) -> HatsState:
-    """The events of a turn that ended well go into the queue; claims wait for the gates and the checks."""
+def _queue_events(context: HatsContext, state: HatsState, hat: Hat | None, turn_events: TurnEvents) -> HatsState:
+    """Add the events of a turn to the queue. Events that need evidence wait for the checks, completion also for the gates."""
     source = hat.id if hat else COORDINATOR
     events, state = state.events, replace(state, queue=state.queue[state.taken :])
-    if taken.events or taken.completes:
-        state = state.with_word_of(source)
-    for said in taken.events:
-        state = publish(context, state, said, source, claim=context.claims(said.topic), wave=wave_after(events, hat))
-    if taken.completes:
+    if turn_events.events or turn_events.completes:
+        state = state.with_own_event_of(source)
+    for new_event in turn_events.events:
+        state = publish(
+            context,
+            state,
+            new_event,
+            source,
+            claim=context.needs_evidence(new_event.topic),
+            wave=wave_after(events, hat),
+        )
+    if turn_events.completes:
         state = replace(state, queue=(*events, *state.queue))
-        if reasons := context.gates(state):
+        if reasons := context.completion_blockers(state):
             return refuse_completion(context, state, reasons)
-        state = publish(context, state, taken.completes, source, claim=True)
+        state = publish(context, state, turn_events.completes, source, claim=True)
         return state if context.checks else _complete_run(context, state)
     state = replace(state, taken=1)
-    if taken.events:
-        # The next turn is another's: it must not take what was refused for its own.
-        return replace(state, refusals=0, notes=tuple(f"{source} published in vain: {why}" for why in taken.refused))
-    if taken.refused:
-        return send_back(context, state, events, list(taken.refused), hat)
+    if turn_events.events:
+        # Another hat has the next turn, so the notes name the hat whose events were refused.
+        return replace(
+            state, refusals=0, notes=tuple(f"an event of {source} was refused: {why}" for why in turn_events.refused)
+        )
+    if turn_events.refused:
+        return send_back(context, state, events, list(turn_events.refused), hat)
     return publish_default(context, state, events, hat)
 
 
 def accept_checks(context: HatsContext, state: HatsState, verdict: Verdict, now: float) -> HatsState:
-    """After the checks: what was claimed holds, or is answered."""
-    if state.phase is not Phase.VERIFY:
+    """After the checks: accept the events that claimed the result, or send back the result."""
+    if state.phase is not HatsPhase.VERIFY:
         return state
     completion = context.settings.completion
     state = replace(state, verification=verification_text(verdict, ()))
     completes = any(claim.topic == completion for claim in state.claims)
-    reasons = context.gates(state) if completes else []
+    reasons = context.completion_blockers(state) if completes else []
     if completes and verdict.passed and not reasons:
-        return move_on(context, _complete_run(context, state), now)
-    told = failure_text(verdict, (), ())
+        return choose_next_phase(context, _complete_run(context, state), now)
+    failures = failure_text(verdict, (), ())
     claims, state = state.claims, replace(state, claims=())
     for claim in (c for c in claims if c.topic != completion):
         rule = context.settings.topics[claim.topic]
         if _is_confirmed(rule, verdict):
             state = replace(grant_claim(context, state, claim), red=red_in(verdict) if rule.red else None)
             continue
-        saw = "pass, so nothing shows yet what is missing" if rule.red and verdict.passed else f"do not pass:\n{told}"
-        payload = f"{claim.payload}\n\nThe engine ran the checks, and they {saw}".strip()
+        result_text = f"The engine ran the checks, and they do not pass:\n{failures}"
+        if rule.red and verdict.passed:
+            result_text = "The checks pass. Write a test that fails first."
+        payload = f"{claim.payload}\n\n{result_text}".strip()
         answer = NewEvent(rule.otherwise or RESUME, payload)
         state = publish(context, state, answer, claim.source, default=True, turn=claim.turn, wave=claim.wave)
-    if completes and verdict.unrunnable and state.refusals >= PATIENCE:
+    if completes and verdict.unrunnable and state.refusals >= MAX_REFUSALS:
         return end_run(state, Outcome.UNVERIFIABLE, verdict_summary(verdict))
     if completes and not verdict.passed:
-        reasons = [f"the engine ran the checks, and they do not pass:\n{told}"]
-    return move_on(context, refuse_completion(context, state, reasons) if completes else state, now)
+        reasons = [f"the engine ran the checks, and they do not pass:\n{failures}"]
+    return choose_next_phase(context, refuse_completion(context, state, reasons) if completes else state, now)
 
 
 def _is_confirmed(rule: Topic, verdict: Verdict) -> bool:
-    """Whether the checks say what a topic claims: that they pass, or that they fail."""
+    """Whether the result of the checks is the one that a topic claims: that they pass, or that they fail."""
     return verdict.passed if not rule.red else bool(verdict.failed) and not verdict.unrunnable
 
 
 def _complete_run(context: HatsContext, state: HatsState) -> HatsState:
-    """All gates are passed: the run is over, or rests until there is more to do."""
+    """End the run with success; a persistent run rests until there is more to do."""
     completion = context.settings.completion
     if context.settings.persistent:
         queue = state.queue[state.taken :]
-        # What is required is required of the next piece of work as well.
+        # The next piece of work needs the required events again.
         gates: Mapping[str, Gate] = {}
         for event in queue:
             gates = gates_after(context, gates, event)
         state = replace(state, queue=queue, taken=1, claims=(), gates=gates, refusals=0, still=0)
-        return state if state.queue else _commit_if_due(context, replace(state, phase=Phase.REST), always=True)
-    who = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
+        return state if state.queue else _commit_if_due(context, replace(state, phase=HatsPhase.REST), always=True)
+    publisher = next((claim.source for claim in state.claims if claim.topic == completion), COORDINATOR)
     checked = "all checks pass" if context.checks else "no checks were given, so the engine verified nothing"
-    return _commit_if_due(context, end_run(state, Outcome.SUCCESS, f"{completion} by {who}; {checked}"), always=True)
+    return _commit_if_due(
+        context, end_run(state, Outcome.SUCCESS, f"{completion} by {publisher}; {checked}"), always=True
+    )
 
 
-def move_on(context: HatsContext, state: HatsState, now: float) -> HatsState:
-    """On to the next turn or wave; claims and commits that are due come first, and a run that is stuck ends.
+def choose_next_phase(context: HatsContext, state: HatsState, now: float) -> HatsState:
+    """Choose the next turn or wave. Claims and commits that are due come first, and a run that is stuck ends.
 
-    One that is over stays so, and one that rests does until there is something to do.
+    A run that is over stays so. A run that rests waits until there is an event in the queue.
     """
     if state.outcome or (not state.queue and state.rests):
         return state
     if state.claims:
-        return _commit_if_due(context, replace(state, phase=Phase.VERIFY))
+        return _commit_if_due(context, replace(state, phase=HatsPhase.VERIFY))
     if silent := _silent_hat(context, state):
         return end_run(state, Outcome.AWAITING_GUIDANCE, silent)
-    state = state if state.queue else ask_coordinator(context, state, "nobody has anything to do: see what is left")
-    state = _skip_exhausted(context, _put_next_first(context, state))
-    if state.still >= context.patience:
+    state = state if state.queue else ask_coordinator(context, state, "the queue is empty: find out what is left to do")
+    state = _skip_exhausted(context, _reorder_for_gathering(context, state))
+    if state.still >= context.stuck_after:
         return end_run(state, Outcome.STUCK, f"nothing changed in {state.still} turns: no file, no task, no memory")
-    if state.still * 2 >= context.patience:
-        told = f"Nothing has changed in the last {state.still} turns. Do something about it, or say what blocks you."
-        state = replace(state, notes=(*state.notes, told))
-    return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=Phase.ACT))
+    if state.still * 2 >= context.stuck_after:
+        note = f"Nothing has changed in the last {state.still} turns. Change something, or report what blocks you."
+        state = replace(state, notes=(*state.notes, note))
+    return _commit_if_due(context, form_wave(context, state, now) or replace(state, phase=HatsPhase.ACT))
 
 
 def _silent_hat(context: HatsContext, state: HatsState) -> str:
-    """Why the user is asked: a hat ended in its default event too many times in a row, whatever others did meanwhile."""
+    """The question to the user if a hat published only its default event in too many turns in a row; empty if none did."""
     most = context.settings.max_default_events
     for id, count in state.defaults.items():
         hat = context.settings.hat(id)
@@ -368,36 +386,37 @@ def _silent_hat(context: HatsContext, state: HatsState) -> str:
 
 
 def _commit_if_due(context: HatsContext, state: HatsState, *, always: bool = False) -> HatsState:
-    """The same state, reached by way of a commit where one is due."""
+    """The same state, with a commit before it if one is due."""
     every = context.settings.checkpoint
     due = every and (always or (state.iteration - 1) // every > state.checkpoint // every)
-    if not due or not state.snapshot or state.snapshot == state.committed or state.phase is Phase.COMMIT:
+    if not due or not state.snapshot or state.snapshot == state.committed or state.phase is HatsPhase.COMMIT:
         return state
-    return replace(state, phase=Phase.COMMIT, ahead=(state.phase,))
+    return replace(state, phase=HatsPhase.COMMIT, ahead=(state.phase,))
 
 
-def _put_next_first(context: HatsContext, state: HatsState) -> HatsState:
-    """The events of the next turn come first: what a hat gathers waits until the rest of its wave has come to it."""
+def _reorder_for_gathering(context: HatsContext, state: HatsState) -> HatsState:
+    """Put the events of the next turn first. Events for a hat that gathers wait until their wave is complete."""
     gathering = {hat.id for hat in context.settings.hats if hat.gathers}
     if not gathering:
         return state
-    takers = {event.number: context.taker(state, event) for event in state.queue}
-    unready = {event.wave for event in state.queue if event.wave and takers[event.number] not in gathering}
-    first = next(e for e in state.queue if takers[e.number] not in gathering or e.wave not in unready)
-    who = takers[first.number]
-    alike = [e for e in state.queue if takers[e.number] == who and e.wave == first.wave]
-    chosen = alike if who in gathering else [first]
-    rest = [event for event in state.queue if event not in chosen]
-    return replace(state, queue=(*chosen, *rest), taken=len(chosen))
+    receivers = {event.number: context.find_receiver(state, event) for event in state.queue}
+    incomplete_waves = {event.wave for event in state.queue if event.wave and receivers[event.number] not in gathering}
+    first = next(e for e in state.queue if receivers[e.number] not in gathering or e.wave not in incomplete_waves)
+    receiver = receivers[first.number]
+    next_events = [first]
+    if receiver in gathering:
+        next_events = [e for e in state.queue if receivers[e.number] == receiver and e.wave == first.wave]
+    rest = [event for event in state.queue if event not in next_events]
+    return replace(state, queue=(*next_events, *rest), taken=len(next_events))
 
 
 def _skip_exhausted(context: HatsContext, state: HatsState) -> HatsState:
-    """A hat that has had all its turns is told of once; what it would take goes to others."""
-    while (hat := context.settings.hat(context.taker(state, state.event))) and hat.max_activations is not None:
+    """Report a hat that has had all its turns once, and send its events to other hats."""
+    while (hat := context.settings.hat(context.find_receiver(state, state.event))) and hat.max_activations is not None:
         if state.activations.get(hat.id, 0) < hat.max_activations:
             break
         state = replace(state, exhausted=(*state.exhausted, hat.id))
-        told = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` waits for somebody else"
-        state = publish(context, state, NewEvent(f"{hat.id}.exhausted", told), COORDINATOR, default=True)
-        state = _put_next_first(context, replace(state, taken=1))
+        message = f"{hat.id} has had its {hat.max_activations} turns; `{state.event.topic}` goes to another hat"
+        state = publish(context, state, NewEvent(f"{hat.id}.exhausted", message), COORDINATOR, default=True)
+        state = _reorder_for_gathering(context, replace(state, taken=1))
     return state

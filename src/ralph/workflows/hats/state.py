@@ -1,4 +1,4 @@
-"""The state of a run of hats, and the document that holds it: the queue of events, the counters, the claim under way."""
+"""The state of a run of hats, the document that holds it, and the report at its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,22 +7,28 @@ from enum import StrEnum
 from ralph.core.checks import Red
 from ralph.core.codec import dump, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
-from ralph.core.events import TurnEnded
+from ralph.core.events import RunEnded, TurnEnded
+from ralph.core.limits import describe_cost
 from ralph.core.outcomes import Outcome
-from ralph.documents.hats.definition import COORDINATOR
-from ralph.workflows.hats.events import NewEvent
-from ralph.workflows.hats.gates import Gate
+from ralph.documents.agent.notes import parse_decisions
+from ralph.documents.agent.tasks import AgentTasks
+from ralph.documents.hats.definition import COORDINATOR, HatsSettings
+from ralph.workflows.hats.events import Gate, NewEvent
+from ralph.workflows.loop.report import changes_text, duration, missing_section, totals
 from ralph.workflows.merging import Queue
 
 SCHEMA = 1
+SHARED = ".ralph/agent/"
+TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{SHARED}decisions.md"
+"""The files that the agents of a project share."""
 REMEMBERED = 12
 """How many of the latest events the state holds for reports."""
 START, RESUME = "task.start", "task.resume"
 """Topics of the engine, for the coordinator."""
 
 
-class Phase(StrEnum):
-    """What a run does."""
+class HatsPhase(StrEnum):
+    """What a run does now."""
 
     ACT = "act"
     """The hat of the first event in the queue has its turn."""
@@ -30,9 +36,9 @@ class Phase(StrEnum):
     """A hat takes several events side by side."""
     COMMIT = "commit"
     VERIFY = "verify"
-    """The checks are run, because somebody claims that the work is good."""
+    """The checks run, because a hat claims that the work is good."""
     REST = "rest"
-    """All is done, and more may come."""
+    """The work is done, and the run waits for more."""
     DONE = "done"
 
 
@@ -49,44 +55,46 @@ class QueuedEvent:
     """The hat that it is for, whatever its topic."""
     default: bool = False
     """Whether it was published for a hat that published nothing."""
+    answers: str = field(default="", kw_only=True)
+    """The event that it answers, if a worker of a wave published it."""
     wave: int = 0
-    """The wave that it came of, by the number of the first event of that; 0 for none."""
+    """The number of its wave, which is the number of the first event of the wave; 0 for none."""
 
 
 @dataclass(frozen=True)
-class Guidance:
-    """A message from the user, and when it came."""
+class HatGuidance:
+    """A message from the user, with the time of its arrival."""
 
     text: str
     at: float
 
 
-class Step(StrEnum):
-    """How far one of a wave is."""
+class HatStep(StrEnum):
+    """What a worker of a wave does now."""
 
     TURN = "turn"
     MERGE = "merge"
-    """What it did comes onto the branch of the run."""
+    """Its work is merged into the branch of the run."""
     DONE = "done"
 
 
 @dataclass(frozen=True)
 class Job:
-    """One event of a wave, and what came of it."""
+    """The work on one event of a wave, and its result."""
 
     event: QueuedEvent
-    step: Step = Step.TURN
+    step: HatStep = HatStep.TURN
     attempt: int = 1
     turn: int = 0
     """The number of its last turn."""
     refusals: int = 0
     notes: tuple[str, ...] = ()
     said: tuple[NewEvent, ...] = ()
-    """What it published: others learn of it when the whole wave is over."""
+    """The events that it published. They join the queue when the wave is over."""
     default: bool = False
-    """Whether that was published for it."""
+    """Whether these events were published for it, because it published nothing."""
     failed: str = ""
-    """Why nothing came of it."""
+    """Why it failed; empty if it did not."""
     tries: int = 0
 
 
@@ -98,21 +106,21 @@ class Wave:
     jobs: tuple[Job, ...]
     merging: Queue = field(default_factory=Queue)
     deadline: float = 0.0
-    """When those that have not begun are not waited for any more; 0 for never."""
+    """The time after which workers that have not started are given up; 0 for never."""
     left: float = 0.0
-    """The seconds until then when the run ended, for when it goes on: the time that it rested is not the wave's fault."""
+    """The seconds until the deadline when the run ended. A resumed run gets them again."""
     moved: bool = False
-    """Whether any of them changed a file."""
+    """Whether a worker changed a file."""
 
     @property
     def number(self) -> int:
-        """What it is known by."""
+        """The number of its first event."""
         return self.jobs[0].event.number
 
     @property
     def is_over(self) -> bool:
-        """Whether all that it began has ended."""
-        return all(job.step is Step.DONE for job in self.jobs)
+        """Whether all its workers have ended."""
+        return all(job.step is HatStep.DONE for job in self.jobs)
 
 
 @dataclass(frozen=True)
@@ -128,34 +136,36 @@ class TurnChange:
 
 @dataclass(frozen=True)
 class HatsState:
-    """All that the rules of hats need to know."""
+    """The state of a run of hats."""
 
     objective: str
-    phase: Phase = Phase.ACT
-    ahead: tuple[Phase, ...] = ()
+    phase: HatsPhase = HatsPhase.ACT
+    ahead: tuple[HatsPhase, ...] = ()
     """The phases that follow this one."""
     iteration: int = 1
     """The hat turn under way, or next."""
     turn: int = 0
     """The number of the last turn."""
     number: int = 0
-    """Events so far."""
+    """The number of events so far."""
     queue: tuple[QueuedEvent, ...] = ()
-    """What is to be taken, oldest first; the first is the one under way."""
+    """The events that wait for a turn, oldest first. The first one is under way."""
     taken: int = 1
-    """How many of the first events the turn under way takes; a hat that gathers takes several."""
+    """How many of the first events the turn under way handles; a hat that gathers handles several."""
     wave: Wave | None = None
-    """What is done side by side; its events are not in the queue any more."""
+    """The wave under way. Its events are not in the queue any more."""
     claims: tuple[QueuedEvent, ...] = ()
-    """Events that wait for what the checks say."""
+    """Events that wait for the checks to confirm them."""
     red: Red | None = None
-    """What was seen to fail, as a hat claimed, until it is seen to pass."""
+    """The checks that failed as a hat claimed, until they pass."""
     gates: Mapping[str, Gate] = field(default_factory=dict)
-    """What was said about each required topic."""
+    """The gate of each required topic."""
     changed: tuple[TurnChange, ...] = ()
     """The latest turns that changed files."""
     last_turns: Mapping[str, int] = field(default_factory=dict)
     """The number of each hat's last turn."""
+    trees: Mapping[str, str] = field(default_factory=dict)
+    """The snapshot of the tree as each hat's last turn left it."""
     defaults: Mapping[str, int] = field(default_factory=dict)
     """How many turns in a row each hat ended in its default event."""
     activations: Mapping[str, int] = field(default_factory=dict)
@@ -165,12 +175,12 @@ class HatsState:
     """Turns in a row whose events were refused."""
     notes: tuple[str, ...] = ()
     """What was refused in the last turn, and why."""
-    guidance: tuple[Guidance, ...] = ()
+    guidance: tuple[HatGuidance, ...] = ()
     """Messages from the user that no hat has acknowledged."""
     outside: int = 0
-    """How much of what people published from outside was taken."""
+    """The number of characters of `emitted.jsonl` that were read."""
     still: int = 0
-    """Turns in a row in which nothing changed: no file, no task, no memory."""
+    """The number of turns in a row without a change to a file, a task or a memory."""
     moved: bool = False
     """Whether tasks or memories changed since the last turn ended."""
     failures: int = 0
@@ -179,9 +189,9 @@ class HatsState:
     committed: str = ""
     """The snapshot that was committed last."""
     checkpoint: int = 0
-    """The turns that there had been then."""
+    """The number of turns at the last commit."""
     verification: str = ""
-    """What the checks said last."""
+    """The last result of the checks."""
     earlier_decisions: int = 0
     """Decisions that the project had recorded before this run."""
     not_before: float = 0.0
@@ -200,17 +210,17 @@ class HatsState:
 
     @property
     def events(self) -> tuple[QueuedEvent, ...]:
-        """All events under way: one, but for a hat that gathers."""
+        """All events under way: one, or several for a hat that gathers."""
         return self.queue[: self.taken]
 
     @property
     def rests(self) -> bool:
-        """Whether all is done and it waits for more, or will when a commit is made."""
-        return Phase.REST in (self.phase, *self.ahead)
+        """Whether the work is done and the run waits for more, or will after a commit."""
+        return HatsPhase.REST in (self.phase, *self.ahead)
 
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
-        """One turn more; a message is acknowledged by a turn that was told of it."""
-        left = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
+        """The state after a turn. A turn can only acknowledge messages that came before it started."""
+        unacknowledged = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
         change, changed = ended.result.change, self.changed
         if change and change.files:
             entry = TurnChange(ended.turn, ended.role, change.files, added=change.added, removed=change.removed)
@@ -220,16 +230,17 @@ class HatsState:
             self,
             iteration=self.iteration + 1,
             turn=ended.turn,
-            guidance=left,
+            guidance=unacknowledged,
             changed=changed,
             last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
+            trees={**self.trees, ended.role: change.snapshot} if change else self.trees,
         )
 
     def with_default_of(self, hat: str) -> "HatsState":
         """One more turn of a hat that ended in its default event."""
         return replace(self, defaults={**self.defaults, hat: self.defaults.get(hat, 0) + 1})
 
-    def with_word_of(self, hat: str) -> "HatsState":
+    def with_own_event_of(self, hat: str) -> "HatsState":
         """A turn of a hat that published something itself."""
         return replace(self, defaults={**self.defaults, hat: 0}) if self.defaults.get(hat) else self
 
@@ -239,7 +250,7 @@ class HatsState:
 
 
 def state_file(run: str) -> str:
-    """Where the state of a run is."""
+    """The path of the document with the state of a run."""
     return f".ralph/runs/{run}/hats.json"
 
 
@@ -258,18 +269,79 @@ def read_state(text: str, where: str) -> HatsState:
 
 
 def reopen(state: HatsState, *, verifies: bool) -> HatsState:
-    """Where a run goes on: one that had given up begins a new turn; a document that says done is verified again."""
-    if state.phase is Phase.DONE and state.outcome is Outcome.SUCCESS:
-        again = verifies and bool(state.claims)
-        return replace(state, phase=Phase.VERIFY, outcome=None, reason="", ended=False) if again else state
+    """The state of a resumed run. A run that gave up starts a new turn; a run that was done is verified again."""
+    if state.phase is HatsPhase.DONE and state.outcome is Outcome.SUCCESS:
+        if not verifies or not state.claims:
+            return state
+        return replace(state, phase=HatsPhase.VERIFY, outcome=None, reason="", ended=False)
     if not state.ended:
         return state
-    if Phase.DONE in state.ahead:
-        # It was left before its last commit: what it claimed is looked at again, or asked for where nothing is checked.
-        then, claims = (Phase.VERIFY, state.claims) if verifies else (Phase.ACT, ())
-        return replace(state, phase=then, ahead=(), claims=claims, outcome=None, reason="", ended=False)
+    if HatsPhase.DONE in state.ahead:
+        # The run ended before its last commit. It runs the checks again; without checks it asks the hat again.
+        next_phase, claims = (HatsPhase.VERIFY, state.claims) if verifies else (HatsPhase.ACT, ())
+        return replace(state, phase=next_phase, ahead=(), claims=claims, outcome=None, reason="", ended=False)
     state = replace(state, outcome=None, reason="", ended=False)
-    then = Phase.WAVE if state.wave else Phase.ACT
+    next_phase = HatsPhase.WAVE if state.wave else HatsPhase.ACT
     return (
-        replace(state, phase=then, still=0, refusals=0, failures=0, defaults={}) if state.phase is Phase.DONE else state
+        replace(state, phase=next_phase, still=0, refusals=0, failures=0, defaults={})
+        if state.phase is HatsPhase.DONE
+        else state
     )
+
+
+def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunEnded, tasks: AgentTasks) -> str:
+    """The report in Markdown."""
+    spent = ended.spent
+    rows = [
+        ("Objective", state.objective),
+        ("Run", run),
+        ("Status", f"{ended.outcome}: {ended.reason}"),
+        ("Turns", f"{spent.turns}, {spent.iterations} of {ended.limits.iterations or 'any number'} iterations"),
+        ("By hat", ", ".join(f"{hat} {count}" for hat, count in state.activations.items())),
+        ("Duration", f"{duration(spent.active_seconds)} of active work"),
+        ("Cost", describe_cost(spent)),
+        ("Changes", changes_text(totals(ended))),
+        ("Required events", ", ".join(f"{topic} {_gate(state.gates.get(topic))}" for topic in settings.required)),
+    ]
+    own = [task for task in tasks.by_id.values() if task.run == run]
+    parts = [
+        f"# Ralph run: {ended.outcome}",
+        "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows if value),
+        "## Verification\n\n" + (f"```\n{state.verification}\n```" if state.verification else "No check was run."),
+        "## Tasks\n\n" + "\n".join(f"- {task.status}: {task.title} ({task.id})" for task in own) if own else "",
+        _decisions(state),
+        "## Last events\n\n" + "\n".join(f"- `{e.topic}` by {e.source}: {_cell(e.payload)}" for e in state.recent),
+        missing_section(ended),
+        "## Next\n\n" + _next(run, ended),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _decisions(state: HatsState) -> str:
+    """The decisions that hats of this run recorded."""
+    found = parse_decisions(state.texts.get(DECISIONS, ""))[state.earlier_decisions :]
+    if not found:
+        return ""
+    lines = []
+    for one in found:
+        confidence = one.fields.get("confidence", "")
+        sure = f" (confidence {confidence})" if confidence else ""
+        why = one.fields.get("reasoning", "")
+        lines.append(f"- {one.id}: {_cell(one.title)}{sure}" + (f"; {_cell(why)}" if why else ""))
+    return "## Decisions\n\n" + "\n".join(lines)
+
+
+def _gate(gate: Gate | None) -> str:
+    if gate is None or not gate.passed:
+        return "missing"
+    return "stale" if gate.stale else "passed"
+
+
+def _next(run: str, ended: RunEnded) -> str:
+    if ended.outcome.resumable:
+        return f'Continue with `ralph resume {run}`, with a hint by `--guidance "..."`, or end it with `ralph abort {run}`.'
+    return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")[:300]

@@ -1,57 +1,61 @@
-"""Waves: one hat takes several events side by side, each in a workspace of its own, and what they did is merged.
+"""Waves: workers of one hat handle several events in parallel, each in its own workspace, and their work is merged.
 
-What they publish is held back until all have ended, then joins the queue in the order of their events: it makes no
-difference who was faster. Who fails, or cannot be merged, is told of, and keeps nobody else from going on.
+The events that they publish join the queue when all workers have ended, in the order of the events that they handled, so
+the result does not depend on their speed. A worker that fails or cannot be merged is reported. The others continue.
 """
 
 from dataclasses import replace
 
 from ralph.core.events import Event, Merged, TurnEnded, Work
+from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 from ralph.core.turns import TurnEnd, TurnRequest
-from ralph.core.work_keys import WorkKey, WorkKind
-from ralph.documents.agent.events import matches
+from ralph.documents.agent.events import topic_matches
 from ralph.documents.hats.definition import COORDINATOR, Hat
-from ralph.workflows.hats.context import PATIENCE, HatsContext
 from ralph.workflows.hats.events import EVENTS, NewEvent, read_events
-from ralph.workflows.hats.queue import cancel_run, describe_silence, end_run, publish
-from ralph.workflows.hats.state import RESUME, HatsState, Job, Phase, Step, Wave
+from ralph.workflows.hats.routing import MAX_REFUSALS, HatsContext, cancel_run, describe_silence, end_run, publish
+from ralph.workflows.hats.state import RESUME, HatsPhase, HatsState, HatStep, Job, Wave
 from ralph.workflows.merging import Settled
 
 FAILED = "wave.worker.failed"
-"""Published for one of a wave of whom nothing came."""
-_LEAST = 1.0
+"""Published for a worker of a wave that published nothing."""
+_MIN_SECONDS = 1.0
+ANSWERED = 400
+"""Characters that an answer quotes of the event that it answers."""
 
 
 def form_wave(context: HatsContext, state: HatsState, now: float) -> HatsState | None:
-    """The state with a wave of all events that wait for the next hat; None where it takes one at a time, or has but one."""
-    hat = context.settings.hat(context.taker(state, state.event))
+    """The state with a wave of all events that wait for the next hat; None if there is one, or it takes one at a time."""
+    hat = context.settings.hat(context.find_receiver(state, state.event))
     if hat is None or hat.concurrency < 2:
         return None
-    own = [event for event in state.queue if context.taker(state, event) == hat.id]
+    events = [event for event in state.queue if context.find_receiver(state, event) == hat.id]
     if hat.max_activations is not None:
-        own = own[: hat.max_activations - state.activations.get(hat.id, 0)]
-    if len(own) < 2:
+        events = events[: hat.max_activations - state.activations.get(hat.id, 0)]
+    if len(events) < 2:
         return None
-    first = own[0].wave or own[0].number
-    jobs = tuple(Job(replace(event, wave=event.wave or first), notes=state.notes) for event in own)
-    within = _wave_seconds(context, hat)
-    wave = Wave(hat.id, jobs, deadline=now + within if within else 0.0)
-    return replace(state, phase=Phase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in own))
+    first = events[0].wave or events[0].number
+    jobs = tuple(Job(replace(event, wave=event.wave or first), notes=state.notes) for event in events)
+    seconds = _wave_seconds(context, hat)
+    wave = Wave(hat.id, jobs, deadline=now + seconds if seconds else 0.0)
+    return replace(state, phase=HatsPhase.WAVE, wave=wave, queue=tuple(e for e in state.queue if e not in events))
 
 
 def wave_work(context: HatsContext, state: HatsState, now: float) -> tuple[Work, ...]:
-    """What of a wave should be under way: as many turns as the hat takes at once, merges and resolvers."""
+    """The work of a wave: merges, resolvers, and as many turns as the hat may have at once."""
     wave, hat = _wave_and_hat(context, state)
-    claiming = {_task(wave, job) for job in wave.jobs if any(context.claims_green(said.topic) for said in job.said)}
-    merges = wave.merging.works(lambda task: context.checks if task in claiming else (), context.resolver)
+    claiming = {
+        _task(wave, job) for job in wave.jobs if any(context.claims_green(new_event.topic) for new_event in job.said)
+    }
+    merges = wave.merging.list_work(lambda task: context.checks if task in claiming else (), context.resolver)
     if now < state.not_before:
         return merges
     return *merges, *(_wave_turn(context, state, wave, hat, job, now) for job in _jobs_to_run(wave, hat))
 
 
 def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: float) -> HatsState:
-    """What follows from a turn or a merge of the wave; where it was the last, what they published is in the queue."""
+    """Accept a turn or a merge of the wave. After the last one, the published events are in the queue."""
     wave, hat = _wave_and_hat(context, state)
     merging, settled = wave.merging.accept(event)
     if merging is not wave.merging:
@@ -66,86 +70,90 @@ def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: fl
 
 
 def rest_wave(wave: Wave, now: float) -> Wave:
-    """A wave whose run ends: its time goes on when the run does."""
-    return replace(wave, deadline=0.0, left=max(_LEAST, wave.deadline - now)) if wave.deadline else wave
+    """The wave when its run ends: the rest of its time is stored for when the run continues."""
+    return replace(wave, deadline=0.0, left=max(_MIN_SECONDS, wave.deadline - now)) if wave.deadline else wave
 
 
 def _wave_turn(context: HatsContext, state: HatsState, wave: Wave, hat: Hat, job: Job, now: float) -> TurnRequest:
     others = len(wave.jobs) - 1
-    beside = (
-        f"{others} more of your hat work at the same time, each on an event of its own and in a copy of the tree."
-        " Do only what yours asks for; it is all merged when you have ended."
+    parallel_note = (
+        f"Your hat has {count(others, 'other turn')} at the same time, each for another event and in its own copy of the tree."
+        " Do only what your event asks for. All work is merged at the end."
     )
-    page = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, beside))
-    left = max(_LEAST, wave.deadline - now) if wave.deadline else wave.left
-    request = context.request(page, hat.id, str(_key(job)), now, min(filter(None, (left, hat.wall)), default=None))
+    job_state = replace(state, queue=(job.event,), taken=1, notes=(*job.notes, parallel_note))
+    left = max(_MIN_SECONDS, wave.deadline - now) if wave.deadline else wave.left
+    request = context.request(job_state, hat.id, str(_key(job)), now, min(filter(None, (left, hat.wall)), default=None))
     return replace(request, task=_task(wave, job), workspace=_workspace(wave, job))
 
 
 def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: float) -> HatsState:
-    """After the turn of one of them: what it published is kept, and its work goes to be merged."""
+    """Accept the turn of a worker: its events wait for the end of the wave, and its work is merged."""
     wave, hat = _wave_and_hat(context, state)
     key = WorkKey.parse(ended.key)
-    job = next((one for one in wave.jobs if one.step is Step.TURN and _key(one) == key), None)
+    job = next((one for one in wave.jobs if one.step is HatStep.TURN and _key(one) == key), None)
     if job is None:
         return state
-    late = _jobs_to_run(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
+    not_started = _jobs_to_run(wave, replace(hat, concurrency=len(wave.jobs)))[hat.concurrency :]
     result = ended.result
     if wave.left:
         wave = replace(wave, deadline=result.started_at + wave.left, left=0.0)
         state = replace(state, wave=wave)
-    taken = read_events(context.settings, hat.id, result.papers.get(EVENTS, ""), result.text)
-    state = state.after_turn(ended, acknowledged=taken.acknowledged)
+    turn_events = read_events(context.settings, hat.id, result.documents.get(EVENTS, ""), result.text)
+    state = state.after_turn(ended, acknowledged=turn_events.acknowledged)
     again = replace(job, attempt=job.attempt + 1, turn=ended.turn)
-    if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not taken.published:
+    if result.end in (TurnEnd.CUT, TurnEnd.UNAVAILABLE) and not turn_events.published:
         return _with_job(state, again)
     if wave.deadline and now >= wave.deadline:
-        for other in late:
+        for other in not_started:
             state = _with_job(
-                state, replace(other, step=Step.DONE, failed="the others took all the time that there was")
+                state, replace(other, step=HatStep.DONE, failed="the other workers used all the time of the wave")
             )
-    if result.end is not TurnEnd.FINISHED and not taken.published:
+    if result.end is not TurnEnd.FINISHED and not turn_events.published:
         why = result.error or f"the turn ended as {result.end}"
-        told = f"{why}; what it did is on the branch ralph/{context.run}/{_workspace(wave, job)}"
-        return _with_job(state, replace(job, step=Step.DONE, turn=ended.turn, failed=told, tries=ended.attempt))
+        reason = f"{why}; what it did is on the branch ralph/{context.run}/{_workspace(wave, job)}"
+        return _with_job(state, replace(job, step=HatStep.DONE, turn=ended.turn, failed=reason, tries=ended.attempt))
     state = state.with_turn_of(hat.id)
-    if taken.cancels:
-        return cancel_run(state, hat.id, taken.cancels)
-    refused = taken.refused
-    if taken.completes:
-        refused = (*refused, f"`{taken.completes.topic}` is not taken from one of several who work side by side")
-    if refused and not taken.events and job.refusals < PATIENCE:
+    if turn_events.cancels:
+        return cancel_run(state, hat.id, turn_events.cancels)
+    refused = turn_events.refused
+    if turn_events.completes:
+        refused = (*refused, f"`{turn_events.completes.topic}` does not count if a worker of a wave publishes it")
+    if refused and not turn_events.events and job.refusals < MAX_REFUSALS:
         return _with_job(state, replace(again, refusals=job.refusals + 1, notes=refused))
     files = bool(result.change and result.change.files)
-    state = _start_merge(state, job, moved=files or (result.change is None and bool(taken.events)))
-    said, by_default = taken.events, not taken.events
+    state = _start_merge(state, job, moved=files or (result.change is None and bool(turn_events.events)))
+    new_events, by_default = turn_events.events, not turn_events.events
     if by_default:
         topic = context.default_of(hat)
-        said = (NewEvent(topic, job.event.payload) if topic else NewEvent(RESUME, describe_silence((job.event,), hat)),)
-    return _with_job(state, replace(job, step=Step.MERGE, turn=ended.turn, said=said, default=by_default))
+        new_events = (
+            NewEvent(topic, job.event.payload) if topic else NewEvent(RESUME, describe_silence((job.event,), hat)),
+        )
+    return _with_job(state, replace(job, step=HatStep.MERGE, turn=ended.turn, said=new_events, default=by_default))
 
 
 def _start_merge(state: HatsState, job: Job, *, moved: bool) -> HatsState:
     assert state.wave
     wave, event = state.wave, job.event
     title = " ".join(f"{wave.hat}: {event.topic} {event.payload}".split())[:100]
-    merging = wave.merging.add(_task(wave, job), _workspace(wave, job), title, f"`{event.topic}`:\n{event.payload}")
+    merging = wave.merging.add(
+        _task(wave, job), _workspace(wave, job), title, f"The event `{event.topic}` asked for it:\n{event.payload}"
+    )
     return replace(state, wave=replace(wave, merging=merging, moved=wave.moved or moved))
 
 
 def _finish_merge(state: HatsState, settled: Settled) -> HatsState:
-    """After the merge of one of them, or where it was given up."""
+    """After the work of a worker was merged, or the merge was given up."""
     assert state.wave
     job = next(one for one in state.wave.jobs if _task(state.wave, one) == settled.task)
     merged, why = settled.merged, ""
-    if not settled.is_in:
+    if not settled.is_merged:
         files = f" in {', '.join(merged.files[:5])}" if merged.files else ""
         why = f"its work could not be merged ({merged.end}{files}); it stays on the branch {merged.branch}"
-    return _with_job(state, replace(job, step=Step.DONE, failed=why))
+    return _with_job(state, replace(job, step=HatStep.DONE, failed=why))
 
 
 def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
-    """The wave is over: what came of each joins the queue, in their order; where nothing did, the run may give up."""
+    """End the wave: the events of all workers join the queue in order. If all failed too often, the run ends."""
     assert state.wave
     wave = state.wave
     failed = [job for job in wave.jobs if job.failed]
@@ -160,27 +168,38 @@ def _end_wave(context: HatsContext, state: HatsState, hat: Hat) -> HatsState:
             return end_run(state, Outcome.FAILED, why)
     else:
         state = replace(state, failures=0)
-    told_to = next((other.id for other in _gathering_hats(context, hat)), "")
+    receiver = next((other.id for other in _gathering_hats(context, hat)), "")
     state = replace(state, wave=None, refusals=0)
     for job in wave.jobs:
-        of, turn = job.event.wave, job.turn
+        wave_number, turn = job.event.wave, job.turn
         if not job.failed:
             by_default = job.default and job.said[0].topic != RESUME
-            state = state.with_default_of(hat.id) if by_default else state.with_word_of(hat.id)
+            state = state.with_default_of(hat.id) if by_default else state.with_own_event_of(hat.id)
         if job.failed:
-            told = NewEvent(FAILED, f"{job.failed}\nIt was `{job.event.topic}`:\n{job.event.payload}", told_to)
-            state = publish(context, state, told, COORDINATOR, default=True, turn=turn, wave=of)
-        for said in () if job.failed else job.said:
-            who = COORDINATOR if said.topic == RESUME else hat.id
-            claim = context.claims(said.topic)
-            state = publish(context, state, said, who, default=job.default, claim=claim, turn=turn, wave=of)
+            failure = NewEvent(FAILED, f"{job.failed}\nIt was `{job.event.topic}`:\n{job.event.payload}", receiver)
+            state = publish(context, state, failure, COORDINATOR, default=True, turn=turn, wave=wave_number)
+        for new_event in () if job.failed else job.said:
+            publisher = COORDINATOR if new_event.topic == RESUME else hat.id
+            claim = context.needs_evidence(new_event.topic)
+            answers = " ".join(f"`{job.event.topic}` {job.event.payload}".split())[:ANSWERED]
+            state = publish(
+                context,
+                state,
+                new_event,
+                publisher,
+                default=job.default,
+                claim=claim,
+                turn=turn,
+                wave=wave_number,
+                answers=answers,
+            )
     return state
 
 
 def _gathering_hats(context: HatsContext, hat: Hat) -> list[Hat]:
     """The hats that wait for what a hat publishes."""
     others = [other for other in context.settings.hats if other.gathers]
-    return [one for one in others if any(matches(t, topic) for t in one.triggers for topic in hat.publishes)]
+    return [one for one in others if any(topic_matches(t, topic) for t in one.triggers for topic in hat.publishes)]
 
 
 def _wave_seconds(context: HatsContext, hat: Hat) -> float:
@@ -196,8 +215,8 @@ def _wave_and_hat(context: HatsContext, state: HatsState) -> tuple[Wave, Hat]:
 
 
 def _jobs_to_run(wave: Wave, hat: Hat) -> tuple[Job, ...]:
-    """Those whose turn it is, as many as may be at once."""
-    return tuple(job for job in wave.jobs if job.step is Step.TURN)[: hat.concurrency]
+    """The workers that have a turn now, as many as may run at once."""
+    return tuple(job for job in wave.jobs if job.step is HatStep.TURN)[: hat.concurrency]
 
 
 def _with_job(state: HatsState, job: Job) -> HatsState:

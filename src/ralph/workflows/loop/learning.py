@@ -1,166 +1,236 @@
-"""What an iteration teaches the next: what failed, why, and what to try.
+"""What an iteration teaches the next: what it changed about the failures, why they are there, and what to try.
 
-The words are the agent's own, or those of a reflector's turn, where there are any; else they are distilled from the
-failing checks by rule. Prompts carry them within fixed budgets: the latest few, as many as the type of the task deserves.
+What the agent or a reflector says comes first; else the failing checks say it by rule. An iteration about which nothing is
+known teaches nothing. Prompts get the latest few lessons that are about what still fails, as many as the type of the task
+deserves.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from ralph.core.checks import Attribution, CheckStatus, Verdict
-from ralph.core.findings import Rule
+from ralph.core.check_output import LONGEST_LINE, find_error_lines
+from ralph.core.checks import Attribution, CheckStatus, Rule, Verdict
 from ralph.documents.reflection import JudgedCheck, Reflection, render
-from ralph.workflows.loop.kinds import KINDS
-from ralph.workflows.loop.state import Fixed, Iteration, LoopState
-from ralph.workflows.loop.verdicts import LONGEST, attributed, name, newly_red, telling_lines
+from ralph.workflows.loop.report import attribute_checks, list_names, name_check, newly_red
+from ralph.workflows.loop.state import PROFILES, Attempt, Iteration, LoopParameters, LoopState
 
 Statuses = tuple[CheckStatus, ...]
 CAP = 300
 """Characters of each part of a lesson."""
+MOST_NAMES = 50
+"""Failing tests that an iteration is remembered with."""
+MOST_TRIED = 60
+"""Different things that were tried without progress and are remembered; the oldest give way."""
+_NAMED = 5
+"""Tests that a lesson names."""
 _SHARED = [field.name for field in fields(Reflection) if field.name in Iteration.__dataclass_fields__]
 """What a reflection says as its iteration does."""
 _PLACE = re.compile(r'([\w./-]+\.\w{1,5}):(\d+)|File "([^"]+)", line (\d+)')
 _CAUSES = {
     r"SyntaxError|IndentationError|Unexpected token|syntax error|unexpected end of": "the code does not parse",
     r"ModuleNotFoundError|ImportError|Cannot find module|cannot find package|unresolved import"
-    r"|no required module": "something that is imported is not there",
+    r"|no required module": "an imported module or name is missing",
     r"NameError|ReferenceError|is not defined|undefined: "
-    r"|cannot find (?:name|value|function)": "a name is used that is not defined",
+    r"|cannot find (?:name|value|function)": "an undefined name is used",
     r"TypeError|error TS\d|incompatible type|mismatched types|cannot use .+ as|AttributeError"
-    r"|is not a function": "types or attributes do not fit",
+    r"|is not a function": "types or attributes do not match",
     r"[Tt]imed? ?out|TimeoutError|deadline exceeded": "something takes too long",
-    r"PermissionError|EACCES|[Pp]ermission denied": "something may not be read or written",
+    r"PermissionError|EACCES|[Pp]ermission denied": "permission to read or write is denied",
     r"AssertionError|assert|[Ee]xpected|not equal|FAIL": "the code does not yet do what the checks expect",
 }
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """The three things that an iteration teaches."""
+    """What an iteration teaches."""
 
     what_failed: str
     why: str
     try_next: str
+    news: str = ""
+    """Which tests pass or fail since it."""
 
     @property
     def text(self) -> str:
-        """All of it, for a person or a prompt."""
-        said = (
-            _sentence(self.why) if self.why else "",
-            f"Next to try: {_sentence(self.try_next)}" if self.try_next else "",
-        )
-        return " ".join(filter(None, said))
+        """The lesson in sentences, for the user. Empty if there is nothing to say."""
+        then = f"Next to try: {_sentence(self.try_next)}" if self.try_next else ""
+        return " ".join(part for part in (_sentence(self.why), then) if part) or self.news
 
 
-def distilled(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
-    """The lesson of an iteration whose checks did not pass: the agent's words first, then what the failure itself says."""
-    why, then = pending.why or _why(pending, verdict, state), pending.try_next or _next(pending, verdict)
-    return Lesson(what_failed(verdict), _capped(why), _capped(then))
+def draw_lesson(pending: Iteration, verdict: Verdict, state: LoopState) -> Lesson:
+    """The lesson of an iteration whose checks did not pass: what the agent says first, then what the failure itself says."""
+    why = pending.why or _find_cause(pending, verdict, state)
+    then = pending.try_next or _find_next_step(verdict)
+    return Lesson(describe_failure(verdict), _shorten(why), _shorten(then), news_text(pending.fixed, pending.broken))
 
 
-def what_failed(verdict: Verdict) -> str:
-    """The failing checks, each with the line that says most."""
-    parts = [f"{name(r)}: {' / '.join(telling_lines(r.output, 2)) or r.reason}" for r in verdict.failed]
+def describe_failure(verdict: Verdict) -> str:
+    """What fails: the tests by name, else the check, with the line that says most."""
+    parts = []
+    for result in verdict.failed:
+        which = f"{list_names(result.failing, _NAMED)} ({name_check(result)})" if result.failing else name_check(result)
+        parts.append(f"{which}: {' / '.join(find_error_lines(result.output, 2)) or result.reason}")
     parts += [f"[{f.rule}] {f.place} {f.sentence}" for f in verdict.gamed]
-    return _capped("; ".join(parts))
+    return _shorten("; ".join(parts))
 
 
-def _why(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
+def news_text(fixed: Sequence[str], broken: Sequence[str]) -> str:
+    """What passes and what fails since an iteration; empty if that is the same as before."""
+    sentences = []
+    if fixed:
+        sentences.append(f"Now passes: {list_names(fixed, _NAMED)}.")
+    if broken:
+        sentences.append(f"Now fails: {list_names(broken, _NAMED)}.")
+    return " ".join(sentences)
+
+
+def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
+    """Why the checks fail, as far as a rule can tell."""
     if verdict.gamed:
         outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
-        gamed = "the checks were made to pass instead of the work being done"
-        return "files were changed that may not be" if outside else gamed
+        gamed = "the changes make the checks pass without the work"
+        return "files were changed that the run must not change" if outside else gamed
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
-    if flaky := [name(r) for r in verdict.failed if r.flaky]:
-        return f"{', '.join(flaky)} is flaky: it said different things of the same tree"
-    regressed = [name(r) for r, what in attributed(verdict, state.baseline) if what is Attribution.REGRESSED]
-    if regressed := [*regressed, *newly_red(verdict, state.red)[:3]]:
+    if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
+        return f"{', '.join(flaky)} is flaky: it gave different results for the same tree"
+    regressed = [
+        name_check(r) for r, what in attribute_checks(verdict, state.baseline) if what is Attribution.REGRESSED
+    ]
+    if regressed:
         return f"the changes broke {', '.join(regressed)}, which passed before"
+    if failing := newly_red(verdict, state.red)[:3]:
+        return f"{', '.join(failing)} did not fail before the run, and now {'does' if len(failing) == 1 else 'do'}"
     if not pending.files and pending.snapshot:
         return "nothing was changed"
     output = "\n".join(r.output for r in verdict.failed)
-    causes = (cause for pattern, cause in _CAUSES.items() if re.search(pattern, output))
-    return next(causes, "the checks do not pass yet")
+    return next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, output)), "")
 
 
-def _next(pending: Iteration, verdict: Verdict) -> str:
+def _find_next_step(verdict: Verdict) -> str:
+    """What to do first, as far as a rule can tell: nothing that the next prompt says anyway."""
     if verdict.gamed:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
         return f"undo {f'the change at {places[:150]}' if places else 'that'} and make the product code right"
-    if flaky := [name(r) for r in verdict.failed if r.flaky]:
+    if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
         return f"find what {flaky[0]} depends on beside the code (time, order, network, chance), and make it the same every time"
     for result in verdict.failed:
-        for line in (*telling_lines(result.output, 10), *result.output.splitlines()):
-            if place := _PLACE.search(line[:LONGEST]):
+        for line in (*find_error_lines(result.output, 10), *result.output.splitlines()):
+            if place := _PLACE.search(line[:LONGEST_LINE]):
                 file, number = place[1] or place[3], place[2] or place[4]
-                return f"begin at {file}:{number}, the first place that {name(result)} complains about"
-    failed = verdict.failed[0] if verdict.failed else None
-    return f"run {name(failed)} and work on the first thing that it reports" if failed else ""
+                return f"begin at {file}:{number}, the first place that {name_check(result)} complains about"
+    return ""
 
 
-def remembered(state: LoopState, window: int) -> list[Iteration]:
-    """The past iterations that the next prompt is told of: the latest, without those that no longer matter.
+def choose_lessons(state: LoopState, window: int) -> list[Iteration]:
+    """The past iterations that the next prompt tells of: the latest that say something about what still fails.
 
-    One no longer matters when everything that failed then passes now; the very last one always does.
+    Two that say the same are one; the later one counts. The last one is always there, if only to say what it did.
     """
-    taught = [iteration for iteration in state.iterations if iteration.learnings]
-    now = set(state.failing)
-    relevant = [i for i in taught if i is taught[-1] or not i.failing or not now or now & i.failing]
-    return relevant[-window:]
+    last = state.iterations[-1:]
+    taught = [iteration for iteration in state.iterations[:-1] if iteration.learnings]
+    still = set(state.failing)
+    relevant = [*(one for one in taught if _is_relevant(one, still)), *last]
+    different = {_lesson_of(one): one for one in relevant}
+    return sorted(different.values(), key=lambda one: one.number)[-window:]
 
 
-def lessons_text(iterations: Sequence[Iteration], budget: int) -> str:
-    """What past iterations did and learned, as a prompt says it."""
-    share = budget // max(1, len(iterations))
-    return "\n".join(f"- {line(iteration, share)}" for iteration in iterations)
+def _is_relevant(iteration: Iteration, still: set[str]) -> bool:
+    """Whether something that failed then fails now; if the names do not say it, it may be."""
+    known = iteration.failing
+    return not known or not still or len(known) >= MOST_NAMES or bool(still.intersection(known))
 
 
-def line(iteration: Iteration, most: int) -> str:
-    """One past iteration in a line."""
-    each = most // 3
-    parts = (
-        f"Iteration {iteration.number}: {_capped(iteration.action, each)}",
-        f"-> {_capped(iteration.what_failed or iteration.result, each)}.",
-        _capped(iteration.learnings, each),
-    )
-    return " ".join(filter(None, parts))
+def _lesson_of(iteration: Iteration) -> str:
+    """What an iteration teaches, without what differs from one to the next."""
+    lesson = f"{iteration.why} {iteration.try_next}".strip() or iteration.learnings
+    return " ".join(lesson.lower().split())
+
+
+def lessons_text(iterations: Sequence[Iteration], last: int) -> str:
+    """What past iterations did and learned, as a prompt says it. What is new since the last has a part of its own."""
+    return "\n".join(_lesson_lines(iteration, tells_news=iteration.number != last) for iteration in iterations)
+
+
+def _lesson_lines(iteration: Iteration, *, tells_news: bool) -> str:
+    """One past iteration: what it did, what failed then, why, and what it would do next."""
+    own = Lesson("", iteration.why, iteration.try_next, news_text(iteration.fixed, iteration.broken))
+    lines = [f"- Iteration {iteration.number}", f"  Did: {_shorten(iteration.action)}"]
+    if failed := iteration.what_failed or iteration.result:
+        lines.append(f"  Failed: {_shorten(failed)}")
+    if own.news and tells_news:
+        lines.append(f"  {own.news}")
+    if iteration.learnings not in (own.text, own.news):
+        # The user wrote something else into the document.
+        lines.append(f"  Learned: {_shorten(iteration.learnings)}")
+        return "\n".join(lines)
+    if iteration.why:
+        lines.append(f"  Why: {_shorten(iteration.why)}")
+    if iteration.try_next:
+        lines.append(f"  Next: {_shorten(iteration.try_next)}")
+    return "\n".join(lines)
+
+
+def add_attempt(tried: Sequence[Attempt], iteration: Iteration) -> tuple[Attempt, ...]:
+    """What was tried without progress, with one more iteration; the same action again is only counted."""
+    action = _shorten(iteration.action)
+    result = _shorten(iteration.what_failed or iteration.result, CAP // 2)
+    same = next((one for one in tried if one.action == action), None)
+    if same is None:
+        return (*tried, Attempt(action, result, (iteration.number,)))[-MOST_TRIED:]
+    again = replace(same, result=result, iterations=(*same.iterations, iteration.number)[-MOST_NAMES:])
+    return tuple(again if one is same else one for one in tried)
+
+
+def tried_text(tried: Sequence[Attempt]) -> str:
+    """All that was tried without progress, as a prompt says it."""
+    lines = []
+    for one in tried:
+        numbers = ", ".join(map(str, one.iterations))
+        lines.append(f"- Iteration{'s' if len(one.iterations) > 1 else ''} {numbers}: {one.action} -> {one.result}")
+    return "\n".join(lines)
 
 
 def with_lesson(iteration: Iteration, lesson: Lesson) -> Iteration:
     """The iteration with what it teaches."""
-    return replace(iteration, **vars(lesson), learnings=lesson.text)
+    return replace(
+        iteration,
+        what_failed=lesson.what_failed,
+        why=lesson.why,
+        try_next=lesson.try_next,
+        learnings=lesson.text,
+    )
 
 
-def reflection_of(state: LoopState, fixed: Fixed, now: float) -> str:
+def reflection_of(state: LoopState, settings: LoopParameters, now: float) -> str:
     """The text of the reflection on the last iteration."""
     last = state.iterations[-1]
     before = state.iterations[-2].score if len(state.iterations) > 1 else None
     reflection = Reflection(
         **{name: getattr(last, name) for name in _SHARED},
-        loop=fixed.loop,
+        loop=settings.loop,
         iteration=last.number,
         at=now,
         task=state.task,
-        task_type=fixed.type,
+        task_type=settings.type,
         outcome="success" if last.passed else "failure",
         reward=last.score,
         reward_before=before,
         strategy="pivot" if last.pivot else "",
-        window=KINDS[fixed.type].window,
+        window=PROFILES[settings.type].window,
     )
     return render(reflection)
 
 
 def judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ...]:
     """The checks of a verdict, as a reflection holds them."""
-    change = {result.title: str(what) for result, what in attributed(verdict, baseline)}
+    change = {result.title: str(what) for result, what in attribute_checks(verdict, baseline)}
     return tuple(
         JudgedCheck(
             r.title,
             r.status,
-            _capped(r.reason),
+            _shorten(r.reason),
             change.get(r.title, ""),
             r.value,
             r.tests.passed if r.tests else None,
@@ -172,9 +242,9 @@ def judged_checks(verdict: Verdict, baseline: Statuses) -> tuple[JudgedCheck, ..
 
 def _sentence(text: str) -> str:
     text = text.strip()
-    return text if text.endswith((".", "!", "?")) else f"{text}."
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _capped(text: str, most: int = CAP) -> str:
+def _shorten(text: str, most: int = CAP) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: max(most - 3, 0)] + "..."

@@ -1,8 +1,9 @@
 """Whether a loop gets anywhere: the failures of each check, counted and compared with all that this run has seen."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from ralph.core.checks import CheckResult, Verdict
 
@@ -15,46 +16,53 @@ Counts = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
-class Progress:
+class LoopProgress:
     """What the checks have counted since before the run."""
 
     lowest: Counts = ()
-    """The fewest failures of each check so far, or how near its number came; None where nobody could tell."""
+    """The fewest failures of each check so far, or how near its number came; None if it is unknown."""
+    most_passed: Counts = ()
+    """The most tests of each check that passed while the check failed; None if it is unknown."""
     seen: tuple[str, ...] = ()
     """The failure sets so far, and the trees that were judged."""
     stalled: int = 0
     """Iterations in a row without progress."""
     failures: Counts = ()
-    """How many failures there were: before the run, now, and at best; empty where some cannot be counted."""
+    """How many failures there were: before the run, now, and at best; empty if some cannot be counted."""
 
-    def after(self, verdict: Verdict, iteration: int) -> "Progress":
-        """With one more verdict. A lower count is progress, and so is a failure set that this run has not seen.
+    def after(self, verdict: Verdict, iteration: int) -> "LoopProgress":
+        """With one more verdict. Progress is a lower count, more passed tests, or a failure set that this run has not seen.
 
-        A tree that was judged before cannot have new failures: what differs then is noise.
+        A tool that stops at the first failure always counts one, but what fails is new, or more tests pass before it. A tree
+        that was judged before cannot have new failures: what differs then is noise.
         """
         # Work that gamed the checks makes their numbers worthless.
-        counts = () if verdict.gamed else tuple(map(_count, verdict.results))
-        known = self.lowest or counts
-        is_lower = any(
-            new is not None and old is not None and new < old for new, old in zip(counts, known, strict=False)
-        )
+        results = () if verdict.gamed else verdict.results
+        lowest = _best(min, self.lowest, tuple(map(_count, results)))
+        most_passed = _best(max, self.most_passed, tuple(map(_count_passed, results)))
+        is_better = _differs(lowest, self.lowest) or _differs(most_passed, self.most_passed)
         failure, tree = _short(_failure_set(verdict, iteration)), _short(f"tree {verdict.tree}")
         is_new = failure not in self.seen and (not verdict.tree or tree not in self.seen)
         added = [failure, tree] if verdict.tree else [failure]
         return replace(
             self,
-            lowest=_lower(known, counts),
+            lowest=lowest,
+            most_passed=most_passed,
             seen=tuple(dict.fromkeys((*self.seen, *added)))[-MOST_SEEN:],
-            stalled=0 if is_lower or is_new else self.stalled + 1,
-            failures=self._counted(verdict),
+            stalled=0 if is_better or is_new else self.stalled + 1,
+            failures=self._count_failures(verdict),
         )
+
+    def restart(self) -> "LoopProgress":
+        """What a resumed loop continues with: what was seen stays known, and the iterations count anew."""
+        return replace(self, stalled=0)
 
     @property
     def is_stuck(self) -> bool:
         """Whether it is time for another approach."""
         return self.stalled >= STUCK
 
-    def _counted(self, verdict: Verdict) -> Counts:
+    def _count_failures(self, verdict: Verdict) -> Counts:
         whole = [_count(result) for result in verdict.results if result.nearness is None]
         if not whole or verdict.gamed or None in whole:
             return self.failures
@@ -69,10 +77,19 @@ def _count(result: CheckResult) -> float | None:
     return result.failures.count if result.failures else None
 
 
-def _lower(known: Sequence[float | None], counts: Sequence[float | None]) -> Counts:
-    """The lower of each two counts, as far as they are known."""
-    pairs = zip(known, counts, strict=False)
-    return tuple(min((n for n in pair if n is not None), default=None) for pair in pairs) or tuple(known)
+def _count_passed(result: CheckResult) -> float | None:
+    return float(result.tests.passed) if result.tests and not result.passed else None
+
+
+def _best(choose: Callable[[Iterable[float]], float], known: Counts, counts: Counts) -> Counts:
+    """The better of each two numbers, as far as they are known."""
+    pairs = [[number for number in pair if number is not None] for pair in zip_longest(known, counts)]
+    return tuple(choose(numbers) if numbers else None for numbers in pairs)
+
+
+def _differs(numbers: Counts, known: Counts) -> bool:
+    """Whether a number that was known is another one now."""
+    return any(old is not None and new != old for new, old in zip(numbers, known, strict=False))
 
 
 def _short(text: str) -> str:

@@ -1,14 +1,141 @@
-"""The completion report of a loop: what was asked, what came of it, and the evidence."""
+"""How a loop describes verdicts and changes, in prompts and in its completion report."""
 
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 
-from ralph.core.checks import Check
+from ralph.core.check_output import excerpt_output, fence
+from ralph.core.checks import Attribution, Check, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.events import RunEnded
-from ralph.core.limits import Spent
+from ralph.core.limits import describe_cost
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 from ralph.core.turns import Change
 from ralph.documents.session.markdown import row
-from ralph.workflows.loop.state import Fixed, Iteration, LoopState
+from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState
+
+QUOTED = 6000
+"""How many characters of the failing checks' output a prompt quotes, all checks together."""
+REPORTED = 3000
+"""How many characters of each check's output a report quotes."""
+MOST_NAMES = 20
+"""Tests that a sentence names at most."""
+
+
+def verdict_summary(verdict: Verdict) -> str:
+    """One line: which checks passed, how the others did not, and what the guards found."""
+    checks = "; ".join(f"{name_check(r)} {describe_result(r)}" for r in (verdict.failed or verdict.results))
+    return f"{checks}; but {' '.join(f.sentence for f in verdict.gamed)}" if verdict.gamed else checks
+
+
+def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), red: Collection[str] = ()) -> str:
+    """The failing checks and the guards' findings, for the prompt of a hat."""
+    parts = [results_text(verdict, baseline, red, {}) if verdict.failed else "", findings_text(verdict)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def results_text(
+    verdict: Verdict, baseline: tuple[CheckStatus, ...], red: Collection[str], logs: dict[str, str]
+) -> str:
+    """Every check with its result; of one that failed also what it printed, and where all of it is.
+
+    `logs` has the paths of whole outputs, by the titles of the checks.
+    """
+    if verdict.results and not verdict.failed:
+        return (
+            "All checks pass, but this does not count yet: see the findings." if verdict.gamed else "All checks pass."
+        )
+    share = QUOTED // max(1, len(verdict.failed))
+    regressed = {r.title for r, what in attribute_checks(verdict, baseline) if what is Attribution.REGRESSED}
+    lines = (
+        [f"Passed: {', '.join(name_check(r) for r in verdict.results if r.passed)}."] if _has_passed(verdict) else []
+    )
+    for result in verdict.failed:
+        lines.append(_failed_text(result, share, logs.get(result.title, ""), is_regression=result.title in regressed))
+    if broken := newly_red(verdict, red):
+        # Not "broken": a recipe that stopped early may not have run them before.
+        lines.append(f"These tests fail now and did not fail before this run: {list_names(broken)}")
+    return "\n\n".join(lines)
+
+
+def _failed_text(result: CheckResult, room: int, log: str, *, is_regression: bool) -> str:
+    output, left_out = excerpt_output(result.output, room)
+    before = ", and passed before this run" if is_regression else ""
+    lines = [f"$ {result.command or result.title}\n({describe_result(result)}{before})"]
+    if output:
+        lines.append(fence(output))
+    if left_out and log:
+        lines.append(f"The whole output is in `{log}`.")
+    return "\n".join(lines)
+
+
+def _has_passed(verdict: Verdict) -> bool:
+    return any(result.passed for result in verdict.results)
+
+
+def findings_text(verdict: Verdict) -> str:
+    """What the guards found: what must be undone, and what only looks wrong."""
+    gamed, others = verdict.gamed, [one for one in verdict.findings if one not in verdict.gamed]
+    lines = []
+    if gamed:
+        lines.append("These changes make the checks pass without the work. Undo them, and do the work:")
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in gamed[:MOST_NAMES]]
+    if others:
+        lines.append(
+            "Check these too. If one only makes a check pass, replace it with a real solution. If it is right, keep it and"
+            " say why in `summary`:"
+        )
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MOST_NAMES]]
+    return "\n".join(lines)
+
+
+def verification_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = ()) -> str:
+    """What the report shows of all checks, and of the guards."""
+    change = {result.title: f"; {what}" for result, what in attribute_checks(verdict, baseline)}
+    checks = [
+        f"$ {r.command or r.title}\n{excerpt_output(r.output, REPORTED)[0]}\n({describe_result(r)}{change.get(r.title, '')})"
+        for r in verdict.results
+    ]
+    found = [f"{f.severity}: {f.place} [{f.rule}] {f.sentence}" for f in verdict.findings]
+    return "\n\n".join([*checks, "\n".join(found)]).strip()
+
+
+def failing_names(verdict: Verdict) -> tuple[str, ...]:
+    """What fails, by name: tests if a check names them, else the check itself."""
+    return tuple(dict.fromkeys(one for result in verdict.failed for one in (result.failing or (name_check(result),))))
+
+
+def newly_red(verdict: Verdict, red: Collection[str]) -> list[str]:
+    """Tests that fail now and did not before the run, if it is known which did."""
+    failing = [test for result in verdict.failed for test in result.failing]
+    return [test for test in failing if test not in red] if red else []
+
+
+def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    """The first names, as a sentence."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def attribute_checks(verdict: Verdict, baseline: tuple[CheckStatus, ...]) -> list[tuple[CheckResult, Attribution]]:
+    """Each check with what the work did to it."""
+    pairs = zip(verdict.results, baseline, strict=False)
+    return [(now, attribution(before=before is CheckStatus.PASSED, now=now.passed)) for now, before in pairs]
+
+
+def name_check(result: CheckResult) -> str:
+    """A check as sentences name it."""
+    return f"`{result.command}`" if result.command else result.title
+
+
+def describe_result(result: CheckResult) -> str:
+    """How a check came out."""
+    facts = [result.reason] if result.reason else []
+    if result.value is not None:
+        facts.append(f"{result.value:g} was measured")
+    if result.flaky:
+        facts.append("it is flaky: it gave different results for the same tree")
+    status = "passed" if result.passed else str(result.status).replace("-", " ")
+    return f"{status}: {', '.join(facts)}" if facts else status
 
 
 def report_path(home: str, now: float, loop: str, ends: int) -> str:
@@ -18,33 +145,33 @@ def report_path(home: str, now: float, loop: str, ends: int) -> str:
     return f"{home}/completion-{stamp}-{loop[-4:]}{again}.md"
 
 
-def completion_report(state: LoopState, fixed: Fixed, ended: RunEnded, checks: tuple[Check, ...]) -> str:
+def completion_report(state: LoopState, settings: LoopParameters, ended: RunEnded, checks: tuple[Check, ...]) -> str:
     """The report in Markdown."""
     sections = [
         f"# Ralph loop: {ended.outcome}",
-        _facts(state, fixed, ended),
-        "## Verification\n\n" + (_fenced(state.verification) if state.verification else _never_ran(checks)),
+        _facts(state, settings, ended),
+        "## Verification\n\n" + (fence(state.verification) if state.verification else _never_ran(checks)),
         _files(ended),
         missing_section(ended),
         "## Iterations\n\n" + _history(state),
         _lessons(state),
-        "## Next\n\n" + _next(state, fixed, ended),
+        "## Next\n\n" + _next(state, settings, ended),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _facts(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
+def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
     spent, best, total = ended.spent, state.best, totals(ended)
     rows = [
         ("Task", state.task),
-        ("Type", fixed.type),
-        ("Run", fixed.loop),
+        ("Type", settings.type),
+        ("Run", settings.loop),
         ("Status", f"{ended.outcome}: {ended.reason}"),
-        ("Criterion", fixed.criterion),
+        ("Criterion", settings.criterion),
         ("Iterations", f"{spent.iterations} of {ended.limits.iterations or 'any number'}"),
         ("Duration", f"{duration(spent.active_seconds)} of active work"),
         ("Turns", str(spent.turns)),
-        ("Cost", cost(spent)),
+        ("Cost", describe_cost(spent)),
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
         ("Changes", changes_text(total)),
         ("Best iteration", f"{best.number} ({best.result})" if best else "none was recorded"),
@@ -89,20 +216,20 @@ def _lessons(state: LoopState) -> str:
     return "## Learned\n\n" + "\n".join(lines) if lines else ""
 
 
-def _next(state: LoopState, fixed: Fixed, ended: RunEnded) -> str:
-    run, best = fixed.loop, state.best
+def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
+    run, best = settings.loop, state.best
     if ended.outcome.succeeded:
-        return f"See what changed with `ralph diff {run}`; take it back with `ralph undo {run}`."
+        return f"See what changed with `ralph diff {run}`; undo it with `ralph undo {run}`."
     if not ended.outcome.resumable:
         return (
             f"The run is closed; its work is still in the tree. See it with `ralph diff {run}`, "
-            f"take all of it back with `ralph abort {run} --revert`."
+            f"undo all of it with `ralph abort {run} --revert`."
         )
-    lines = [f"Go on with `ralph resume {run}`, or end it with `ralph abort {run}`."]
+    lines = [f"Continue with `ralph resume {run}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         lines = [f'Say what to do differently: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.']
     if best and state.iterations and best.snapshot != state.iterations[-1].snapshot:
-        lines.append(f"Iteration {best.number} was the best: bring it back with `ralph restore best {run}`.")
+        lines.append(f"Iteration {best.number} was the best: restore it with `ralph restore best {run}`.")
     return "\n\n".join(lines)
 
 
@@ -113,33 +240,18 @@ def totals(ended: RunEnded) -> Change:
 
 
 def changes_text(change: Change) -> str:
-    """How much was changed, in words."""
-    return f"{change.files} file{'s'[: change.files != 1]}, +{change.added}, -{change.removed}"
+    """How much was changed."""
+    return f"{count(change.files, 'file')}, +{change.added}, -{change.removed}"
 
 
 def _never_ran(checks: tuple[Check, ...]) -> str:
     return "The checks were not run:\n\n" + "\n".join(f"- {check.title}" for check in checks)
 
 
-def _fenced(text: str) -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}\n{text}\n{fence}"
-
-
 def duration(seconds: float) -> str:
-    """A span of time as people say it."""
+    """A span of time in hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def cost(spent: Spent) -> str:
-    """The money spent, honest about turns whose agent told none."""
-    if spent.turns and spent.unpriced_turns == spent.turns:
-        return "unknown (no price is known for what the agent used)"
-    known = f"${spent.cost:.4f}"
-    return f"at least {known} ({spent.unpriced_turns} turns without a price)" if spent.unpriced_turns else known

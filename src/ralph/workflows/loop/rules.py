@@ -1,6 +1,6 @@
 """The rules of the loop: baseline, then act, verify and learn, until the checks pass or a limit is reached."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -24,20 +24,40 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
-from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
-from ralph.core.work_keys import BASELINE, WorkKey, WorkKind
+from ralph.core.turns import INBOX, FileStat, TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.kinds import KINDS
-from ralph.workflows.loop.learning import Lesson, distilled, judged_checks, reflection_of, remembered, with_lesson
-from ralph.workflows.loop.prompting import Prompts, actor_prompt, commit_message, reflector_prompt, role_for
-from ralph.workflows.loop.report import completion_report, report_path
+from ralph.workflows.loop.learning import (
+    MOST_NAMES,
+    Lesson,
+    add_attempt,
+    choose_lessons,
+    describe_failure,
+    draw_lesson,
+    judged_checks,
+    news_text,
+    reflection_of,
+    with_lesson,
+)
+from ralph.workflows.loop.prompt import Templates, actor_prompt, choose_role, commit_message, reflector_prompt
+from ralph.workflows.loop.report import (
+    completion_report,
+    failing_names,
+    findings_text,
+    name_check,
+    report_path,
+    results_text,
+    verdict_summary,
+    verification_text,
+)
 from ralph.workflows.loop.state import (
+    PROFILES,
     REMEMBERED,
     Best,
-    Fixed,
     Iteration,
+    LoopParameters,
     LoopState,
     OnStuck,
     Phase,
@@ -46,12 +66,15 @@ from ralph.workflows.loop.state import (
     read_state,
     state_json,
 )
-from ralph.workflows.loop.verdicts import failure_text, name, verdict_summary, verification_text
 
+FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
+"""Seconds before the next turn, by how many turns in a row failed. One more failure ends the run."""
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
 MOST_RED = 500
-"""How many tests that failed before the run are remembered by name."""
+"""How many failing tests are remembered by name."""
+MOST_CHANGED = 200
+"""How many changed files are remembered."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +83,15 @@ class Loop:
 
     task: str
     checks: tuple[Check, ...]
-    prompts: Prompts
-    fixed: Fixed
+    prompts: Templates
+    settings: LoopParameters
+    recall: Callable[[str, Sequence[str]], tuple[str, ...]] = lambda query, failing: ()
+    """Asks what earlier runs learned; it is called once, with what the baseline says and the tests that fail there."""
 
     @property
     def home(self) -> str:
         """Where the documents of this loop are."""
-        return f"{HOME}/loops/{self.fixed.loop}"
+        return f"{HOME}/loops/{self.settings.loop}"
 
     @property
     def state_path(self) -> str:
@@ -77,13 +102,13 @@ class Loop:
         text = documents.get(self.state_path)
         if text is None:
             return LoopState(self.task)
-        return reopened(read_state(text, self.state_path, self.fixed))
+        return reopen(read_state(text, self.state_path, self.settings))
 
     def decide(self, state: LoopState, now: float) -> Decision:
         """Verify when something was done, act when it was not enough."""
-        return replace(self._decided(state), stage=Stage(state.iteration))
+        return replace(self._decide_phase(state), stage=Stage(state.iteration))
 
-    def _decided(self, state: LoopState) -> Decision:
+    def _decide_phase(self, state: LoopState) -> Decision:
         match state.phase:
             case Phase.BASELINE:
                 return Do((RunChecks(str(BASELINE), self.checks),))
@@ -98,91 +123,100 @@ class Loop:
                     (Commit(str(WorkKey(WorkKind.COMMIT, number=last.number)), last.number, last.snapshot, message),)
                 )
             case Phase.REFLECT:
-                prompt, closing = reflector_prompt(self.prompts, state)
+                prompt = reflector_prompt(self.prompts, state)
                 key = str(WorkKey(WorkKind.REFLECTION, number=state.iterations[-1].number))
-                return Do((TurnRequest(key, "reflector", prompt, closing=closing, contract="loop.reflector"),))
+                return Do((TurnRequest(key, "reflector", prompt, contract="loop.reflector", copied_files=state.logs),))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
                 assert_never(state.phase)
 
     def accept(self, state: LoopState, event: Event, now: float) -> Changes[LoopState]:
-        """What follows from an event: the next state, and the documents that tell of it."""
-        after = self.follow(state, event)
+        """What follows from an event: the next state, and the documents that record it."""
+        after = self.next_state(state, event)
         match event:
             case TurnEnded() if state.phase is Phase.REFLECT:
-                return self._taught(after, now)
+                return self._changes_with_reflection(after, now)
             case ChecksEnded() if state.phase is Phase.BASELINE or state.pending is None:
-                return self._changes(after)
+                changes = self._changes(after)
+                known = len(after.recalled) if not state.recalled else 0
+                notice = f"lessons of earlier loops are in the prompt: {known} (--no-recall leaves them out)"
+                return replace(changes, notices=(notice,)) if known else changes
             case ChecksEnded():
                 reflects = Phase.REFLECT in (after.phase, *after.ahead)
-                changes = self._changes(after) if reflects else self._taught(after, now)
+                changes = self._changes(after) if reflects else self._changes_with_reflection(after, now)
                 lines = {f"{self.home}/iterations.jsonl": log_line(after.iterations[-1])}
-                return replace(changes, aside=replace(changes.aside, lines=lines))
+                changes = replace(changes, aside=replace(changes.aside, lines=lines))
+                return replace(changes, notices=(*changes.notices, *_describe_failed_turn(after)))
             case DocumentEdited(path=self.state_path) | WorkCommitted():
                 return self._changes(after)
             case RunEnded():
-                report = completion_report(after, self.fixed, event, self.checks)
-                place = report_path(HOME, now, self.fixed.loop, after.ends)
+                report = completion_report(after, self.settings, event, self.checks)
+                place = report_path(HOME, now, self.settings.loop, after.ends)
                 changes = self._changes(after)
                 return replace(changes, documents={**changes.documents, place: report})
             case _:
                 return Changes(after)
 
-    def follow(self, state: LoopState, event: Event) -> LoopState:
+    def next_state(self, state: LoopState, event: Event) -> LoopState:
         match event:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
-                return _forward(_reflected(state, result))
+                return _enter_next_phase(_accept_reflection(state, result))
             case TurnEnded(result=result, role=role):
-                return self._acted(state, result, role)
+                return self._accept_turn(state, result, role)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
-                return _baselined(state, verdict)
+                return self._accept_baseline(state, verdict)
             case ChecksEnded(verdict=verdict):
-                return self._verified(state, verdict)
+                return self._accept_verdict(state, verdict)
             case WorkCommitted():
-                return _forward(state) if state.phase is Phase.COMMIT else state
+                return _enter_next_phase(state) if state.phase is Phase.COMMIT else state
             case DocumentEdited(path=path, content=content):
-                return self._edited(state, path, content)
+                return self._accept_edit(state, path, content)
             case RunEnded():
-                return _ended(state, event)
+                return _accept_run_end(state, event)
             case SignalTaken() | Merged() | Landed():
                 return state
             case _:
                 assert_never(event)
 
     def _turn(self, state: LoopState) -> TurnRequest:
-        lessons = remembered(state, KINDS[self.fixed.type].window)
-        prompt, closing = actor_prompt(self.prompts, self.fixed, self.checks, state, lessons)
-        role = role_for(state, self.fixed)
-        key = _iteration_key(state)
+        lessons = choose_lessons(state, PROFILES[self.settings.type].window)
         return TurnRequest(
-            key, role, prompt, closing=closing, counts=True, contract="loop.actor", failures=_since_best(state)
+            key=_iteration_key(state),
+            role=choose_role(state, self.settings),
+            prompt=actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
+            counts=True,
+            contract="loop.actor",
+            failures=_since_best(state),
+            verifies_failed_changes=True,
+            delay=FAILED_TURN_WAITS[state.failed_turns],
+            copied_files=state.logs,
         )
 
     def _changes(self, state: LoopState) -> Changes[LoopState]:
-        documents = {self.state_path: state_json(state, self.fixed)}
-        copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.fixed)}
+        documents = {self.state_path: state_json(state, self.settings)}
+        copies = {f"{HOME}/current-loop.json": current_loop_json(state, self.settings)}
         return Changes(state, documents, SideFiles(copies))
 
-    def _taught(self, state: LoopState, now: float) -> Changes[LoopState]:
-        """The same with the reflection on the last iteration, where there is something to learn from it."""
+    def _changes_with_reflection(self, state: LoopState, now: float) -> Changes[LoopState]:
+        """The same with the reflection on the last iteration, if there is something to learn from it."""
         changes = self._changes(state)
         last = state.iterations[-1]
-        if not last.passed and not last.learnings:
+        if not last.passed and not last.what_failed:
             return changes
-        path = f"{HOME}/reflections/loops/{self.fixed.loop}/iteration-{last.number}.yaml"
-        copies = {**changes.aside.copies, path: reflection_of(state, self.fixed, now)}
+        path = f"{HOME}/reflections/loops/{self.settings.loop}/iteration-{last.number}.yaml"
+        copies = {**changes.aside.copies, path: reflection_of(state, self.settings, now)}
         return replace(changes, aside=SideFiles(copies))
 
-    def _edited(self, state: LoopState, path: str, content: str) -> LoopState:
-        """Take in what a person may change: the task and the notes. Phase, counters and verdicts stay the engine's.
+    def _accept_edit(self, state: LoopState, path: str, content: str) -> LoopState:
+        """Accept what the user may change: the task and the notes. Phase, counters and verdicts stay the engine's.
 
-        What cannot be read is not taken in; the store keeps a copy of it.
+        An unreadable edit is ignored; the store keeps a copy of it.
         """
         if path != self.state_path:
             return state
         try:
-            edited = read_state(content, path, self.fixed)
+            edited = read_state(content, path, self.settings)
         except StateError:
             return state
         notes = {iteration.number: iteration.learnings for iteration in edited.iterations}
@@ -192,10 +226,10 @@ class Loop:
         )
         return replace(state, task=edited.task, iterations=iterations, extra=edited.extra)
 
-    def _acted(self, state: LoopState, result: TurnResult, role: str) -> LoopState:
+    def _accept_turn(self, state: LoopState, result: TurnResult, role: str) -> LoopState:
         """After a turn, however it ended: what the tree is worth is for the checks to say."""
         answer = result.answer or {}
-        action = str(answer.get("summary") or _last_words(result.text) or result.error or "no word from the agent")
+        action = str(answer.get("summary") or _last_line(result.text) or result.error or "no word from the agent")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
         change = result.change
@@ -213,18 +247,27 @@ class Loop:
             why=str(answer.get("learned") or ""),
             try_next=str(answer.get("next") or ""),
             pivot=state.pivot,
-            used=tuple(i.number for i in remembered(state, KINDS[self.fixed.type].window)),
+            used=tuple(i.number for i in choose_lessons(state, PROFILES[self.settings.type].window)),
         )
         failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE, TurnEnd.INTERRUPTED)
         error = (result.error or str(result.end)) if failed else ""
         rescope = scope_change(answer)
-        return replace(state, phase=Phase.VERIFY, pending=pending, agent_error=error, rescope=rescope)
+        return replace(
+            state,
+            phase=Phase.VERIFY,
+            pending=pending,
+            agent_error=error,
+            failed_turns=state.failed_turns + 1 if error else 0,
+            rescope=rescope,
+            changed=_add_changes(state.changed, change.stats if change else ()),
+        )
 
-    def _verified(self, state: LoopState, verdict: Verdict) -> LoopState:
+    def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
         """After the checks: success, another iteration, or an end for lack of anything to stand on."""
-        judged = _judged(state, verdict) if state.pending else None
+        state = self._with_verdict(state, verdict)
+        judged = _judge_iteration(state, verdict) if state.pending else None
         state = replace(
-            _told(state, verdict),
+            state,
             iterations=(*state.iterations, judged)[-REMEMBERED:] if judged else state.iterations,
             pending=None,
             best=_best(state.best, judged),
@@ -233,40 +276,98 @@ class Loop:
         then = self._next(state, verdict, follows_turn=judged is not None)
         if judged is None:
             return then
-        commits = self.fixed.commit and judged.snapshot and judged.files
-        reflects = self.fixed.reflector and judged.learnings and then.phase is Phase.ACT
+        commits = self.settings.commit and judged.snapshot and judged.files
+        reflects = self.settings.reflector and judged.what_failed and then.phase is Phase.ACT
         between = [phase for phase, wanted in ((Phase.COMMIT, commits), (Phase.REFLECT, reflects)) if wanted]
-        return _forward(replace(then, ahead=(*between, then.phase)))
+        return _enter_next_phase(replace(then, ahead=(*between, then.phase)))
 
     def _next(self, state: LoopState, verdict: Verdict, *, follows_turn: bool) -> LoopState:
         if state.rescope:
-            return _done(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
+            return _finish(state, Outcome.AWAITING_GUIDANCE, f"{state.rescope}; say what the task is now")
         if verdict.passed:
-            return _done(state, Outcome.SUCCESS, "all checks pass")
-        if state.agent_error:
-            return _done(state, Outcome.FAILED, f"the agent failed again and again: {state.agent_error}")
+            return _finish(state, Outcome.SUCCESS, "all checks pass")
+        has_changed = bool(state.iterations) and state.iterations[-1].files > 0
+        if state.agent_error and (not has_changed or state.failed_turns >= len(FAILED_TURN_WAITS)):
+            return _finish(state, Outcome.FAILED, f"the agent failed repeatedly: {state.agent_error}")
         if state.unverified >= GIVE_UP_UNVERIFIED:
-            return _done(state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row")
+            return _finish(
+                state, Outcome.UNVERIFIABLE, f"the checks could not be run {state.unverified} times in a row"
+            )
         state = replace(state, phase=Phase.ACT, iteration=state.iteration + 1)
-        if verdict.unrunnable or not follows_turn:
+        if verdict.unrunnable or not follows_turn or state.agent_error:
             return state
-        return self._watch_progress(state, verdict)
+        return self._decide_if_stuck(state, verdict)
 
-    def _watch_progress(self, state: LoopState, verdict: Verdict) -> LoopState:
+    def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
         progress = state.progress.after(verdict, state.iteration)
-        state = replace(state, progress=progress)
+        is_fewer = progress.lowest != state.progress.lowest
+        tried = () if is_fewer else add_attempt(state.tried, state.iterations[-1])
+        state = replace(state, progress=progress, tried=tried)
         if not progress.is_stuck:
             return replace(state, pivot=False)
-        if not state.pivot or self.fixed.on_stuck is OnStuck.CONTINUE:
+        if not state.pivot or self.settings.on_stuck is OnStuck.CONTINUE:
             return replace(state, pivot=True)
-        outcome = Outcome.AWAITING_GUIDANCE if self.fixed.on_stuck is OnStuck.ASK else Outcome.STUCK
+        outcome = Outcome.AWAITING_GUIDANCE if self.settings.on_stuck is OnStuck.ASK else Outcome.STUCK
         why = f"{progress.stalled} iterations in a row without progress, the last with another approach"
-        return _done(state, outcome, why)
+        return _finish(state, outcome, why)
+
+    def _accept_baseline(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """Before the first turn: already done, impossible to verify, or something to do."""
+        state = self._with_verdict(state, verdict)
+        statuses = tuple(result.status for result in verdict.results)
+        red = tuple(test for result in verdict.results for test in result.failing)[:MOST_RED]
+        state = replace(
+            state, baseline=statuses, red=red, fixed=(), broken=(), progress=state.progress.after(verdict, 0)
+        )
+        if verdict.passed:
+            return _finish(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
+        missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)
+        if missing:
+            return _finish(state, Outcome.UNVERIFIABLE, f"{name_check(missing)} cannot be run: {missing.reason}")
+        query = f"{state.task} {self.settings.criterion} {describe_failure(verdict)}"
+        recalled = state.recalled or self.recall(query, red)
+        return replace(state, phase=Phase.ACT, iteration=1, recalled=recalled)
+
+    def _with_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
+        """The state with what the checks said, as the next prompt and the report quote it."""
+        logs = {}
+        paths = {}
+        for number, result in enumerate(verdict.results, 1):
+            if result.log and result.left_out and not result.passed:
+                inside = f"checks/{number}.txt"
+                paths[result.title] = f"{INBOX}/{inside}"
+                logs[inside] = f".ralph/runs/{self.settings.loop}/{result.log}"
+        state = replace(
+            state,
+            failure=results_text(verdict, state.baseline, state.red, paths),
+            findings=findings_text(verdict),
+            logs=logs,
+            verification=verification_text(verdict, state.baseline),
+        )
+        if verdict.unrunnable or verdict.gamed:
+            # What fails is not known, or a test passes only because it was skipped.
+            return replace(state, fixed=(), broken=())
+        now = failing_names(verdict)[:MOST_RED]
+        return replace(
+            state,
+            failing=now,
+            fixed=tuple(one for one in state.failing if one not in set(now)),
+            broken=tuple(one for one in now if one not in set(state.failing)),
+        )
 
 
-def reopened(state: LoopState) -> LoopState:
-    """Where a loop goes on: in its phase, or, where it had given up, with a new iteration.
+def _describe_failed_turn(state: LoopState) -> tuple[str, ...]:
+    """What the user should know if a turn failed and the next one follows."""
+    if not state.agent_error or state.phase is Phase.DONE or Phase.DONE in state.ahead:
+        return ()
+    wait = FAILED_TURN_WAITS[state.failed_turns]
+    when = f"in {wait:g} s" if wait else "now"
+    return (f"the turn failed, and what it changed does not pass the checks; the next turn starts {when}",)
+
+
+def reopen(state: LoopState) -> LoopState:
+    """The state in which a loop continues: in its phase or, if it had given up, with a new iteration.
 
     A document that says the work is done is only a document: the checks are run again.
     """
@@ -275,39 +376,15 @@ def reopened(state: LoopState) -> LoopState:
     if not state.ended:
         return state
     done = state.phase is Phase.DONE
-    state = replace(state, outcome=None, reason="", agent_error="", rescope="", ended=False)
+    state = replace(state, outcome=None, reason="", agent_error="", failed_turns=0, rescope="", ended=False)
     if not done:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE
     number = state.iterations[-1].number + 1 if state.iterations else 0
-    return replace(
-        state, phase=phase, iteration=number, unverified=0, progress=replace(state.progress, stalled=0), pivot=False
-    )
+    return replace(state, phase=phase, iteration=number, unverified=0, progress=state.progress.restart(), pivot=False)
 
 
-def _baselined(state: LoopState, verdict: Verdict) -> LoopState:
-    """Before the first turn: already done, impossible to verify, or something to do."""
-    red = tuple(test for result in verdict.results for test in result.failing)[:MOST_RED]
-    statuses = tuple(result.status for result in verdict.results)
-    state = replace(_told(state, verdict), baseline=statuses, red=red, progress=state.progress.after(verdict, 0))
-    if verdict.passed:
-        return _done(state, Outcome.NOTHING_TO_DO, "the checks pass already; no turn was started")
-    missing = next((r for r in verdict.results if r.status is CheckStatus.NOT_FOUND), None)
-    if missing:
-        return _done(state, Outcome.UNVERIFIABLE, f"{name(missing)} cannot be run: {missing.reason}")
-    return replace(state, phase=Phase.ACT, iteration=1)
-
-
-def _told(state: LoopState, verdict: Verdict) -> LoopState:
-    return replace(
-        state,
-        failing=tuple(result.title for result in verdict.failed),
-        failure=failure_text(verdict, state.baseline, state.red),
-        verification=verification_text(verdict, state.baseline),
-    )
-
-
-def _judged(state: LoopState, verdict: Verdict) -> Iteration:
+def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
     """The iteration with its verdict and what it teaches; a check that could not run teaches nothing."""
     pending = state.pending or Iteration(state.iteration, "", "")
     judged = replace(
@@ -316,13 +393,16 @@ def _judged(state: LoopState, verdict: Verdict) -> Iteration:
         passed=verdict.passed,
         score=round(verdict.score, 4),
         checks=judged_checks(verdict, state.baseline),
+        failing=state.failing[:MOST_NAMES],
+        fixed=state.fixed[:MOST_NAMES],
+        broken=state.broken[:MOST_NAMES],
         gaming=tuple(finding.sentence for finding in verdict.gamed),
     )
     if verdict.passed:
         return replace(judged, learnings=Lesson("", judged.why, "").text)
     if verdict.unrunnable:
         return replace(judged, why="", try_next="")
-    return with_lesson(judged, distilled(judged, verdict, state))
+    return with_lesson(judged, draw_lesson(judged, verdict, state))
 
 
 def _best(best: Best | None, judged: Iteration | None) -> Best | None:
@@ -334,14 +414,28 @@ def _best(best: Best | None, judged: Iteration | None) -> Best | None:
     return Best(judged.number, judged.snapshot, judged.score, judged.result, judged.passed)
 
 
-def _reflected(state: LoopState, result: TurnResult) -> LoopState:
+def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
     """What a reflector made of the last iteration; without an answer, what was distilled by rule stays."""
     answer = result.answer
     if not answer:
         return state
     last = state.iterations[-1]
-    lesson = Lesson(last.what_failed, str(answer.get("why") or last.why), str(answer.get("next") or last.try_next))
+    lesson = Lesson(
+        what_failed=last.what_failed,
+        why=str(answer.get("why") or last.why),
+        try_next=str(answer.get("next") or last.try_next),
+        news=news_text(last.fixed, last.broken),
+    )
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
+
+
+def _add_changes(changed: tuple[FileStat, ...], more: Sequence[FileStat]) -> tuple[FileStat, ...]:
+    """The files that the turns changed, added up; the latest are last, and the oldest give way."""
+    known = {stat.path: stat for stat in changed}
+    for stat in more:
+        before = known.pop(stat.path, FileStat(stat.path))
+        known[stat.path] = FileStat(stat.path, before.added + stat.added, before.removed + stat.removed)
+    return tuple(known.values())[-MOST_CHANGED:]
 
 
 def _since_best(state: LoopState) -> int:
@@ -349,22 +443,22 @@ def _since_best(state: LoopState) -> int:
     return max(0, state.iteration - 1 - (state.best.number if state.best else 0))
 
 
-def _ended(state: LoopState, event: RunEnded) -> LoopState:
-    """Where the loop itself was not done, it keeps its phase, so that it can go on."""
+def _accept_run_end(state: LoopState, event: RunEnded) -> LoopState:
+    """If the loop was not done, it keeps its phase, so that it can continue."""
     phase = state.phase if event.outcome.resumable else Phase.DONE
     return replace(state, phase=phase, outcome=event.outcome, reason=event.reason, ended=True, ends=state.ends + 1)
 
 
-def _forward(state: LoopState) -> LoopState:
+def _enter_next_phase(state: LoopState) -> LoopState:
     """On to the next phase that is settled already."""
     return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
 
 
-def _done(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
+def _finish(state: LoopState, outcome: Outcome, reason: str) -> LoopState:
     return replace(state, phase=Phase.DONE, outcome=outcome, reason=reason)
 
 
-def _last_words(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:300] if lines else ""
 

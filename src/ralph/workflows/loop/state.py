@@ -1,10 +1,12 @@
-"""The state of a loop, and the documents that hold it.
+"""The type and state of a loop, and the documents that hold the state.
 
-`state.json` is the truth; `current-loop.json` has the same in the fields that people's tools know. Both are bounded: every
-iteration is also a line of `iterations.jsonl`, where the older ones can be found.
+`state.json` is the truth; `current-loop.json` has the same in the fields that other tools know. Both are bounded: every
+iteration is also a line of `iterations.jsonl`, which has the older ones.
 """
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,10 +15,79 @@ from typing import Any
 from ralph.core.checks import CheckStatus
 from ralph.core.codec import dump, from_plain, read_json, to_json, to_plain
 from ralph.core.outcomes import Outcome
+from ralph.core.turns import FileStat
 from ralph.documents.reflection import JudgedCheck
 from ralph.documents.run_record import require_schema
-from ralph.workflows.loop.kinds import TaskType
-from ralph.workflows.loop.progress import Progress
+from ralph.workflows.loop.progress import LoopProgress
+
+
+class TaskType(StrEnum):
+    """What kind of work a loop does; `--type` sets it; else it is guessed from the task."""
+
+    TEST_FIX = "test-fix"
+    TYPES = "types"
+    LINT = "lint"
+    MIGRATION = "migration"
+    REFACTOR = "refactor"
+    COVERAGE = "coverage"
+    GREENFIELD = "greenfield"
+    GENERAL = "general"
+
+
+@dataclass(frozen=True)
+class TaskProfile:
+    """What is usual for one type of task."""
+
+    window: int
+    """How many of the latest reflections are worth their place in the prompt."""
+    usual: tuple[int, int] | None
+    """Iterations that such work takes, from and to."""
+    pattern: str
+    """What a task of this type says, as a regular expression."""
+
+
+PROFILES = {
+    TaskType.COVERAGE: TaskProfile(5, (5, 20), r"\bcoverage\b|\b(add|write|more) (\w+ ){0,2}tests\b"),
+    TaskType.LINT: TaskProfile(
+        2, (2, 4), r"\blint\w*\b|\bruff\b|\beslint\b|\bclippy\b|\bflake8\b|\bpylint\b|\bformat(ting)?\b"
+    ),
+    TaskType.TYPES: TaskProfile(
+        2, (3, 8), r"\btype (error|check)|\b(typescript|ts) errors?\b|\btypes?\b|\bmypy\b|\btsc\b|\bpyright\b"
+    ),
+    TaskType.MIGRATION: TaskProfile(
+        3, (5, 15), r"\bmigrat\w*|\bconvert\w*|\bport\b|\bupgrad\w*|\bmove \w+ to\b|\besm\b"
+    ),
+    TaskType.REFACTOR: TaskProfile(3, (3, 10), r"\brefactor\w*|\brenam\w*|\bextract\w*|\brestructur\w*|\bclean ?up\b"),
+    TaskType.GREENFIELD: TaskProfile(
+        5, (10, 30), r"\bscaffold\w*|\bfrom scratch\b|\bnew (project|app|service|library|tool)\b"
+    ),
+    TaskType.TEST_FIX: TaskProfile(2, (2, 5), r"\btests?\b|\bfix\w*|\bbugs?\b|\bfail\w*|\bbroken\b|\bgreen\b"),
+    TaskType.GENERAL: TaskProfile(5, None, r""),
+}
+"""In the order in which the patterns are tried; the last one fits every task."""
+
+
+def guess(task: str, criterion: str) -> TaskType:
+    """The type that the words of a task speak of; if they say nothing, the criterion does.
+
+    Nearly every criterion runs tests, so the word says nothing there.
+    """
+    for name, profile in PROFILES.items():
+        if profile.pattern and re.search(profile.pattern, task, re.IGNORECASE):
+            return name
+    for name, profile in PROFILES.items():
+        if profile.pattern and name is not TaskType.TEST_FIX and re.search(profile.pattern, criterion, re.IGNORECASE):
+            return name
+    return TaskType.GENERAL
+
+
+def too_few(name: TaskType, most: int | None) -> str:
+    """A note where the limit is below what such work usually takes."""
+    usual = PROFILES[name].usual
+    if usual is None or most is None or most >= usual[0]:
+        return ""
+    return f"tasks of the type {name} usually take {usual[0]} to {usual[1]} iterations; the limit is {most}"
+
 
 SCHEMA = 1
 _ITERATION = ("number", "action", "result", "learnings")
@@ -31,9 +102,9 @@ class Phase(StrEnum):
     ACT = "act"
     VERIFY = "verify"
     COMMIT = "commit"
-    """Commit the iteration, where that was asked for."""
+    """Commit the iteration, if the user asked for commits."""
     REFLECT = "reflect"
-    """Have a reflector say what the iteration teaches, where that was asked for."""
+    """Run a reflector on the iteration, if the user asked for one."""
     DONE = "done"
 
 
@@ -47,7 +118,7 @@ class OnStuck(StrEnum):
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration, as later ones and people see it."""
+    """One iteration, as later ones and the user see it."""
 
     number: int
     action: str
@@ -72,11 +143,12 @@ class Iteration:
     """Whether a fundamentally different approach was asked for."""
     used: tuple[int, ...] = ()
     """The iterations whose lessons the agent was given."""
-
-    @property
-    def failing(self) -> set[str]:
-        """The checks that did not pass."""
-        return {check.title for check in self.checks if check.status != CheckStatus.PASSED}
+    failing: tuple[str, ...] = ()
+    """What failed after it, by name: tests if they are known, else checks; the first of them."""
+    fixed: tuple[str, ...] = ()
+    """What of that failed before it and passes after it."""
+    broken: tuple[str, ...] = ()
+    """What of that passed before it and fails after it."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +163,16 @@ class Best:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """Something that was tried without progress."""
+
+    action: str
+    result: str
+    iterations: tuple[int, ...]
+    """The iterations that did the same."""
+
+
+@dataclass(frozen=True)
 class LoopState:
     """All that the rules of a loop need to know."""
 
@@ -102,27 +184,43 @@ class LoopState:
     pending: Iteration | None = None
     """The iteration whose turn has ended and whose checks have not."""
     ahead: tuple[Phase, ...] = ()
-    """The phases that follow this one, where that is settled already."""
+    """The phases that follow this one, if they are known already."""
     baseline: tuple[CheckStatus, ...] = ()
     """How each check came out before the first turn."""
     red: tuple[str, ...] = ()
     """The tests that failed before the first turn, as far as they are known."""
     failing: tuple[str, ...] = ()
-    """The checks that did not pass the last time."""
+    """What did not pass the last time, by name: tests if they are known, else checks."""
+    fixed: tuple[str, ...] = ()
+    """What of that passes since the last iteration."""
+    broken: tuple[str, ...] = ()
+    """What of that fails since the last iteration."""
     failure: str = ""
     """What the checks said last, as the next prompt quotes it."""
+    findings: str = ""
+    """What the guards found last, as the next prompt quotes it."""
+    logs: Mapping[str, str] = field(default_factory=dict)
+    """The outputs of checks that the prompt has no room for, by their names in the inbox."""
+    changed: tuple[FileStat, ...] = ()
+    """What the turns of this run changed, added up; the latest files."""
+    recalled: tuple[str, ...] = ()
+    """What earlier runs learned about failures like those of the baseline."""
+    tried: tuple[Attempt, ...] = ()
+    """What was tried since the failures last became fewer."""
     verification: str = ""
     """What the checks said last, in full, as the report shows it."""
     agent_error: str = ""
-    """Why the last turn failed for good, after all its retries."""
+    """Why the last turn failed."""
+    failed_turns: int = 0
+    """Turns in a row that failed. The loop continues only if the last one changed files."""
     unverified: int = 0
     """Iterations in a row whose checks could not be run."""
     best: Best | None = None
-    progress: Progress = field(default_factory=Progress)
+    progress: LoopProgress = field(default_factory=LoopProgress)
     pivot: bool = False
     """Whether another approach is asked for; it is until there is progress."""
     rescope: str = ""
-    """What a person asks for instead of the task, as the agent understood it."""
+    """What the user asks for instead of the task, as the agent understood it."""
     outcome: Outcome | None = None
     reason: str = ""
     ended: bool = False
@@ -130,11 +228,11 @@ class LoopState:
     ends: int = 0
     """How often it has ended, resumes included."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Keys of `state.json` that are not Ralph's; they are kept."""
+    """Keys of `state.json` that are not Ralph's; they stay."""
 
 
 @dataclass(frozen=True)
-class Fixed:
+class LoopParameters:
     """What does not change in a loop."""
 
     loop: str
@@ -150,24 +248,22 @@ class Fixed:
     """Whether a turn of its own reflects on every failed iteration."""
     commit: bool = False
     """Whether every iteration is committed."""
-    recalled: tuple[str, ...] = ()
-    """What loops before this one learned about tasks like it."""
 
 
-def state_json(state: LoopState, fixed: Fixed) -> str:
+def state_json(state: LoopState, settings: LoopParameters) -> str:
     """The text of `state.json`."""
     own = to_plain(replace(state, extra={}, iterations=(), task=""))
     own.pop("task"), own.pop("extra")
-    return _dump({"schema": SCHEMA, "loopId": fixed.loop, **_seed_fields(state, fixed), **own, **state.extra})
+    return _dump({"schema": SCHEMA, "loopId": settings.loop, **_seed_fields(state, settings), **own, **state.extra})
 
 
-def current_loop_json(state: LoopState, fixed: Fixed) -> str:
+def current_loop_json(state: LoopState, settings: LoopParameters) -> str:
     """The text of `current-loop.json`: exactly the fields that tools of others know."""
     if state.pending:
         # The turn has ended and its checks have not: a pause can come between the two.
         waiting = replace(state.pending, result="not verified yet")
         state = replace(state, iterations=(*state.iterations, waiting))
-    fields = _seed_fields(state, fixed)
+    fields = _seed_fields(state, settings)
     fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
     return _dump(fields)
 
@@ -177,24 +273,24 @@ def log_line(iteration: Iteration) -> str:
     return to_json(iteration)
 
 
-def read_state(text: str, where: str, fixed: Fixed) -> LoopState:
+def read_state(text: str, where: str, settings: LoopParameters) -> LoopState:
     """The state in a `state.json`, edited by hand or not."""
     data = require_schema(read_json(text, where, "correct the file, then `ralph resume`"), SCHEMA, where)
     state = from_plain(LoopState, {key: value for key, value in data.items() if key != "extra"}, where)
-    known = {"schema", "loopId", *_seed_fields(state, fixed), *LoopState.__dataclass_fields__}
+    known = {"schema", "loopId", *_seed_fields(state, settings), *LoopState.__dataclass_fields__}
     return replace(state, extra={key: value for key, value in data.items() if key not in known})
 
 
-def _seed_fields(state: LoopState, fixed: Fixed) -> dict[str, Any]:
+def _seed_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
-    minutes = None if fixed.timeout is None else round(fixed.timeout / 60, 2)
+    minutes = None if settings.timeout is None else round(settings.timeout / 60, 2)
     return {
         "active": state.phase is not Phase.DONE and not state.ended,
         "task": state.task,
-        "completion": fixed.criterion,
-        "maxIterations": fixed.most,
+        "completion": settings.criterion,
+        "maxIterations": settings.most,
         "currentIteration": last.number if last and state.ended else state.iteration,
-        "startTime": datetime.fromtimestamp(fixed.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "startTime": datetime.fromtimestamp(settings.started_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "timeoutMinutes": int(minutes) if minutes and minutes.is_integer() else minutes,
         "iterations": [{"learnings": i.learnings, **to_plain(i)} for i in state.iterations],
         "lastResult": last.result if last else state.failure.splitlines()[0] if state.failure else "",

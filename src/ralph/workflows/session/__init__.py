@@ -1,1 +1,1 @@
-"""Sessions: plan, waves of tasks, review, a person's feedback, replanning."""
+"""Sessions: plan, waves of tasks, review, the user's feedback, replanning."""

@@ -1,23 +1,37 @@
-"""What follows from the turns of planners and questioners."""
+"""Accepts the turns of planners and questioners.
 
-from collections.abc import Mapping
+The standard layout has fixed steps, a file for each task and a file for each category of questions. The classic layout has
+the steps that `progress.md` lists, one file of tasks, one file of questions, and a step for each update of the user.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ralph.core.errors import RalphError
-from ralph.core.graphs import natural
 from ralph.core.turns import TurnResult
-from ralph.documents.session import instructions, progress, questions, tasks
-from ralph.documents.session.instructions import Guardrails
-from ralph.documents.session.markers import OVER, Marker
+from ralph.documents.session import progress, task_list, tasks
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.metadata import State
+from ralph.documents.session.plan import (
+    CYCLE_SKIPPED,
+    Guardrails,
+    PlanQuestions,
+    count_cycles,
+    merge_questions,
+    parse_instructions,
+    parse_questions,
+)
+from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.repair import PLANNING, REPLANNING
-from ralph.documents.session.timestamps import render as stamp
-from ralph.workflows.session import planning_classic
-from ralph.workflows.session.board import Board
-from ralph.workflows.session.keys import WorkKey
-from ralph.workflows.session.state import SessionState
-from ralph.workflows.session.terms import SessionTerms
+from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.values import render_timestamp as stamp
+from ralph.workflows.session.execution import reopen_failed_tasks
+from ralph.workflows.session.state import SessionSettings, SessionState, with_listed_tasks
+from ralph.workflows.session.task_graph import TaskGraph
+from ralph.workflows.session.work_keys import SessionKey
 
+UPDATE = "plan-update-"
+"""The prefix of the steps that apply an update of the user to the plan, in the classic layout."""
 FEEDBACK_DRIVEN = "feedback-driven"
 _OPEN = (Marker.FAILED, Marker.TODO)
 
@@ -26,53 +40,168 @@ def next_step(state: SessionState) -> str:
     """The first step of planning that is not over."""
     if not state.layout.has_metadata:
         steps_listed = [item for item in state.progress.items.values() if item.is_planning]
-        return next((item.id for item in steps_listed if item.marker not in OVER), "")
+        return next((item.id for item in steps_listed if item.marker not in FINAL_MARKERS), "")
     steps = REPLANNING if state.state is State.REPLANNING else PLANNING
-    return next((name for name in steps if state.marker(name) not in OVER), "")
+    return next((name for name in steps if state.marker(name) not in FINAL_MARKERS), "")
 
 
-def to_ask(state: SessionState) -> list[tuple[str, str]]:
-    """The categories to ask about now, each with the workspace of one who only looks: one after the other in each."""
+def is_question_step(step: str) -> bool:
+    """Whether questions are asked or answered in a step."""
+    return step.endswith(("brainstorm", "research"))
+
+
+def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
+    """The categories to ask about now, each with a workspace; those that share a workspace follow each other."""
     most = state.guardrails.max_questioners
     found: dict[str, str] = {}
     for index, category in enumerate(state.guardrails.categories):
         if category not in state.flow.asked:
             found.setdefault(f"look/{index % most + 1}", category)
-    return [(category, place) for place, category in found.items()]
+    return [(category, workspace) for workspace, category in found.items()]
 
 
-def planned(terms: SessionTerms, state: SessionState, key: WorkKey, result: TurnResult, now: float) -> SessionState:
-    """After a step of planning: what it handed over is filed, and the step is done."""
-    if not terms.layout.has_metadata:
-        return with_guardrails(terms, planning_classic.planned(terms, state, key.step, result, now))
-    number, layout, step = state.metadata.iteration, terms.layout, key.step
-    match step:
-        case "plan-init":
-            texts = {layout.plan(number): result.papers["plan.md"]}
-            if (text := result.papers.get("instructions.md")) and layout.instructions not in state.texts:
-                texts[layout.instructions] = text
-            state = done(with_guardrails(terms, state.with_texts(texts)), "plan-init", now)
-            return state if state.guardrails.max_cycles else _without_questions(state)
-        case "plan-update":
-            before = state.texts.get(layout.plan(number), "") or state.texts.get(layout.plan(number - 1), "")
-            texts = {} if layout.snapshot(number - 1) in state.texts else {layout.snapshot(number - 1): before}
-            texts[layout.plan(number)] = result.papers["plan.md"]
-            if text := result.papers.get("delta.md"):
-                texts[layout.delta(number)] = text
-            return done(state.with_texts(texts), "plan-update", now)
-        case "plan-breakdown" | "plan-rebreakdown":
-            return broken_down(terms, state, step, result, now)
-        case _:
-            return _asked(terms, state.with_texts(_questions(terms, state, result.papers)), step, key.category, now)
+def cycle_of(state: SessionState, step: str) -> int:
+    """The cycle of questions; the classic layout counts it in the files. Questions start a new cycle, answers do not."""
+    if state.layout.has_metadata:
+        return state.flow.cycle
+    last = count_cycles(state.texts[path] for path in _classic(state).questions_in(state.texts))
+    return last + 1 if step.endswith("brainstorm") else max(1, last)
 
 
-def broken_down(terms: SessionTerms, state: SessionState, step: str, result: TurnResult, now: float) -> SessionState:
-    """After a breakdown: the tasks are filed and listed; of those that are there already, what is done or under way stays."""
-    number, layout = state.metadata.iteration, terms.layout
+def accept_turn(
+    settings: SessionSettings, state: SessionState, key: SessionKey, result: TurnResult, now: float
+) -> SessionState:
+    """After a step of planning: file what it handed over, and complete the step."""
+    step = key.step
+    if step == PLANNING[0]:
+        state = complete_step(_file_plan(settings, state, result.documents), step, now)
+        is_without_questions = state.layout.has_metadata and not state.guardrails.max_cycles
+        return _cancel_questions(state) if is_without_questions else state
+    if is_question_step(step):
+        state = state.with_texts(_merge_questions(state, result.documents))
+        return _continue_questions(state, step, key.category, now)
+    if step.startswith("plan-update"):
+        state = _file_update(settings, state, step, result.documents)
+    if state.layout.has_metadata and step == "plan-update":
+        return complete_step(state, step, now)
+    return accept_breakdown(settings, state, step, result, now)
+
+
+def accept_breakdown(
+    settings: SessionSettings, state: SessionState, step: str, result: TurnResult, now: float
+) -> SessionState:
+    """After a breakdown: the tasks are filed and listed. Those that are done or under way stay as they are."""
+    if settings.layout.has_metadata:
+        state, fault = _file_tasks(settings, state, result.documents)
+    else:
+        state = add_listed_tasks(state, result.documents.get("tasks.md", ""))
+        fault = state.fault
+    if fault:
+        return state.with_stop(
+            f"the dependencies of the tasks are invalid: {fault}; say in the instructions what is wrong"
+        )
+    return complete_step(state, step, now)
+
+
+def complete_step(state: SessionState, step: str, now: float) -> SessionState:
+    """The state in which a step of planning is done."""
+    iteration = replace(state.iteration, planning_tasks={**state.iteration.planning_tasks, step: "completed"})
+    return replace(state, iteration=iteration).with_annotation(step, Marker.DONE, "planned", stamp(now))
+
+
+def add_listed_tasks(state: SessionState, handed: str) -> SessionState:
+    """The state with the tasks of a `tasks.md` that was handed over; tasks that have not started may be redefined."""
+    layout = _classic(state)
+    open_ones = [id for id in state.tasks if state.marker(id) is Marker.TODO]
+    text = task_list.merge_tasks(state.texts.get(layout.task_list, ""), handed, open_ones)
+    state = state.with_texts({layout.task_list: text})
+    new = [id for id in layout.read_tasks(state.texts, 1) if id not in state.progress.items]
+    listed = state.progress.with_items([(id, Marker.TODO, "") for id in new])
+    return with_listed_tasks(replace(state, progress=listed))
+
+
+def add_update_steps(state: SessionState) -> SessionState:
+    """The state with a step for each update of the user; while a task is under way, updates wait."""
+    is_begun = bool(state.texts.get(state.layout.plan(1), "").strip())
+    if not is_begun or any(state.marker(name) is Marker.WIP for name in state.tasks):
+        return state
+    steps = [f"{UPDATE}{number}" for number in state.layout.updates_in(state.texts)]
+    new = [(step, Marker.TODO, "") for step in steps if step not in state.progress.items]
+    return replace(state, progress=state.progress.with_items(new)) if new else state
+
+
+def skip_steps(state: SessionState) -> SessionState:
+    """The state after the next steps that need no turn, in a layout whose list of steps others may have written."""
+    if state.layout.has_metadata:
+        return state
+    for item in state.progress.items.values():
+        if item.is_planning and item.marker not in FINAL_MARKERS:
+            after = _skip_step(state, item.id)
+            if after is state:
+                return state
+            state = after
+    return state
+
+
+def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guardrails:
+    """The limits of a session, by its instructions."""
+    path = settings.layout.instructions_in(texts)
+    return parse_instructions(texts.get(path, ""), path)
+
+
+def _skip_step(state: SessionState, step: str) -> SessionState:
+    """A step that needs no turn: the plan exists, the limit of cycles is reached, or the step is unknown."""
+    if step == PLANNING[0] and state.texts.get(state.layout.plan(1), "").strip():
+        return state.with_marker(step, Marker.DONE, "recovered")
+    if is_question_step(step) and cycle_of(state, step) > state.guardrails.max_cycles:
+        return state.with_marker(step, Marker.DONE, CYCLE_SKIPPED)
+    is_known = step in PLANNING or step.startswith(UPDATE) or is_question_step(step)
+    return state if is_known else state.with_marker(step, Marker.CANCELLED, "not a step that can be done")
+
+
+def _file_plan(settings: SessionSettings, state: SessionState, documents: Mapping[str, str]) -> SessionState:
+    """The first documents. Instructions that the user wrote stay; limits in them that cannot be read are left out."""
+    layout = settings.layout
+    texts = {layout.plan(state.metadata.iteration): documents["plan.md"]}
+    if layout.instructions_in(state.texts) not in state.texts and (text := documents.get("instructions.md")):
+        texts[layout.instructions] = text
+    if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
+        texts[layout.task_list] = task_list.new_task_list()
+    state = state.with_texts(texts)
+    try:
+        return replace(state, guardrails=read_guardrails(settings, state.texts))
+    except RalphError as error:
+        return state.with_notice(f"the limits in the instructions are ignored: {error.what}")
+
+
+def _file_update(
+    settings: SessionSettings, state: SessionState, step: str, documents: Mapping[str, str]
+) -> SessionState:
+    """The new plan beside a snapshot of the one before, which is never overwritten."""
+    number, layout = state.metadata.iteration, settings.layout
+    if isinstance(layout, ClassicLayout):
+        snapshot, before = layout.snapshot(int(step.removeprefix(UPDATE))), state.texts.get(layout.plan(1), "")
+        state = state.with_texts({snapshot: before, layout.plan(1): documents["plan.md"]})
+        return reopen_failed_tasks(settings, state)
+    before = state.texts.get(layout.plan(number), "")
+    texts = {} if layout.snapshot(number - 1) in state.texts else {layout.snapshot(number - 1): before}
+    texts[layout.plan(number)] = documents["plan.md"]
+    if text := documents.get("delta.md"):
+        texts[layout.delta(number)] = text
+    return state.with_texts(texts)
+
+
+def _file_tasks(
+    settings: SessionSettings, state: SessionState, documents: Mapping[str, str]
+) -> tuple[SessionState, str]:
+    """The state with the tasks of files that were handed over, and what is wrong with their dependencies."""
+    number, layout = state.metadata.iteration, settings.layout
     texts, known, fresh = {}, dict(state.tasks), []
-    for name, task, text in _handed_over(result.papers):
+    found = [(tasks.parse_task(text, name), text) for name, text in documents.items()]
+    for task, text in sorted(found, key=lambda one: natural_key(one[0].id)):
+        name = task.id
         if name in state.tasks and state.marker(name) not in _OPEN:
-            state = state.noting(f"the planner wanted to change {name}, which stays as it was defined")
+            state = state.with_notice(f"the planner tried to change {name}; its definition stays as it was")
             continue
         if name in state.tasks and not state.tasks[name].is_missing:
             texts[layout.old_task(number, name)] = layout.definition(state.texts, number, name)
@@ -80,69 +209,81 @@ def broken_down(terms: SessionTerms, state: SessionState, step: str, result: Tur
             fresh.append((name, Marker.TODO, ""))
         texts[layout.task(number, name)], known[name] = text, task
     try:
-        Board(known, state.metadata.replaced)
+        TaskGraph(known, state.metadata.replaced)
     except RalphError as error:
-        return state.stopped(f"the tasks cannot be put in order: {error.what}; say in the instructions what is wrong")
+        return state, error.what
     listed = state.progress.with_section(progress.implementation_title(number), fresh)
-    own = replace(state.iteration, tasks_defined=len(known))
-    return done(replace(state.with_texts(texts), tasks=known, progress=listed, iteration=own), step, now)
+    iteration = replace(state.iteration, tasks_defined=len(known))
+    return replace(state.with_texts(texts), tasks=known, progress=listed, iteration=iteration), ""
 
 
-def done(state: SessionState, step: str, now: float) -> SessionState:
-    """A step of planning is done."""
-    own = replace(state.iteration, planning_tasks={**state.iteration.planning_tasks, step: "completed"})
-    return replace(state, iteration=own).annotated(step, Marker.DONE, "planned", stamp(now))
-
-
-def guardrails_of(terms: SessionTerms, texts: Mapping[str, str]) -> Guardrails:
-    """The limits of a session, by its instructions."""
-    path = terms.layout.instructions_in(texts)
-    return instructions.parse(texts.get(path, ""), path)
-
-
-def _handed_over(papers: Mapping[str, str]) -> list[tuple[str, tasks.Task, str]]:
-    found = [(tasks.parse(text, name), text) for name, text in papers.items()]
-    return sorted(((task.id, task, text) for task, text in found), key=lambda one: natural(one[0]))
-
-
-def with_guardrails(terms: SessionTerms, state: SessionState) -> SessionState:
-    """Limits that a planner wrote and that cannot be read are left out, and said."""
-    try:
-        return replace(state, guardrails=guardrails_of(terms, state.texts))
-    except RalphError as error:
-        return state.noting(f"the limits in the instructions are not taken: {error.what}")
-
-
-def _without_questions(state: SessionState) -> SessionState:
+def _cancel_questions(state: SessionState) -> SessionState:
     for step in ("plan-brainstorm", "plan-research"):
-        state = state.marked(step, Marker.CANCELLED, questions.SKIPPED)
+        state = state.with_marker(step, Marker.CANCELLED, CYCLE_SKIPPED)
     return state
 
 
-def _questions(terms: SessionTerms, state: SessionState, papers: Mapping[str, str]) -> dict[str, str]:
+def _merge_questions(state: SessionState, documents: Mapping[str, str]) -> dict[str, str]:
     """The files of questions that were handed over; what was asked earlier is never lost."""
+    layout = state.layout
+    if isinstance(layout, ClassicLayout):
+        old = state.texts.get(layout.question_list, "")
+        new = documents.get("plan.questions.md", "")
+        return {layout.question_list: merge_questions(old, new)} if new.strip() else {}
     texts = {}
-    for name, text in papers.items():
-        path = terms.layout.questions(state.metadata.iteration, name.removeprefix("questions/").removesuffix(".md"))
+    for name, text in documents.items():
+        path = layout.questions(state.metadata.iteration, name.removeprefix("questions/").removesuffix(".md"))
         old = state.texts.get(path, "")
-        if not questions.parse(old).questions.keys() <= questions.parse(text).questions.keys():
+        if not parse_questions(old).questions.keys() <= parse_questions(text).questions.keys():
             text = f"{old.rstrip()}\n\n{text}"
         texts[path] = text
     return texts
 
 
-def _asked(terms: SessionTerms, state: SessionState, step: str, category: str, now: float) -> SessionState:
-    """After questions or answers: the other categories, another cycle, or on."""
-    if step == "plan-brainstorm":
+def _continue_questions(state: SessionState, step: str, category: str, now: float) -> SessionState:
+    """After questions or answers: the other categories, another cycle, or the next step."""
+    if state.layout.has_metadata and step == "plan-brainstorm":
         state = state.with_flow(asked=(*state.flow.asked, category))
-        return state if to_ask(state) else done(state, step, now)
-    state, cycle = done(state, step, now), state.flow.cycle
-    if step != "plan-research" or cycle >= state.guardrails.max_cycles:
+        if categories_to_ask(state):
+            return state
+    state = complete_step(state, step, now)
+    if step.endswith("brainstorm"):
+        return _skip_research(state, step)
+    return _ask_again(state, step) if step == "plan-research" or not state.layout.has_metadata else state
+
+
+def _skip_research(state: SessionState, step: str) -> SessionState:
+    """After questions: skip the research if no question is open."""
+    research = step.replace("brainstorm", "research")
+    if research not in state.progress.items or _find_questions(state, step, lambda one: one.unanswered):
         return state
-    paths = [terms.layout.questions(state.metadata.iteration, one) for one in state.guardrails.categories]
-    if not any(questions.parse(state.texts.get(path, "")).open_high for path in paths):
+    return state.with_marker(research, Marker.CANCELLED, "no questions")
+
+
+def _ask_again(state: SessionState, step: str) -> SessionState:
+    """After research: if a question of high priority is open, another cycle of both steps."""
+    layout, cycle = state.layout, cycle_of(state, step)
+    if cycle >= state.guardrails.max_cycles or not _find_questions(state, step, lambda one: one.open_high):
         return state
-    again = state.progress
-    for one in ("plan-brainstorm", "plan-research"):
-        again = again.with_item(one, Marker.TODO, f"cycle {cycle + 1}")
-    return replace(state, progress=again).with_flow(cycle=cycle + 1, asked=())
+    note = f"cycle {cycle + 1}" if layout.has_metadata else "another cycle"
+    for name in (step.replace("research", "brainstorm"), step):
+        if name in state.progress.items:
+            state = state.with_marker(name, Marker.TODO, note)
+    return state.with_flow(cycle=cycle + 1, asked=()) if layout.has_metadata else state
+
+
+def _find_questions(state: SessionState, step: str, select: Callable[[PlanQuestions], list[str]]) -> list[str]:
+    """The questions of a step that are selected, of all files of them."""
+    layout = state.layout
+    if isinstance(layout, ClassicLayout):
+        paths = layout.questions_in(state.texts)
+    else:
+        is_replanning = step in REPLANNING
+        categories = (FEEDBACK_DRIVEN,) if is_replanning else state.guardrails.categories
+        paths = [layout.questions(state.metadata.iteration, one) for one in categories]
+    return [id for path in paths for id in select(parse_questions(state.texts.get(path, "")))]
+
+
+def _classic(state: SessionState) -> ClassicLayout:
+    assert isinstance(state.layout, ClassicLayout)
+    return state.layout

@@ -1,7 +1,7 @@
-"""The rules of a session: what happens next, by its documents alone.
+"""The rules of a session: they decide from its documents what to do next.
 
-Events change the state; `_route` then goes on until there is something to wait for. Every edge between markers is a
-legal one. What follows from whom is beside this: `planning`, `working`, `closing`, `editing`.
+`accept` updates the state after an event. `_route` then advances it until the session has to wait for work. A task only
+changes its marker in a legal way. `planning`, `execution` and `iterations` handle the turns; `reconcile` handles edits.
 """
 
 from collections.abc import Mapping
@@ -25,90 +25,103 @@ from ralph.core.events import (
     TurnEnded,
     Work,
 )
-from ralph.core.graphs import natural
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Received, scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.guidance import append_note
-from ralph.documents.session import metadata, progress, repair_classic
-from ralph.documents.session.layout import ClassicLayout
-from ralph.documents.session.markers import Marker
+from ralph.documents.session import metadata, progress
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State, Status
-from ralph.documents.session.repair import PLANNING
-from ralph.documents.session.timestamps import render as stamp
+from ralph.documents.session.progress import Marker
+from ralph.documents.session.repair import PLANNING, repair
+from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
-from ralph.workflows.session import closing, editing, planning, planning_classic, prompting, working
-from ralph.workflows.session.keys import OF_TASK, Kind, WorkKey
-from ralph.workflows.session.state import LOOK, Flow, SessionState, Step, flow_json, read_flow, with_listed, workspace
-from ralph.workflows.session.terms import SessionTerms
+from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
+from ralph.workflows.session.state import (
+    READ_ONLY_WORKSPACE,
+    Flow,
+    SessionSettings,
+    SessionState,
+    Step,
+    read_flow,
+    render_flow,
+    task_workspace,
+    with_listed_tasks,
+)
+from ralph.workflows.session.task_changes import find_task_changes
+from ralph.workflows.session.work_keys import OF_TASK, SessionKey, SessionWork
 
-BASELINE = WorkKey(Kind.BASELINE)
-_CUT_OFF = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
-"""Ends that say nothing of the work: the same is asked for again when the run goes on."""
+BASELINE = SessionKey(SessionWork.BASELINE)
+_INCONCLUSIVE_ENDS = (TurnEnd.CUT, TurnEnd.UNAVAILABLE, TurnEnd.INTERRUPTED)
+"""Ends of a turn that do not show whether the work is good. The turn is requested again when the run continues."""
 
 
 @dataclass(frozen=True)
-class Session(SessionTerms):
+class Session(SessionSettings):
     """One session: its request, its checks, and how it is worked on."""
 
     def load(self, documents: Mapping[str, str]) -> SessionState:
-        """The session that the documents describe; a new one if there are none."""
+        """The session that the documents describe; a new one if there is no document."""
         if not self.layout.has_metadata:
             return self._load_from_files(documents)
         if self.layout.metadata not in documents:
             return self._fresh(documents)
-        data = metadata.parse(documents[self.layout.metadata], self.layout.metadata)
+        data = metadata.parse_metadata(documents[self.layout.metadata], self.layout.metadata)
         number = data.iteration
-        where = self.layout.iteration_metadata(number)
-        begun = IterationMetadata(number, data.created_at)
-        own = metadata.parse_iteration(documents[where], where) if where in documents else begun
-        flow = read_flow(documents[self.flow_path], self.flow_path) if self.flow_path in documents else Flow()
+        iteration = IterationMetadata(number, data.created_at)
+        path = self.layout.iteration_metadata(number)
+        if path in documents:
+            iteration = metadata.parse_iteration_metadata(documents[path], path)
+        flow = Flow()
+        if self.flow_path in documents:
+            flow = read_flow(documents[self.flow_path], self.flow_path)
         if queue_path(self.id) in documents:
             flow = replace(flow, queue=read_queue(documents[queue_path(self.id)], queue_path(self.id)))
         state = SessionState(
             layout=self.layout,
             metadata=data,
-            iteration=own,
-            progress=progress.Progress(documents.get(self.layout.progress(number), "")),
+            iteration=iteration,
+            progress=progress.parse_progress(documents.get(self.layout.progress(number), "")),
             tasks={},
             texts=documents,
-            guardrails=planning.guardrails_of(self, documents),
+            guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return editing.taken_up(self, with_listed(state))
+        return reconcile.reconcile(self, with_listed_tasks(state))
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
-        """The session that its files tell of, in whatever way they are written; what is missing is put in."""
+        """The session that its files describe, even if other tools wrote them. Missing files are added."""
         texts = {path: text for path, text in documents.items() if path != self.flow_path and text.strip()}
         known = _read_flow_if_possible(documents.get(self.flow_path, "{}"), self.flow_path)
-        # What was checked before is a claim now: the tree may have changed since.
+        # The tree may have changed since the checks ran, so their results do not count any more.
         flow = Flow(baseline=known.baseline, held=known.held, stop=known.stop, paused=known.paused, rested=True)
-        assert isinstance(self.layout, ClassicLayout)
-        mended, _ = repair_classic.repair(self.layout, texts)
-        state = replace(self._fresh({**texts, **mended}), flow=flow if known.stop else replace(flow, rested=False))
+        repaired = repair(self.layout, texts, stamp(self.created_at)).documents
+        state = replace(self._fresh({**texts, **repaired}), flow=flow if known.stop else replace(flow, rested=False))
         path = self.layout.progress(1)
         if path in state.texts:
-            state = replace(state, progress=progress.Progress(state.texts[path], self.layout.style), written=mended)
-        state = editing.taken_up(self, planning_classic.with_updates(with_listed(state)))
-        return closing.infer_metadata(state)
+            state = replace(
+                state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
+            )
+        state = reconcile.reconcile(self, planning.add_update_steps(with_listed_tasks(state)))
+        return iterations.infer_metadata(state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
-        """What should be under way; where the session cannot go on, what is under way is waited for."""
-        return replace(self._decided(state), stage=closing.stage(state))
+        """The work that should be under way. A session that cannot continue only finishes what it has begun."""
+        return replace(self._decide_step(state), stage=iterations.stage(state))
 
-    def _decided(self, state: SessionState) -> Decision:
+    def _decide_step(self, state: SessionState) -> Decision:
         if self.checks and not state.flow.baseline:
-            return Do((RunChecks(str(BASELINE), self.checks, self._look),))
+            return Do((RunChecks(str(BASELINE), self.checks, self._read_only_workspace),))
         if not state.flow.stops:
-            return self._wanted(state)
-        if works := self._batch(state):
-            return Do(works)
+            return self._decide_work(state)
+        if work_items := self._list_task_work(state):
+            return Do(work_items)
         return Stop(Outcome.PAUSED if state.flow.paused else Outcome.BLOCKED, state.flow.stop)
 
     def accept(self, state: SessionState, event: Event, now: float) -> Changes[SessionState]:
-        """What follows from an event: the next state, and the documents that tell of it."""
-        after = self._follow(state, event, now)
-        # With the end of a run nothing begins, nor with words that change nothing here.
+        """The state after an event, and the documents that record it."""
+        after = self._apply_event(state, event, now)
+        # The end of a run starts no work. Neither does a signal that changes nothing in the session.
         if not isinstance(event, RunEnded | Landed) and (after is not state or not isinstance(event, SignalTaken)):
             after = self._route(after, now)
         if isinstance(event, SignalTaken) and event.signal.is_guidance:
@@ -116,225 +129,234 @@ class Session(SessionTerms):
             after = after.with_texts({self.layout.notes: notes})
         written = self._documents(state, after)
         if self.layout.has_metadata and (written or after.metadata != state.metadata):
-            after = self._revised(after, now)
-            where = self.layout.metadata
-            written[where] = metadata.render(after.metadata, state.texts.get(where, ""))
+            after = self._update_metadata(after, now)
+            path = self.layout.metadata
+            written[path] = metadata.render_metadata(after.metadata, state.texts.get(path, ""))
         notices = after.notices
         filed = {path: text for path, text in written.items() if text}
         after = replace(after, texts={**after.texts, **filed} if filed else after.texts, written={}, notices=())
-        return Changes(after, written, notices=notices)
+        return Changes(after, written, notices=notices, tasks=find_task_changes(state, after))
 
-    # What follows from each event
+    # Apply events
 
-    def _follow(self, state: SessionState, event: Event, now: float) -> SessionState:
+    def _apply_event(self, state: SessionState, event: Event, now: float) -> SessionState:
         queue, settled = state.flow.queue.accept(event)
         if queue is not state.flow.queue:
             state = state.with_flow(queue=queue)
         if settled:
-            return working.settled(state, settled, now)
+            return execution.accept_merge(state, settled, now)
         if isinstance(event, TurnEnded | ChecksEnded | Merged) and state.flow.rested:
             state = state.with_flow(stop="", paused=False, rested=False)
             state = state.with_metadata(status=Status.IN_PROGRESS)
         match event:
             case TurnEnded():
-                return self._turned(state, event, now)
+                return self._accept_turn(state, event, now)
             case ChecksEnded(key=key, verdict=verdict):
-                return self._checked(state, WorkKey.parse(key), verdict, now)
+                return self._accept_checks(state, SessionKey.parse(key), verdict, now)
             case DocumentEdited(path=path, content=content):
-                return closing.with_late_feedback(self, editing.edited(self, state, path, content))
-            case Merged(key=key) if (work := WorkKey.parse(key)) and work.kind is Kind.PROMOTE:
-                return state.with_flow(approved=False, items=()).to(State.COMPLETE)
+                return iterations.with_late_feedback(self, reconcile.accept_edit(self, state, path, content))
+            case Merged(key=key) if (work := SessionKey.parse(key)) and work.kind is SessionWork.PROMOTE:
+                return state.with_flow(approved=False, items=()).with_state(State.COMPLETE)
             case SignalTaken(signal=signal):
-                return closing.heard(self, state, signal)
+                return iterations.accept_signal(self, state, signal)
             case RunEnded(outcome=Outcome.ABORTED):
-                return closing.aborted(self, state, now)
+                return iterations.mark_aborted(self, state, now)
             case RunEnded(outcome=Outcome.PAUSED, reason=reason):
-                return _rested(closing.paused(state, reason))
+                return _release_held_tasks(iterations.mark_paused(state, reason))
             case RunEnded():
-                return _rested(state)
+                return _release_held_tasks(state)
             case _:
                 return state
 
-    def _turned(self, state: SessionState, event: TurnEnded, now: float) -> SessionState:
-        """After a turn: what it handed over; if somebody who only reads changed the tree, it is checked again."""
-        key = WorkKey.parse(event.key)
+    def _accept_turn(self, state: SessionState, event: TurnEnded, now: float) -> SessionState:
+        """Accept the result of a turn. If a role that must only read changed the tree, the tree is checked again."""
+        key = SessionKey.parse(event.key)
         if key is None:
             return state
         after = state
-        if event.result.end not in _CUT_OFF:
-            after = self._paused(state, key, event) or self._answered(state, key, event.result, now)
-        is_new_tree = self.layout.shares_tree and key.kind is not Kind.EXECUTE and working.changed_tree(event.result)
-        return working.recheck(self, after) if is_new_tree else after
+        if event.result.end not in _INCONCLUSIVE_ENDS:
+            after = self._pause_for_user(state, key, event) or self._accept_answer(state, key, event.result, now)
+        is_new_tree = (
+            self.layout.shares_tree and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event.result)
+        )
+        return execution.recheck(self, after) if is_new_tree else after
 
-    def _paused(self, state: SessionState, key: WorkKey, event: TurnEnded) -> SessionState | None:
-        """The state that waits for the user, if the turn asks for that."""
+    def _pause_for_user(self, state: SessionState, key: SessionKey, event: TurnEnded) -> SessionState | None:
+        """The state that waits for the user; None if the turn does not ask for that."""
         answer = event.result.answer or {}
         is_paused = event.result.end is TurnEnd.FINISHED and answer.get("status") == "paused"
-        # An executor that was asked for another task fails alone, where others go on beside it.
-        asks_here = key.kind is not Kind.EXECUTE or self.layout.shares_tree
-        asked = scope_change(event.result.answer) if asks_here else ""
+        # If the user asked an executor for another task, only its task fails. Tasks that run in parallel continue.
+        can_pause = key.kind is not SessionWork.EXECUTE or self.layout.shares_tree
+        asked = scope_change(event.result.answer) if can_pause else ""
         if not is_paused and not asked:
             return None
         why = asked and f'{asked}; say what is wanted: ralph resume {self.id} --guidance "..."'
-        state = state.with_task(key.task, held=True) if key.task in state.tasks else state
-        return state.stopped(
-            f"the {event.role} paused: {why or _why(event.result) or 'no reason was given'}", paused=True
+        state = state.with_task_flow(key.task, held=True) if key.task in state.tasks else state
+        return state.with_stop(
+            f"the {event.role} paused: {why or describe_failure(event.result) or 'no reason was given'}", paused=True
         )
 
-    def _answered(self, state: SessionState, key: WorkKey, result: TurnResult, now: float) -> SessionState:
-        """By whom the turn was, and what it handed over."""
+    def _accept_answer(self, state: SessionState, key: SessionKey, result: TurnResult, now: float) -> SessionState:
+        """Accept what a turn handed over, by its role."""
         status = (result.answer or {}).get("status") if result.end is TurnEnd.FINISHED else None
         marker = state.marker(key.task) if key.task in state.tasks else None
         match key.kind:
-            case Kind.PLAN | Kind.SESSION_REVIEW if status != "completed":
-                why = _why(result) or f"the turn ended as {result.end}"
+            case SessionWork.PLAN | SessionWork.SESSION_REVIEW if status != "completed":
+                why = describe_failure(result) or f"the turn ended as {result.end}"
                 answered = result.end is TurnEnd.FINISHED
-                todo = "ask for less, or change the instructions" if answered else "see `ralph logs --output`, mend it"
-                return state.stopped(f"{why}; {todo}, and resume")
-            case Kind.PLAN:
-                return planning.planned(self, state, key, result, now)
-            case Kind.SESSION_REVIEW:
-                return closing.judged(self, state, result, now)
-            case Kind.CRITIQUE:
-                return closing.criticised(self, state, result if status == "completed" else None, now)
-            case Kind.EXTRACT:
-                return closing.extracted(self, state, result, now)
-            case Kind.EXECUTE if marker is Marker.WIP:
-                return working.executed(self, state, key.task, result, now)
-            case Kind.REVIEW if marker is Marker.PENDING:
-                return working.reviewed(self, state, key.task, result, now)
-            case Kind.SPLIT if marker is not None:
-                return working.split(self, state, key.task, result, now)
+                todo = "ask for less, or change the instructions" if answered else "see `ralph logs --output`, fix it"
+                return state.with_stop(f"{why}; {todo}, and resume")
+            case SessionWork.PLAN:
+                return planning.accept_turn(self, state, key, result, now)
+            case SessionWork.SESSION_REVIEW:
+                return iterations.accept_session_review(self, state, result, now)
+            case SessionWork.CRITIQUE:
+                return iterations.accept_critique(self, state, result if status == "completed" else None, now)
+            case SessionWork.EXTRACT:
+                return iterations.accept_knowledge(self, state, result, now)
+            case SessionWork.EXECUTE if marker is Marker.WIP:
+                return execution.accept_execution(self, state, key.task, result, now)
+            case SessionWork.REVIEW if marker is Marker.PENDING:
+                return execution.accept_review(self, state, key.task, result, now)
+            case SessionWork.SPLIT if marker is not None:
+                return execution.accept_split(self, state, key.task, result, now)
             case _:
                 return state
 
-    def _checked(self, state: SessionState, key: WorkKey | None, verdict: Verdict, now: float) -> SessionState:
+    def _accept_checks(self, state: SessionState, key: SessionKey | None, verdict: Verdict, now: float) -> SessionState:
         if key == BASELINE:
             held = tuple(result.title for result in verdict.results if result.passed)
             return state.with_flow(baseline=True, held=held)
-        if key and key.kind is Kind.SESSION_CHECK:
-            return state.with_flow(checked=working.told(verdict) or "all pass", passed=verdict.passed)
+        if key and key.kind is SessionWork.SESSION_CHECK:
+            return state.with_flow(checked=execution.describe_verdict(verdict) or "all pass", passed=verdict.passed)
         if key and key.kind in OF_TASK and state.marker(key.task) is Marker.PENDING:
-            return working.checked(self, state, key.task, verdict, now)
+            return execution.accept_checks(self, state, key.task, verdict, now)
         return state
 
-    # Where it goes from there
+    # Advance the state
 
     def _route(self, state: SessionState, now: float) -> SessionState:
-        """Go on until there is something to wait for."""
+        """Advance the state until the session has to wait for work."""
         for _ in range(len(State)):
-            after = self._routed(state, now)
+            after = self._advance_state(state, now)
             if after.state is state.state:
                 return after
             state = after
         return state
 
-    def _routed(self, state: SessionState, now: float) -> SessionState:
-        state = planning_classic.with_updates(state)
+    def _advance_state(self, state: SessionState, now: float) -> SessionState:
+        state = planning.add_update_steps(state)
         match state.state:
             case State.INITIALIZING if planning.next_step(state) != PLANNING[0]:
-                return state.to(State.PLANNING)
+                return state.with_state(State.PLANNING)
             case State.PLANNING | State.REPLANNING:
-                return self._after_planning(planning_classic.skip_steps(state), now)
-            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := closing.new_feedback(self, state):
-                return closing.replanning(self, state, found, now)
+                return self._after_planning(planning.skip_steps(state), now)
+            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if found := iterations.new_feedback(self, state):
+                return iterations.start_replanning(self, state, found, now)
             case _ if self._waits_for_planning(state):
-                return state.with_metadata(status=Status.IN_PROGRESS).to(State.PLANNING)
+                return state.with_metadata(status=Status.IN_PROGRESS).with_state(State.PLANNING)
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return working.scheduled(self, state, now)
-            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if working.is_open(state):
-                return state.with_metadata(status=Status.IN_PROGRESS).to(State.BATCHING)
+                return execution.schedule_tasks(self, state, now)
+            case State.COMPLETE | State.KNOWLEDGE_APPROVAL if execution.has_open_work(state):
+                return state.with_metadata(status=Status.IN_PROGRESS).with_state(State.BATCHING)
             case _:
                 return state
 
     def _after_planning(self, state: SessionState, now: float) -> SessionState:
-        """On to the tasks, if no step of planning is left."""
+        """Continue with the tasks if no step of planning is left."""
         if planning.next_step(state):
             return state
-        own = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
-        state = replace(state, iteration=own)
-        state = working.reopened(self, state) if state.state is State.REPLANNING else state
-        return closing.with_row(self, state, "Executing").to(State.BATCHING)
+        iteration = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
+        state = replace(state, iteration=iteration)
+        state = execution.reopen_failed_tasks(self, state) if state.state is State.REPLANNING else state
+        return iterations.with_row(self, state, "Executing").with_state(State.BATCHING)
 
     def _waits_for_planning(self, state: SessionState) -> bool:
-        """Whether the user asked for something that is to be planned before anything else begins."""
+        """Whether an update by the user has to be planned before other work starts."""
         if self.layout.has_metadata or state.state is State.INITIALIZING:
             return False
-        return bool(planning.next_step(state)) and not any(state.of(name).step is not Step.REST for name in state.tasks)
+        return bool(planning.next_step(state)) and not any(
+            state.flow_of(name).step is not Step.REST for name in state.tasks
+        )
 
-    # What should be under way
+    # Request work
 
-    def _wanted(self, state: SessionState) -> Decision:
+    def _decide_work(self, state: SessionState) -> Decision:
         match state.state:
             case State.INITIALIZING | State.PLANNING | State.REPLANNING:
                 return Do(self._planning(state))
             case State.BATCHING | State.EXECUTING_BATCH | State.REVIEWING_BATCH:
-                return self._batch_or_stop(state)
+                return self._list_task_work_or_stop(state)
             case State.SESSION_REVIEW if self.checks and not state.flow.checked:
-                return self._check_whole(state)
+                return self._request_session_checks(state)
             case State.COMPLETE if self.layout.shares_tree and self.checks and not state.flow.checked:
-                # Complete was said of another tree than the one that is there now.
-                return self._check_whole(state)
+                # The tree has changed since the session was complete.
+                return self._request_session_checks(state)
             case State.SESSION_REVIEW:
-                return Do((prompting.session_review(self, state),))
+                return Do((turn_requests.request_session_review(self, state),))
             case State.CRITIQUE:
-                return Do((prompting.criticise(self, state),))
+                return Do((turn_requests.request_critique(self, state),))
             case State.KNOWLEDGE_EXTRACTION:
-                return Do((prompting.extract(self, state),))
+                return Do((turn_requests.request_knowledge(self, state),))
             case State.KNOWLEDGE_APPROVAL:
-                return closing.approval(self, state)
+                return iterations.decide_approval(self, state)
             case State.COMPLETE:
-                return closing.over(self, state)
+                return iterations.decide_end(self, state)
 
-    def _check_whole(self, state: SessionState) -> Do:
-        key = closing.key_of_whole(state, Kind.SESSION_CHECK)
-        return Do((RunChecks(str(key), self.checks, self._look),))
+    def _request_session_checks(self, state: SessionState) -> Do:
+        key = iterations.whole_session_key(state, SessionWork.SESSION_CHECK)
+        return Do((RunChecks(str(key), self.checks, self._read_only_workspace),))
 
-    def _batch_or_stop(self, state: SessionState) -> Decision:
+    def _list_task_work_or_stop(self, state: SessionState) -> Decision:
         if fault := state.fault:
             place = self.layout.place_of_tasks(state.metadata.iteration)
-            return Stop(Outcome.BLOCKED, f"the tasks cannot be put in order: {fault}; correct {place}")
-        if works := self._batch(state):
-            return Do(works)
-        return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(closing.unfinished(self, state)))
+            return Stop(Outcome.BLOCKED, f"the dependencies of the tasks are invalid: {fault}; correct {place}")
+        if work_items := self._list_task_work(state):
+            return Do(work_items)
+        return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(iterations.describe_unfinished(self, state)))
 
     @property
-    def _look(self) -> str:
-        """Where who only looks finds what was done."""
-        return "" if self.layout.shares_tree else LOOK
+    def _read_only_workspace(self) -> str:
+        """The workspace of roles that only read."""
+        return "" if self.layout.shares_tree else READ_ONLY_WORKSPACE
 
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
         step = planning.next_step(state)
         if step != "plan-brainstorm" or not self.layout.has_metadata:
-            return (prompting.planning(self, state, step),)
-        return tuple(prompting.planning(self, state, step, *one) for one in planning.to_ask(state))
+            return (turn_requests.request_planning(self, state, step),)
+        return tuple(
+            turn_requests.request_planning(self, state, step, *one) for one in planning.categories_to_ask(state)
+        )
 
-    def _batch(self, state: SessionState) -> tuple[Work, ...]:
-        works: list[Work] = list(state.flow.queue.works(lambda task: self._on_merge(state, task), self.roles.resolver))
+    def _list_task_work(self, state: SessionState) -> tuple[Work, ...]:
+        work_items: list[Work] = []
+        work_items += state.flow.queue.list_work(lambda task: self._list_merge_checks(state, task), self.roles.resolver)
         reviewers = state.guardrails.max_reviewers
-        active = sorted((name for name, flow in state.flow.tasks.items() if flow.step is not Step.REST), key=natural)
-        waits = self.by_waves and any(state.of(name).step is Step.EXECUTE for name in active)
+        active = sorted(
+            (name for name, flow in state.flow.tasks.items() if flow.step is not Step.REST), key=natural_key
+        )
+        waits = self.by_waves and any(state.flow_of(name).step is Step.EXECUTE for name in active)
         for name in active:
-            flow = state.of(name)
+            flow = state.flow_of(name)
             if flow.held:
                 continue
             if flow.step is Step.EXECUTE:
-                works.append(prompting.execute(self, state, name))
+                work_items.append(turn_requests.request_execution(self, state, name))
             elif flow.step is Step.CHECK:
-                checks = self.criteria(state.tasks[name])
-                key = WorkKey(Kind.CHECK, task=name, attempt=flow.attempt)
-                works.append(RunChecks(str(key), checks, workspace(state, name)))
+                checks = self.task_checks(state.tasks[name])
+                key = SessionKey(SessionWork.CHECK, task=name, attempt=flow.attempt)
+                work_items.append(RunChecks(str(key), checks, task_workspace(state, name)))
             elif flow.step is Step.REVIEW and reviewers and not waits:
-                works.append(prompting.review(self, state, name))
+                work_items.append(turn_requests.request_review(self, state, name))
                 reviewers -= 1
             elif flow.step is Step.SPLIT:
-                works.append(prompting.split(self, state, name))
-        return tuple(works)
+                work_items.append(turn_requests.request_split(self, state, name))
+        return tuple(work_items)
 
-    def _on_merge(self, state: SessionState, task: str) -> tuple[Check, ...]:
-        """What must pass on the merged tree: the task's own criteria, and what passed before the session began."""
+    def _list_merge_checks(self, state: SessionState, task: str) -> tuple[Check, ...]:
+        """The checks that must pass on the merged tree: those of the task, and those that passed before the session."""
         held = tuple(check for check in self.checks if check.title in state.flow.held)
-        return (*held, *(check for check in self.criteria(state.tasks[task]) if check not in held))
+        return (*held, *(check for check in self.task_checks(state.tasks[task]) if check not in held))
 
     # Documents
 
@@ -348,47 +370,49 @@ class Session(SessionTerms):
             progress=progress.new_classic_progress((), PLANNING) if is_classic else progress.new_progress(1, PLANNING),
             tasks={},
             texts=dict(documents),
-            guardrails=planning.guardrails_of(self, documents),
+            guardrails=planning.read_guardrails(self, documents),
         )
 
     def _documents(self, before: SessionState, after: SessionState) -> dict[str, str]:
-        """The documents that differ, but for the metadata."""
+        """The documents that changed, except for the metadata of the session."""
         written, number = dict(after.written), after.metadata.iteration
-        listed, where = self.layout.progress(number), self.layout.iteration_metadata(number)
-        # The files of a classic session tell its state: before there is a plan, there is none.
+        progress_path, metadata_path = self.layout.progress(number), self.layout.iteration_metadata(number)
+        # A classic session has no state but its files, so nothing is written before there is a plan.
         is_begun = self.layout.has_metadata or after.state is not State.INITIALIZING
-        if is_begun and before.texts.get(listed) != after.progress.text:
-            written[listed] = after.progress.text
-        if self.layout.has_metadata and (after.iteration != before.iteration or where not in before.texts):
-            written[where] = metadata.render_iteration(after.iteration, before.texts.get(where, ""))
+        if is_begun and before.texts.get(progress_path) != after.progress.text:
+            written[progress_path] = after.progress.text
+        if self.layout.has_metadata and (after.iteration != before.iteration or metadata_path not in before.texts):
+            text = before.texts.get(metadata_path, "")
+            written[metadata_path] = metadata.render_iteration_metadata(after.iteration, text)
         if after.flow != before.flow:
-            written[self.flow_path] = flow_json(after.flow)
+            written[self.flow_path] = render_flow(after.flow)
         if after.flow.queue != before.flow.queue:
             written[queue_path(self.id)] = queue_json(after.flow.queue)
         return written
 
-    def _revised(self, state: SessionState, now: float) -> SessionState:
-        """The state with metadata that tell of it, a revision later."""
+    def _update_metadata(self, state: SessionState, now: float) -> SessionState:
+        """The state with metadata that match it and the next version number."""
         blocked = state.flow.stops and not state.flow.paused
         status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
-        return state.with_metadata(paused=state.flow.paused, **data, **closing.counts(state))
+        return state.with_metadata(paused=state.flow.paused, **data, **iterations.count_tasks(state))
 
 
-def _rested(state: SessionState) -> SessionState:
-    """After a run: what it could not go on with may be tried again."""
+def _release_held_tasks(state: SessionState) -> SessionState:
+    """After a run: let tasks that were held be tried again."""
     for name in [name for name, flow in state.flow.tasks.items() if flow.held]:
-        state = state.with_task(name, held=False)
+        state = state.with_task_flow(name, held=False)
     return state.with_flow(rested=True) if state.flow.stop else state
 
 
-def _read_flow_if_possible(text: str, where: str) -> Flow:
-    """The facts that the engine keeps; what cannot be read is found out again."""
+def _read_flow_if_possible(text: str, path: str) -> Flow:
+    """The flow in a document; an empty one if it cannot be read."""
     try:
-        return read_flow(text, where)
+        return read_flow(text, path)
     except StateError:
         return Flow()
 
 
-def _why(result: TurnResult) -> str:
+def describe_failure(result: TurnResult) -> str:
+    """Why a turn did not do its work: what blocked it, or its error."""
     return "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error

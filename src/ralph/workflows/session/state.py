@@ -1,23 +1,22 @@
-"""The state of a session: its documents, and what the engine keeps beside them."""
+"""The state of a session: its settings, its documents, and the facts that the engine stores in `flow.json`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from ralph.core.checks import Check
 from ralph.core.codec import from_json, to_json
 from ralph.core.errors import RalphError, StateError
-from ralph.documents.session import reports
-from ralph.documents.session.instructions import Guardrails
 from ralph.documents.session.layout import Layout
-from ralph.documents.session.markers import OVER, Marker, legal
+from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, Metadata, State
-from ralph.documents.session.progress import Progress
-from ralph.documents.session.reports import Report
-from ralph.documents.session.task_names import is_planning
-from ralph.documents.session.tasks import Task, valid_task_id
+from ralph.documents.session.plan import Guardrails
+from ralph.documents.session.progress import FINAL_MARKERS, Marker, Progress, is_legal_change
+from ralph.documents.session.reports import Report, parse_report
+from ralph.documents.session.tasks import Task, is_planning, valid_task_id
 from ralph.workflows.merging import Queue
-from ralph.workflows.session.board import Board, Condition
+from ralph.workflows.session.task_graph import Condition, TaskGraph
 
 
 class Step(StrEnum):
@@ -31,13 +30,13 @@ class Step(StrEnum):
     SPLIT = "split"
 
 
-LOOK = "look/1"
-"""The workspace of those who only look: it follows the branch of the run."""
+READ_ONLY_WORKSPACE = "look/1"
+"""The workspace of roles that only read. It follows the branch of the run."""
 
 
 @dataclass(frozen=True)
 class TaskFlow:
-    """What the engine knows of a task beside its marker; nothing is kept of one that is done."""
+    """What the engine stores about a task besides its marker. It is removed when the task is done."""
 
     step: Step = Step.REST
     attempt: int = 0
@@ -46,20 +45,20 @@ class TaskFlow:
     """Attempts in this iteration."""
     timeouts: int = 0
     why: str = ""
-    """Why the last attempt came to nothing."""
+    """Why the last attempt failed."""
     checked: str = ""
-    """What the engine's own checks of its criteria gave, for the reviewer."""
+    """The results of the checks of its criteria, for the reviewer."""
     branch: str = ""
-    """Where its work was left, if it could not be merged."""
+    """The branch with its work, if that could not be merged."""
     held: bool = False
-    """Whether its work waits until the run is taken up again."""
+    """Whether it waits until the run is resumed."""
     rescoped: bool = False
-    """Whether a person asked for another task instead: it waits until it is planned again."""
+    """Whether the user asked for another task instead. It waits until it is planned again."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What the engine keeps beside the documents."""
+    """What the engine stores besides the documents of the session."""
 
     tasks: Mapping[str, TaskFlow] = field(default_factory=dict)
     queue: Queue = field(default_factory=Queue)
@@ -70,40 +69,32 @@ class Flow:
     baseline: bool = False
     """Whether the checks of the session were run before it began."""
     held: tuple[str, ...] = ()
-    """Those that passed then: every merge must keep them so."""
+    """The titles of the checks that passed then. They must pass after every merge."""
     checked: str = ""
-    """What the checks of the session gave; empty before they were run."""
+    """The results of the checks of the session; empty before they ran."""
     passed: bool = False
-    """Whether they passed."""
+    """Whether these checks passed."""
     approved: bool = False
-    """Whether a person said that what was learned is kept."""
+    """Whether the user approved what was learned."""
     items: tuple[str, ...] = ()
-    """What of it, as the person named it; empty for all."""
+    """The items of it that the user approved; empty for all."""
     stop: str = ""
-    """Why the session could not go on, where it could not."""
+    """Why the session cannot continue; empty if it can."""
     paused: bool = False
-    """Whether that is a pause."""
+    """Whether it stopped for a pause."""
     rested: bool = False
-    """Whether the run has ended since: a resume tries again."""
+    """Whether the run has ended since it stopped. A resumed run tries again."""
     schema: int = 1
 
     @property
     def stops(self) -> bool:
-        """Whether nothing else may begin."""
+        """Whether no new work may start."""
         return bool(self.stop) and not self.rested
-
-
-@dataclass
-class Memo:
-    """A board that was followed up to the state with this stamp; for any other state it is made anew."""
-
-    board: Board | None = None
-    stamp: object = None
 
 
 @dataclass(frozen=True)
 class SessionState:
-    """A session as its documents tell of it."""
+    """A session as its documents describe it."""
 
     layout: Layout
     metadata: Metadata
@@ -117,67 +108,66 @@ class SessionState:
     written: Mapping[str, str] = field(default_factory=dict)
     """The documents that changed since the last commit."""
     notices: tuple[str, ...] = ()
-    """What a person should know of since then."""
+    """Notices for the user since then."""
+    last_graph: TaskGraph | None = field(default=None, compare=False, repr=False)
+    """The graph before the tasks in `touched` changed; None if it has to be built."""
     touched: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The tasks that changed since the board was last looked at."""
-    stamp: object = field(default=None, compare=False, repr=False)
-    memo: Memo = field(default_factory=Memo, compare=False, repr=False)
 
     @property
     def state(self) -> State:
         return self.metadata.state
 
     def marker(self, task: str) -> Marker:
-        """The marker of a task or a planning step; one that is not listed is not begun."""
+        """The marker of a task or a planning step; a task that is not listed is to do."""
         item = self.progress.items.get(task)
         return item.marker if item else Marker.TODO
 
-    def of(self, task: str) -> TaskFlow:
-        """What the engine knows of a task."""
+    def flow_of(self, task: str) -> TaskFlow:
+        """What the engine stores about a task."""
         return self.flow.tasks.get(task, _AT_REST)
 
     def attempt(self, task: str) -> int:
         """The last attempt at a task, by what the engine knows and by its line; or by its reports, if they are the state."""
         if not self.layout.has_metadata:
             found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
-            return max(self.of(task).attempt, max(found, default=0))
+            return max(self.flow_of(task).attempt, max(found, default=0))
         item = self.progress.items.get(task)
-        return max(self.of(task).attempt, (item.attempt or 0) if item else 0)
+        return max(self.flow_of(task).attempt, (item.attempt or 0) if item else 0)
 
     def reports(self, task: str) -> dict[int, Report]:
         """The reports on a task, by attempt."""
         found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
-        return {attempt: reports.parse(self.texts[path]) for attempt, path in found.items()}
+        return {attempt: parse_report(self.texts[path]) for attempt, path in found.items()}
 
     @property
     def has_work_left(self) -> bool:
         """Whether a task is neither done nor cancelled."""
-        return any(self.marker(name) not in OVER for name in self.tasks)
+        return any(self.marker(name) not in FINAL_MARKERS for name in self.tasks)
 
     @property
     def fault(self) -> str:
-        """Why the tasks cannot be put in order; empty if they can."""
+        """Why the dependencies of the tasks are invalid; empty if they are valid."""
         try:
-            self.followed()
+            _ = self.graph
         except RalphError as error:
             return error.what
         return ""
 
     def condition(self, task: str) -> Condition:
-        """What a task is to the others."""
+        """The condition of a task in the graph."""
         marker = self.marker(task)
         if self.metadata.replaced.get(task):
             return Condition.SPLIT
         if marker is Marker.DONE:
             return Condition.DONE
-        if marker in (Marker.WIP, Marker.PENDING) or self.of(task).step is not Step.REST:
+        if marker in (Marker.WIP, Marker.PENDING) or self.flow_of(task).step is not Step.REST:
             return Condition.ACTIVE
         dead = marker is Marker.CANCELLED or (marker is Marker.FAILED and not self.retryable(task))
         return Condition.DEAD if dead else Condition.WAITS
 
     def retryable(self, task: str) -> bool:
         """Whether a task that failed is tried again by itself."""
-        flow = self.of(task)
+        flow = self.flow_of(task)
         waits = bool(flow.branch) or flow.rescoped
         is_defined = task in self.tasks and not self.tasks[task].is_missing
         return (
@@ -187,42 +177,36 @@ class SessionState:
             and flow.tries < self.guardrails.rework_attempts
         )
 
-    def followed(self) -> "SessionState":
-        """The same with a board that is up to date."""
-        board = self.memo.board if self.memo.stamp is self.stamp and self.stamp else None
-        if board and board.tasks is self.tasks:
-            if not self.touched:
-                return self
-            if not all(board.put(name, self.marker(name), self.condition(name)) for name in self.touched):
-                board = None
-        if not board or board.tasks is not self.tasks:
-            board = Board(self.tasks, self.metadata.replaced)
-            for name in self.tasks:
-                board.put(name, self.marker(name), self.condition(name))
-        self.memo.board, self.memo.stamp = board, object()
-        return replace(self, stamp=self.memo.stamp, touched=frozenset())
-
     @property
-    def board(self) -> Board:
-        """Where every task stands; an error where they cannot be put in order."""
-        if self.memo.board and self.memo.stamp is self.stamp and not self.touched:
-            return self.memo.board
-        found = self.followed().memo.board
-        assert found is not None
-        return found
+    def graph(self) -> TaskGraph:
+        """The graph of the tasks as they are now. Raises an error if their dependencies are invalid."""
+        known = self.last_graph
+        if known and known.tasks is self.tasks:
+            if not self.touched:
+                return known
+            updated = known.update({name: (self.marker(name), self.condition(name)) for name in self.touched})
+            if updated:
+                return updated
+        built = TaskGraph(self.tasks, self.metadata.replaced)
+        updated = built.update({name: (self.marker(name), self.condition(name)) for name in self.tasks})
+        return updated or built
 
-    def marked(self, task: str, marker: Marker, note: str = "") -> "SessionState":
-        """The state with another marker; an edge that is not legal cannot be written."""
+    def with_current_graph(self) -> "SessionState":
+        """The same state with its graph stored, so that later graphs are updated from it. Raises errors like `graph`."""
+        return replace(self, last_graph=self.graph, touched=frozenset())
+
+    def with_marker(self, task: str, marker: Marker, note: str = "") -> "SessionState":
+        """The state with another marker. Raises an error if the change is not legal."""
         old = self.marker(task)
-        if not is_planning(task) and not legal(old, marker, retries_as_todo=self.layout.retries_as_todo):
+        if not is_planning(task) and not is_legal_change(old, marker, retries_as_todo=self.layout.retries_as_todo):
             raise StateError(f"{task} cannot go from [{old}] to [{marker}]", where="progress.md")
         return replace(self, progress=self.progress.with_item(task, marker, note), touched=self.touched | {task})
 
-    def annotated(
+    def with_annotation(
         self, task: str, marker: Marker, what: str, at: str = "", why: str = "", attempt: int = 0
     ) -> "SessionState":
-        """The state with another marker, and the note that the layout has for what came of a task or a step."""
-        flow = self.of(task)
+        """The state with another marker, and a note. `what` names the annotation of the layout that becomes the note."""
+        flow = self.flow_of(task)
         since = flow.attempt - flow.tries + 1
         note = self.layout.annotations[what].format(
             attempt=attempt or max(1, flow.attempt),
@@ -231,56 +215,124 @@ class SessionState:
             why=f", {why}" if why else "",
             since=f", from Attempt {since}" if flow.tries and since > 1 else "",
         )
-        return self.marked(task, marker, note)
+        return self.with_marker(task, marker, note)
 
-    def with_task(self, task: str, **changes: Any) -> "SessionState":
-        """The state with other facts about a task."""
-        tasks = {**self.flow.tasks, task: replace(self.of(task), **changes)}
+    def with_task_flow(self, task: str, **changes: Any) -> "SessionState":
+        """The state with changes to the flow of a task."""
+        tasks = {**self.flow.tasks, task: replace(self.flow_of(task), **changes)}
         return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
 
     def without_flow(self, task: str) -> "SessionState":
-        """The state of which the engine keeps nothing about a task."""
+        """The state without the flow of a task."""
         tasks = {name: flow for name, flow in self.flow.tasks.items() if name != task}
         return replace(self, flow=replace(self.flow, tasks=tasks), touched=self.touched | {task})
 
     def with_flow(self, **changes: Any) -> "SessionState":
-        """The state with other facts of the engine's."""
+        """The state with changes to the flow."""
         return replace(self, flow=replace(self.flow, **changes))
 
     def with_metadata(self, **changes: Any) -> "SessionState":
         return replace(self, metadata=replace(self.metadata, **changes))
 
     def with_texts(self, texts: Mapping[str, str]) -> "SessionState":
-        """The state with other documents, which are to be written."""
+        """The state with new or changed documents, which will be written."""
         new = {path: text for path, text in texts.items() if self.texts.get(path) != text}
         if not new:
             return self
         return replace(self, texts={**self.texts, **new}, written={**self.written, **new})
 
-    def noting(self, notice: str) -> "SessionState":
-        """The state with something to tell a person."""
+    def with_notice(self, notice: str) -> "SessionState":
+        """The state with a notice for the user."""
         return replace(self, notices=(*self.notices, notice))
 
-    def stopped(self, why: str, *, paused: bool = False) -> "SessionState":
-        """The state that goes no further: what is under way ends, nothing else begins."""
+    def with_stop(self, why: str, *, paused: bool = False) -> "SessionState":
+        """The state that starts no new work, for this reason. Work that is under way ends normally."""
         return self.with_flow(stop=why, paused=paused, rested=False)
 
-    def to(self, state: State) -> "SessionState":
+    def with_state(self, state: State) -> "SessionState":
         return self if self.state is state else self.with_metadata(state=state, previous_state=self.state)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The texts of the roles by name, with a section for each mode, and other parts of prompts."""
+
+    texts: Mapping[str, str]
+    resolver: str
+    skills: tuple[str, ...] = ()
+    """Directories with skills that agents may use."""
+    foreign: frozenset[str] = frozenset()
+    """Roles whose text comes from other tools, for agents that edit the files of a session themselves."""
+
+    def whole(self, role: str) -> str:
+        """The whole text of a role."""
+        return _without_front_matter(self.texts[role]).strip()
+
+    def opening(self, role: str) -> str:
+        """The part of a role's text that applies to all modes."""
+        page = Page(self.whole(role))
+        starts = [section.start for section in page.sections if section.level == 2]
+        return "\n".join(page.lines[: starts[0] if starts else None]).strip()
+
+    def section(self, role: str, title: str) -> str:
+        """The section of a text with that title, such as what a role does in a mode; empty if there is none."""
+        page = Page(self.whole(role)) if role in self.texts else Page("")
+        sections = [section for section in page.sections if section.level == 2]
+        ends = [*(section.start for section in sections[1:]), len(page.lines)]
+        for section, end in zip(sections, ends, strict=False):
+            if section.title == title:
+                return "\n".join(page.lines[section.start : end]).strip()
+        return ""
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """What a session was started with."""
+
+    id: str
+    request: str
+    layout: Layout
+    checks: tuple[Check, ...]
+    """What must pass before it is complete."""
+    compile_criterion: Callable[[str], tuple[Check, ...]]
+    """Returns the checks for a criterion of a task; none if a reviewer has to judge it."""
+    roles: Roles
+    created_at: float = 0.0
+    by_waves: bool = False
+    knowledge: tuple[str, ...] = ()
+    """The files of `.docs/` with what earlier sessions learned."""
+
+    @property
+    def flow_path(self) -> str:
+        """The path of the document with the flow."""
+        return f".ralph/runs/{self.id}/flow.json"
+
+    def checks_of(self, criteria: Iterable[str]) -> tuple[Check, ...]:
+        """The checks that criteria compile to, each once."""
+        return tuple(dict.fromkeys(check for criterion in criteria for check in self.compile_criterion(criterion)))
+
+    def task_checks(self, task: Task) -> tuple[Check, ...]:
+        """The checks that the criteria of a task compile to."""
+        return self.checks_of(task.criteria)
+
+    def report(self, state: SessionState, task: str, attempt: int = 0) -> str:
+        """The report of an attempt at a task, the last one if none is named; empty if there is none."""
+        number = attempt or state.attempt(task)
+        return state.texts.get(self.layout.report(state.metadata.iteration, task, number), "") if number else ""
 
 
 _AT_REST = TaskFlow()
 
 
-def workspace(state: SessionState, task: str, attempt: int = 0) -> str:
-    """Where a task is worked on in its attempt, or was in another; a dot in its id would not do in the name of a branch."""
+def task_workspace(state: SessionState, task: str, attempt: int = 0) -> str:
+    """The workspace of an attempt at a task, by default of the current one. Dots of the id are replaced for git branches."""
     if state.layout.shares_tree:
         return ""
-    return f"{task.replace('.', '_')}/{attempt or max(1, state.of(task).attempt)}"
+    return f"{task.replace('.', '_')}/{attempt or max(1, state.flow_of(task).attempt)}"
 
 
-def with_listed(state: SessionState) -> SessionState:
-    """The state with every task that is defined, and every task that is only listed, so that none is forgotten."""
+def with_listed_tasks(state: SessionState) -> SessionState:
+    """The state with all tasks that are defined, and those that `progress.md` lists without a definition."""
     number = state.metadata.iteration
     defined = state.layout.read_tasks(state.texts, number)
     listed = [item.id for item in state.progress.items.values() if not item.is_planning]
@@ -289,10 +341,17 @@ def with_listed(state: SessionState) -> SessionState:
     return replace(state, tasks={name: defined.get(name) or missing[name] for name in order})
 
 
-def flow_json(flow: Flow) -> str:
-    """The document in which the engine keeps its own facts; the queue has one of its own."""
+def render_flow(flow: Flow) -> str:
+    """The document with the flow. The queue has a document of its own."""
     return to_json(replace(flow, queue=Queue()))
 
 
-def read_flow(text: str, where: str) -> Flow:
-    return from_json(Flow, text, where, todo="restore the file, or `ralph session repair`")
+def read_flow(text: str, path: str) -> Flow:
+    return from_json(Flow, text, path, todo="restore the file, or `ralph session repair`")
+
+
+def _without_front_matter(text: str) -> str:
+    if not text.startswith("---\n"):
+        return text
+    _, _, rest = text[4:].partition("\n---\n")
+    return rest

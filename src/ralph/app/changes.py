@@ -1,0 +1,253 @@
+"""What a run changed: show it, undo it, restore an earlier state, or revert all of it."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ralph.core.errors import LockedError, StateError, UsageError
+from ralph.documents.run_record import RunRecord
+from ralph.git.command import Git, printable
+from ralph.git.commits import RemovedCommits, remove_commits
+from ralph.git.history import HEADS
+from ralph.git.snapshots import Restored, Snapshots, Undone, format_diff
+from ralph.store.files import read_limited
+from ralph.store.journal import read_raw
+from ralph.store.runs import Project, RunDir
+from ralph.workflows.loop import HOME
+
+if TYPE_CHECKING:
+    from ralph.app.engine import TreeLock
+
+LISTED = 20
+"""How many files or iterations are listed."""
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What changed between two commits or snapshots."""
+
+    old: str
+    new: str
+    text: str
+
+
+@dataclass(frozen=True)
+class RestoredIteration:
+    """An iteration whose files are back; 0 is before the run."""
+
+    number: int
+    snapshot: str
+    restored: Restored
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """What was reverted of a run."""
+
+    files: Restored
+    history: RemovedCommits
+    submodules: tuple[str, ...] = ()
+    """The submodules that differ from the state before the run: snapshots do not cover what is in them."""
+
+
+def diff_run(
+    project: Project, run: RunDir, turn: int | None = None, *, stat: bool = False, color: bool = False
+) -> Diff:
+    """Compare the state before a run, or before one of its turns, with the state after it."""
+    record = run.record()
+    if record.on_branch:
+        old, new = _on_branch(project, record, turn)
+        return Diff(old, new, format_diff(Git(project.root), old, new, stat=stat, color=color))
+    snapshots = open_snapshots(project, run)
+    old, new = _snapshots_of(snapshots, run, turn)
+    return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color))
+
+
+def undo_turn(project: Project, run: RunDir, *, force: bool = False) -> Undone:
+    """Undo what the last turn of a run changed. The tree is recorded first."""
+    with _tree_at_rest(project, run) as snapshots:
+        return snapshots.undo(force=force)
+
+
+def restore_iteration(project: Project, run: RunDir, which: str) -> RestoredIteration:
+    """Restore the files as an iteration left them: its number, `best`, or `base` for before the run."""
+    with _tree_at_rest(project, run) as snapshots:
+        number, snapshot = _find_iteration(which, project, run, snapshots)
+        label = f"restore iteration {number}" if number else "restore before the run"
+        return RestoredIteration(number, snapshot, snapshots.restore(snapshot, label))
+
+
+def refuse_revert(run: RunDir) -> None:
+    """Refuse to revert a run that cannot be reverted, before anything is done."""
+    _refuse_on_branch(run)
+    if not run.record().snapshots:
+        todo = f"it was started with --no-snapshots; `ralph abort {run.id}` ends it and leaves the files"
+        raise UsageError(f"run {run.id} has no snapshots to go back to", where=str(run.path), todo=todo)
+
+
+def revert_run(project: Project, run: RunDir) -> Reverted:
+    """Restore the files as they were before the run, then the branch if only the run committed to it."""
+    if run.alive:
+        todo = f"try again when it is over: `ralph abort {run.id} --revert`"
+        raise UsageError(f"run {run.id} is still ending its turn; nothing was reverted", todo=todo)
+    with _tree_at_rest(project, run) as snapshots:
+        base = snapshots.base() or ""
+        files = snapshots.restore(base, "revert")
+        submodules = tuple(_find_changed_submodules(Git(snapshots.repository.top), base))
+        return Reverted(files, remove_commits(snapshots, run.id), submodules)
+
+
+def _find_changed_submodules(git: Git, base: str) -> Iterator[str]:
+    """The submodules with uncommitted changes, or at another commit than in a snapshot."""
+    from ralph.git.worktree import list_submodules
+
+    for _, path in list_submodules(git):
+        own = Git(git.cwd / path)
+        if not (own.cwd / ".git").exists():
+            continue
+        recorded = git.run("rev-parse", "--verify", "--quiet", f"{base}:{path}", ok=(0, 1)).text
+        if own.run("status", "--porcelain").out or own.resolve_commit() != recorded:
+            yield path
+
+
+def name_files(files: Sequence[str]) -> list[str]:
+    """The names of some files as they can be printed, and how many more there are."""
+    names = [printable(path) for path in files[:LISTED]]
+    if len(files) > LISTED:
+        names.append(f"and {len(files) - LISTED} more")
+    return names
+
+
+@contextmanager
+def _tree_at_rest(project: Project, run: RunDir) -> Iterator[Snapshots]:
+    """The snapshots of a run that is not running. Its tree stays locked for other runs meanwhile."""
+    from ralph.app.engine import TreeLock  # it takes long to import, and `ralph diff` does not need it
+
+    if run.alive:
+        raise UsageError(f"run {run.id} is running", todo=f"`ralph abort {run.id}` first")
+    _refuse_on_branch(run)
+    tree = TreeLock(project, run.id, project.tree(run.record()) / ".ralph" / "tree.lock")
+    lock = run.lock()
+    try:
+        _take(tree, run)
+        yield open_snapshots(project, run)
+    finally:
+        if tree.held:
+            tree.release()
+        lock.release()
+
+
+def _refuse_on_branch(run: RunDir) -> None:
+    """Refuse a run on a branch of its own: it never wrote to the user's tree, so there is nothing to undo."""
+    if (record := run.record()).on_branch:
+        todo = f"`ralph diff {run.id}` shows its work; `git revert` undoes what was landed"
+        raise UsageError(f"run {run.id} works on the branch {record.branch}, not in your tree", todo=todo)
+
+
+def _take(tree: "TreeLock", run: RunDir) -> None:
+    """Claim the tree. Wait for a keeper that is about to exit, but not for one with a live agent."""
+    deadline = time.monotonic() + 3.0
+    while tree.take() == -1:
+        if time.monotonic() > deadline:
+            raise LockedError(
+                f"an agent of run {run.id} is still working, but its engine is gone",
+                where=str(tree.path),
+                todo=f"`ralph abort {run.id}` ends it",
+            )
+        time.sleep(0.02)
+
+
+def _find_iteration(which: str, project: Project, run: RunDir, snapshots: Snapshots) -> tuple[int, str]:
+    """The iteration that is meant, 0 for before the run, and the snapshot that it left."""
+    if which == "base":
+        return 0, snapshots.base() or ""
+    known = {entry.sha for entry in snapshots.log()}
+    iterations = {number: sha for number, sha in _snapshots_by_iteration(run).items() if sha in known}
+    if which == "best":
+        best = _best(project, run)
+        number, sha = best.get("number"), best.get("snapshot")
+        if isinstance(number, int) and (sha in known or number in iterations):
+            return number, str(sha) if sha in known else iterations[number]
+        raise UsageError(f"run {run.id} has no best iteration yet", todo=_choices(iterations))
+    number = int(which) if which.isascii() and which.isdigit() and len(which) < 10 else 0
+    if number in iterations:
+        return number, iterations[number]
+    raise UsageError(f"run {run.id} has no iteration {which[:40]!r}", todo=_choices(iterations))
+
+
+def _snapshots_by_iteration(run: RunDir) -> dict[int, str]:
+    """The snapshot that each iteration of a run left, as the journal has it."""
+    found: dict[int, str] = {}
+    for _, line in read_raw(run.path / "journal.jsonl"):
+        name, _, number = str(line.get("key")).rpartition("-")
+        if line.get("type") == "turn.ended" and name == "iteration" and number.isdigit():
+            result = line.get("result")
+            change = result.get("change") if isinstance(result, dict) else None
+            if isinstance(change, dict) and isinstance(change.get("snapshot"), str):
+                found[int(number)] = change["snapshot"]
+    return found
+
+
+def _best(project: Project, run: RunDir) -> dict[str, Any]:
+    path = project.root / HOME / "loops" / run.id / "state.json"
+    try:
+        best = json.loads(read_limited(path)).get("best")
+    except (OSError, StateError, ValueError, AttributeError, RecursionError):
+        return {}
+    return best if isinstance(best, dict) else {}
+
+
+def _choices(iterations: dict[int, str]) -> str:
+    numbers = sorted(iterations)
+    if not numbers:
+        return "there are no recorded iterations; `ralph restore base` restores the files before the run"
+    listed = ", ".join(map(str, numbers[-LISTED:]))
+    earlier = f"{numbers[0]} to " if len(numbers) > LISTED else ""
+    return f"choose from {earlier}{listed}, or `base` for the files before the run"
+
+
+def _on_branch(project: Project, record: RunRecord, turn: int | None) -> tuple[str, str]:
+    """The first and the last commit of the branch of a run whose tasks have worktrees of their own."""
+    tip = Git(project.root).resolve_commit(HEADS + record.branch)
+    if turn is not None or not tip:
+        what = "its tasks have their own worktrees" if tip else f"the branch {record.branch} is gone"
+        todo = f"`git log --stat {record.branch if tip else 'HEAD'}` shows what was merged of it"
+        raise UsageError(f"run {record.id}: {what}", todo=todo)
+    return record.base, tip
+
+
+def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[str, str]:
+    """The snapshots before and after a turn, or the whole run."""
+    entries = snapshots.log()
+    if turn is None:
+        return entries[0].sha, entries[-1].sha
+    at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
+    if not at:
+        known = ", ".join(e.label for e in entries[1:]) or "none"
+        raise UsageError(f"turn {turn} of run {run.id} changed nothing", todo=f"these did: {known}")
+    return entries[at - 1].sha, entries[at].sha
+
+
+def open_snapshots(project: Project, run: RunDir) -> Snapshots:
+    """The snapshots of a run, or an error that says why it has none."""
+    record = run.record()
+    what = f"run {run.id} cannot be compared or undone"
+    if not record.snapshots:
+        todo = "`git diff` shows uncommitted changes; next time, start it without --no-snapshots"
+        raise UsageError(f"{what}: it was started without snapshots", where=str(run.path), todo=todo)
+    # Snapshots are in the repository, so they can be read even if their worktree is gone.
+    removed = record.branch and not (project.root / record.workspace).is_dir()
+    place = project.root if removed else project.tree(record)
+    snapshots = Snapshots.open(project.root, place, run.id, run.path)
+    if snapshots.log():
+        return snapshots
+    if not (run.path / "journal.jsonl").exists():
+        raise UsageError(f"{what}: it has not started", where=str(run.path), todo=f"`ralph resume {run.id}` starts it")
+    raise UsageError(
+        f"{what}: its snapshots are not in this repository (refs/ralph/{run.id})",
+        where=str(run.path),
+        todo="look at it in the project where it ran; a clone or a copy has no snapshots",
+    )

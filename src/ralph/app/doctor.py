@@ -1,0 +1,195 @@
+"""Check whether this machine and this project are fit to be left alone."""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ralph import __version__
+from ralph.agents import registry
+from ralph.agents.registry import ProofStatus, load_proofs
+from ralph.core.errors import RalphError
+from ralph.core.text import count
+from ralph.git.command import find_repository
+from ralph.notify import services_for
+from ralph.store.journal import adopt_advice
+from ralph.store.runs import Project
+from ralph.store.settings import load_config, user_settings_path
+from ralph.supervisor.processes import TURN_MARK, find_marked
+
+_LOW_ROOM = 1 << 30
+_CHECKED_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of one check of the machine or the project."""
+
+    subject: str
+    ok: bool
+    said: str
+    todo: str = ""
+    absent: bool = False
+    """Whether it is only absent, which is not a fault."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """The same for programs, if a line is not enough."""
+
+    @property
+    def mark(self) -> str:
+        """How the line of a finding starts."""
+        if not self.ok:
+            return "BAD"
+        return "-" if self.absent else "ok"
+
+
+def examine(project: Project) -> Iterator[Diagnosis]:
+    """All findings, the most basic first."""
+    yield Diagnosis("ralph", True, f"{__version__} with Python {platform.python_version()} ({sys.executable})")
+    yield _platform()
+    yield _git(project)
+    yield from _disk(project)
+    yield _configuration(project)
+    yield from _notifications(project)
+    yield from _agents(project)
+    yield from _runs(project)
+
+
+def _platform() -> Diagnosis:
+    if platform.system() == "Linux":
+        return Diagnosis("system", True, f"Linux {platform.release()}: Ralph finds and ends every process of a turn")
+    limits = f"{platform.system()}: Ralph may miss processes that detach themselves from a turn"
+    return Diagnosis("system", True, limits)
+
+
+def _git(project: Project) -> Diagnosis:
+    if not shutil.which("git"):
+        return Diagnosis("git", False, "not found", "install git, or start runs with --no-snapshots")
+    version = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=10).stdout.strip()
+    try:
+        place = find_repository(project.root)
+    except RalphError as error:
+        return Diagnosis("git", False, f"{version}; {error.what}", error.todo)
+    if place and not os.access(place.common, os.W_OK):
+        todo = f"make it writable, or start runs with --no-snapshots: `chmod u+w {place.common}`"
+        return Diagnosis("git", False, f"{version}; {place.common} is not writable", todo)
+    return Diagnosis("git", True, version)
+
+
+def _disk(project: Project) -> Iterator[Diagnosis]:
+    place = project.root / ".ralph" if (project.root / ".ralph").exists() else project.root
+    if not os.access(place, os.W_OK):
+        yield Diagnosis("disk", False, f"{place} is not writable", f"chmod u+w {place}")
+        return
+    free = shutil.disk_usage(place).free
+    todo = "free some disk space; `ralph clean` removes old runs" if free < _LOW_ROOM else ""
+    yield Diagnosis("disk", free >= _LOW_ROOM, f"{free / (1 << 30):.1f} GiB free in {project.root}", todo)
+
+
+def _configuration(project: Project) -> Diagnosis:
+    try:
+        config = load_config(project.root)
+    except RalphError as error:
+        return Diagnosis("ralph.yml", False, error.what.replace("\n", "; "), error.todo)
+    if config.permissions == "full-auto":
+        what = "valid; `permissions` has no effect here: a repository cannot agree for you"
+        return Diagnosis("ralph.yml", True, what, f"`ralph trust`, or set it in {user_settings_path()}")
+    there = (project.root / "ralph.yml").exists()
+    return Diagnosis("ralph.yml", True, "valid" if there else "none here; defaults apply")
+
+
+def _notifications(project: Project) -> Iterator[Diagnosis]:
+    """Whether notifications can be sent. The addresses are secret and never shown."""
+    try:
+        wanted = load_config(project.root).notify
+    except RalphError:
+        return
+    try:
+        found = services_for(((one.url, one.events) for one in wanted), os.environ)
+    except RalphError as error:
+        yield Diagnosis("notify", False, error.what, error.todo)
+        return
+    for service in found:
+        yield Diagnosis("notify", True, f"{service.name}: {', '.join(service.events)}")
+
+
+def _agents(project: Project) -> Iterator[Diagnosis]:
+    others = registry.list_third_party()
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(_agent, registry.ADAPTERS)
+    yield from (_third_party(name, wrong) for name, wrong in others.items())
+    for name, what in registry.OTHERS.items():
+        yield Diagnosis("agent", True, f"{name}: {what}")
+    try:
+        config = load_config(project.root)
+    except RalphError:
+        return
+    named = bool(config.agents or config.agent or config.agent_command or config.scenario)
+    try:
+        selection = registry.select_agents(config, names=(), command=None, scenario_file=None, cwd=project.root)
+        yield Diagnosis("agent", True, f"this project uses {', then '.join(spec.label for spec in selection.chain)}")
+    except RalphError as error:
+        yield Diagnosis("agent", not named, error.what.replace("\n", "; "), error.todo, absent=True)
+
+
+def _third_party(name: str, wrong: RalphError | None) -> Diagnosis:
+    """An agent whose adapter comes from an installed package, which may be broken."""
+    if wrong:
+        return Diagnosis("agent", False, f"{name}: {wrong.what} ({wrong.where})", wrong.todo, facts={"name": name})
+    return _agent(name)
+
+
+def _agent(name: str) -> Diagnosis:
+    """One agent program: whether it is installed, its version and proof, whether it is signed in, and what it can do."""
+    agent = registry.get_adapter(name)
+    path = shutil.which(agent.program)
+    if path is None:
+        what = f"{name}: not installed (`{agent.install}`)"
+        return Diagnosis("agent", True, what, absent=True, facts={"name": name, "path": None})
+    signed_in, how = agent.sign_in(os.environ, Path.home())
+    state = {True: f"signed in ({how})", False: "not signed in", None: "sign-in unknown"}
+    can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
+    version = _version(path)
+    tried, proof = _proof(name, version)
+    what = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
+    facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
+    return Diagnosis("agent", signed_in is not False, what, how if signed_in is False else "", facts=facts)
+
+
+def _proof(name: str, version: str) -> tuple[str, Mapping[str, object]]:
+    """Whether this version of an agent was tried from end to end: in words, and as facts."""
+    proof = load_proofs().get(name)
+    if proof is None:
+        return "not tested", {"standing": ProofStatus.UNPROVEN, "proof": None}
+    standing = proof.status_of(version)
+    said = f"tested ({proof.score})" if standing is ProofStatus.PROVEN else f"not the tested version {proof.version}"
+    return said, {"standing": standing, "proof": asdict(proof)}
+
+
+def _version(path: str) -> str:
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown version"
+    return (said.stdout.strip().splitlines() or ["no version"])[0][:60]
+
+
+def _runs(project: Project) -> Iterator[Diagnosis]:
+    for run in project.runs()[-_CHECKED_RUNS:]:
+        try:
+            run.record()
+            if doubt := run.find_doubt():
+                yield Diagnosis(
+                    "run", False, f"{run.id}: {doubt}; Ralph has not verified what it claims", adopt_advice(run.id)
+                )
+        except RalphError as error:
+            yield Diagnosis("run", False, f"{run.id}: {error.what} ({error.where})", error.todo)
+            continue
+        if not run.alive and (left := find_marked(TURN_MARK, f"{run.id}/")):
+            what = f"{run.id}: its engine is gone, but {count(len(left), 'process', 'processes')} of it still run"
+            todo = f"`ralph resume {run.id}` takes them over, `ralph abort {run.id}` ends them"
+            yield Diagnosis("run", False, what, todo)

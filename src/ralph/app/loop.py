@@ -1,0 +1,152 @@
+"""Plan a loop: one task, until its criterion is verified."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ralph.app.run_options import (
+    RunOptions,
+    build_agent_selection,
+    build_record,
+    check_seconds,
+    glob_from_root,
+    positive,
+    refuse_landing,
+)
+from ralph.app.start import NewRun, WorkLocation, start_notices
+from ralph.core.errors import UsageError
+from ralph.documents.config import Config
+from ralph.documents.run_record import LoopRunSettings
+from ralph.git.command import find_repository
+from ralph.git.commits import list_uncommitted_files
+from ralph.git.history import HEADS, read_head
+from ralph.store.files import read_text
+from ralph.store.runs import Project
+from ralph.store.settings import load_config
+from ralph.verify.criterion import Criterion, compile_criterion, compile_yaml
+from ralph.verify.toolchains import CheckKind, find_commands
+from ralph.verify.verifier import hash_inputs
+from ralph.workflows.loop.state import TaskType, guess
+
+
+@dataclass(frozen=True)
+class LoopRequest:
+    """The request for a loop. If a field is None, empty or False, the settings decide."""
+
+    task: str
+    criterion: str | None = None
+    """None: the task names it after the word `until`. `@FILE`: the file has it."""
+    kind: str | None = None
+    scope: tuple[str, ...] = ()
+    confirm: int | None = None
+    on_stuck: str | None = None
+    reflector: bool = False
+    no_recall: bool = False
+    commits: bool | None = None
+
+
+def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> NewRun:
+    """Check the request for a loop, and turn it into a run that can be created."""
+    config = load_config(project.root)
+    task = request.task
+    if not task.strip():
+        todo = 'say what to do: ralph loop "Fix the failing tests" --until ...'
+        raise UsageError("the task is empty", todo=todo)
+    if options.parallel:
+        raise UsageError("a loop runs one turn at a time", todo="omit --parallel, or use `ralph session new`")
+    sentence = _find_criterion_in_task(task, project.work_dir) if request.criterion is None else request.criterion
+    criterion = _compile_criterion(sentence, check_seconds(config, options), project.work_dir)
+    record = build_record(
+        workflow="loop",
+        task=task,
+        config=config,
+        options=options,
+        crew=build_agent_selection(project, config, options),
+        criterion=criterion.text,
+        checks=criterion.checks,
+        loop=_build_loop_settings(project, config, request, criterion),
+    )
+    refuse_landing(options, on_own_branch=options.worktree)
+    _refuse_unworkable(project, record.loop, snapshots=record.snapshots, in_worktree=options.worktree)
+    taken = (f"the task names the criterion: {criterion.text}",) if request.criterion is None else ()
+    return NewRun(
+        project=project,
+        record=record,
+        location=WorkLocation.WORKTREE if options.worktree else WorkLocation.HERE,
+        notices=(*taken, *criterion.notes, *start_notices(project, config, record)),
+        criteria_typed=(sentence,),
+    )
+
+
+def _build_loop_settings(
+    project: Project, config: Config, request: LoopRequest, criterion: Criterion
+) -> LoopRunSettings:
+    """The settings of the loop, from the request and the configuration."""
+    kind = TaskType(request.kind) if request.kind else guess(request.task, criterion.text)
+    return LoopRunSettings(
+        type=kind,
+        scope=tuple(_validate_scope(glob, project.directory) for glob in request.scope),
+        confirm=positive("--confirm", request.confirm, config.loop.confirm) or 1,
+        on_stuck=request.on_stuck or config.loop.on_stuck,
+        reflector=request.reflector or config.loop.reflector,
+        commit=config.loop.commit if request.commits is None else request.commits,
+        recall=config.loop.recall and not request.no_recall,
+        inputs=hash_inputs(criterion.checks, project.work_dir),
+    )
+
+
+def _find_criterion_in_task(task: str, root: Path) -> str:
+    """The criterion that a task names after the word `until`. Without one, the error suggests what this repository has."""
+    if match := re.search(r"\buntil\s+(\S.*?)[.!]?\s*$", task, re.DOTALL):
+        return match[1]
+    found = [
+        f"`{one.command}` passes"
+        for kind in (CheckKind.TESTS, CheckKind.LINT, CheckKind.TYPES)
+        for one in find_commands(kind, root)
+    ]
+    example = " AND ".join(dict.fromkeys(found)) or "`COMMAND` passes"
+    what = "there is no criterion for when the task is done"
+    raise UsageError(what, todo=f"add --until '{example}', or end the task with: until COMMAND passes")
+
+
+def _compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
+    """The compiled criterion: the text itself, or the file that `@FILE` names."""
+    if not text.startswith("@"):
+        return compile_criterion(text, timeout, root)
+    path = Path.cwd() / text[1:]
+    content = read_text(path, 256 * 1024, "the file of criteria", "pass --until @FILE")
+    return compile_yaml(content, str(path), timeout, root)
+
+
+def _validate_scope(glob: str, directory: str) -> str:
+    """A pattern of `--scope`, from the root. One that could never match is refused."""
+    if not glob.strip() or glob.startswith("/") or ".." in glob.split("/"):
+        raise UsageError(
+            f"--scope {glob!r} is not a pattern for files in this project", todo="write it like 'src/**' or '*.py'"
+        )
+    return glob_from_root(glob, directory)
+
+
+def _refuse_unworkable(project: Project, loop: LoopRunSettings, *, snapshots: bool, in_worktree: bool) -> None:
+    """Refuse settings that cannot work in this project."""
+    if not snapshots and (loop.commit or loop.scope):
+        what = "--commit" if loop.commit else "--scope"
+        raise UsageError(f"{what} needs snapshots of the tree", todo="omit --no-snapshots (`snapshots: true`)")
+    if not loop.commit:
+        return
+    place = find_repository(project.root)
+    if place is None:
+        raise UsageError(
+            "--commit needs a git repository", where=str(project.root), todo="`git init`, or omit --commit"
+        )
+    if not in_worktree and not read_head(place.git).startswith(HEADS):
+        raise UsageError(
+            "--commit needs a branch to commit to; HEAD is detached",
+            todo="`git switch` to a branch, or pass --worktree",
+        )
+    if not in_worktree and (dirty := list_uncommitted_files(place)):
+        raise UsageError(
+            "--commit needs a tree without uncommitted changes, so that yours and the agent's stay apart",
+            where=", ".join(dirty[:10]),
+            todo="commit them first, or pass --worktree",
+        )

@@ -1,0 +1,269 @@
+"""Continue a run: with other limits or agents, or after the user adopted it."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from ralph.app.run_options import RunOptions, build_agent_selection, parse_deadline, positive
+from ralph.app.runs import stopped_run
+from ralph.app.start import cost_notices
+from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
+from ralph.app.workflows import SESSIONS
+from ralph.core.codec import from_plain, read_json, to_json
+from ralph.core.entries import AgentsChanged, RunAdopted
+from ralph.core.errors import UsageError
+from ralph.core.limits import Limits
+from ralph.core.signals import Signal, SignalType
+from ralph.documents.run_record import AgentSelection, RunRecord
+from ralph.engine.ledger import Ledger
+from ralph.store.files import storage
+from ralph.store.journal import Journal, read_records
+from ralph.store.runs import Project, RunDir, describe_run
+from ralph.store.settings import load_config
+from ralph.workflows.loop import HOME as LOOPS
+
+_LIMITS = (
+    ("max_iterations", "iterations", 1),
+    ("timeout", "active_seconds", 60),
+    ("max_tokens", "tokens", 1),
+    ("max_cost", "cost", 1),
+)
+"""Options that set a limit, the field of `Limits`, and how many of its units one of theirs is."""
+_UNITS = {"iterations": "of its iterations", "active_seconds": "minutes", "tokens": "tokens", "cost": "US dollars"}
+_AGENTS = ("agents", "agent_command", "scenario", "model")
+"""Options that choose the agents."""
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """What can change when a run continues. If a field is None, empty or False, it stays as it was."""
+
+    agents: tuple[str, ...] = ()
+    agent_command: str | None = None
+    scenario: str | None = None
+    model: str = ""
+    max_iterations: int | None = None
+    timeout: float | None = None
+    deadline: str | None = None
+    no_deadline: bool = False
+    max_cost: float | None = None
+    allow_unpriced: bool = False
+    max_tokens: int | None = None
+
+    @property
+    def names_agent(self) -> bool:
+        """Whether they choose the agents of later turns."""
+        return any(getattr(self, name) for name in _AGENTS)
+
+    @property
+    def changes_run(self) -> bool:
+        """Whether they change anything."""
+        return any(getattr(self, one.name) for one in fields(self))
+
+    def as_arguments(self) -> tuple[str, ...]:
+        """The options on limits as a command line has them, for an engine in the background."""
+        arguments = []
+        for one in fields(self):
+            value = getattr(self, one.name)
+            name = f"--{one.name.replace('_', '-')}"
+            if not value or one.name in _AGENTS:
+                continue
+            arguments.append(name if value is True else f"{name}={value}")
+        return tuple(arguments)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """A run that can continue. Nothing has changed yet."""
+
+    project: Project
+    run: RunDir
+    record: RunRecord
+    """With the agents of the options, if they name any."""
+    limits: Limits
+    notices: tuple[str, ...]
+    changes_agents: bool
+
+    def find_consents(self) -> Iterator[Consent]:
+        """What the user has to agree to before the run continues. Other agents are agreed to like those of a new run."""
+        yield consent_to_resume(self.project, self.record)
+        if self.changes_agents:
+            yield consent_to_start(self.project, self.record, criteria_typed=(), files=())
+
+
+def find_run_to_resume(project: Project, wanted: str | None) -> RunDir:
+    """The named run, or the one that stopped last, or the only one that is alive."""
+    if chosen := stopped_run(project, wanted):
+        return chosen
+    runs = project.runs()
+    if not runs:
+        todo = "start one: ralph loop \"TASK\" --until '`COMMAND` passes'"
+        raise UsageError("there is nothing to resume: there is no run yet", where=str(project.root), todo=todo)
+    raise UsageError(
+        "there is nothing to resume: every run has ended",
+        where=f"the latest is {describe_run(runs[-1])}",
+        todo="start a new one",
+    )
+
+
+def withdraw_pause(run: RunDir, options: ResumeOptions, guidance: str) -> None:
+    """End a pause of a live run."""
+    if options.changes_run:
+        what = f"run {run.id} is running: you cannot change its limits and agents now"
+        raise UsageError(what, todo="pause it first (`ralph signal pause`), or omit the options")
+    run.mailbox.post(Signal("", SignalType.RESUME, guidance))
+
+
+def plan_resume(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
+    """Find out with what a run continues, or why it cannot. Changes nothing."""
+    outcome = run.outcome()
+    if outcome and not outcome.resumable:
+        of_session = run.record().workflow in SESSIONS
+        todo = f"`ralph session feedback {run.id}` starts another iteration" if of_session else "start a new one"
+        raise UsageError(f"run {run.id} is over: {outcome}", where=str(run.path), todo=todo)
+    return plan_next_iteration(project, run, options)
+
+
+def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -> Resumption:
+    """The same for a session, which continues after its end if the user gave feedback."""
+    run.refuse_claimed()
+    limits = _limits(run, options)
+    record = run.record()
+    if options.names_agent:
+        record = replace(record, crew=_reselect_agents(project, run, options))
+    notices = tuple(cost_notices(project, record, limits))
+    return Resumption(
+        project=project,
+        run=run,
+        record=record,
+        limits=limits,
+        notices=notices,
+        changes_agents=options.names_agent,
+    )
+
+
+def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
+    """Journal what the user changed, and leave the guidance for the next turn."""
+    for consent in resumption.find_consents():
+        refuse_without_consent(consent)
+    if resumption.changes_agents:
+        change_agents(resumption.run, resumption.record.crew)
+    if guidance:
+        resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance))
+
+
+def _limits(run: RunDir, options: ResumeOptions) -> Limits:
+    """The limits of a run from now on. A new limit that is already used up is refused."""
+    record = run.record()
+    records = read_records(run.path / "journal.jsonl") if (run.path / "journal.jsonl").exists() else []
+    ledger = Ledger.of(record.limits, records)
+    changed = _changed_limits(options)
+    if "iterations" in changed and record.workflow in SESSIONS:
+        what = f"run {run.id} is a session: your feedback starts each iteration"
+        raise UsageError(what, todo="omit --max-iterations")
+    for option, name, unit in _LIMITS:
+        spent = getattr(ledger.spent, name)
+        if name in changed and changed[name] <= spent:
+            given = f"--{option.replace('_', '-')} {changed[name] / unit:g}"
+            used = f"{spent / unit:.4g} {_UNITS[name]}"
+            what = f"run {run.id} has already used {used}: {given} is too low"
+            raise UsageError(what, where=str(run.path), todo="use a larger number")
+    limits = replace(ledger.extended_limits(record.limits), **changed)
+    if limits.deadline is not None and limits.deadline <= time.time():
+        tomorrow = datetime.fromtimestamp(time.time() + 86_400).strftime("%Y-%m-%dT07:00")
+        when = datetime.fromtimestamp(limits.deadline).strftime("%Y-%m-%d %H:%M")
+        todo = f"`ralph resume {run.id} --no-deadline`, or give a later one: --deadline {tomorrow}"
+        raise UsageError(f"the deadline of run {run.id} has passed: {when}", where=str(run.path), todo=todo)
+    return limits
+
+
+def _changed_limits(options: ResumeOptions) -> dict[str, Any]:
+    """The limits that the options set, by their names in `Limits`."""
+    if options.deadline and options.no_deadline:
+        raise UsageError("--deadline and --no-deadline contradict each other", todo="use only one of them")
+    changed: dict[str, Any] = {}
+    for option, name, unit in _LIMITS:
+        value = positive(f"--{option.replace('_', '-')}", getattr(options, option), None)
+        if value is not None:
+            changed[name] = value * unit
+    if options.deadline:
+        changed["deadline"] = parse_deadline(options.deadline)
+    if options.no_deadline:
+        changed["deadline"] = None
+    if options.allow_unpriced:
+        changed["allow_unpriced"] = True
+    return changed
+
+
+def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> AgentSelection:
+    """The agents from now on: those that the options name, or those of the run with another model."""
+    chosen = RunOptions(**{name: getattr(options, name) for name in _AGENTS})
+    if chosen.name_an_agent:
+        return build_agent_selection(project, load_config(project.root), chosen)
+    record = run.record()
+    crew = with_changed_agents(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).crew
+    first, *rest = crew.chain
+    return replace(crew, chain=(replace(first, model=chosen.model), *rest))
+
+
+def with_changed_agents(record: RunRecord, ledger: Ledger) -> RunRecord:
+    """The record with the agents that the user chose last. They are journaled, since `run.json` stays as it was."""
+    if not ledger.crew:
+        return record
+    where = "journal.jsonl: agents.changed"
+    return replace(record, crew=from_plain(AgentSelection, read_json(ledger.crew, where, "start a new run"), where))
+
+
+def change_agents(run: RunDir, crew: AgentSelection) -> None:
+    """Change the agents of a run from now on.
+
+    An open turn belongs to the agent that started it, so it has to end first.
+    """
+    lock = run.lock()
+    try:
+        journal, records = Journal.open(run.path / "journal.jsonl")
+        ledger = Ledger.of(run.record().limits, records)
+        if any(work.open_turn for work in ledger.work.values()):
+            todo = f"`ralph resume {run.id}` first, then pause it, or abort it"
+            raise UsageError(f"a turn of run {run.id} is still open and belongs to its agent", todo=todo)
+        journal.append(time.time(), AgentsChanged(crew=to_json(crew), label=crew.chain[0].label))
+    finally:
+        lock.release()
+
+
+def programs_of(record: RunRecord) -> Iterator[tuple[str, str]]:
+    """What a run starts: what it is for, and its command."""
+    for label, spec in record.crew.everyone.items():
+        words = " ".join((label, *spec.arguments))
+        variables = "".join(f"{name}={value} " for name, value in spec.environment.items())
+        yield "agent", f"{variables}{words}" + (f" (scenario {spec.scenario})" if spec.scenario else "")
+    for check in record.checks:
+        yield "check", check.command or check.title
+    for command in record.trees.setup:
+        yield "set-up", command
+
+
+def adopt_run(project: Project, run: RunDir, reason: str, at: datetime) -> str:
+    """Let the user take over a run that Ralph cannot verify: cloned, changed, or of an older version.
+
+    What it claims is moved to a directory of its own. Returns how the run continues.
+    """
+    lock = run.lock()
+    try:
+        goes_on, aside = run.adopt(at)
+        documents = project.root / LOOPS / "loops" / run.id
+        if not goes_on and documents.is_dir():
+            with storage(documents):
+                os.rename(documents, aside / "loop")
+        journal, _ = Journal.open(run.path / "journal.jsonl")
+        journal.append(at.timestamp(), RunAdopted(reason, aside.name, goes_on))
+    finally:
+        lock.release()
+    if goes_on:
+        return f"adopted: it continues from the last line that Ralph wrote; the lines after that are in {aside}"
+    return (
+        f"adopted: it starts over with the files as they are; its claims about earlier turns and checks are in {aside}"
+    )

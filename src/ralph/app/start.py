@@ -1,0 +1,312 @@
+"""Start a run: check the request, show what it would do, create it.
+
+`plan_loop`, `plan_session` and `plan_hats` turn what the user asked for into a `NewRun` and write nothing. An interface may show
+its `preview_run`, asks for its consent, and enters `open_new_run`, which creates the run and removes it if it cannot begin.
+"""
+
+import contextlib
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+from ralph.agents import registry
+from ralph.agents.adapter import Call
+from ralph.app.run_options import settings_without_effect
+from ralph.app.trust import Consent, consent_to_start, refuse_without_consent
+from ralph.app.workflows import ROLES, kind_of, roles_of
+from ralph.core.checks import Rule
+from ralph.core.errors import RalphError, StateError, UsageError
+from ralph.core.events import Do
+from ralph.core.limits import Limits
+from ralph.core.turns import TurnRequest
+from ralph.documents.config import Config
+from ralph.documents.run_record import RunRecord, TreeSettings
+from ralph.git import worktree
+from ralph.git.command import OWN_DIRECTORIES, Git, find_repository
+from ralph.git.snapshots import Snapshots, identify_project
+from ralph.store.files import read_limited
+from ralph.store.held_trees import HeldTree, content_hash, held_trees
+from ralph.store.runs import Project, RunDir
+from ralph.verify.changed_files import is_judge_file
+from ralph.verify.work import find_left_changes
+from ralph.workflows.loop.state import Phase, TaskType, too_few
+from ralph.workspace.merge_queue import current_branch
+
+
+class WorkLocation(StrEnum):
+    """The tree that a run works in."""
+
+    HERE = "here"
+    """In the user's own tree."""
+    WORKTREE = "worktree"
+    """In a worktree of its own."""
+    BRANCH = "branch"
+    """Its tasks in a worktree each; their work comes together on a branch."""
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that is ready to be created. Nothing of it is on disk yet."""
+
+    project: Project
+    record: RunRecord
+    location: WorkLocation
+    notices: tuple[str, ...]
+    """What may surprise the user."""
+    criteria_typed: tuple[str, ...] = ()
+    """The criteria that the user typed: their commands need no further consent."""
+    files: tuple[str, ...] = ()
+    """The settings and presets that were read."""
+    plain_id: bool = False
+    """Whether the id is the moment alone, as for sessions."""
+    prepare: Callable[[Project, RunDir], Callable[[], None]] | None = None
+    """What to do once the run has its directory. Returns what undoes it."""
+
+    def find_consent(self) -> Consent:
+        """What the user has to agree to before the run is created."""
+        return consent_to_start(self.project, self.record, self.criteria_typed, self.files)
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a new run would do."""
+
+    prompt: str
+    """The first prompt."""
+    agents: dict[str, str]
+    """The command of each agent, by label."""
+    unpriced: tuple[str, ...]
+    """The agents for which a limit on cost does not hold."""
+
+
+def preview_run(new: NewRun) -> Preview:
+    """Show what a new run would do, without starting anything."""
+    project, record = new.project, replace(new.record, id=new.record.id or "000000-000000")
+    workflow = kind_of(record.workflow).workflow(record, project.root, None)
+    state = workflow.load({})
+    if record.workflow == "loop":
+        state = replace(state, phase=Phase.ACT, iteration=1)
+    first = workflow.decide(state, time.time())
+    works = first.work if isinstance(first, Do) else ()
+    prompt = next((work.prompt.text for work in works if isinstance(work, TurnRequest)), "")
+    agents: dict[str, str] = {}
+    for label, spec in record.crew.everyone.items():
+        call = Call(
+            workspace=project.work_dir,
+            model=spec.model,
+            arguments=spec.arguments,
+            budget=record.limits.cost,
+            most_steps=record.most_steps,
+            without_tools=spec.without_tools,
+            permissions=spec.permissions,
+        )
+        agents[label] = shlex.join(registry.make_adapter(spec, record.prices).command(call))
+    return Preview(prompt, agents, tuple(unpriced_agents(project, record)))
+
+
+@contextlib.contextmanager
+def open_new_run(new: NewRun) -> Iterator[tuple[RunDir, tuple[str, ...]]]:
+    """Create a run and yield it with its notices. If it cannot begin, nothing of it is left."""
+    refuse_without_consent(new.find_consent())
+    run, notices = create_run(new.project, new.record, new.location, plain_id=new.plain_id)
+    undo = new.prepare(new.project, run) if new.prepare else None
+    try:
+        yield run, (*notices, *new.notices)
+    except RalphError as error:
+        if not (run.path / "journal.jsonl").exists():
+            if undo:
+                undo()
+            remove_failed_run(new.project, run, error)
+        raise
+
+
+def create_run(
+    project: Project, record: RunRecord, location: WorkLocation = WorkLocation.HERE, *, plain_id: bool = False
+) -> tuple[RunDir, tuple[str, ...]]:
+    """Claim an id, make the branch or worktree if the run needs one, and write the record.
+
+    A record that already has an id is of a session that others began. Its run gets the same id.
+    """
+    refuse_links(project.root)
+    run = project.claim_id(record.id) if record.id else project.claim(datetime.now(), plain=plain_id)
+    record = replace(record, id=run.id, directory=project.directory)
+    notices: tuple[str, ...] = ()
+    try:
+        if location is WorkLocation.BRANCH and not worktree.can_have_worktrees(project.root):
+            location = WorkLocation.HERE
+            notices = ("one turn at a time: worktrees need a git repository with a commit",)
+        if location is not WorkLocation.HERE:
+            _refuse_tracked(project.root, record.trees)
+            record = replace(record, onto=current_branch(project.root))
+        if location is WorkLocation.WORKTREE:
+            tree = worktree.ensure_worktree(project.root, run.id)
+            notices = tree.notices
+            base = Git(tree.path).resolve_commit()
+            workspace = str(tree.workspace.relative_to(project.root))
+            record = replace(record, workspace=workspace, branch=tree.branch, base=base)
+        elif location is WorkLocation.BRANCH:
+            branch, base, notices = worktree.create_branch(project.root, run.id)
+            record = replace(record, branch=branch, base=base)
+        project.create(run, record)
+    except BaseException as error:
+        remove_failed_run(project, run, error)
+        raise
+    return run, notices
+
+
+def remove_failed_run(project: Project, run: RunDir, error: BaseException) -> None:
+    """Remove a run that could not start, with its unused worktree."""
+    with contextlib.suppress(RalphError):
+        for tree in worktree.find_worktrees(project.root):
+            if tree.run == run.id:
+                worktree.remove(tree)
+        worktree.delete_run_refs(project.root, run.id)
+    project.remove(run)
+    if isinstance(error, RalphError):
+        error.todo = error.todo.replace("`ralph resume`", "start again")
+
+
+def _refuse_tracked(root: Path, trees: TreeSettings) -> None:
+    """Refuse to copy tracked files. They are in every worktree already, and a copy would overwrite changes to them."""
+    for setting, names in (("copy", trees.copy), ("share", trees.share)):
+        for name in names:
+            if Git(root).with_options(GIT_LITERAL_PATHSPECS="1").run("ls-files", "-z", "--", name).out:
+                todo = f"take it out of `workspace.{setting}`: tracked files are in every worktree"
+                raise UsageError(f"{name} is tracked by git", where="ralph.yml", todo=todo)
+
+
+def refuse_links(root: Path) -> None:
+    """Refuse links in the place of Ralph's directories: they would lead its state out of the project."""
+    for own in OWN_DIRECTORIES:
+        place = root / own
+        if not place.resolve().is_relative_to(root.resolve()):
+            raise StateError("a symbolic link leads out of the project", where=str(place), todo="remove the link")
+
+
+def start_notices(project: Project, config: Config, record: RunRecord) -> Iterator[str]:
+    """Refuse limits that Ralph cannot enforce, and list what may surprise the user."""
+    if project.inside:
+        what = f"this is the worktree of run {project.inside}: no other run can work here"
+        raise UsageError(what, where=str(Path.cwd()), todo=f"cd {project.root}")
+    yield from cost_notices(project, record, record.limits)
+    if not record.snapshots:
+        refuse_held_tree(project, record)
+        yield "snapshots are off: changes cannot be undone or compared with the state before the run"
+    limits, loop = record.limits, record.loop
+    if record.workflow == "loop" and (note := too_few(TaskType(loop.type), limits.iterations)):
+        yield note
+    if project.work_dir.resolve() != Path.cwd() or project.directory != ".":
+        yield f"agent and checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"
+    for rule, reason in record.allowed.items():
+        yield f"the guard rule {rule} is off: {reason}"
+    known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
+    yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
+    for label, spec in record.crew.everyone.items():
+        can = registry.make_adapter(spec).abilities
+        if limits.tokens and not can.tokens:
+            reports = "may not report" if spec.kind == "acp" else "does not report"
+            yield f"{label} {reports} tokens: Ralph cannot enforce --max-tokens"
+        if spec.model and not can.model:
+            yield f"{label} has no option for the model: --model has no effect"
+        if spec.without_tools and not can.tool_limits:
+            yield f"{label} cannot switch off {', '.join(spec.without_tools)}"
+        if record.most_steps and not can.step_limit:
+            yield f"{label} has no step limit: max_steps does not apply to it"
+
+
+def refuse_held_tree(project: Project, record: RunRecord) -> None:
+    """Refuse to judge a tree without snapshots that an earlier run was held up for: nothing could be compared."""
+    workspace = project.workspace(record)
+    for held in _find_held_trees(project, workspace):
+        rules = sorted({finding.rule for finding in held.findings} - record.allowed.keys())
+        if rules:
+            allow = " ".join(f"--allow {rule}=REASON" for rule in rules)
+            raise UsageError(
+                f"run {held.run} had guard findings that are still in this tree, and Ralph cannot compare them without snapshots",
+                where=", ".join(sorted(held.files)),
+                todo=f"omit --no-snapshots, undo the change, or pass {allow}",
+            )
+    if Rule.VERIFIER_EDITED not in record.allowed:
+        _refuse_unjudged_tree(project, workspace)
+
+
+def _refuse_unjudged_tree(project: Project, workspace: Path) -> None:
+    """Refuse a tree in which an earlier run changed judge files and was never judged: these would become the baseline."""
+    if not shutil.which("git"):
+        return
+    own = held_trees(project.root)
+    unjudged = list(own.all_unjudged())
+    for copy in own.find_copies(partial(identify_project, project.root, workspace)):
+        moved = (one.move(copy.root, own.root) for one in copy.all_unjudged())
+        unjudged += [one for one in moved if (project.runs_dir / one.run).is_dir()]
+    for one in unjudged:
+        with tempfile.TemporaryDirectory() as home:
+            snapshots = Snapshots.open(project.root, workspace, one.run, Path(home))
+            run, now = RunDir(project.runs_dir / one.run), snapshots.tree_now()
+            held = find_left_changes(one, run, snapshots=snapshots, workspace=workspace, now=now)
+        files = [path for path in held.files if is_judge_file(path)] if held else []
+        if held and (files or held.findings):
+            raise UsageError(
+                f"run {one.run} ended before its changes were verified, and Ralph cannot compare them without snapshots",
+                where=", ".join(sorted(files)) or str(workspace),
+                todo=f"omit --no-snapshots, undo the change, or pass --allow {Rule.VERIFIER_EDITED}=REASON",
+            )
+
+
+def _find_held_trees(project: Project, workspace: Path) -> Iterator[HeldTree]:
+    """The trees that were held up, here or in a copy of the project, and that this one still has files of."""
+    own = held_trees(project.root)
+    repository = find_repository(workspace) if shutil.which("git") else None
+    # The paths in a record begin at the top of the repository, if there is one.
+    top = repository.top if repository else workspace
+    for held in own.all():
+        if _find_same_files(top, held):
+            yield held
+    if not shutil.which("git"):
+        return
+    for copy in own.find_copies(partial(identify_project, project.root, workspace)):
+        for held in copy.all():
+            same = _find_same_files(top, held)
+            is_clone = same == held.files.keys() and any(held.files.values())
+            if is_clone or (same and (project.runs_dir / held.run).is_dir()):
+                yield held
+
+
+def _find_same_files(top: Path, held: HeldTree) -> set[str]:
+    """The files that are what they were when the run was held up for them."""
+    same = set()
+    for path, was in held.files.items():
+        try:
+            data: bytes | None = read_limited(top / path, follow=True)
+        except (OSError, RalphError):
+            data = None
+        if content_hash(data) == was:
+            same.add(path)
+    return same
+
+
+def cost_notices(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:
+    """Refuse a cost limit that Ralph cannot enforce. If the user allows that, return a notice."""
+    if limits.cost is None:
+        return
+    for label, unknown in unpriced_agents(project, record).items():
+        if not limits.allow_unpriced:
+            what = f"the cost limit of ${limits.cost:g} cannot be enforced: {unknown.reason}"
+            raise UsageError(what, where=label, todo=f"{unknown.todo}, or pass --allow-unpriced")
+        yield f"cost unknown: {unknown.reason}; Ralph cannot enforce the limit of ${limits.cost:g} for {label}"
+
+
+def unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:
+    """The agents whose cost cannot be known, by label."""
+    found: dict[str, registry.UnknownCost] = {}
+    for label, spec in record.crew.everyone.items():
+        if unknown := registry.unknown_cost(spec, record.prices, project.workspace(record)):
+            found[label] = unknown
+    return found

@@ -1,0 +1,206 @@
+"""Message a run: send signals and list their effect, answer questions, end the run."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
+from ralph.app.workflows import roles_of
+from ralph.core.errors import UsageError
+from ralph.core.signals import ASKED_FOR, Question, Signal, SignalType, addressee, is_known
+from ralph.engine.ports import Observer
+from ralph.engine.signals import SignalLog, TakenSignal
+from ralph.store.journal import read_claimed, timestamp
+from ralph.store.runs import Project, RunDir
+
+_INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A signal that was left for a run."""
+
+    run: RunDir
+    signal: Signal
+    name: str
+    """Its name in the mailbox; empty if the run was ended at once."""
+
+
+def send_signal(project: Project, signal: Signal, role: str, wanted: str | None) -> Sent:
+    """Leave a signal for a run; an ABORT ends it."""
+    refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
+    kind = signal.type.lower()
+    if signal.type in (SignalType.STEER, SignalType.INFO) and not signal.message.strip():
+        raise UsageError("the message is empty", todo=f'write it in quotes: ralph signal {kind} "..."')
+    if signal.now and signal.type not in _INTERRUPTS:
+        raise UsageError(f"--now does not work with {kind}", todo="omit it; it is for steer and pause")
+    if signal.items and signal.type is not SignalType.APPROVE:
+        raise UsageError(f"--item does not work with {kind}", todo="omit it; it is for approve")
+    run = _find_run_to_signal(project, wanted)
+    signal = _address_signal(signal, role, run)
+    if signal.type is SignalType.ABORT:
+        end_run(project, run, signal.message or "aborted by `ralph signal`")
+        return Sent(run, signal, "")
+    if not run.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):
+        todo = f"`ralph resume {run.id}` continues it"
+        raise UsageError(f"run {run.id} is not running, so you cannot {kind} it", todo=todo)
+    return Sent(run, signal, run.mailbox.post(signal).name)
+
+
+def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
+    """The named run, the one that is alive, or the only one that can be resumed."""
+    if not wanted:
+        return live_run(project, None, "signal", "--run ID")
+    run = project.run(wanted)
+    outcome = run.outcome()
+    if outcome and not outcome.resumable:
+        raise UsageError(f"run {run.id} is over: {outcome}", todo="`ralph status` lists the others")
+    return run
+
+
+def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
+    """The signal with its addressee; a role that the workflow does not have is refused."""
+    record, target = run.record(), addressee(role)
+    known = roles_of(record)
+    if not is_known(target, known):
+        kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
+        raise UsageError(f"a {kind} has no role {role!r}", todo=f"it has {', '.join(known)}")
+    return replace(signal, target=target)
+
+
+def answer_question(project: Project, wanted: str | None, id: str, answer: str) -> tuple[RunDir, Question]:
+    """Answer an open question: the one of that id, or the only one."""
+    refuse_inside_a_turn("an agent cannot answer questions", "wait for the answer, or for the default")
+    if not answer.strip():
+        raise UsageError("the answer is empty", todo='write it in quotes: ralph answer "..."')
+    run, question = _find_question(project, wanted, id)
+    if not run.questions.answer(question.id, answer, "person", time.time()):
+        raise UsageError(f"question {question.id} was answered already", where=str(run.questions.directory))
+    return run, question
+
+
+def _find_question(project: Project, wanted: str | None, id: str) -> tuple[RunDir, Question]:
+    runs = [project.run(wanted)] if wanted else [run for run in project.runs() if run.alive]
+    found = [(run, one) for run in runs for one in run.questions.open(time.time()) if id in ("", one.id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listing = "\n".join(f"    {one.id} of run {run.id}: {one.question.splitlines()[0][:80]}" for run, one in found)
+        raise UsageError(
+            "several questions are open", where=f"candidates:\n{listing}", todo="name one; --run names its run"
+        )
+    known = [one for run in runs for one in run.questions.read_all() if one.id == id]
+    if known:
+        raise UsageError(f"question {id} is no longer open; its answer is: {known[0].answer or known[0].default}")
+    raise UsageError(f"there is no open question {id}".rstrip(), todo="`ralph status` shows the open questions")
+
+
+def find_run_to_abort(project: Project, wanted: str | None, *, revert: bool) -> RunDir:
+    """The run to end; to take back the changes of, the latest if all runs are over."""
+    if revert and not wanted and not project.open_runs():
+        return latest_run(project, None)
+    run = live_run(project, wanted, "abort")
+    if is_over(run) and not revert:
+        todo = f"there is nothing to abort; `ralph abort {run.id} --revert` undoes its changes"
+        raise UsageError(f"run {run.id} is over: {run.outcome()}", todo=todo)
+    return run
+
+
+def is_over(run: RunDir) -> bool:
+    """Whether a run has ended for good."""
+    outcome = run.outcome()
+    return outcome is not None and not outcome.resumable
+
+
+def end_run(project: Project, run: RunDir, message: str) -> None:
+    """End a run, by its engine if it has one; returns when it is over, or after a minute."""
+    if not run.alive:
+        # The engine takes long to import, and commands that only talk to a run do not need it.
+        from ralph.app.engine import abort_on_disk
+
+        abort_on_disk(project, run, Observer(), message)
+        return
+    run.mailbox.post(Signal("", SignalType.ABORT, message))
+    # The engine needs this long at most to end its turn: grace, kill, and the report.
+    deadline = time.monotonic() + 60
+    while run.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@dataclass
+class ReceiptRow:
+    """A turn that received a signal."""
+
+    role: str
+    turn: int
+    means: str
+    at: str
+    response: str = ""
+    note: str = ""
+
+
+@dataclass
+class SignalRow:
+    """One signal, and its effect."""
+
+    name: str
+    type: str
+    state: str
+    """`waiting`, `taken` or `refused`."""
+    at: str = ""
+    target: str = "ALL"
+    message: str = ""
+    reason: str = ""
+    taken_in: list[ReceiptRow] = field(default_factory=list)
+
+
+def list_signals(run: RunDir) -> list[SignalRow]:
+    """The signals in the journal and in the mailbox of a run, the oldest first."""
+    path = run.path / "journal.jsonl"
+    log = SignalLog.of(read_claimed(path) if path.exists() else ())
+    rows = [_taken_row(one) for one in log.taken.values()]
+    rows += [SignalRow(one.name, "", "refused", timestamp(one.at), reason=one.reason) for one in log.refused]
+    known = {row.name for row in rows}
+    reason = "waits"
+    if not run.alive:
+        reason = "waits for `ralph resume`" if run.can_go_on else "will not be delivered: the run is over"
+    waiting = [_waiting_row(signal, reason) for signal in run.mailbox.list_waiting() if signal.name not in known]
+    return [*sorted(rows, key=lambda row: row.at), *waiting]
+
+
+def _taken_row(one: TakenSignal) -> SignalRow:
+    signal = one.signal
+    row = SignalRow(
+        name=signal.name,
+        type=str(signal.type),
+        state="taken",
+        at=timestamp(one.at),
+        target=signal.target or "ALL",
+        message=signal.message,
+    )
+    for receipt in one.receipts:
+        row.taken_in.append(
+            ReceiptRow(
+                role=receipt.role,
+                turn=receipt.turn,
+                means=receipt.means,
+                at=timestamp(receipt.at),
+                response=receipt.response,
+                note=receipt.note,
+            )
+        )
+    return row
+
+
+def _waiting_row(signal: Signal, reason: str) -> SignalRow:
+    if signal.iteration is not None:
+        reason = f"waits for iteration {signal.iteration}"
+    elif signal.type in ASKED_FOR:
+        reason = "waits until the session asks whether to keep what it learned"
+    return SignalRow(
+        name=signal.name,
+        type=str(signal.type),
+        state="waiting",
+        target=signal.target or "ALL",
+        message=signal.message,
+        reason=reason,
+    )

@@ -1,0 +1,155 @@
+"""`ralph diff`, `ralph undo`, `ralph restore` and `ralph abort`: what a run changed, how to take it back, how to end the run."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from ralph.app.changes import Reverted, diff_run, name_files, refuse_revert, restore_iteration, revert_run, undo_turn
+from ralph.app.runs import latest_run
+from ralph.app.steer import end_run, find_run_to_abort, is_over
+from ralph.cli.console import agree, here, json_option, print_result
+from ralph.core.text import count
+from ralph.store.runs import RunDir
+
+
+@click.command("diff")
+@click.argument("run", required=False)
+@click.argument("turn", required=False, type=int)
+@click.option("--stat", is_flag=True, help="Show only the files and how many lines changed.")
+@json_option
+def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
+    """Show what RUN changed, or what one TURN of it changed. Default: the latest run."""
+    project = here()
+    if run and run.isascii() and run.isdigit() and len(run) < 6:
+        turn, run = int(run), None
+    chosen = latest_run(project, run)
+    found = diff_run(project, chosen, turn, stat=stat, color=not as_json and sys.stdout.isatty())
+    lines = [found.text.removesuffix("\n") if found.text else f"Run {chosen.id} changed nothing."]
+    return print_result(as_json, lines, command="diff", run=chosen.id, old=found.old, new=found.new, diff=found.text)
+
+
+@click.command("undo")
+@click.argument("run", required=False)
+@click.option(
+    "--force", is_flag=True, help="Undo even if you changed the same files since. Ralph records your version first."
+)
+@json_option
+def undo(run: str | None, force: bool, as_json: bool) -> int:
+    """Undo what the last turn of RUN changed. Repeat the command to undo the turn before. Default: the latest run.
+
+    Ralph records the tree first, and writes only files that the turn changed.
+    """
+    project = here()
+    chosen = latest_run(project, run)
+    undone = undo_turn(project, chosen, force=force)
+    label, restored = undone.undone.label, undone.restored
+    lines = [
+        f"Undid {label}: {count(len(restored.files), 'file')} written.",
+        *written_lines(restored.files, restored.notices, restored.before),
+        f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)",
+    ]
+    facts = {"run": chosen.id, "undone": label, "files": restored.files, "notices": restored.notices}
+    return print_result(as_json, lines, command="undo", **facts)
+
+
+@click.command("restore")
+@click.argument("which", metavar="best|N|base")
+@click.argument("run", required=False)
+@json_option
+def restore(which: str, run: str | None, as_json: bool) -> int:
+    """Restore your files to their state after iteration N of RUN, after the best iteration, or before the run (base).
+
+    Default: the latest run. Ralph records the tree first, and writes only files that differ.
+    """
+    project = here()
+    chosen = latest_run(project, run)
+    done = restore_iteration(project, chosen, which)
+    number, restored = done.number, done.restored
+    state = f"iteration {number} left them" if number else "they were before the run"
+    lines = [
+        f"Nothing was written: the files are already as {state}.",
+        *written_lines(restored.files, restored.notices, restored.before),
+    ]
+    if restored.files:
+        lines[0] = f"The files are as {state} (run {chosen.id}): {count(len(restored.files), 'file')} written."
+        lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes this)")
+    facts = {"iteration": number, "snapshot": done.snapshot, "before": restored.before}
+    facts |= {"files": restored.files, "notices": restored.notices}
+    return print_result(as_json, lines, command="restore", run=chosen.id, **facts)
+
+
+def written_lines(files: Sequence[str], notices: Sequence[str], before: str) -> Iterator[str]:
+    """Which files were written, and which snapshot has them as they were."""
+    yield from (f"  {name}" for name in name_files(files))
+    yield from (f"note: {notice}" for notice in notices)
+    if files:
+        yield f"Nothing is lost: snapshot {before[:12]} has the files as they were."
+
+
+@click.command("abort")
+@click.argument("run", required=False)
+@click.option("--message", default="", help="The reason, for the journal.")
+@click.option(
+    "--revert/--keep-changes",
+    help="Restore every file as it was before the run, even if the run is over. Default: keep the changes.",
+)
+@click.option("--yes", is_flag=True, help="Revert without asking.")
+@json_option
+def abort(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
+    """End RUN for good. Default: the live run. If there is none, the only one that can be resumed.
+
+    Ralph ends the turn with all its processes and leaves your files as they are. With --revert, it restores every file as it
+    was before the run, and the branch too if only the run committed to it. If all runs are over, --revert reverts the latest.
+    It does not restore files that git ignores, nor changes inside submodules; it names such submodules.
+    """
+    project = here()
+    chosen = find_run_to_abort(project, run, revert=revert)
+    if revert:
+        refuse_revert(chosen)
+        if not yes:
+            click.echo(
+                f"Every file goes back to its state before run {chosen.id}, even if you changed it since.", err=True
+            )
+        todo = f"pass --yes; `ralph diff {chosen.id}` shows what the run changed"
+        agree(yes=yes, where=str(project.root), todo=todo)
+    if not is_over(chosen):
+        end_run(project, chosen, message or "aborted by `ralph abort`")
+    reverted = revert_run(project, chosen) if revert else None
+    facts: dict[str, Any] = {"outcome": chosen.outcome(), "alive": chosen.alive, "reverted": reverted is not None}
+    if reverted:
+        files, history = reverted.files, reverted.history
+        facts |= {"before": files.before, "files": files.files, "commits": history.commits}
+        facts["notices"] = (*files.notices, *history.notices)
+        facts["not_restored"] = reverted.submodules
+    return print_result(as_json, _abort_lines(chosen, reverted), command="abort", run=chosen.id, **facts)
+
+
+def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
+    outcome = run.outcome() or "still ending its turn"
+    if run.record().on_branch:
+        yield f"Run {run.id}: {outcome}. Its merged work is on the branch {run.record().branch}."
+        yield f"Next:   ralph diff {run.id}   ralph worktrees"
+        return
+    if reverted is None:
+        yield f"Run {run.id}: {outcome}. The files are as the last turn left them."
+        if not run.record().snapshots:
+            yield f"Next:   ralph report {run.id}"
+            return
+        yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
+        return
+    files, history = reverted.files, reverted.history
+    written = f"{count(len(files.files), 'file')} written"
+    yield f"Run {run.id}: {outcome}. All files that git does not ignore are as they were before the run: {written}."
+    yield from written_lines(files.files, files.notices, files.before)
+    yield from (f"note: {notice}" for notice in history.notices)
+    for path in reverted.submodules:
+        yield f"NOT RESTORED: the submodule {path} has changes. Look at them with: git -C {shlex.quote(path)} status"
+    back = [f"ralph undo {run.id}"] if files.files else []
+    if commits := history.commits:
+        yield f"Removed {count(len(commits), 'commit')} of the run from the branch; the last was {commits[0]}."
+        back.append(f"git reset {commits[0][:12]}")
+    if back:
+        yield f"Next:   {'   '.join(back)} (undoes this)"

@@ -1,0 +1,168 @@
+"""`ralph report`, `ralph cost` and `ralph prompt`: what a run left to read."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ralph.app.reports import TOKENS, FiledReport, list_reports, read_report, receipt
+from ralph.app.runs import latest_run
+from ralph.cli.console import here, json_option, print_json, print_result
+from ralph.core.codec import from_plain
+from ralph.core.errors import UsageError
+from ralph.core.prompt import PartSize, count_tokens
+from ralph.core.text import count
+from ralph.store.files import read_limited, to_text
+from ralph.store.journal import adopt_advice, moment
+
+
+@click.command("report")
+@click.argument("run", required=False)
+@click.option("--list", "listing", is_flag=True, help="List all reports.")
+@json_option
+def report(run: str | None, listing: bool, as_json: bool) -> int:
+    """Show the latest completion report of RUN. Default: the latest run that has one."""
+    project = here()
+    if listing:
+        reports = list_reports(project, run)
+        lines = [f"{_date(one.at)}  {one.run}  {one.outcome:<18} {one.path}" for one in reports]
+        rows = [_report_facts(one) for one in reports]
+        return print_result(as_json, lines or ["No run here has a report yet."], command="report", reports=rows)
+    found = read_report(project, run)
+    filed, warning = found.report, []
+    if found.doubt:
+        warning.append(f"CLAIMED, not verified: {found.doubt}. {adopt_advice(filed.run)}\n")
+    if found.is_changed:
+        warning.append(f"CHANGED after the run: Ralph did not write this text. The run ended as {filed.outcome}.\n")
+    lines = [*warning, found.text.rstrip(), f"\nReport: {filed.path}"]
+    return print_result(as_json, lines, command="report", **_report_facts(filed), doubt=found.doubt, text=found.text)
+
+
+def _report_facts(report: FiledReport) -> dict[str, str]:
+    facts = asdict(report)
+    del facts["hash"]
+    return facts
+
+
+def _date(at: str) -> str:
+    """When a run ended, in local time."""
+    try:
+        return datetime.fromtimestamp(moment(at)).strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return at
+
+
+@click.command("cost")
+@click.argument("run", required=False)
+@click.option("--all", "everything", is_flag=True, help="Add up all runs of this project.")
+@json_option
+def cost(run: str | None, everything: bool, as_json: bool) -> int:
+    """Show what RUN cost, by turn, role, agent and model. Default: the latest run.
+
+    Costs are what the agents report. If an agent reports tokens only, Ralph computes the cost from a table of prices
+    (`prices:` in ralph.yml). If no price is known, the cost is shown as unknown.
+    """
+    project = here()
+    runs = project.runs() if everything else [latest_run(project, run)]
+    items = [item for one in runs for item in receipt(one)]
+    by = {name: _group_by(items, name) for name in ("role", "agent", "model", *(("run",) if everything else ()))}
+    lines = [
+        f"turn {item['turn']:<4} {item['work']:<16} {item['role']:<14} {item['agent'][:24]:<24} {_money(item)}"
+        for item in (() if everything else items)
+    ]
+    for name, groups in by.items():
+        lines.append(f"\nby {name}")
+        lines += [
+            f"  {key[:40]:<42} {count(sums['turns'], 'turn'):>11}  {_money(sums)}" for key, sums in groups.items()
+        ]
+    lines.append(f"\ntotal {'':<39} {count(len(items), 'turn'):>11}  {_money(_total(items))}")
+    facts = {"runs": [one.id for one in runs], "turns": items, "total": _total(items)}
+    return print_result(
+        as_json, lines, command="cost", **facts, **{f"by_{name}": groups for name, groups in by.items()}
+    )
+
+
+def _group_by(items: Iterable[dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        groups.setdefault(item[name] or "unknown", []).append(item)
+    return {key: _total(group) for key, group in groups.items()}
+
+
+def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """What turns used together. The cost is the sum of the known costs."""
+    known = [item["cost"] for item in items if item["cost"] is not None]
+    return {
+        "turns": len(items),
+        **{name: sum(item[name] for item in items) for name in TOKENS},
+        "cost": round(sum(known), 6) if known else None,
+        "unpriced_turns": len(items) - len(known),
+    }
+
+
+def _money(sums: dict[str, Any]) -> str:
+    tokens = f"{sums['input_tokens']:>9} in {sums['output_tokens']:>8} out"
+    details = [f"{sums['cached_tokens']} cached"] if sums["cached_tokens"] else []
+    details += [f"{sums['reasoning_tokens']} reasoning"] if sums["reasoning_tokens"] else []
+    if details:
+        tokens += f" ({', '.join(details)})"
+    missing = sums.get("unpriced_turns", 0)
+    if sums["cost"] is None:
+        return f"{tokens}  cost unknown"
+    if missing:
+        return f"{tokens}  at least ${sums['cost']:.4f} ({count(missing, 'turn')} without a price)"
+    return f"{tokens}  ${sums['cost']:.4f}"
+
+
+_PROMPT_LIMIT, _TURN_LIMIT = 16 << 20, 1 << 20
+
+
+@click.command("prompt")
+@click.argument("run", required=False)
+@click.option("--turn", type=int, help="The number of the turn. Default: the latest.")
+@click.option("--parts", "--sections", "only", is_flag=True, help="Show only the parts and their tokens.")
+@json_option
+def prompt(run: str | None, turn: int | None, only: bool, as_json: bool) -> int:
+    """Show the prompt of a turn of RUN as it was sent, with the tokens of each part. Default: the latest run.
+
+    Four characters count as one token. A part with a budget never exceeds it; the prompt says what was left out.
+    """
+    project = here()
+    runs = project.runs()
+    if not run and not runs:
+        raise UsageError("there is no run yet", where=str(project.root), todo="start one with `ralph loop`")
+    chosen = project.run(run) if run else runs[-1]
+    turns = {
+        int(path.name[:5]): path for path in (chosen.path / "turns").glob("[0-9]*-*") if (path / "prompt.md").exists()
+    }
+    if not turns or (turn is not None and turn not in turns):
+        known = f"{min(turns)} to {max(turns)}" if turns else ""
+        raise UsageError(
+            f"run {chosen.id} has no turn {'' if turn is None else turn}".strip(),
+            todo=f"its turns are {known}" if turns else f"`ralph logs {chosen.id}` shows what happened",
+        )
+    number = turn if turn is not None else max(turns)
+    text = to_text(read_limited(turns[number] / "prompt.md", _PROMPT_LIMIT))
+    parts = _read_parts(turns[number]) or [PartSize("prompt", count_tokens(text))]
+    if as_json:
+        rows = [asdict(part) for part in parts]
+        print_json(command="prompt", run=chosen.id, turn=number, tokens=count_tokens(text), parts=rows, prompt=text)
+        return 0
+    if not only:
+        click.echo(text)
+    click.echo(f"Turn {number} of {chosen.id}: about {count_tokens(text)} tokens")
+    width = max(len(part.name) for part in parts)
+    for part in parts:
+        budget = f" of {part.budget}" if part.budget else ""
+        click.echo(f"  {part.name:<{width}}  {part.tokens:>6}{budget:<9}  {part.purpose}".rstrip())
+    return 0
+
+
+def _read_parts(turn: Path) -> list[PartSize]:
+    """The parts that were stored with the turn; none if an older version of Ralph started it."""
+    about = json.loads(read_limited(turn / "turn.json", _TURN_LIMIT)) if (turn / "turn.json").exists() else {}
+    return list(from_plain(tuple[PartSize, ...], about.get("parts", []), f"{turn / 'turn.json'}: parts"))

@@ -1,0 +1,151 @@
+"""What a check printed: excerpts for prompts and reports, and what two outputs of the same failure have in common.
+
+Compilers put the cause first, test runners put the summary last, and what says most may stand in between. So an excerpt has the
+beginning, the end, and the lines that look like errors, and it says how many lines are missing.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+LONGEST_LINE = 300
+"""Characters of a line that are looked at and quoted: what says something says it at its beginning."""
+_HEAD_SHARE, _TAIL_SHARE = 0.25, 0.4
+"""How much of an excerpt its beginning and its end may take; lines that look like errors take the rest."""
+_LEFT_OUT = re.compile(r"\.\.\. (\d+) lines? left out")
+_STRONG = re.compile(
+    r"^E\s+\S|\b\w*(?:Error|Exception|Panic)\b[:(]|\berror(?:\[\w+\]|\s+TS\d+)?:|^\S+:\d+(?::\d+)?:\s"
+    r"|\bpanicked at|^[A-Z]{1,5}\d{2,5}\s"
+    r"|(?i:\bassert\w* .*(?:==|!=|failed))"
+)
+_WEAK = re.compile(
+    r"(?i)\b(?:error|fail|assert|exception|expected|received|panic|undefined|cannot|not ok|not found|missing)|[✕✗×]"
+)
+_SAYS_NOTHING = re.compile(
+    r"(?i)^[=\-_*#\s]*(?:failures?|errors?|short test summary info|traceback \(.*|failed|fail|ok|"
+    r".*\b\d+ (?:failed|passed|errors?|warnings?)\b.*|found \d+ errors?\.?)[=\-_*#:\s]*$|^[=\-_*#|^~\s]+$|^>\s"
+)
+_PATHS = re.compile(r"(?:[\w.@+~-]*/)+")
+
+
+def find_error_lines(output: str, most: int) -> list[str]:
+    """The lines of an output that say what is wrong; its last ones if none stands out."""
+    short = (line.strip()[:LONGEST_LINE] for line in output.splitlines())
+    lines = [line for line in short if line and not _SAYS_NOTHING.match(line) and not _LEFT_OUT.fullmatch(line)]
+    strong = [line for line in lines if _STRONG.search(line)]
+    weak = [line for line in lines if _is_weak(line)]
+    return list(dict.fromkeys([*strong, *weak]))[:most] or lines[-most:]
+
+
+def excerpt_output(output: str, room: int) -> tuple[str, int]:
+    """An output cut to about the given number of characters, and how many of its lines are left out."""
+    lines = output.strip("\n").rstrip().splitlines()
+    if len(output) <= room and all(len(line) <= LONGEST_LINE for line in lines):
+        return "\n".join(lines), sum(map(_count_lines, lines)) - sum(not _LEFT_OUT.fullmatch(line) for line in lines)
+    shown = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines]
+    chosen = set(_take(range(len(shown)), shown, int(room * _HEAD_SHARE)))
+    chosen |= set(_take(range(len(shown) - 1, -1, -1), shown, int(room * _TAIL_SHARE)))
+    spent = sum(len(shown[number]) + 1 for number in chosen)
+    others = [number for number in range(len(shown)) if number not in chosen]
+    strong = [number for number in others if _STRONG.search(shown[number])]
+    errors = _take(strong, shown, room - spent)
+    if len(errors) == len(strong):
+        spent += sum(len(shown[number]) + 1 for number in errors)
+        known = set(strong)
+        weak = [number for number in others if number not in known and _is_weak(shown[number])]
+        errors += _take(weak, shown, room - spent)
+    chosen |= set(errors)
+    return _with_gaps(shown, chosen)
+
+
+def fence(text: str) -> str:
+    """A text in a code fence that nothing in it can close."""
+    marks = "```"
+    while marks in text:
+        marks += "`"
+    return f"{marks}\n{text}\n{marks}"
+
+
+def _take(numbers: Iterable[int], lines: Sequence[str], room: int) -> list[int]:
+    """The first of these lines, as many as there is room for, and at least one."""
+    taken: list[int] = []
+    for number in numbers:
+        room -= len(lines[number]) + 1
+        if room < 0 and taken:
+            break
+        taken.append(number)
+        if room < 0:
+            break
+    return taken
+
+
+def _with_gaps(lines: Sequence[str], chosen: set[int]) -> tuple[str, int]:
+    parts: list[str] = []
+    missing = total = 0
+    for number, line in enumerate(lines):
+        if number in chosen and not _LEFT_OUT.fullmatch(line):
+            if missing:
+                parts.append(_describe_gap(missing))
+            parts.append(line)
+            missing = 0
+        else:
+            count = _count_lines(line)
+            missing, total = missing + count, total + count
+    if missing:
+        parts.append(_describe_gap(missing))
+    return "\n".join(parts), total
+
+
+def _describe_gap(lines: int) -> str:
+    return f"... {lines} line{'s' if lines != 1 else ''} left out"
+
+
+def _count_lines(line: str) -> int:
+    """How many lines of the output a line stands for: a note on a gap stands for those that it is about."""
+    match = _LEFT_OUT.fullmatch(line)
+    return int(match[1]) if match else 1
+
+
+def _is_weak(line: str) -> bool:
+    return bool(_WEAK.search(_PATHS.sub("", line)))
+
+
+_NOISE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]"), ""),
+    (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"), "<time>"),
+    (re.compile(r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? (?:\d+ )?[A-Z][a-z]{2} \d[\d :]*(?:[AP]M)?"), "<time>"),
+    (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
+    (re.compile(r"\btmp[a-z0-9_]{8}\b"), "<tmp>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{7,64}\b(?<![a-f]{7})"), "<hex>"),
+    (re.compile(r"(?<![\w.@+~/-])(?:[A-Za-z]:|~|(?:\.\./)*\.\.|\.)?/(?:[\w.@+~-]*/)*(?=[\w.@+~-])"), ""),
+    (re.compile(r"\[gw\d+\]"), ""),  # the worker of pytest-xdist
+    (re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*\s*(?:ms|µs|us|ns|s|sec|seconds?|min|minutes?)\b"), "<time>"),
+    (re.compile(r"[=_*~─═-]{3,}"), ""),
+    (re.compile(r"[^\S\n]+"), " "),
+)
+_DIRECTORIES = re.compile(r"(?:[A-Za-z]:)?(?:[\w.@+~-]*/)+")
+_WORD = re.compile(r"::\w+\[[^\]\n]{0,200}\]|[\w./@+~-]+")
+"""A name, a path or a number, or a test with its parameters as pytest names it."""
+_NAME = re.compile(r"[./@+~-]*[^\W\d]|::|.*(?:_|\.[^\W\d])", re.DOTALL)
+"""How a word begins if it is a name: with a letter, or with a digit and then an underscore or a file extension."""
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBERS = re.compile(r"#(?:[.,]#)+")
+
+
+def normalize_output(text: str) -> str:
+    """Remove what differs from one run of a command to the next: numbers, times, addresses, absolute directories.
+
+    Digits in the name of a file, a test or a variable stay: `step1.py` and `step2.py` are two files.
+    """
+    for pattern, instead in _NOISE:
+        text = pattern.sub(instead, text)
+    text = _NUMBERS.sub("#", _WORD.sub(_replace_number, text))
+    return "\n".join(line for raw in text.splitlines() if (line := raw.strip()))
+
+
+def remove_directories(text: str) -> str:
+    """The text with the bare names of files, to compare what happened in different places."""
+    return _DIRECTORIES.sub("", text)
+
+
+def _replace_number(word: re.Match[str]) -> str:
+    return word[0] if _NAME.match(word[0]) else _NUMBER.sub("#", word[0])

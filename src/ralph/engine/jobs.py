@@ -1,0 +1,400 @@
+"""The jobs of a run, one for each work key: turns, checks, commits and merges that are under way."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from ralph.core.entries import (
+    ChecksStarted,
+    Entry,
+    HistoryChanged,
+    MergeStarted,
+    Notice,
+    RefsRecorded,
+    SignalHeard,
+    TurnStarted,
+)
+from ralph.core.errors import SnapshotsLostError
+from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
+from ralph.core.limits import Usage
+from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
+from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
+from ralph.engine.ledger import Ledger
+from ralph.engine.ports import Ports
+from ralph.engine.turn_outcome import AgentChain, PendingWork, ReturnedTurn
+
+JobResult = ReturnedTurn | ChecksEnded | WorkCommitted | Merged
+"""The result of a job."""
+POLL = 0.25
+"""Seconds between two looks at the mailbox, documents, limits, and slots that others hold."""
+
+
+class ActiveTime:
+    """The active time of a run: while at least one turn or check is under way."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._workers = 0
+        self._since = 0.0
+        self._collected = 0.0
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Count the time inside as active time, once however many work at the same time."""
+        if self._workers == 0:
+            self._since = self._now()
+        self._workers += 1
+        try:
+            yield
+        finally:
+            self._collect()
+            self._workers -= 1
+
+    def credit(self, seconds: float) -> None:
+        """Count work that was done while there was no engine."""
+        self._collected += max(0.0, seconds)
+
+    def take(self) -> float:
+        """The active seconds since the last call."""
+        self._collect()
+        taken, self._collected = self._collected, 0.0
+        return taken
+
+    def peek(self) -> float:
+        """The active seconds that `take` would return."""
+        self._collect()
+        return self._collected
+
+    def _collect(self) -> None:
+        if self._workers:
+            now = self._now()
+            self._collected += max(0.0, now - self._since)
+            self._since = now
+
+
+class Jobs:
+    """Starts work, and returns its results as they come."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        ledger: Ledger,
+        agents: AgentChain,
+        journal: Callable[[Entry], None],
+        iteration: Callable[[], int | None],
+        steering: str = "{{messages}}",
+    ) -> None:
+        self.ports, self.ledger, self.agents, self.steering = ports, ledger, agents, steering
+        self._iteration = iteration
+        self.activity = ActiveTime(ports.clock.now)
+        self.wake = asyncio.Event()
+        self.poll: float | None = None
+        """Seconds between two looks while something is under way; None for `POLL`."""
+        self._journal = journal
+        self._tasks: dict[str, asyncio.Task[JobResult]] = {}
+        self._running: dict[int, tuple[Turn, Usage]] = {}
+        self._waiting: set[str] = set()
+        self._merging = asyncio.Lock()
+        self._snapshot_notices = 0
+        self.lost_snapshots: SnapshotsLostError | None = None
+        """Why no verdict about the run can hold any more."""
+        self._reported_full = False
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._tasks
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def turns(self) -> int:
+        """How many turns are running."""
+        return len(self._running)
+
+    @property
+    def running(self) -> list[Turn]:
+        """The turns that are running."""
+        return [turn for turn, _ in self._running.values()]
+
+    @property
+    def used(self) -> Usage:
+        """What the running turns have used so far."""
+        return sum((usage for _, usage in self._running.values()), Usage())
+
+    @property
+    def only_waiting(self) -> bool:
+        """Whether there is nothing but turns that wait for their next attempt."""
+        return self._waiting.issuperset(self._tasks)
+
+    def start(self, work: Work) -> None:
+        """Start work that is not under way yet; a turn only if a slot is free for it."""
+        if work.key in self._tasks:
+            return
+        match work:
+            case TurnRequest():
+                self.start_turn(work, self.ledger.work.get(work.key) or PendingWork())
+            case RunChecks():
+                self._tasks[work.key] = asyncio.create_task(self._run_checks(work))
+            case Commit():
+                self._tasks[work.key] = asyncio.create_task(self._commit(work))
+            case Merge() | Promote():
+                self._tasks[work.key] = asyncio.create_task(self._merge(work))
+            case _:
+                assert_never(work)
+
+    def start_turn(self, request: TurnRequest, pending: PendingWork) -> None:
+        """Start a turn, adopt one that an earlier engine started, or wait until it may be tried again."""
+        until = pending.last_ended.retry_at if pending.last_ended and not pending.open_turn else None
+        if request.delay and not pending.last_ended and not pending.open_turn:
+            until = self.ports.clock.now() + request.delay
+        if until is not None and until > self.ports.clock.now():
+            self._tasks[request.key] = asyncio.create_task(self._run_turn_later(request, pending, until))
+        elif self._take_slot(request, pending):
+            self._tasks[request.key] = asyncio.create_task(self._run_turn(request, self._open_turn(request, pending)))
+
+    async def wait_for_results(self) -> list[JobResult]:
+        """The results of the next jobs that end; none if `wake` was set or `poll` seconds have passed."""
+        waker = asyncio.create_task(self.wake.wait())
+        timeout = self.poll if self.poll and self._tasks else POLL
+        done, _ = await asyncio.wait(
+            [waker, *self._tasks.values()], timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+        )
+        waker.cancel()
+        self.wake.clear()
+        ended = [key for key, job in self._tasks.items() if job in done]
+        return [self._tasks.pop(key).result() for key in ended]
+
+    async def stop_turns(self, reason: str) -> None:
+        """Ask every running turn to end."""
+        for turn, _ in list(self._running.values()):
+            await self.ports.turns.stop(turn, reason)
+
+    async def end_all(self, reason: str) -> list[JobResult]:
+        """End all jobs. Results of turns, commits and merges still count; checks are run again after a resume."""
+        running = {turn.request.key for turn, _ in self._running.values()}
+        for key, job in self._tasks.items():
+            if key not in running and not job.done():
+                job.cancel()
+        await self.stop_turns(reason)
+        ended = await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+        return [one for one in ended if isinstance(one, ReturnedTurn | WorkCommitted | Merged)]
+
+    def snapshot(self, label: str) -> Change | None:
+        """Take a snapshot of the run's own tree, and journal what it could not record."""
+        if self.ports.snapshots is None:
+            return None
+        change = self.ports.snapshots.take(label)
+        for notice in self.ports.snapshots.notices[self._snapshot_notices :]:
+            self._journal(Notice(notice))
+            self._snapshot_notices += 1
+        return change
+
+    def _snapshot_after(self, turn: Turn) -> Change | None:
+        """Record the tree that a turn left; without the snapshots before it, that is of no use."""
+        try:
+            return self.snapshot(f"turn {turn.number} ({turn.request.role})")
+        except SnapshotsLostError as error:
+            self.lost_snapshots = error
+            return None
+
+    def journal_ref_changes(self, turn: int, *, ignore_commits: bool = False) -> tuple[str, ...]:
+        """Journal changes to the user's branches, tags and stash. Returns what is missing now.
+
+        `ignore_commits` is for turns outside the user's tree: new commits on the user's branches are not the agent's then.
+        """
+        refs = self.ports.user_refs
+        if refs is None:
+            return ()
+        if refs.before is None:
+            self._journal(RefsRecorded(refs.record()))
+        change = refs.look()
+        if ignore_commits:
+            change = replace(change, commits=())
+        if change.commits or change.missing != self.ledger.missing:
+            self._journal(HistoryChanged(turn, change))
+        return change.missing
+
+    def _take_slot(self, request: TurnRequest, pending: PendingWork) -> bool:
+        """Take a slot for the turn, if one is free; a turn that is already running has its own."""
+        if self.ports.slots is None:
+            return True
+        agent = pending.open_turn.agent if pending.open_turn else self._pick_agent(request, pending)
+        makes_tree = bool(request.workspace) and not request.merges_run_branch and not request.reads_only
+        if self.ports.slots.take(request.key, agent, anyway=pending.open_turn is not None, makes_tree=makes_tree):
+            self._reported_full = False
+            return True
+        if not self._running and not self._reported_full:
+            self._reported_full = True
+            self._journal(Notice(f"waiting for a slot: {self.ports.slots.why_full}"))
+        return False
+
+    def _pick_agent(self, request: TurnRequest, pending: PendingWork) -> str:
+        return self.agents.pick_for(request, pending, self.ledger.unavailable, self.ports.clock.now())[0]
+
+    async def _run_turn_later(self, request: TurnRequest, pending: PendingWork, until: float) -> ReturnedTurn:
+        """Wait until the next attempt, then run the turn. Only a wait for the provider's limit is not active time."""
+        limited = pending.last_ended is not None and pending.last_ended.result.end is TurnEnd.LIMITED
+        self._waiting.add(request.key)
+        try:
+            with contextlib.nullcontext() if limited else self.activity.working():
+                await self.ports.clock.sleep(until - self.ports.clock.now())
+            while not self._take_slot(request, pending):
+                await self.ports.clock.sleep(POLL)
+        finally:
+            self._waiting.discard(request.key)
+        return await self._run_turn(request, self._open_turn(request, pending))
+
+    def _open_turn(self, request: TurnRequest, pending: PendingWork) -> Turn:
+        """A turn that is about to run: one that an earlier engine journaled, or a new one, journaled before it starts."""
+        if pending.open_turn:
+            turn, messages = self._adopt_turn(request, pending, pending.open_turn), pending.open_turn.words
+        else:
+            turn, messages = self._create_turn(request, pending)
+        turn = self._with_guidance(turn, messages)
+        self._running[turn.number] = (turn, Usage())
+        return turn
+
+    def _adopt_turn(self, request: TurnRequest, pending: PendingWork, opened: TurnStarted) -> Turn:
+        session = pending.last_ended.result.session if pending.last_ended else ""
+        broken = pending.turn_to_repair
+        return Turn(
+            number=opened.turn,
+            attempt=opened.attempt,
+            request=request,
+            repair=broken.result.answer_errors if broken else (),
+            agent=opened.agent,
+            before=pending.used.get(session, Usage()),
+            rejected=_list_rejected(pending),
+            continued_turn=_find_repaired_turn(pending),
+        )
+
+    def _create_turn(self, request: TurnRequest, pending: PendingWork) -> tuple[Turn, tuple[str, ...]]:
+        """Number a new turn and journal it; the turn, and the ids of the messages that are new to it."""
+        ledger, broken = self.ledger, pending.turn_to_repair
+        agent = self._pick_agent(request, pending)
+        session = pending.session if pending.agent == agent else ""
+        errors = broken.result.answer_errors if broken else ()
+        continued_turn = _find_repaired_turn(pending)
+        if session and pending.last_ended:
+            continued_turn = pending.last_ended.turn
+        turn = Turn(
+            number=ledger.turns + 1,
+            attempt=pending.attempt,
+            request=request,
+            budget=ledger.limits.remaining_cost(ledger.spent, ledger.reserved),
+            repair=errors,
+            agent=agent,
+            session=session,
+            before=pending.used.get(session, Usage()),
+            rejected=_list_rejected(pending),
+            continued_turn=continued_turn,
+        )
+        messages = () if errors else self._new_messages(request, pending, anew=not session)
+        self._journal(
+            TurnStarted(
+                turn=turn.number,
+                key=request.key,
+                role=request.role,
+                attempt=turn.attempt,
+                agent=agent,
+                reserved=ledger.estimate(request.role),
+                repair=bool(errors),
+                counts=request.counts,
+                words=messages,
+            )
+        )
+        return turn, messages
+
+    def _new_messages(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
+        """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
+        log = self.ledger.signals
+        ids = [*(pending.words if anew else ()), *pending.unheard]
+        ids += [signal.id for signal in log.list_undelivered(request.role, acts=request.counts)]
+        return tuple(id for id in dict.fromkeys(ids) if id in log.taken)
+
+    def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
+        """The turn with the user's messages; what its prompt has no room for is in its inbox."""
+        request, is_fresh = turn.request, not turn.session and not turn.repair
+        messages = self.ledger.signals.messages_for(
+            request.role, acts=request.counts, new=new, iteration=self._iteration(), reminds=is_fresh
+        )
+        guidance = render_guidance(self.steering, messages, answers=bool(request.contract))
+        if guidance.file:
+            request = replace(request, inbox={**request.inbox, GUIDANCE_FILE: guidance.file})
+        return replace(turn, request=request, guidance=guidance.text)
+
+    async def _run_turn(self, request: TurnRequest, turn: Turn) -> ReturnedTurn:
+        """Run or adopt one turn, and take a snapshot of the tree it left."""
+        pending = self.ledger.work[request.key]
+        adopted_at = self.ports.clock.now()
+        try:
+            with self.activity.working():
+                result = await self.ports.turns.run(turn, self._make_watcher(turn))
+        finally:
+            del self._running[turn.number]
+            if self.ports.slots:
+                self.ports.slots.release(request.key)
+        if result.end is not TurnEnd.INTERRUPTED:
+            self.activity.credit(min(adopted_at, result.ended_at) - pending.opened_at)
+        # Before the snapshot: if that fails, the user must know by then what else is gone.
+        self.journal_ref_changes(turn.number, ignore_commits=bool(request.workspace))
+        if not request.workspace:
+            result = replace(result, change=self._snapshot_after(turn))
+        heard = (*pending.words, *result.heard)
+        return ReturnedTurn(
+            turn=turn,
+            result=result,
+            work=pending,
+            unheard=self.ledger.signals.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard),
+        )
+
+    def _make_watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
+        def watch(event: AgentEvent) -> None:
+            self.ports.observer.on_agent_event(turn, event)
+            if event.kind is EventKind.USAGE and turn.number in self._running:
+                self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
+                self.wake.set()
+            if event.kind is EventKind.HEARD and self.ledger.signals.is_new_to_turn(event.text, turn.number):
+                self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))
+
+        return watch
+
+    async def _run_checks(self, work: RunChecks) -> ChecksEnded:
+        self._journal(ChecksStarted(work.key, tuple(check.title for check in work.checks)))
+        with self.activity.working():
+            verdict = await self.ports.checker.check(work.key, work.checks, work.workspace, work.red)
+            if not self.ledger.turns:
+                self.snapshot(CHECKED)
+        return ChecksEnded(work.key, verdict)
+
+    async def _commit(self, work: Commit) -> WorkCommitted:
+        if self.ports.committer is None:
+            return WorkCommitted(work.key, notice="nothing can be committed here")
+        return await asyncio.to_thread(self.ports.committer.commit, work)
+
+    async def _merge(self, work: Merge | Promote) -> Merged:
+        """Merge or promote. Only one merge runs at a time, each onto what the last one left."""
+        if self.ports.merger is None:
+            raise NotImplementedError("a workflow that merges needs a merger")
+        async with self._merging:
+            self._journal(MergeStarted(work.key, work.workspace))
+            with self.activity.working():
+                if isinstance(work, Promote):
+                    return await self.ports.merger.promote(work)
+                return await self.ports.merger.merge(work)
+
+
+def _list_rejected(pending: PendingWork) -> tuple[str, ...]:
+    """What was wrong with the last answer, if the work is done again because of it."""
+    return pending.rejected_turn.result.answer_errors if pending.rejected_turn and not pending.turn_to_repair else ()
+
+
+def _find_repaired_turn(pending: PendingWork) -> int:
+    """The turn whose documents the next one finds in its outbox, because it has to correct them; 0 for none."""
+    repaired = pending.turn_to_repair or pending.rejected_turn
+    return repaired.turn if repaired else 0

@@ -1,0 +1,193 @@
+"""Delivers signals: from the mailbox into the journal, and on to the running turns that they are meant for.
+
+The journal is the one ledger: a signal is written there before its file moves, and so is every turn that received it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ralph.core.entries import Entry, Notice, Record, SignalHeard, SignalRefused, TurnStarted
+from ralph.core.events import Event, SignalTaken, TurnEnded
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
+from ralph.core.turns import Turn
+from ralph.documents.guidance import render_message, render_pause
+from ralph.engine.jobs import Jobs
+from ralph.engine.ledger import Ledger
+from ralph.engine.ports import Ports
+
+_ACTIONS = {
+    SignalType.PAUSE: "pausing after the current turn",
+    SignalType.RESUME: "resumed",
+    SignalType.ABORT: "aborting",
+    SignalType.APPROVE: "approved",
+    SignalType.SKIP: "skipped",
+}
+_FOR_AGENTS = (SignalType.STEER, SignalType.INFO)
+_LONGEST_ID = 150
+
+
+class SignalDelivery:
+    """Takes the signals of a run and brings them to its turns."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        ledger: Ledger,
+        jobs: Jobs,
+        template: str,
+        commit: Callable[[Event], None],
+        journal: Callable[[Entry], None],
+    ) -> None:
+        self._ports, self._ledger, self._jobs, self._template = ports, ledger, jobs, template
+        self._commit, self._journal = commit, journal
+
+    async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
+        """Take the signals that can be taken now, and archive those that are finished."""
+        taken: list[Signal] = []
+        for found in self._ports.mailbox.read_waiting():
+            if isinstance(found, Refused):
+                self._journal(SignalRefused(found.name, found.reason))
+            elif (found.name, found.stamp) in self._ledger.signals.ids:
+                self._archive(found)
+            elif reason := self._reason_to_refuse(found, stage):
+                self._journal(SignalRefused(found.name, reason, found.stamp))
+                self._ports.mailbox.archive(found, reason)
+            elif not self._must_wait(found, stage):
+                taken.append(await self.deliver(found))
+                self._archive(found)
+        return taken
+
+    async def deliver(self, signal: Signal) -> Signal:
+        """Journal a signal, and send it to the running turns that it is meant for."""
+        signal = self._with_own_id(signal)
+        self._commit(SignalTaken(signal))
+        if signal.type is SignalType.PAUSE or signal.has_words:
+            for turn in self._jobs.running:
+                if signal.is_for(turn.request.role, acts=turn.request.counts):
+                    await self._send(turn, signal)
+        return signal
+
+    async def send_to_adopted_turns(self) -> None:
+        """Send adopted turns the messages that they did not get yet."""
+        for turn in self._jobs.running:
+            work = self._ledger.work[turn.request.key]
+            log, role, acts = self._ledger.signals, turn.request.role, turn.request.counts
+            late = log.unheard(work.opened_at, role, acts=acts, heard=())
+            ids = {*late, *(signal.id for signal in log.list_undelivered(role, acts=acts))}
+            for id, one in list(log.taken.items()):
+                if id in ids and log.is_new_to_turn(id, turn.number):
+                    await self._send(turn, replace(one.signal, now=False))
+
+    def write_acks_for(self, record: Record) -> None:
+        """Acknowledge the signals that, by this record, a turn has received or answered."""
+        match record.entry:
+            case TurnStarted(words=ids, role=role):
+                self._acknowledge(ids, role)
+            case SignalHeard(id=one, role=role):
+                self._acknowledge((one,), role)
+            case TurnEnded(turn=turn, role=role, result=result):
+                self._acknowledge(result.heard, role)
+                if (result.answer or {}).get("steering"):
+                    self._acknowledge([one.signal.id for one in self._ledger.signals.list_steering(turn)], role)
+            case _:
+                pass
+
+    async def _send(self, turn: Turn, signal: Signal) -> None:
+        """Bring a signal to a running turn: interrupt it if the user wants it now, else leave a message."""
+        if signal.now and signal.type is not SignalType.INFO:
+            await self._ports.turns.stop(turn, "steered")
+            return
+        is_pause = signal.type is SignalType.PAUSE
+        answers = bool(turn.request.contract)
+        text = render_pause(signal) if is_pause else render_message(self._template, signal, answers=answers)
+        await self._ports.turns.send_message(turn, signal.id, text)
+
+    def _reason_to_refuse(self, signal: Signal, stage: Callable[[], Stage]) -> str:
+        """Why no turn will ever take a signal; empty if one may."""
+        roles = self._ledger.signals.roles
+        if signal.type is not SignalType.ABORT and not is_known(signal.target, roles):
+            return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
+        if signal.iteration is None or self._is_unwanted(signal, stage):
+            return ""
+        iteration = stage().iteration
+        if iteration is None or signal.iteration >= iteration:
+            return ""
+        return f"expired: it was for iteration {signal.iteration}, and this is iteration {iteration}"
+
+    def _must_wait(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
+        """Whether a signal stays in the mailbox for now: the run does not ask for it yet, or it is for a later iteration."""
+        if self._is_unwanted(signal, stage):
+            return True
+        if signal.iteration is None:
+            return False
+        iteration = stage().iteration
+        return iteration is not None and signal.iteration > iteration
+
+    def _is_unwanted(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
+        """Whether a signal is an answer, such as APPROVE, that the run does not ask for at this stage."""
+        return signal.type in ASKED_FOR and signal.type not in stage().wants
+
+    def _with_own_id(self, signal: Signal) -> Signal:
+        """The signal with a unique id that is short enough for the name of a file."""
+        if signal.id not in self._ledger.signals.taken and len(signal.name.encode()) <= _LONGEST_ID:
+            return signal
+        return replace(signal, key=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
+
+    def _archive(self, signal: Signal) -> None:
+        """Archive a signal that was taken; one to all roles stays until all have it."""
+        log, mailbox = self._ledger.signals, self._ports.mailbox
+        id = log.ids[signal.name, signal.stamp]
+        if not id:
+            # An earlier engine refused it, and died before it could archive it.
+            reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
+            mailbox.archive(signal, reasons[-1])
+            return
+        taken = log.taken.get(id)
+        if taken is None or signal.type not in _FOR_AGENTS:
+            mailbox.archive(signal, _ACTIONS.get(signal.type, "received"))
+        elif signal.target and not taken.receipts_by_role:
+            mailbox.archive(signal, f"waits for the next {signal.target}")
+        elif signal.target:
+            mailbox.archive(signal, f"received by {taken.describe_receipts()}")
+        elif log.is_delivered(taken):
+            mailbox.archive(signal, f"received by {taken.describe_receipts()}", ())
+
+    def archive_undelivered(self, outcome: Outcome) -> None:
+        """Archive the messages to all roles at the end of a run, with the roles that did not get them.
+
+        If the run can be resumed, they stay in the mailbox.
+        """
+        if outcome.resumable:
+            return
+        log = self._ledger.signals
+        for signal in self._ports.mailbox.read_waiting():
+            if not isinstance(signal, Signal) or not signal.has_words:
+                continue
+            taken = log.taken.get(log.ids.get((signal.name, signal.stamp), ""))
+            if taken is None:
+                continue
+            missing: tuple[str, ...] | None = log.missing_roles(taken)
+            if taken.receipts_by_role:
+                action = f"received by {taken.describe_receipts()}"
+            else:
+                action = "the run was over before a turn could receive it"
+                # Without names of roles, the file would say that it was delivered.
+                missing = missing or None
+            self._ports.mailbox.archive(signal, action, missing)
+        late = [
+            one.signal.name for one in log.taken.values() if not one.receipts_by_role and one.signal.type in _FOR_AGENTS
+        ]
+        if late and outcome is not Outcome.ABORTED:
+            self._journal(Notice(f"the run was over before a turn could receive {', '.join(late[:5])}"))
+
+    def _acknowledge(self, ids: Iterable[str], role: str) -> None:
+        for id in ids:
+            taken = self._ledger.signals.taken.get(id)
+            receipt = taken.receipts_by_role.get(role) if taken else None
+            if taken is None or receipt is None:
+                continue
+            facts: dict[str, object] = {"turn": receipt.turn, "means": receipt.means}
+            if receipt.response:
+                facts |= {"response": receipt.response, "note": receipt.note}
+            self._ports.mailbox.acknowledge(taken.signal, role, facts)

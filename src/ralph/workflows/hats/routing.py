@@ -1,0 +1,265 @@
+"""The context of a run of hats, which hat receives an event, and how events enter the queue."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from ralph.core.checks import Check
+from ralph.core.outcomes import Outcome
+from ralph.core.turns import TurnRequest
+from ralph.documents.agent.events import topic_matches
+from ralph.documents.agent.tasks import FAILED, AgentTasks
+from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
+from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
+from ralph.workflows.hats.prompt import hat_prompt, parse_tasks
+from ralph.workflows.hats.state import RESUME, SHARED, START, TASKS, HatsPhase, HatsState, QueuedEvent, state_file
+
+MAX_TRIES = 5
+"""How often the engine tries a turn at most."""
+MAX_REFUSALS = 2
+"""How often in a row a hat gets its events again after a refusal. Then other hats continue."""
+
+
+@dataclass(frozen=True)
+class HatsContext:
+    """What a run of hats is started with."""
+
+    run: str
+    objective: str
+    settings: HatsSettings
+    checks: tuple[Check, ...]
+    frame: str
+    """The template of the part that all prompts share."""
+    resolver: str = ""
+    """The template of the prompt that resolves a conflict."""
+
+    @property
+    def state_path(self) -> str:
+        """The path of the document with the state."""
+        return state_file(self.run)
+
+    @property
+    def events_path(self) -> str:
+        """The path of the log of events, for the user and other tools."""
+        return f".ralph/events-{self.run}.jsonl"
+
+    @property
+    def emitted_path(self) -> str:
+        """The file to which `ralph emit` adds the events of the user."""
+        return f".ralph/runs/{self.run}/emitted.jsonl"
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The files that agents share, as patterns."""
+        return TASKS, f"{SHARED}*.md", self.emitted_path, *self.scratchpads
+
+    @property
+    def scratchpads(self) -> tuple[str, ...]:
+        """The files in which hats keep notes for each other."""
+        pads = (self.settings.scratchpad, *(hat.scratchpad for hat in self.settings.hats))
+        return tuple(pad for pad in dict.fromkeys(pads) if pad)
+
+    @property
+    def stuck_after(self) -> int:
+        """The number of turns in a row without any change after which a run is stuck: two for each hat, at least 4."""
+        return max(4, 2 * len(self.settings.hats))
+
+    def tasks(self, state: HatsState) -> AgentTasks:
+        """The queue of tasks."""
+        return parse_tasks(state.texts.get(TASKS, ""))
+
+    def completion_blockers(self, state: HatsState) -> list[str]:
+        """Why the run cannot complete yet, apart from the checks."""
+        tasks = self.tasks(state)
+        given_up = {task.id for task in tasks.by_id.values() if task.status == FAILED}
+        reasons = gate_reasons(self.settings, state.gates, given_up)
+        if state.guidance:
+            reasons.append("the message from the user is not acknowledged (`ralph emit human.guidance.ack`)")
+        if self.settings.tasks and (left := tasks.list_unfinished(self.run)):
+            named = ", ".join(f"{task.id} ({task.title[:60]})" for task in left[:5])
+            reasons.append(f"{len(left)} tasks are not closed: {named}")
+        return reasons
+
+    def find_receiver(self, state: HatsState, event: QueuedEvent) -> str:
+        """The id of the hat that receives an event."""
+        return hat_for(self.settings, event, state.exhausted)
+
+    def needs_evidence(self, topic: str) -> bool:
+        """Whether the checks must confirm events of a topic."""
+        rule = self.settings.topics.get(topic)
+        return bool(rule and rule.evidence and self.checks)
+
+    def claims_green(self, topic: str) -> bool:
+        """Whether events of a topic claim that the checks pass."""
+        return self.needs_evidence(topic) and not self.is_red(topic)
+
+    def is_red(self, topic: str) -> bool:
+        """Whether events of a topic claim that the checks fail."""
+        rule = self.settings.topics.get(topic)
+        return bool(rule and rule.red)
+
+    def request(self, state: HatsState, id: str, key: str, now: float, wall: float | None = None) -> TurnRequest:
+        """A turn of a hat for the first events of the queue."""
+        hat = self.settings.hat(id)
+        blockers = () if hat else self.completion_blockers(state)
+        prompt = hat_prompt(self.run, self.settings, self.checks, self.frame, state, hat, now, blockers)
+        tries = min(MAX_TRIES, max(1, self.settings.max_failures - state.failures))
+        wall = wall or (hat.wall if hat else None)
+        return TurnRequest(
+            key,
+            id,
+            prompt,
+            counts=True,
+            wall=wall,
+            retries=tries - 1,
+            hands_over=(EVENTS,),
+            accepts_failed_documents=True,
+        )
+
+    def default_of(self, hat: Hat | None) -> str:
+        """The default event of a hat; empty if it has none. The completion and cancellation topics are never a default."""
+        topic = hat.default_publishes if hat else ""
+        return "" if topic in (self.settings.completion, self.settings.cancellation) else topic
+
+
+def hat_for(settings: HatsSettings, event: QueuedEvent, exhausted: Collection[str] = ()) -> str:
+    """The id of the hat that takes an event: exact triggers before patterns, in the order of the preset."""
+    able = [hat for hat in settings.hats if hat.id not in exhausted]
+    if event.target:
+        return event.target if event.target in {hat.id for hat in able} else COORDINATOR
+    if event.topic in (START, RESUME):
+        return COORDINATOR
+    found = [
+        (_count_wildcards(pattern), number, hat.id)
+        for number, hat in enumerate(able)
+        for pattern in hat.triggers
+        if topic_matches(pattern, event.topic)
+    ]
+    return min(found)[2] if found else COORDINATOR
+
+
+def _count_wildcards(pattern: str) -> int:
+    return 1000 if pattern == "*" else pattern.split(".").count("*")
+
+
+def publish(
+    context: HatsContext,
+    state: HatsState,
+    new_event: NewEvent,
+    source: str,
+    *,
+    default: bool = False,
+    claim: bool = False,
+    turn: int | None = None,
+    wave: int = 0,
+    answers: str = "",
+) -> HatsState:
+    """Add an event to the queue, or to the events that wait for the checks."""
+    turn_number = state.turn if turn is None else turn
+    event = QueuedEvent(
+        number=state.number + 1,
+        topic=new_event.topic,
+        payload=new_event.payload,
+        source=source,
+        turn=turn_number,
+        target=new_event.target,
+        default=default,
+        wave=wave,
+        answers=answers,
+    )
+    state = replace(state, number=event.number, recent=(*state.recent, event))
+    if claim:
+        return replace(state, claims=(*state.claims, event))
+    return _enqueue(context, state, event)
+
+
+def _enqueue(context: HatsContext, state: HatsState, event: QueuedEvent) -> HatsState:
+    """Add an event to the queue, and update the gates that it concerns."""
+    gates = gates_after(context, state.gates, event)
+    return replace(state, queue=(*state.queue, event), gates=gates)
+
+
+def gates_after(context: HatsContext, gates: Mapping[str, Gate], event: QueuedEvent) -> Mapping[str, Gate]:
+    """The gates after an event."""
+    settings, payload = context.settings, event.payload
+    return update_gates(settings, gates, event.topic, payload, source=event.source, default=event.default)
+
+
+def grant_claim(context: HatsContext, state: HatsState, claim: QueuedEvent) -> HatsState:
+    """Add an event to the queue that the checks have confirmed."""
+    return replace(_enqueue(context, state, claim), refusals=0)
+
+
+def ask_coordinator(context: HatsContext, state: HatsState, why: str, wave: int = 0) -> HatsState:
+    """Publish an event for the coordinator, with the reason."""
+    return publish(context, state, NewEvent(RESUME, why), COORDINATOR, default=True, wave=wave)
+
+
+def end_run(state: HatsState, outcome: Outcome, reason: str) -> HatsState:
+    """End the run."""
+    return replace(state, phase=HatsPhase.DONE, ahead=(), outcome=outcome, reason=reason)
+
+
+def cancel_run(state: HatsState, hat: str, new_event: NewEvent) -> HatsState:
+    """End the run because a hat cancelled it."""
+    return end_run(
+        state, Outcome.ABORTED, f"cancelled by {hat}" + (f": {new_event.payload[:300]}" if new_event.payload else "")
+    )
+
+
+def wave_after(events: tuple[QueuedEvent, ...], hat: Hat | None) -> int:
+    """The number of the wave of the events that a turn publishes; 0 after a hat that gathers, which ends the wave."""
+    return 0 if hat and hat.gathers else events[0].wave
+
+
+def send_back(
+    context: HatsContext,
+    state: HatsState,
+    events: tuple[QueuedEvent, ...],
+    why: list[str],
+    hat: Hat | None = None,
+    message: str = "",
+) -> HatsState:
+    """Give the hat its events again, with the reasons. After too many refusals, other hats continue."""
+    state = replace(state, notes=tuple(dict.fromkeys((*state.notes, *why))), refusals=state.refusals + 1)
+    if state.refusals <= MAX_REFUSALS:
+        return replace(state, queue=(*events, *state.queue))
+    state = replace(state, refusals=0)
+    if hat:
+        return publish_default(context, state, events, hat)
+    return ask_coordinator(context, state, message or "\n".join(why), wave_after(events, hat))
+
+
+def publish_default(
+    context: HatsContext, state: HatsState, events: tuple[QueuedEvent, ...], hat: Hat | None
+) -> HatsState:
+    """Publish the default event of a hat that published nothing. If it has none, ask the coordinator."""
+    wave = wave_after(events, hat)
+    if hat and (topic := context.default_of(hat)):
+        new_event = NewEvent(topic, join_payloads(events))
+        state = state.with_default_of(hat.id)
+        return publish(context, state, new_event, hat.id, default=True, claim=context.needs_evidence(topic), wave=wave)
+    return ask_coordinator(context, state, describe_silence(events, hat), wave)
+
+
+def describe_silence(events: tuple[QueuedEvent, ...], hat: Hat | None) -> str:
+    """The message to the coordinator if a hat published nothing."""
+    if events[0].topic == RESUME:
+        return events[0].payload
+    publisher, payload = hat.id if hat else COORDINATOR, join_payloads(events)
+    return f"{publisher} took `{events[0].topic}` and published nothing. It was about:\n{payload}"
+
+
+def join_payloads(events: tuple[QueuedEvent, ...]) -> str:
+    """The payloads of events as one text."""
+    return "\n\n".join(event.payload for event in events)
+
+
+def refuse_completion(context: HatsContext, state: HatsState, reasons: list[str]) -> HatsState:
+    """Give the hat that published the completion its events again, or ask the coordinator."""
+    events, state = state.events, replace(state, queue=state.queue[state.taken :])
+    promise = f"`{context.settings.completion}`"
+    # The coordinator's prompt lists the gates as they are when it has its turn.
+    message = (
+        f"{promise} was refused several times: find out what prevents it" if context.completion_blockers(state) else ""
+    )
+    return send_back(context, state, events, [f"{promise} was refused: {one}" for one in reasons], message=message)

@@ -1,0 +1,156 @@
+"""The prompts of a loop: the role, the rules, the task, what the checks say, and what is known, each within its budget."""
+
+from collections.abc import Mapping, Sequence
+
+from ralph.core.checks import Check, CheckStatus
+from ralph.core.prompt import PartSpec, Place, Prompt, build_prompt, fill_parts, fill_template, name_program
+from ralph.core.turns import INBOX, OUTBOX, Change, FileStat
+from ralph.workflows.loop.learning import lessons_text, news_text, tried_text
+from ralph.workflows.loop.report import changes_text
+from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState, TaskType
+
+Templates = Mapping[str, str]
+"""The templates of a loop, by their names."""
+NAMES = ("loop-actor", "loop-reflector", "loop-pivot", "role-implementer", "role-test-engineer", "role-debugger")
+DEBUGGER_AFTER = 2
+"""Iterations in a row without progress after which a debugger takes over."""
+MOST_FILES = 15
+"""Changed files that a prompt lists."""
+ACTOR_PARTS = {
+    # The role changes at most a few times in a run, and a prompt begins with who is spoken to.
+    "loop-actor": PartSpec("Who the agent is, and how a loop works.", Place.RUN),
+    "rules": PartSpec("What holds for every iteration.", Place.RUN),
+    "task": PartSpec("What the user asked for.", Place.RUN),
+    "checks": PartSpec("What the engine runs to decide whether the work is done.", Place.RUN),
+    "where-you-are": PartSpec("The iteration and the count of failures."),
+    "check-results": PartSpec("What the checks said last.", budget=2500),
+    "new-since-the-previous-iteration": PartSpec("Which tests pass or fail since then.", budget=300),
+    "findings": PartSpec("What the guards found.", budget=1500),
+    "changed-by-this-run": PartSpec("Which files are the work of this run.", budget=500),
+    "lessons": PartSpec("What earlier iterations did and learned.", budget=1500),
+    "lessons-of-earlier-runs": PartSpec("What earlier runs learned about such failures.", budget=400),
+    "another-approach": PartSpec("All that was tried without progress.", budget=4000),
+    "your-answer": PartSpec("What to hand over.", Place.ANSWER),
+}
+REFLECTOR_PARTS = {
+    "loop-reflector": PartSpec("What a reflector does.", Place.RUN),
+    "task-of-the-loop": PartSpec("What the user asked for.", Place.RUN),
+    "what-iteration-did": PartSpec("What the iteration did."),
+    "check-results-after-it": PartSpec("What the checks said last.", budget=2500),
+    "lessons": PartSpec("What earlier iterations did and learned.", budget=1500),
+    "your-answer": PartSpec("What to hand over.", Place.ANSWER),
+}
+
+
+def choose_role(state: LoopState, settings: LoopParameters) -> str:
+    """Who does the next turn: a debugger if there is no progress, a test engineer if tests are the work."""
+    if state.progress.stalled >= DEBUGGER_AFTER:
+        return "debugger"
+    return "test-engineer" if settings.type is TaskType.COVERAGE else "implementer"
+
+
+def actor_prompt(
+    templates: Templates,
+    settings: LoopParameters,
+    checks: Sequence[Check],
+    state: LoopState,
+    lessons: Sequence[Iteration],
+) -> Prompt:
+    """The prompt of an iteration."""
+    is_last = settings.most is not None and state.iteration >= settings.most
+    values = {
+        "role": templates[f"role-{choose_role(state, settings)}"].strip(),
+        "task": state.task,
+        "checks": "\n".join(f"- {check.title}" for check in checks),
+        "scope": _scope_rule(settings),
+        "iteration": str(state.iteration),
+        "most": str(settings.most) if settings.most else "as many as it takes",
+        "final": ", the final one" if is_last else "",
+        "last": _LAST if is_last else "",
+        "counts": _describe_counts(state),
+        "failure": state.failure,
+        "news": news_text(state.fixed, state.broken),
+        "findings": state.findings,
+        "changed": name_program(_describe_changes(state.changed, settings)),
+        "lessons": "" if state.pivot else lessons_text(lessons, state.iteration - 1),
+        "recalled": "\n".join(f"- {line}" for line in state.recalled),
+        "pivot": _describe_attempts(templates, state) if state.pivot else "",
+        "inbox": INBOX,
+        "outbox": OUTBOX,
+    }
+    return build_prompt(fill_parts("loop-actor", templates["loop-actor"], values, ACTOR_PARTS))
+
+
+_LAST = "Leave the files in the best state that you can reach, and say in `next` what is missing."
+
+
+def reflector_prompt(templates: Templates, state: LoopState) -> Prompt:
+    """The prompt of a reflector."""
+    last = state.iterations[-1]
+    values = {
+        "task": state.task,
+        "iteration": str(last.number),
+        "action": last.action,
+        "changes": changes_text(Change("", last.files, last.added, last.removed)),
+        "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
+        "lessons": lessons_text([one for one in state.iterations[:-1] if one.learnings][-3:], last.number),
+        "inbox": INBOX,
+        "outbox": OUTBOX,
+    }
+    return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
+
+
+def commit_message(task: str, iteration: Iteration) -> str:
+    """What the commit of an iteration says: what was done, for what, and what the checks made of it."""
+    action = " ".join(iteration.action.split())
+    subject = action if len(action) <= 60 else action[:57] + "..."
+    body = "" if action == subject else f"{action}\n\n"
+    return (
+        f"ralph: iteration {iteration.number} - {subject}\n\n{body}"
+        f"Task: {' '.join(task.split())[:200]}\n"
+        f"Checks: {iteration.result[:500]}\n"
+    )
+
+
+def _describe_counts(state: LoopState) -> str:
+    if not state.progress.failures:
+        return ""
+    first, now, best = (f"{count:g}" for count in state.progress.failures if count is not None)
+    if not state.iterations:
+        return f"Failures in the output of the checks: {first}."
+    known = f"Failures in the output of the checks: {first} before the first iteration"
+    previous = state.iterations[-1]
+    if previous.gaming:
+        return f"{known}, {best} at the lowest. The previous result does not count because of the findings."
+    if not _has_counted(previous):
+        return f"{known}, {best} at the lowest. After the previous iteration they could not be counted."
+    return f"{known}, {now} after the previous one, {best} at the lowest."
+
+
+def _has_counted(iteration: Iteration) -> bool:
+    """Whether the checks of an iteration say how much fails: they all ran."""
+    known = (CheckStatus.PASSED, CheckStatus.FAILED)
+    return all(check.status in known for check in iteration.checks)
+
+
+def _scope_rule(settings: LoopParameters) -> str:
+    if not settings.scope:
+        return "- Work only in this directory, and only on what the task and its checks need."
+    patterns = ", ".join(f"`{glob}`" for glob in settings.scope)
+    return f"- Change only files that match {patterns}. A change to any other file fails the run."
+
+
+def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> str:
+    """The files that this run changed, the latest last."""
+    if not changed:
+        return ""
+    shown = changed[-MOST_FILES:]
+    lines = [f"- {stat.path} (+{stat.added} -{stat.removed})" for stat in shown]
+    if len(changed) > len(shown):
+        lines.insert(0, f"- {len(changed) - len(shown)} more files")
+    return "\n".join([*lines, f"See these changes with `ralph diff {settings.loop}`."])
+
+
+def _describe_attempts(templates: Templates, state: LoopState) -> str:
+    values = {"tried": tried_text(state.tried), "times": str(state.progress.stalled)}
+    return fill_template("loop-pivot", templates["loop-pivot"], values)

@@ -1,0 +1,294 @@
+"""Starts tasks, and accepts the results of executors, checks, reviewers, splits and merges."""
+
+from dataclasses import replace
+
+from ralph.core.checks import Verdict
+from ralph.core.errors import RalphError
+from ralph.core.signals import scope_change
+from ralph.core.turns import TurnEnd, TurnResult
+from ralph.documents.session import progress, tasks
+from ralph.documents.session.metadata import State, Status
+from ralph.documents.session.progress import Marker
+from ralph.documents.session.reports import (
+    ReviewVerdict,
+    append_review,
+    compose_classic_report,
+    compose_failed_report,
+    compose_report,
+    parse_report,
+)
+from ralph.documents.session.values import render_timestamp as stamp
+from ralph.workflows.merging import Settled
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
+from ralph.workflows.session.task_graph import TaskGraph
+
+SPLIT_AFTER = 2
+"""A task is split after this number of attempts that ran out of time."""
+FEWEST_CHILDREN, MOST_CHILDREN = 2, 4
+_QUOTED = 4000
+
+
+def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
+    """Start the tasks that can start, and choose the next state of the session."""
+    try:
+        state = finish_tasks_by_reports(settings, state, now).with_current_graph()
+    except RalphError:
+        # The dependencies are invalid: no task starts, and the decision says why.
+        return state
+    for name in [] if state.flow.stops else _choose_tasks(settings, state):
+        state = _start_attempt(state, name, next_attempt(settings, state, name), now)
+    state = state.with_current_graph()
+    graph = state.graph
+    state = state.with_metadata(current_wave=graph.wave)
+    steps = {state.flow_of(name).step for name in graph.active}
+    if Step.EXECUTE in steps or Step.SPLIT in steps:
+        return state.with_state(State.EXECUTING_BATCH)
+    if steps - {Step.REST} or state.flow.queue.waiting:
+        return state.with_state(State.REVIEWING_BATCH)
+    if state.flow.stops:
+        return state
+    if settings.layout.shares_tree and state.has_work_left:
+        # A session with unfinished tasks is not reviewed. The user decides first how it continues.
+        return state.with_state(State.BATCHING)
+    return state.with_flow(checked="", passed=False).with_state(State.SESSION_REVIEW)
+
+
+def has_open_work(state: SessionState) -> bool:
+    """Whether tasks can run again: the user reset a failed task, or added a task."""
+    if state.fault:
+        return False
+    graph = state.graph
+    return state.metadata.status != Status.ABORTED and (bool(graph.active) or any(graph.startable()))
+
+
+def accept_execution(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After an executor: to be checked, failed, or too large."""
+    answer = result.answer or {}
+    has_no_result = result.end is TurnEnd.WALL or (result.end is not TurnEnd.FINISHED and not answer)
+    if has_no_result and not settings.layout.shares_tree:
+        return _fail_without_answer(settings, state, task, result, now)
+    state = _file_report(settings, state, task, _compose_report(settings, state, task, result, now))
+    if rescoped := scope_change(answer):
+        state = state.with_task_flow(task, rescoped=True)
+        return fail_attempt(state, task, now, rescoped, rescoped[:200])
+    if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
+        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
+        if not why:
+            why = "it ran out of time" if result.end is TurnEnd.WALL else "its criteria are not met"
+        if settings.layout.shares_tree:
+            part = f"### Review Summary\nThe attempt produced no usable result, so no reviewer was started: {why}"
+            state = _with_review(settings, state, task, part, qualified=False)
+        return fail_attempt(state, task, now, why)
+    step = Step.CHECK if settings.task_checks(state.tasks[task]) else Step.REVIEW
+    return state.with_annotation(task, Marker.PENDING, "pending", stamp(now)).with_task_flow(
+        task, step=step, checked=""
+    )
+
+
+def accept_checks(
+    settings: SessionSettings, state: SessionState, task: str, verdict: Verdict, now: float
+) -> SessionState:
+    """After the checks of a task: a task whose checks fail is not reviewed, it fails."""
+    outputs = describe_verdict(verdict)
+    if verdict.passed:
+        return state.with_task_flow(task, step=Step.REVIEW, checked=outputs)
+    summary = "The engine ran the checks that the success criteria name. They failed, so no reviewer was started."
+    part = f"### Review Summary\n{summary}\n\n```\n{outputs}\n```"
+    state = _with_review(settings, state, task, part, qualified=False)
+    return fail_attempt(state, task, now, outputs[:_QUOTED])
+
+
+def accept_review(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After a reviewer: to be merged, or failed."""
+    answer = result.answer or {}
+    if result.end is not TurnEnd.FINISHED or answer.get("status") != "completed":
+        why = "; ".join(map(str, answer.get("blockers") or ())) or result.error or str(result.end)
+        return state.with_task_flow(task, held=True).with_stop(f"the review of {task} produced no usable result: {why}")
+    qualified = answer.get("verdict") == "Qualified"
+    part = result.documents.get("review.md") or str(answer.get("feedback") or "")
+    state = _with_review(settings, state, task, part, qualified)
+    if not qualified:
+        return fail_attempt(state, task, now, str(answer.get("feedback") or "the reviewer did not qualify it"))
+    if settings.layout.shares_tree:
+        return state
+    one = state.tasks[task]
+    title = f"{task}: {one.title or one.objective}"[:72]
+    queue = state.flow.queue.add(task, task_workspace(state, task), title, one.objective)
+    return state.with_task_flow(task, step=Step.MERGE).with_flow(queue=queue)
+
+
+def finish_tasks_by_reports(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
+    """In a shared tree nothing is merged: the verdict in its report finishes a task whose checks have passed."""
+    if not settings.layout.shares_tree:
+        return state
+    for task in [name for name in state.tasks if state.marker(name) is Marker.PENDING]:
+        report = state.reports(task).get(state.flow_of(task).attempt)
+        if report and report.verdict is ReviewVerdict.FAILED:
+            state = fail_attempt(state, task, now, "the reviewer did not qualify it")
+        elif report and report.verdict and state.flow_of(task).step is Step.REVIEW:
+            state = state.with_annotation(task, Marker.DONE, "qualified", stamp(now)).without_flow(task)
+    return state
+
+
+def recheck(settings: SessionSettings, state: SessionState) -> SessionState:
+    """The state in which all checks have to run again, because the tree has changed."""
+    for name in state.tasks:
+        if state.flow_of(name).step is Step.REVIEW and settings.task_checks(state.tasks[name]):
+            state = state.with_task_flow(name, step=Step.CHECK)
+    return state.with_flow(checked="", passed=False)
+
+
+def changed_tree(result: TurnResult) -> bool:
+    """Whether a turn changed files, so that earlier checks do not count for the tree."""
+    return result.change is not None and result.change.files > 0
+
+
+def accept_split(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After a planner split a task: its children replace it, also as dependencies of other tasks."""
+    parsed = [tasks.parse_task(text, name) for name, text in sorted(result.documents.items())]
+    new = [one for one in parsed if one.id not in state.tasks]
+    if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MOST_CHILDREN:
+        return fail_attempt(state, task, now, state.flow_of(task).why)
+    number, needed = state.metadata.iteration, state.tasks[task].depends_on
+    children = {}
+    for one in new:
+        others = [name for name in one.depends_on if name != task]
+        children[one.id] = replace(one, depends_on=tuple(dict.fromkeys((*others, *needed))))
+    replaced = {**state.metadata.replaced, task: tuple(children)}
+    try:
+        TaskGraph({**state.tasks, **children}, replaced)
+    except RalphError as error:
+        why = f"the dependencies of the tasks that it was split into are invalid: {error.what}"
+        return fail_attempt(state, task, now, why)
+    texts = {settings.layout.task(number, name): tasks.render_task(one, stamp(now)) for name, one in children.items()}
+    state = state.with_marker(task, Marker.CANCELLED, f"split due to timeouts: {', '.join(children)}")
+    lines = [(name, Marker.TODO, f"split from {task}") for name in children]
+    listed = state.progress.with_section(progress.implementation_title(number), lines)
+    state = replace(state.with_texts(texts), tasks={**state.tasks, **children}, progress=listed)
+    return state.with_task_flow(task, step=Step.REST).with_metadata(replaced=replaced)
+
+
+def accept_merge(state: SessionState, work: Settled, now: float) -> SessionState:
+    """After the merge queue merged a task, or gave it up."""
+    if work.is_merged:
+        return state.with_annotation(work.task, Marker.DONE, "qualified", stamp(now)).without_flow(work.task)
+    why = f"it could not be merged ({work.merged.end}); its work is on {work.merged.branch}"
+    state = state.with_task_flow(work.task, branch=work.merged.branch)
+    return fail_attempt(state, work.task, now, why)
+
+
+def fail_attempt(state: SessionState, task: str, now: float, why: str, note: str = "") -> SessionState:
+    """The state after an attempt that failed: the task rests, and its line says that it failed, with the note."""
+    is_tried_again = state.layout.retries_as_todo and state.flow_of(task).tries < state.guardrails.rework_attempts
+    marker = Marker.TODO if is_tried_again else Marker.FAILED
+    return state.with_annotation(task, marker, "failed", stamp(now), note).with_task_flow(task, step=Step.REST, why=why)
+
+
+def reopen_failed_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
+    """After planning an update of the user, make failed tasks to do again and reset their number of tries."""
+    defined = [name for name, task in state.tasks.items() if not task.is_missing]
+    for name in [name for name in defined if state.marker(name) is Marker.FAILED]:
+        why, attempt = state.flow_of(name).why, 0 if settings.layout.nested else state.attempt(name)
+        state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
+        state = state.without_flow(name).with_task_flow(name, why=why, attempt=attempt)
+    return state
+
+
+def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> int:
+    """The number of the next attempt; one that has a report is never used again."""
+    number = state.attempt(task) + 1
+    while settings.layout.report(state.metadata.iteration, task, number) in state.texts:
+        number += 1
+    return number
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """The results of checks, for a reviewer and the next attempt. Failed checks come first."""
+    lines = [
+        f"$ {r.command or r.title}\n" + ("(passed)" if r.passed else f"({r.reason})\n{r.output[-_QUOTED:].strip()}")
+        for r in sorted(verdict.results, key=lambda r: r.passed)
+    ]
+    found = [f"{f.place} [{f.rule}] {f.sentence}" for f in verdict.gamed]
+    return "\n".join([*lines, *found]).strip()
+
+
+def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
+    """The tasks to start now. Tasks that run together share no file, and a sequential task runs alone."""
+    graph = state.graph
+    if settings.layout.shares_tree:
+        startable = set(graph.startable())
+        return [] if graph.active else [name for name in state.tasks if name in startable][:1]
+    free_executors = state.guardrails.max_executors - sum(
+        state.flow_of(name).step is Step.EXECUTE for name in graph.active
+    )
+    used_files = {file for name in graph.active for file in state.tasks[name].files}
+    is_exclusive = any(_is_sequential(state, name) for name in graph.active)
+    chosen: list[str] = []
+    for name in graph.startable():
+        if len(chosen) >= free_executors or is_exclusive:
+            break
+        if settings.by_waves and not (graph.wave and graph.is_in_wave(name)):
+            continue
+        files, is_sequential = state.tasks[name].files, _is_sequential(state, name)
+        if used_files.intersection(files) or (is_sequential and (graph.active or chosen)):
+            continue
+        chosen.append(name)
+        used_files.update(files)
+        is_exclusive = is_sequential
+    return chosen
+
+
+def _start_attempt(state: SessionState, task: str, attempt: int, now: float) -> SessionState:
+    if state.marker(task) is Marker.FAILED:
+        state = state.with_marker(task, Marker.TODO)
+    state = state.with_task_flow(task, step=Step.EXECUTE, attempt=attempt, tries=state.flow_of(task).tries + 1)
+    return state.with_annotation(task, Marker.WIP, "started", stamp(now))
+
+
+def _fail_without_answer(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After an executor that ran out of time or failed all its tries: write a report, and split the task if that helps."""
+    flow, ran_out_of_time = state.flow_of(task), result.end is TurnEnd.WALL
+    minutes = state.guardrails.task_wip_minutes
+    why = result.error or "the agent failed in every try"
+    if ran_out_of_time:
+        why = f"it ran out of time ({minutes:g} minutes)"
+    text = compose_failed_report(task, state.metadata.iteration, flow.attempt, stamp(now), why[:1].upper() + why[1:])
+    state = _file_report(settings, state, task, text).with_task_flow(task, timeouts=flow.timeouts + ran_out_of_time)
+    is_child = any(task in children for children in state.metadata.replaced.values())
+    if not is_child and (not ran_out_of_time or flow.timeouts + 1 >= SPLIT_AFTER):
+        return state.with_task_flow(task, step=Step.SPLIT, why=why)
+    return fail_attempt(state, task, now, why, why)
+
+
+def _compose_report(settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float) -> str:
+    body, attempt = result.documents.get("report.md") or result.text, state.flow_of(task).attempt
+    if not settings.layout.has_metadata:
+        return compose_classic_report(task, attempt, body)
+    body = body or "(the executor wrote no report)"
+    return compose_report(task, state.metadata.iteration, attempt, stamp(now), body)
+
+
+def _file_report(settings: SessionSettings, state: SessionState, task: str, text: str) -> SessionState:
+    return state.with_texts({settings.layout.report(state.metadata.iteration, task, state.flow_of(task).attempt): text})
+
+
+def _with_review(settings: SessionSettings, state: SessionState, task: str, part: str, qualified: bool) -> SessionState:
+    """Add a review to the report. The verdict that counts is added if the review has none or another."""
+    report = settings.report(state, task, state.flow_of(task).attempt)
+    verdict = ReviewVerdict.QUALIFIED if qualified else ReviewVerdict.FAILED
+    text = append_review(report, part)
+    if parse_report(text).verdict is not verdict:
+        text = append_review(report, f"{part.rstrip()}\n\n**Status**: {verdict}\n")
+    return _file_report(settings, state, task, text)
+
+
+def _is_sequential(state: SessionState, name: str) -> bool:
+    return state.tasks[name].type.lower() == "sequential"

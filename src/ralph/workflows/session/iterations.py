@@ -1,0 +1,364 @@
+"""How an iteration ends: the review of the whole, what was learned, and the feedback that begins the next."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ralph.core.errors import RalphError
+from ralph.core.events import Decision, Do, Promote, Stop
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
+from ralph.core.turns import TurnResult
+from ralph.documents.session import knowledge, progress
+from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.metadata import IterationMetadata, State, Status
+from ralph.documents.session.plan import hash_feedback
+from ralph.documents.session.progress import FINAL_MARKERS, Marker, count_markers
+from ralph.documents.session.repair import PLANNING, REPLANNING
+from ralph.documents.session.reports import (
+    Assessment,
+    ClassicReview,
+    compose_classic_review,
+    parse_classic_review,
+    parse_review,
+)
+from ralph.documents.session.values import render_timestamp as stamp
+from ralph.documents.session.values import with_front_matter
+from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, next_step
+from ralph.workflows.session.state import SessionSettings, SessionState, Step
+from ralph.workflows.session.work_keys import SessionKey, SessionWork
+
+MOST_REVIEWS = 3
+"""Reviews of the whole by which a reviewer may add tasks, before the user has to say how it continues."""
+PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
+_ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
+"""What the table of iterations says about an end."""
+
+
+def accept_session_review(
+    settings: SessionSettings, state: SessionState, result: TurnResult, now: float
+) -> SessionState:
+    """After the review of the whole session: complete only if every task is, and the checks of the session pass."""
+    if settings.layout.reviewer_adds_tasks:
+        return _accept_review_with_tasks(settings, state, result, now)
+    answer, text = result.answer or {}, result.documents.get("review.md") or str(result.answer)
+    state = state.with_texts({settings.layout.review(state.metadata.iteration): text})
+    threshold = state.guardrails.severity_threshold
+    found = parse_review(text)
+    good = answer.get("assessment") == "Complete"
+    # Of gaps that cannot be read out of a review, nobody knows that they do not count.
+    good = good or (threshold != "any" and bool(found.issues) and not found.active(threshold))
+    all_in = all(state.marker(name) in FINAL_MARKERS for name in state.tasks)
+    complete = good and all_in and (state.flow.passed or not settings.checks)
+    cycle = state.metadata.critique_cycle
+    if not complete and all_in and cycle < state.guardrails.max_critique_cycles:
+        # Nothing failed, and yet it is not what was asked for: it is sent back by itself before the user is asked.
+        return state.with_metadata(critique_cycle=cycle + 1).with_state(State.CRITIQUE)
+    return _end_iteration(settings, state, Status.COMPLETED if complete else Status.AWAITING_FEEDBACK, now)
+
+
+def _accept_review_with_tasks(
+    settings: SessionSettings, state: SessionState, result: TurnResult, now: float
+) -> SessionState:
+    """After a review that may add tasks itself: it is complete, or gaps become tasks, or the user has to say."""
+    answer, number = result.answer or {}, review_number(state)
+    good = answer.get("assessment") == Assessment.COMPLETE and (state.flow.passed or not settings.checks)
+    body = result.documents.get("review.md") or f"# Session Review {number}\n\n{answer.get('summary', '')}"
+    assessment = Assessment.COMPLETE if good else Assessment.GAPS
+    text = compose_classic_review(number, body, assessment, state.progress.items)
+    state = state.with_texts({settings.layout.review(number): text})
+    if not good and count_review_rounds(state) < MOST_REVIEWS:
+        after = add_listed_tasks(state, result.documents.get("tasks.md", ""))
+        if not after.fault and after.has_work_left:
+            return after.with_state(State.BATCHING)
+    return state.with_metadata(status=Status.COMPLETED if good else Status.AWAITING_FEEDBACK).with_state(State.COMPLETE)
+
+
+def reviews(state: SessionState) -> list[ClassicReview]:
+    """The reviews of the whole, if each has a file of its own."""
+    layout = state.layout
+    if not isinstance(layout, ClassicLayout):
+        return []
+    found = layout.reviews_in(state.texts)
+    return [parse_classic_review(number, state.texts[path]) for number, path in found.items()]
+
+
+def last_review(state: SessionState) -> ClassicReview | None:
+    """The last review, if it is one of all that is there now; one that does not tell is believed if it is good."""
+    last = next(iter(reviews(state)[::-1]), None)
+    if last is None:
+        return None
+    covers = last.complete if last.covers is None else state.progress.items.keys() <= set(last.covers)
+    return last if covers else None
+
+
+def count_review_rounds(state: SessionState) -> int:
+    """How many reviews there were since the user last asked for something."""
+    asked = [id for id in state.progress.items if id.startswith(UPDATE)][-1:]
+    return sum(not asked or (one.covers is not None and asked[0] in one.covers) for one in reviews(state))
+
+
+def review_number(state: SessionState) -> int:
+    """The number of the review that holds, or that comes next."""
+    last = last_review(state)
+    return last.number if last else max((one.number for one in reviews(state)), default=0) + 1
+
+
+def whole_session_key(state: SessionState, kind: SessionWork) -> SessionKey:
+    """The key of the checks or the review of the whole."""
+    if state.layout.has_metadata:
+        return SessionKey(kind, iteration=state.metadata.iteration, cycle=state.metadata.critique_cycle)
+    return SessionKey(kind, iteration=review_number(state))
+
+
+def infer_metadata(state: SessionState) -> SessionState:
+    """The state of a session that has no metadata, by its markers and its reviews."""
+    active = [state.flow_of(name).step for name in state.tasks]
+    status, found = Status.IN_PROGRESS, State.SESSION_REVIEW
+    if Step.CHECK in active or Step.REVIEW in active:
+        found = State.REVIEWING_BATCH
+    elif next_step(state):
+        is_begun = bool(state.texts.get(state.layout.plan(1), "").strip())
+        found = State.PLANNING if is_begun or next_step(state) != PLANNING[0] else State.INITIALIZING
+    elif Step.EXECUTE in active:
+        found = State.EXECUTING_BATCH
+    elif state.has_work_left:
+        found = State.BATCHING
+    elif (last := last_review(state)) or count_review_rounds(state) >= MOST_REVIEWS:
+        found = State.COMPLETE
+        status = Status.COMPLETED if last and last.complete else Status.AWAITING_FEEDBACK
+    return state.with_metadata(state=found, status=status)
+
+
+def accept_critique(
+    settings: SessionSettings, state: SessionState, result: TurnResult | None, now: float
+) -> SessionState:
+    """After the gaps of a review became tasks: continue with them. If none could be made, the user has to decide."""
+    if result is None or not result.documents:
+        return _end_iteration(settings, state, Status.AWAITING_FEEDBACK, now)
+    cycle = state.metadata.critique_cycle
+    step = f"plan-critique-{cycle}"
+    title = f"Critique Planning Progress (Iteration {state.metadata.iteration}, Cycle {cycle})"
+    state = replace(state, progress=state.progress.with_section(title, [(step, Marker.TODO, "")]))
+    return accept_breakdown(settings, state, step, result, now).with_state(State.BATCHING)
+
+
+def accept_knowledge(settings: SessionSettings, state: SessionState, result: TurnResult, now: float) -> SessionState:
+    """After a librarian: what was learned waits for approval; if nothing was, the session is over."""
+    number, texts = state.metadata.iteration, {}
+    for name, text in result.documents.items():
+        _, category, file = name.split("/")
+        if category in knowledge.CATEGORIES:
+            facts = {"category": category, "source_session": settings.id, "source_iteration": number}
+            text = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
+            texts[settings.layout.knowledge(number, category, file)] = text
+    state = state.with_texts(texts)
+    return state.with_state(State.KNOWLEDGE_APPROVAL if staged_knowledge(settings, state) else State.COMPLETE)
+
+
+def staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    """What was learned in this iteration, by where it is to be kept."""
+    number, layout = state.metadata.iteration, settings.layout
+    found = layout.knowledge_in(state.texts, number)
+    return {layout.knowledge_target(*one): state.texts[layout.knowledge(number, *one)] for one in found}
+
+
+def decide_approval(settings: SessionSettings, state: SessionState) -> Decision:
+    """Keep what was learned, or ask whether to."""
+    number, found = state.metadata.iteration, _select_items(staged_knowledge(settings, state), state.flow.items)
+    if state.guardrails.approval == "signal" and not state.flow.approved:
+        what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
+        how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
+        left = [] if state.metadata.status == Status.COMPLETED else describe_unfinished(settings, state)
+        return Stop(Outcome.AWAITING_APPROVAL, "; ".join([*left, f"{what} learned: {how}"]))
+    message = f"docs: what session {settings.id} learned in iteration {number}"
+    return Do((Promote(str(SessionKey(SessionWork.PROMOTE, iteration=number)), f"knowledge/{number}", message, found),))
+
+
+def stage(state: SessionState) -> Stage:
+    """How far the session has come, and whether it waits to be told if what was learned is kept."""
+    waits = state.state is State.KNOWLEDGE_APPROVAL
+    return Stage(state.metadata.iteration, ASKED_FOR if waits else frozenset())
+
+
+def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal) -> SessionState:
+    """The user said whether what was learned is kept, or that a pause is over."""
+    match signal.type:
+        case SignalType.APPROVE if not _select_items(staged_knowledge(settings, state), signal.items):
+            return state.with_notice(
+                f"no learned item is called {', '.join(signal.items)}; the session still waits for your approval"
+            )
+        case SignalType.APPROVE:
+            return state.with_flow(approved=True, items=signal.items)
+        case SignalType.SKIP:
+            return state.with_state(State.COMPLETE)
+        case SignalType.RESUME:
+            for name, item in state.progress.items.items():
+                if PAUSED in item.note:
+                    state = state.with_marker(name, item.marker, item.note.replace(PAUSED, "").strip(" ,"))
+            return state
+        case _:
+            return state
+
+
+def mark_paused(state: SessionState, reason: str) -> SessionState:
+    """The user paused the session: its list says where."""
+    if state.flow.paused or not state.layout.has_metadata:
+        return state
+    active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
+    for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
+        item = state.progress.items[name]
+        state = state.with_marker(name, item.marker, ", ".join(part for part in (item.note, PAUSED) if part))
+    return state.with_stop(reason, paused=True)
+
+
+def decide_end(settings: SessionSettings, state: SessionState) -> Stop:
+    """Why the run ends when the iteration is over."""
+    if state.metadata.status == Status.ABORTED:
+        return Stop(Outcome.ABORTED, "the session was aborted")
+    is_green = not settings.layout.shares_tree or not settings.checks or state.flow.passed
+    if state.metadata.status == Status.COMPLETED and is_green:
+        place = f", {settings.layout.review(review_number(state))}" if settings.layout.reviewer_adds_tasks else ""
+        done = f"the session is complete: {count_tasks(state)['completed']} tasks{place}"
+        return Stop(Outcome.SUCCESS, "; ".join([done, *describe_deleted_tasks(state)]))
+    return Stop(Outcome.AWAITING_FEEDBACK, "; ".join(describe_unfinished(settings, state)))
+
+
+def describe_deleted_tasks(state: SessionState) -> list[str]:
+    """The tasks whose definition was deleted and that keep nothing from its end: the user should know."""
+    lines = []
+    for name, task in state.tasks.items():
+        if not task.is_missing:
+            continue
+        if state.marker(name) is Marker.DONE:
+            lines.append(f"{name} stays done, though its definition was deleted")
+        elif state.marker(name) is Marker.CANCELLED and progress.DELETED in state.progress.items[name].note:
+            lines.append(f"{name} was not done: it was deleted while the session was stopped")
+    return lines
+
+
+def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
+    """The checklist of an abort, all at once; no file is taken back."""
+    for name in state.tasks:
+        if state.marker(name) in (Marker.WIP, Marker.PENDING):
+            state = state.with_annotation(name, Marker.FAILED, "aborted", stamp(now))
+            state = state.with_task_flow(name, step=Step.REST, why=ABORTED)
+    return _record_end(settings, state, Status.ABORTED, now).with_state(State.COMPLETE)
+
+
+def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
+    """Feedback about the iteration under way begins no other: the roles find it in their inboxes from now on."""
+    late = new_feedback(settings, state, state.metadata.iteration)
+    return state.with_metadata(processed={**state.metadata.processed, **late}) if late else state
+
+
+def new_feedback(settings: SessionSettings, state: SessionState, number: int = 0) -> dict[str, str]:
+    """The batches for an iteration, the next by default, that were not taken in, with the hashes of what they say."""
+    layout, known, number = settings.layout, state.metadata.processed, number or state.metadata.iteration + 1
+    found = layout.batches_in(state.texts, number)
+    hashes = {batch: hash_feedback(state.texts[layout.feedback(number, batch)]) for batch in found}
+    return {batch: one for batch, one in hashes.items() if known.get(batch) != one}
+
+
+def start_replanning(
+    settings: SessionSettings, state: SessionState, batches: Mapping[str, str], now: float
+) -> SessionState:
+    """The user gave feedback: the next iteration begins with planning."""
+    number = state.metadata.iteration + 1
+    if state.state is State.KNOWLEDGE_APPROVAL:
+        state = _carry_knowledge(settings, state, number)
+    steps = [(name, Marker.TODO, "") for name in REPLANNING]
+    listed = progress.new_progress(number, REPLANNING) if settings.layout.nested else state.progress
+    listed = listed.with_section(progress.planning_title(number), steps)
+    listed = listed.with_section(progress.implementation_title(number), _tasks_to_carry(settings, state))
+    listed = listed.with_iteration_row(number, "Replanning", "0/0", ", ".join(sorted(batches)))
+    if settings.layout.nested:
+        defined = [name for name, task in state.tasks.items() if not task.is_missing]
+        before = state.metadata.iteration
+        own = {
+            settings.layout.task(number, name): settings.layout.definition(state.texts, before, name)
+            for name in defined
+        }
+        state = state.with_texts(own)
+    state = replace(state, progress=listed, iteration=IterationMetadata(number, stamp(now)), last_graph=None)
+    processed = {**state.metadata.processed, **batches}
+    state = state.with_metadata(iteration=number, status=Status.IN_PROGRESS, processed=processed, critique_cycle=0)
+    return state.with_flow(cycle=1, asked=(), checked="", passed=False).with_state(State.REPLANNING)
+
+
+def count_tasks(state: SessionState) -> dict[str, int]:
+    """How many tasks there are, by what came of them; the graph knows without counting, if there is one."""
+    try:
+        return count_markers(state.graph.markers)
+    except RalphError:
+        return count_markers(Counter(state.marker(name) for name in state.tasks))
+
+
+def _end_iteration(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
+    """The iteration is over; what was learned is written down."""
+    return _record_end(settings, state, status, now).with_state(
+        State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION
+    )
+
+
+def _record_end(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
+    own = replace(state.iteration, completed_at=stamp(now))
+    return replace(with_row(settings, state, _ENDS[status]), iteration=own).with_metadata(status=status)
+
+
+def with_row(settings: SessionSettings, state: SessionState, status: str) -> SessionState:
+    """The state whose table of iterations says how this one stands, in a layout that has one."""
+    if not settings.layout.has_metadata:
+        return state
+    number, done = state.metadata.iteration, count_tasks(state)
+    batches = ", ".join(settings.layout.batches_in(state.texts, number)) or "N/A"
+    figures = f"{done['completed']}/{done['total'] - done['cancelled']}"
+    return replace(state, progress=state.progress.with_iteration_row(number, status, figures, batches))
+
+
+def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[str]:
+    """Why an iteration is not complete."""
+    failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
+    blocked = [f"{name} (by {by})" for name, by in state.graph.blocked.items()]
+    reasons = []
+    if failed:
+        reasons.append(f"failed: {', '.join(failed)}")
+    if blocked:
+        reasons.append(f"blocked: {', '.join(blocked)}")
+    reasons += [state.flow_of(name).why for name in failed if state.flow_of(name).rescoped]
+    reasons += [_describe_missing_task(settings, state, name) for name in failed if state.tasks[name].is_missing]
+    if state.flow.checked and not state.flow.passed:
+        reasons.append("the checks of the session do not pass")
+    if reasons:
+        return [*reasons, *describe_deleted_tasks(state)]
+    if state.layout.reviewer_adds_tasks and state.state is State.COMPLETE:
+        return [f"review {review_number(state)} found gaps that are left to you"]
+    return ["the review found gaps"]
+
+
+def _describe_missing_task(settings: SessionSettings, state: SessionState, task: str) -> str:
+    path = settings.layout.place_of_task(state.metadata.iteration, task)
+    return f"{task} has no definition: restore it in {path} and resume, or give feedback so that it is planned again"
+
+
+def _select_items(found: Mapping[str, str], items: Sequence[str]) -> dict[str, str]:
+    """Those that were named: by path, file name, its stem, or category; all if none was."""
+    names = {path: {path, *path.split("/")[1:], path.partition("/")[2], path.split("/")[-1][:-3]} for path in found}
+    return {path: text for path, text in found.items() if not items or not names[path].isdisjoint(items)}
+
+
+def _tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tuple[str, Marker, str]]:
+    """What goes over into an iteration that has its own list: every task as it stands."""
+    if not settings.layout.nested:
+        return []
+    items = state.progress.items
+    return [(name, items[name].marker, items[name].note) for name in state.tasks if name in items]
+
+
+def _carry_knowledge(settings: SessionSettings, state: SessionState, number: int) -> SessionState:
+    """What was learned and nobody decided about goes over into the next iteration."""
+    layout, before, texts = settings.layout, state.metadata.iteration, {}
+    for category, name in layout.knowledge_in(state.texts, before):
+        text = state.texts[layout.knowledge(before, category, name)]
+        texts[layout.knowledge(number, category, name)] = with_front_matter(text, name, {"carried_from": before})
+    return state.with_texts(texts)

@@ -1,0 +1,257 @@
+"""The prompts of a session: what the agent is, where it works, what it has, and what it hands over.
+
+The words are data: `prompts/roles/` has a text for each role with a section for each mode, and the documents to hand over as
+filled-in examples (`forms.md`, `classic-forms.md`). A prompt is whole by itself: it names everything that the agent needs.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_template, name_program
+from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+from ralph.documents import contracts
+from ralph.workflows.session.state import SessionSettings, SessionState
+
+REQUEST_BUDGET = 1500
+"""Tokens of the user's request in a prompt; all of it is in the inbox."""
+WHY_BUDGET = 600
+"""Tokens of the reason for which the previous attempt failed."""
+_FENCE = "`````"
+_MOST_NAMES = 20
+_READS_REQUEST = ("planner", "questioner")
+_GETS_CHECKS = ("planner", "questioner", "executor", "reviewer")
+_OWN_TREE = (
+    "You work in a tree of your own. It starts with all work of this session that has been merged so far. Others work on"
+    " other tasks at the same time, each in their own."
+)
+_USERS_TREE = "You work in the user's own tree, one turn after the other: the next turn finds what you leave."
+_READS_COPY = (
+    "This directory is a copy of the project with all work of this session that has been merged so far. You may run anything"
+    f" in it. Only what you write to `{OUTBOX}` is kept."
+)
+_READS_TASK_TREE = (
+    f"This directory is the tree of the task. You may run anything in it. Only what you write to `{OUTBOX}` is kept."
+)
+_READS_USERS_TREE = (
+    f"This directory is the user's own tree. Run what you need, and change and add no file outside `{OUTBOX}`."
+)
+_FOREIGN_INBOX = (
+    "SESSION_PATH is a copy of the session for this turn. The engine takes your own documents from there when you are done;"
+    f" it alone decides about markers and metadata. `{INBOX}` holds what else you may need:"
+)
+_FILES = {
+    "request.md": "what the user asked for",
+    "plan.md": "the plan of this session",
+    "tasks.md": "all tasks, with their definitions",
+    "instructions.md": "rules for everyone in this session; follow them",
+    "task.md": "the definition of the task",
+    "report.md": "the report on the task, by its executor",
+    "why-it-failed.md": "why the previous attempt failed",
+    "previous-report.md": "the report on the previous attempt, with its review at the end",
+    "previous-review.md": "the previous review of the whole session",
+    "progress.md": "the state of every step and task",
+    "review.md": "the review of the whole session",
+    "plan.questions.md": "questions so far, with their answers",
+    "update.md": "what the user asks for now",
+    "skills.md": "directories with skills that you may use",
+    "inherited/": "reports on the tasks that yours builds on; keep to the interfaces and names that they established",
+    "reports/": "the latest report on each task, with its review",
+    "tasks/": "the definitions of the tasks that exist",
+    "questions/": "questions so far, by category, with their answers",
+    "feedbacks/": "what the user said about the previous result, with the files that belong to it",
+    "update/": "files that belong to the update",
+    "knowledge/": "what this session has written down so far",
+    "checks.md": "what the engine saw when it ran the checks; what failed there counts as failed",
+}
+"""What is in the files of an inbox, in half a sentence."""
+_FILES_OF_ROLES = {
+    ("executor", "checks.md"): "the commands among your success criteria; the engine runs them when you are done",
+    ("reviewer", "previous-review.md"): (
+        "the previous review of the whole session; check whether each of its gaps is closed"
+    ),
+}
+"""What is in a file of the inbox, if it means something else to a role."""
+_CATEGORIES = {
+    "technical": "how the code works now, and whether the approach of the plan fits it",
+    "requirements": "what exactly the user wants, and for which cases",
+    "constraints": "what must not change: interfaces, versions, formats, performance",
+    "assumptions": "what the plan takes for granted without evidence",
+    "risks": "what could go wrong, how likely it is, and how to notice it",
+}
+"""What the questions of a category are about."""
+
+
+def build_session_prompt(
+    settings: SessionSettings,
+    state: SessionState,
+    request: TurnRequest,
+    keys: Mapping[str, str],
+    form_values: Mapping[str, str],
+) -> Prompt:
+    """The whole prompt of a turn, without the messages of the user."""
+    role, mode = request.role, keys.get("MODE", "")
+    is_foreign = role in settings.roles.foreign
+    wants_request = role in _READS_REQUEST or mode == "SESSION_REVIEW"
+    user_request = request.inbox.get("request.md", "") if wants_request and not is_foreign else ""
+    task = request.inbox.get("task.md", "") if role == "executor" else ""
+    inbox = _describe_inbox(request, _FOREIGN_INBOX if is_foreign else f"`{INBOX}` holds:")
+    if is_foreign:
+        answer = f"`{OUTBOX}/result.json`, for example `{contracts.render_example(request.contract)}`\n"
+    else:
+        form = fill_template("forms", _select_form(settings, role, mode), form_values).rstrip()
+        answer = (
+            f"Write these files to `{OUTBOX}`, then stop. The contents are examples: keep the headings and the names of"
+            f" fields, and replace the example text with your own.\n\n{form}\n"
+        )
+    block = "\n".join(f"{name}: {value}" for name, value in keys.items())
+    return build_prompt(
+        [
+            PromptPart("keys", block, "What this turn is for, and where things are."),
+            PromptPart("role", _select_role_text(settings, role, mode), "What the role does in this mode."),
+            PromptPart("category", _describe_category(keys), "What the questions are about."),
+            PromptPart(
+                "workspace",
+                _describe_workspace(settings, state, request, keys),
+                "What it may change, and what becomes of it.",
+                heading="# Where you work",
+            ),
+            PromptPart(
+                "request",
+                user_request,
+                "What the user asked for.",
+                budget=REQUEST_BUDGET,
+                heading=f"# The user's request\n{_FENCE}",
+                ending=_FENCE,
+                source=f"{INBOX}/request.md",
+            ),
+            PromptPart("task", task, "The task.", heading=f"# Your task\n{_FENCE}", ending=_FENCE),
+            _describe_previous_attempt(state, request),
+            PromptPart("checks", _describe_checks(settings, state, role), "What must pass.", heading="# Checks"),
+            PromptPart(
+                "knowledge",
+                _describe_knowledge(settings, role),
+                "What earlier sessions learned.",
+                heading="# What earlier sessions learned",
+            ),
+            PromptPart("inbox", inbox, "Files to read.", heading="# Your inbox"),
+            PromptPart(
+                "answer",
+                f"{answer}\n{_describe_values(request.contract)}",
+                "What to hand over.",
+                Place.ANSWER,
+                heading="# What to hand over",
+            ),
+        ]
+    )
+
+
+def _select_role_text(settings: SessionSettings, role: str, mode: str) -> str:
+    """What a role is told; if the classic layout differs, its text takes the place of the mode's."""
+    roles = settings.roles
+    if role in roles.foreign:
+        return roles.whole(role)
+    other = "" if settings.layout.has_metadata else roles.section("classic", f"{role} {mode}".strip())
+    own = other.replace(f"## {role} {mode}", f"## {mode}", 1) or roles.section(role, mode)
+    return "\n\n".join(part for part in (roles.opening(role), own) if part)
+
+
+def _select_form(settings: SessionSettings, role: str, mode: str) -> str:
+    name = "forms" if settings.layout.has_metadata else "classic-forms"
+    return settings.roles.section(name, f"{role} {mode}".strip()).partition("\n")[2]
+
+
+def _describe_workspace(
+    settings: SessionSettings, state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+) -> str:
+    """Where a turn works, and what becomes of what it changes."""
+    shares_tree = state.layout.shares_tree
+    if request.role == "executor":
+        if shares_tree:
+            return _USERS_TREE
+        branch = keys.get("PREVIOUS_BRANCH", "")
+        earlier = (
+            f" The work of the previous attempt is on the branch `{branch}`. Your tree does not contain it:"
+            f" `git diff HEAD...{branch}` shows it, and `git restore --source={branch} -- FILE` copies one file from it."
+            " Take over what was right and change what failed or what the review objects to."
+            " Start anew only if the approach was wrong."
+        )
+        return _OWN_TREE + (earlier if branch else "")
+    if shares_tree:
+        return _READS_USERS_TREE
+    if keys.get("MODE") == "SESSION_REVIEW":
+        return f"{_READS_COPY} `{name_program('ralph diff')} {settings.id}` shows what the session changed."
+    if not request.task:
+        return _READS_COPY
+    return f"{_READS_TASK_TREE} In a git repository `git diff {keys['RUN_BRANCH']}...HEAD` shows what the task changed."
+
+
+def _describe_category(keys: Mapping[str, str]) -> str:
+    category = keys.get("CATEGORY", "")
+    about = _CATEGORIES.get(category, "")
+    return f"The category `{category}` is about {about}." if about else ""
+
+
+def _describe_previous_attempt(state: SessionState, request: TurnRequest) -> PromptPart:
+    """Why the previous attempt failed, for the executor of the next one."""
+    why = state.flow_of(request.task).why if request.role == "executor" else ""
+    says_more = "previous-report.md" in request.inbox
+    hint = f"Read `{INBOX}/previous-report.md` before you start. Do not repeat what did not work."
+    return PromptPart(
+        "previous attempt",
+        why or ("The previous attempt failed." if says_more else ""),
+        "Why the previous attempt failed.",
+        budget=WHY_BUDGET,
+        heading=f"# Why the previous attempt failed\n{_FENCE}",
+        ending=f"{_FENCE}\n{hint}" if says_more else _FENCE,
+    )
+
+
+def _describe_checks(settings: SessionSettings, state: SessionState, role: str) -> str:
+    """What must pass in the end, and how it stood before."""
+    if not settings.checks or not state.flow.baseline or role not in _GETS_CHECKS:
+        return ""
+    lines = ["The engine runs these itself. The session is complete only if all of them pass."]
+    for check in settings.checks:
+        before = "passed" if check.title in state.flow.held else "failed"
+        lines.append(f"- `{check.command or check.title}` ({before} before the session started)")
+    return "\n".join(lines)
+
+
+def _describe_knowledge(settings: SessionSettings, role: str) -> str:
+    if not settings.knowledge or role not in ("planner", "questioner", "executor"):
+        return ""
+    named = ", ".join(f"`{path}`" for path in settings.knowledge[:_MOST_NAMES])
+    more = len(settings.knowledge) - _MOST_NAMES
+    return f"Read what concerns your work: {named}" + (f", and {more} more in `.docs/`." if more > 0 else ".")
+
+
+def _describe_inbox(request: TurnRequest, opening: str) -> str:
+    """The files of the inbox, each with half a sentence; those of a directory in one line."""
+    lines = [opening]
+    for name, inside in _group_names((*request.inbox, *(f"{name}/" for name in request.copied_files))).items():
+        text = _FILES_OF_ROLES.get((request.role, name)) or _FILES.get(name, "")
+        if len(inside) > 1:
+            text += f" ({', '.join(inside[:_MOST_NAMES])}{', ...' if len(inside) > _MOST_NAMES else ''})"
+        lines.append(f"- `{name}`: {text}" if text else f"- `{name}`")
+    return "\n".join(lines)
+
+
+def _group_names(names: Iterable[str]) -> dict[str, list[str]]:
+    """Files by name; the files of a directory below its name."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        first, slash, rest = name.partition("/")
+        inside = found.setdefault(first + slash, [])
+        if rest.strip("/") and rest.endswith(".md"):
+            inside.append(rest)
+    return found
+
+
+def _describe_values(contract: str) -> str:
+    """What the fields of an answer may be, and what to answer if the work cannot be done."""
+    choices = contracts.list_choices(contract)
+    fields = ", ".join(f"`{name}` is {' | '.join(values)}" for name, values in choices.items())
+    return (
+        f"In `result.json` {fields}; `{INBOX}/result.schema.json` has every field. If you cannot do what is asked here,"
+        " write only `result.json`, with the status `blocked` and what is missing in `blockers`. Answer `paused` only if a"
+        " message from the user asks for it."
+    )

@@ -1,0 +1,108 @@
+"""Reconcile edits of the documents: accept what the user may change, and restore what is the engine's."""
+
+from dataclasses import replace
+
+from ralph.core.errors import RalphError
+from ralph.documents.session import progress
+from ralph.documents.session.progress import FINAL_MARKERS, Marker
+from ralph.workflows.merging import Queue
+from ralph.workflows.session.planning import read_guardrails
+from ralph.workflows.session.state import SessionSettings, SessionState, Step
+
+_WITH = {Marker.WIP: (Step.EXECUTE, Step.SPLIT), Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE)}
+"""The steps that go with a marker; with any other a task is at rest."""
+
+
+def accept_edit(settings: SessionSettings, state: SessionState, path: str, content: str) -> SessionState:
+    """A document was changed beside a run that is under way."""
+    if state.texts.get(path) == content:
+        return state
+    if settings.layout.is_engines(path, state.metadata.iteration):
+        return _restore(state, path, content)
+    state = replace(state, texts={**state.texts, path: content})
+    if path != settings.layout.instructions_in(state.texts):
+        return state
+    try:
+        return replace(state, guardrails=read_guardrails(settings, state.texts), last_graph=None)
+    except RalphError as error:
+        return state.with_notice(f"the instructions are ignored: {error.what}")
+
+
+def _restore(state: SessionState, path: str, content: str) -> SessionState:
+    """Refuse what somebody wrote in the place of a document of the engine; the store keeps a copy of it."""
+    if path in state.texts:
+        back = replace(state, written={**state.written, path: state.texts[path]})
+        return back.with_notice(f"{path} was changed while the session is running; Ralph reverted the change")
+    refused = state.with_notice(f"{path} is ignored while the session is running")
+    if state.layout.has_metadata:
+        return refused
+    # The files are all the state there is: what stays there would count when the session is taken up again.
+    return replace(refused, written={**state.written, path: ""}) if content.strip() else state
+
+
+def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
+    """The state with what the engine knows in line with the markers: the user may have changed them meanwhile."""
+    number = state.metadata.iteration
+    listed = state.progress.items
+    if missing := [(name, Marker.TODO, "") for name in state.tasks if name not in listed]:
+        state = replace(state, progress=_with_lines(state, number, missing))
+    for name in [name for name, task in state.tasks.items() if task.is_missing]:
+        if state.marker(name) in (Marker.TODO, Marker.WIP, Marker.PENDING):
+            state = state.with_marker(name, Marker.FAILED, progress.MISSING)
+        state = state.without_flow(name) if name in state.flow.tasks else state
+    reconcile_task = _reconcile_by_flow if settings.layout.has_metadata else _reconcile_by_files
+    for name in [*state.flow.tasks, *(name for name in state.tasks if name not in state.flow.tasks)]:
+        state = reconcile_task(settings, state, name)
+    merging = {name for name, flow in state.flow.tasks.items() if flow.step is Step.MERGE}
+    queue = state.flow.queue
+    if any(one.task not in merging for one in queue.waiting):
+        waiting = tuple(one for one in queue.waiting if one.task in merging)
+        state = state.with_flow(queue=Queue(waiting, queue.most_resolves))
+    waiting_for = {one.task for one in state.flow.queue.waiting}
+    for name in merging - waiting_for:
+        state = state.with_task_flow(name, step=Step.REVIEW)
+    return state
+
+
+def _with_lines(state: SessionState, number: int, lines: list[tuple[str, Marker, str]]) -> progress.Progress:
+    if not state.layout.has_metadata:
+        return state.progress.with_items(lines)
+    return state.progress.with_section(progress.implementation_title(number), lines)
+
+
+def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: str) -> SessionState:
+    """What the engine knows of a task by its marker and its reports alone."""
+    marker, found = state.marker(name), state.reports(name)
+    last = max(found, default=0)
+    step, attempt = Step.REST, last
+    if marker is Marker.WIP:
+        if last and found[last].verdict is None and found[last].part1:
+            state = state.with_task_flow(name, attempt=last).with_annotation(name, Marker.PENDING, "recovered")
+            marker = Marker.PENDING
+        else:
+            step, attempt = Step.EXECUTE, last + 1
+    if marker is Marker.PENDING:
+        step, attempt = (Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW), max(1, last)
+    if marker in FINAL_MARKERS or not attempt:
+        return state
+    tries = max(0, attempt - state.progress.items[name].begins_at + 1)
+    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries)
+
+
+def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str) -> SessionState:
+    marker, flow = state.marker(name), state.flow_of(name)
+    steps = _WITH.get(marker, (Step.REST,))
+    if marker is Marker.DONE:
+        return state.without_flow(name) if name in state.flow.tasks else state
+    if marker is Marker.TODO and flow.tries:
+        return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=flow.attempt)
+    if flow.step in steps:
+        return state
+    attempt = max(1, state.attempt(name)) if marker in _WITH else flow.attempt
+    step, reported = steps[0], bool(settings.report(state, name, attempt)) if attempt else False
+    if marker is Marker.WIP and reported:
+        state = state.with_task_flow(name, attempt=attempt).with_annotation(name, Marker.PENDING, "recovered")
+        marker = Marker.PENDING
+    if marker is Marker.PENDING:
+        step = Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW
+    return state.with_task_flow(name, step=step, attempt=attempt, tries=max(1, flow.tries) if attempt else 0)

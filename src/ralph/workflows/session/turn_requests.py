@@ -1,0 +1,422 @@
+"""Builds the turn requests of a session: role and mode, the files of the inbox, and the documents to hand over."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ralph.core.prompt import Prompt
+from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.progress import Marker
+from ralph.documents.session.repair import PLANNING
+from ralph.documents.session.reports import ReviewVerdict
+from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
+from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of
+from ralph.workflows.session.prompts import build_session_prompt
+from ralph.workflows.session.state import READ_ONLY_WORKSPACE, SessionSettings, SessionState, task_workspace
+from ralph.workflows.session.work_keys import SessionKey, SessionWork
+
+DRAFTS = "session"
+_MODES = {
+    "plan-init": ("planner", "INITIALIZE", ("plan.md", "instructions.md")),
+    "plan-brainstorm": ("questioner", "brainstorm", ("questions/*.md",)),
+    "plan-research": ("questioner", "research", ("questions/*.md",)),
+    "plan-breakdown": ("planner", "TASK_BREAKDOWN", ("tasks/*.md",)),
+    "plan-rebrainstorm": ("questioner", "feedback-analysis", ("questions/feedback-driven.md",)),
+    "plan-reresearch": ("questioner", "research", ("questions/feedback-driven.md",)),
+    "plan-update": ("planner", "UPDATE", ("plan.md", "delta.md")),
+    "plan-rebreakdown": ("planner", "REBREAKDOWN", ("tasks/*.md",)),
+}
+"""The role and mode of each step of planning, and the documents that it hands over."""
+_TASK_NUMBER = re.compile(r"task-(\d+)")
+_PREFIXES = {
+    "technical": "Q-TECH",
+    "requirements": "Q-REQ",
+    "constraints": "Q-CON",
+    "assumptions": "Q-ASM",
+    "risks": "Q-RSK",
+    FEEDBACK_DRIVEN: "Q-FDB",
+}
+"""The prefix of the ids of questions, by category."""
+_REWORK_FORM = (
+    "Put this section at the top of the report: `### Rework Context`, with what the previous attempt got wrong and what you do"
+    " differently."
+)
+_FEEDBACK_FORMS = {
+    "executor": "Add `### Feedback Context Applied`: which issues of the feedback this settles, and how.",
+    "reviewer": "Add `### Feedback Resolution Validation`: a table Issue, Expected Fix, Evidence, Verdict.",
+}
+_CONTRACTS = {"": "session.executor", "TASK_REVIEW": "session.reviewer", "SESSION_REVIEW": "session.review"}
+"""The contracts that are not named after role and mode, by mode."""
+
+
+def request_planning(
+    settings: SessionSettings, state: SessionState, step: str, category: str = "", workspace: str = READ_ONLY_WORKSPACE
+) -> TurnRequest:
+    """The turn for a step of planning, and for one category of questions if it has several."""
+    if not settings.layout.has_metadata:
+        return _classic_planning(settings, state, step)
+    role, mode, documents = _MODES[step]
+    number, cycle = state.metadata.iteration, str(state.flow.cycle)
+    keys, inbox = {}, {}
+    key = SessionKey(SessionWork.PLAN, step=step, iteration=number)
+    match step:
+        case "plan-init":
+            keys = {"USER_REQUEST": "the file request.md in the inbox"}
+        case "plan-brainstorm":
+            documents, key = (f"questions/{category}.md",), replace(key, cycle=state.flow.cycle, category=category)
+            keys, inbox = {"CYCLE": cycle, "CATEGORY": category}, _questions(settings, state, (category,))
+        case "plan-research":
+            key = replace(key, cycle=state.flow.cycle)
+            keys = {"CYCLE": cycle, "CATEGORY": "ALL"}
+            inbox = _questions(settings, state, state.guardrails.categories)
+        case "plan-rebrainstorm" | "plan-reresearch":
+            keys = {"CYCLE": "1", "CATEGORY": FEEDBACK_DRIVEN, "QUESTION_CATEGORY": FEEDBACK_DRIVEN}
+            inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
+        case "plan-update":
+            keys = {"PLAN_SNAPSHOT": f"{INBOX}/plan.md"}
+            inbox = _questions(settings, state, (FEEDBACK_DRIVEN,)) | _last_iteration(settings, state)
+        case _:
+            inbox = _tasks(settings, state) | _questions(
+                settings, state, (*state.guardrails.categories, FEEDBACK_DRIVEN)
+            )
+    if step == "plan-rebreakdown":
+        failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
+        keys = {"FAILED_TASKS": ", ".join(failed) or "none"}
+        inbox |= _reports(settings, state, failed)
+    return _request(settings, state, key, role, documents, {"MODE": mode, **keys}, inbox, workspace=workspace)
+
+
+def _classic_planning(settings: SessionSettings, state: SessionState, step: str) -> TurnRequest:
+    """The turn of a step of planning in the classic layout, by its name."""
+    layout = settings.layout
+    assert isinstance(layout, ClassicLayout)
+    key = SessionKey(SessionWork.PLAN, step=step)
+    asked = {_base(path): state.texts[path] for path in layout.questions_in(state.texts)}
+    if step.endswith(("brainstorm", "research")):
+        mode = "brainstorm" if step.endswith("brainstorm") else "research"
+        cycle = cycle_of(state, mode)
+        keys = {"MODE": mode, "CYCLE": str(cycle)}
+        handed = (_base(layout.question_list),)
+        return _request(settings, state, replace(key, cycle=cycle), "questioner", handed, keys, asked)
+    if step.startswith(UPDATE):
+        wanted = state.texts.get(layout.update(int(step.removeprefix(UPDATE))), "")
+        failed = [id for id in state.tasks if state.marker(id) is Marker.FAILED]
+        keys = {"MODE": "UPDATE", "UPDATE_REQUEST": f"{INBOX}/update.md", "FAILED_TASKS": ", ".join(failed) or "none"}
+        inbox = {"update.md": wanted, "progress.md": state.progress.text, **_reports(settings, state, state.tasks)}
+        if earlier := reviews(state):
+            inbox["previous-review.md"] = state.texts[layout.review(earlier[-1].number)]
+        return _request(settings, state, key, "planner", ("plan.md", "tasks.md"), keys, inbox)
+    if step == PLANNING[0]:
+        keys = {"MODE": "INITIALIZE", "USER_REQUEST": f"{INBOX}/request.md"}
+        return _request(settings, state, key, "planner", ("plan.md", "instructions.md"), keys, {})
+    return _request(settings, state, key, "planner", ("tasks.md",), {"MODE": "TASK_BREAKDOWN"}, asked)
+
+
+def request_execution(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
+    """The turn of an executor."""
+    flow = state.flow_of(task)
+    inbox = {"task.md": _definition(state, task)}
+    needed = [one for name in state.tasks[task].needs for one in state.metadata.replaced.get(name, (name,))]
+    inherited = ((one, _inherited_report(state, one)) for one in needed)
+    inbox |= {f"inherited/{_report_name(state, one)}": text for one, text in inherited if text}
+    if flow.why and not settings.layout.shares_tree:
+        inbox["why-it-failed.md"] = flow.why + "\n"
+    keys = {"TASK_ID": task, "ATTEMPT_NUMBER": str(flow.attempt)}
+    if flow.attempt > 1 and (text := settings.report(state, task, flow.attempt - 1)):
+        inbox["previous-report.md"] = text
+        if not settings.layout.shares_tree:
+            keys["PREVIOUS_BRANCH"] = f"ralph/{settings.id}/{task_workspace(state, task, flow.attempt - 1)}"
+    if criteria := settings.task_checks(state.tasks[task]):
+        inbox["checks.md"] = "".join(f"- `{check.command or check.title}`\n" for check in criteria)
+    key = SessionKey(SessionWork.EXECUTE, task=task, attempt=flow.attempt)
+    return _request(settings, state, key, "executor", ("report.md",), keys, inbox, task)
+
+
+def request_review(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
+    """The turn of a reviewer of one task."""
+    flow = state.flow_of(task)
+    inbox = {"task.md": _definition(state, task)}
+    inbox |= {"report.md": settings.report(state, task, flow.attempt), **_checks_document(flow.checked)}
+    keys = {"MODE": "TASK_REVIEW", "TASK_ID": task, "REPORT_PATH": f"{INBOX}/report.md"}
+    if settings.layout.shares_tree:
+        if "reviewer" in settings.roles.foreign:
+            keys["REPORT_PATH"] = _base(settings.layout.report(state.metadata.iteration, task, flow.attempt))
+    else:
+        keys["RUN_BRANCH"] = f"ralph/{settings.id}/run"
+    key = SessionKey(SessionWork.REVIEW, task=task, attempt=flow.attempt)
+    return _request(settings, state, key, "reviewer", ("review.md",), keys, inbox, task)
+
+
+def request_session_review(settings: SessionSettings, state: SessionState) -> TurnRequest:
+    """The turn of the reviewer of the session."""
+    inbox = {
+        "progress.md": state.progress.text,
+        **_reports(settings, state, state.tasks),
+        **_checks_document(state.flow.checked),
+    }
+    key, keys = whole_session_key(state, SessionWork.SESSION_REVIEW), {"MODE": "SESSION_REVIEW"}
+    if not settings.layout.reviewer_adds_tasks:
+        return _request(settings, state, key, "reviewer", ("review.md",), keys, inbox)
+    if earlier := reviews(state):
+        inbox["previous-review.md"] = state.texts[settings.layout.review(earlier[-1].number)]
+    keys["ITERATION"] = str(review_number(state))
+    return _request(settings, state, key, "reviewer", ("review.md", "tasks.md"), keys, inbox)
+
+
+def request_critique(settings: SessionSettings, state: SessionState) -> TurnRequest:
+    """The turn of a planner who makes tasks of what a review found missing."""
+    number, cycle = state.metadata.iteration, state.metadata.critique_cycle
+    inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_checks_document(state.flow.checked)}
+    inbox |= _tasks(settings, state)
+    keys = {"MODE": "CRITIQUE_BREAKDOWN", "CRITIQUE_CYCLE": str(cycle)}
+    return _request(
+        settings,
+        state,
+        SessionKey(SessionWork.CRITIQUE, iteration=number, cycle=cycle),
+        "planner",
+        ("tasks/*.md",),
+        keys,
+        inbox,
+    )
+
+
+def request_knowledge(settings: SessionSettings, state: SessionState) -> TurnRequest:
+    """The turn of a librarian."""
+    number = state.metadata.iteration
+    inbox = {"review.md": state.texts.get(settings.layout.review(number), ""), **_reports(settings, state, state.tasks)}
+    for category, name in settings.layout.knowledge_in(state.texts, number):
+        inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
+    documents, keys = ("knowledge/*/*.md",), {"MODE": "EXTRACT"}
+    return _request(
+        settings, state, SessionKey(SessionWork.EXTRACT, iteration=number), "librarian", documents, keys, inbox
+    )
+
+
+def request_split(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
+    """The turn of a planner who splits a task that was too large."""
+    flow = state.flow_of(task)
+    keys = {"MODE": "REBREAKDOWN_TASK", "TASK_ID": task, "REASON": " ".join(flow.why.split())[:300]}
+    inbox = {**_tasks(settings, state), "report.md": settings.report(state, task)}
+    key = SessionKey(SessionWork.SPLIT, task=task, attempt=flow.attempt)
+    return _request(settings, state, key, "planner", ("tasks/*.md",), keys, inbox)
+
+
+def _request(
+    settings: SessionSettings,
+    state: SessionState,
+    key: SessionKey,
+    role: str,
+    documents: tuple[str, ...],
+    keys: Mapping[str, str],
+    inbox: Mapping[str, str],
+    task: str = "",
+    workspace: str = READ_ONLY_WORKSPACE,
+) -> TurnRequest:
+    """The turn, with what every role gets: the request, the plan, the instructions and the user's feedback.
+
+    It runs in the workspace of its task; without a task, in `workspace`, which has what was merged.
+    """
+    number, layout = state.metadata.iteration, settings.layout
+    mode, foreign = keys.get("MODE", ""), role in settings.roles.foreign
+    inbox_texts = {**_common(settings, state), **inbox}
+    prompt_keys = dict(keys)
+    if foreign:
+        prompt_keys = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/", **keys}
+    if layout.has_metadata:
+        prompt_keys["ITERATION"] = str(number)
+    batches = [one for one in layout.batches_in(state.texts, number) if one in state.metadata.processed]
+    copied_files = {f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches}
+    if batches:
+        inbox_texts |= {f"feedbacks/{one}/feedbacks.md": state.texts[layout.feedback(number, one)] for one in batches}
+        prompt_keys |= dict.fromkeys(_FEEDBACK.get(role, ()), f"{INBOX}/feedbacks/")
+    if isinstance(layout, ClassicLayout) and key.step.startswith(UPDATE):
+        copied_files = {"update": layout.update_directory(int(key.step.removeprefix(UPDATE)))}
+    if settings.roles.skills:
+        inbox_texts["skills.md"] = "".join(f"- {skills}\n" for skills in settings.roles.skills)
+        prompt_keys["SKILLS_DIR"] = ", ".join(settings.roles.skills)
+    limits = state.guardrails
+    request = TurnRequest(
+        key=str(key),
+        role=role,
+        prompt=Prompt(),
+        contract=_contract(settings, role, mode),
+        task=task,
+        workspace=_workspace(state, task, workspace),
+        inbox={name: text for name, text in inbox_texts.items() if text.strip()},
+        copied_files=copied_files,
+        hands_over=documents,
+        drafts=_drafts(settings, state) if foreign else {},
+        takes=_writable_drafts(settings, state, role, task) if foreign else (),
+        answer_required=True,
+        reads_only=role != "executor",
+        wall=limits.task_wip_minutes * 60 if task else None,
+        retries=limits.max_retries,
+    )
+    values = _form_values(settings, state, request, prompt_keys)
+    return replace(request, prompt=build_session_prompt(settings, state, request, prompt_keys, values))
+
+
+def _workspace(state: SessionState, task: str, workspace: str) -> str:
+    if state.layout.shares_tree:
+        return ""
+    return task_workspace(state, task) if task else workspace
+
+
+def _contract(settings: SessionSettings, role: str, mode: str) -> str:
+    if settings.layout.has_metadata:
+        return _CONTRACTS.get(mode, f"session.{role}.{mode}")
+    return f"classic.{role}" + (f".{mode}" if mode else "")
+
+
+def _common(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    """What every role gets: the request with the updates of the user, the plan, the tasks and the instructions."""
+    number, layout = state.metadata.iteration, settings.layout
+    since = [state.texts[path].strip() for path in layout.updates_in(state.texts).values()]
+    request = (
+        "\n\n".join([settings.request.strip(), *since]) if isinstance(layout, ClassicLayout) else state.metadata.request
+    )
+    return {
+        "request.md": request + "\n",
+        "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
+        "tasks.md": state.texts.get(layout.task_list, "") if isinstance(layout, ClassicLayout) else "",
+        "instructions.md": state.texts.get(layout.instructions_in(state.texts), ""),
+    }
+
+
+def _form_values(
+    settings: SessionSettings, state: SessionState, request: TurnRequest, keys: Mapping[str, str]
+) -> dict[str, str]:
+    """The values for the templates of the documents to hand over."""
+    numbers = [int(found[1]) for name in state.tasks if (found := _TASK_NUMBER.match(name))]
+    category = keys.get("CATEGORY", "")
+    is_rework = keys.get("ATTEMPT_NUMBER", "1") != "1"
+    has_feedback = any(name.startswith("feedbacks/") for name in request.inbox)
+    feedback = _FEEDBACK_FORMS.get(request.role, "") if has_feedback else ""
+    return {
+        "iteration": str(state.metadata.iteration),
+        "cycle": keys.get("CYCLE", "1"),
+        "category": category,
+        "file": next((name for name in request.inbox if name.startswith("questions/")), ""),
+        "prefix": _PREFIXES.get(category, "Q-TECH"),
+        "task": keys.get("TASK_ID", ""),
+        "critique": keys.get("CRITIQUE_CYCLE", ""),
+        "review": keys.get("ITERATION", ""),
+        "next": str(max(numbers, default=0) + 1),
+        "rework": _REWORK_FORM if is_rework else "",
+        "feedback": feedback,
+    }
+
+
+def _drafts(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    """A copy of the session, for roles that edit its files themselves."""
+    home = f"{settings.layout.root}/"
+    copies = {
+        f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in state.texts.items() if path.startswith(home)
+    }
+    if settings.layout.has_metadata:
+        return copies
+    return {f"{DRAFTS}/request.md": settings.request, **copies}
+
+
+def _writable_drafts(
+    settings: SessionSettings, state: SessionState, role: str, task: str
+) -> tuple[tuple[str, str], ...]:
+    """The files of the copy that a role may write, each with the document that it is handed over as."""
+    number, layout = state.metadata.iteration, settings.layout
+    flow = state.flow_of(task)
+    if isinstance(layout, ClassicLayout):
+        return _classic_writable_drafts(layout, state, role, task)
+    drafts = {
+        "planner": {
+            layout.plan(number): "plan.md",
+            f"{layout.tasks(number)}/*.md": "tasks/",
+            layout.delta(number): "delta.md",
+        },
+        "questioner": {
+            layout.questions(number, "x").replace("x.md", "*.md"): "questions/",
+            layout.questions(number, FEEDBACK_DRIVEN): "questions/",
+        },
+        "executor": {layout.report(number, task or "task", flow.attempt): "report.md"},
+        "reviewer": {
+            layout.report(number, task or "task", flow.attempt) if task else layout.review(number): "review.md"
+        },
+        "librarian": {f"{layout.review(number).rpartition('/')[0]}/knowledge/*/*.md": "knowledge/"},
+    }[role]
+    return tuple((f"{DRAFTS}/{path.removeprefix(layout.root + '/')}", name) for path, name in drafts.items())
+
+
+def _classic_writable_drafts(
+    layout: ClassicLayout, state: SessionState, role: str, task: str
+) -> tuple[tuple[str, str], ...]:
+    attempt = state.flow_of(task).attempt
+    session_review = {layout.review(review_number(state)): "review.md", layout.task_list: "tasks.md"}
+    drafts = {
+        "planner": {layout.plan(1): "plan.md", layout.task_list: "tasks.md"},
+        "questioner": {layout.question_list: "plan.questions.md"},
+        "executor": {layout.report(1, task or "task", attempt): "report.md"},
+        "reviewer": {layout.report(1, task, attempt): "review.md"} if task else session_review,
+    }[role]
+    return tuple((f"{DRAFTS}/{_base(path)}", name) for path, name in drafts.items())
+
+
+_FEEDBACK = {
+    "questioner": ("FEEDBACK_PATHS",),
+    "planner": ("FEEDBACK_SOURCES",),
+    "executor": ("FEEDBACK_CONTEXT",),
+    "reviewer": ("FEEDBACK_CONTEXT",),
+}
+"""The prompt keys that name the feedback, by role."""
+
+
+def _last_iteration(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    """The review, progress, tasks and reports of the iteration before, for roles that look for what is missing."""
+    before = state.metadata.iteration - 1
+    found = {"previous-review.md": state.texts.get(settings.layout.review(before), "")}
+    found["progress.md"] = state.progress.text
+    return found | _tasks(settings, state) | _reports(settings, state, state.tasks)
+
+
+def _checks_document(checked: str) -> dict[str, str]:
+    return {"checks.md": f"What the engine itself saw:\n\n{checked}\n"} if checked else {}
+
+
+def _tasks(settings: SessionSettings, state: SessionState) -> dict[str, str]:
+    defined = [name for name, task in state.tasks.items() if not task.is_missing]
+    return {f"tasks/{name}.md": _definition(state, name) for name in defined}
+
+
+def _reports(settings: SessionSettings, state: SessionState, names: Iterable[str]) -> dict[str, str]:
+    """The last report on each of these tasks."""
+    found = {}
+    for name in names:
+        if text := settings.report(state, name):
+            found[f"reports/{name}.md" if settings.layout.has_metadata else f"reports/{_report_name(state, name)}"] = (
+                text
+            )
+    return found
+
+
+def _inherited_report(state: SessionState, task: str) -> str:
+    """The report on a task for tasks that depend on it: the latest that was qualified, else the latest."""
+    known = state.reports(task)
+    good = [attempt for attempt, report in known.items() if report.verdict is ReviewVerdict.QUALIFIED]
+    paths = state.layout.reports_in(state.texts, state.metadata.iteration, task)
+    return state.texts[paths[max(good or known)]] if known else ""
+
+
+def _report_name(state: SessionState, task: str) -> str:
+    return _base(state.layout.report(state.metadata.iteration, task, 1))
+
+
+def _definition(state: SessionState, task: str) -> str:
+    return state.layout.definition(state.texts, state.metadata.iteration, task)
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _questions(settings: SessionSettings, state: SessionState, names: tuple[str, ...]) -> dict[str, str]:
+    paths = {name: settings.layout.questions(state.metadata.iteration, name) for name in names}
+    return {f"questions/{name}.md": state.texts[path] for name, path in paths.items() if path in state.texts}

@@ -1,0 +1,273 @@
+"""The folds over the journal: counters, money, agents that cannot be used, and the signals of the user."""
+
+from typing import Any
+
+import pytest
+
+from ralph.core.checks import HistoryChange
+from ralph.core.entries import (
+    AgentsChanged,
+    HistoryChanged,
+    LimitExtended,
+    Record,
+    RefsRecorded,
+    RunStarted,
+    SignalHeard,
+    SignalRefused,
+    SnapshotTaken,
+    TurnStarted,
+)
+from ralph.core.events import RunEnded, SignalTaken, TurnEnded
+from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import Signal, SignalType
+from ralph.core.turns import TurnEnd, TurnResult
+from ralph.engine.ledger import Ledger, find_records_to_replay
+from ralph.engine.signals import SignalLog
+from ralph.engine.turn_outcome import AgentChain, PendingWork, unavailable_until
+
+STEER, INFO, PAUSE = SignalType.STEER, SignalType.INFO, SignalType.PAUSE
+
+
+def record(entry: Any, at: float = 0.0, **documents: str) -> Record:
+    return Record(1, at, entry, documents)
+
+
+def started(turn: int, key: str = "a", **more: Any) -> TurnStarted:
+    return TurnStarted(turn=turn, key=key, role="executor", attempt=1, **{"agent": "claude", **more})
+
+
+def ended(turn: int, key: str = "a", end: TurnEnd = TurnEnd.FINISHED, **more: Any) -> TurnEnded:
+    facts = {name: more.pop(name) for name in list(more) if name in ("usage", "heard", "answer", "resets_at")}
+    return TurnEnded(key, turn, more.pop("role", "executor"), 1, TurnResult(end, 0.0, 1.0, **facts), **more)
+
+
+def fold(*entries: Any, at: float = 0.0) -> Ledger:
+    return Ledger.of(Limits(), [record(entry, at) for entry in entries])
+
+
+def run_started() -> RunStarted:
+    return RunStarted(1, "0", "run", {})
+
+
+class TestMoney:
+    def test_the_next_turn_of_a_role_is_expected_to_cost_what_its_last_five_did(self) -> None:
+        costs = (100.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+        ledger = fold(*(ended(n, usage=Usage(1, 0, cost)) for n, cost in enumerate(costs)))
+        assert ledger.estimate("executor") == 3.0
+        assert ledger.estimate("reviewer") == 0.0
+
+    def test_money_is_reserved_for_turns_that_are_under_way_alone(self) -> None:
+        ledger = fold(started(1, "a", reserved=0.5), started(2, "b", reserved=0.25))
+        assert ledger.reserved == 0.75
+        ledger.apply(record(ended(1, "a")))
+        assert ledger.reserved == 0.25
+
+    def test_active_time_is_added_in_milliseconds(self) -> None:
+        ledger = Ledger(Limits(), spent=Spent(active_seconds=1.0, turns=3))
+        assert ledger.with_activity(0.12345) == Spent(active_seconds=1.123, turns=3)
+
+    def test_only_a_limit_is_granted_again(self) -> None:
+        ledger = fold(RunEnded(Outcome.LIMIT_ITERATIONS, "", Spent(iterations=10), Limits()))
+        assert ledger.extended_limits(Limits(iterations=5)).iterations == 15
+        ledger = fold(RunEnded(Outcome.BLOCKED, "", Spent(iterations=10), Limits()))
+        assert ledger.extended_limits(Limits(iterations=5)) == Limits()
+        assert fold().extended_limits(Limits(iterations=5)) == Limits()
+
+
+class TestTurns:
+    def test_the_highest_number_counts(self) -> None:
+        assert fold(started(3), started(2, "b")).turns == 3
+
+    def test_iterations_under_way_are_counted_except_one(self) -> None:
+        ledger = fold(started(1, "a", counts=True), started(2, "b", counts=True), started(3, "c"))
+        assert (ledger.iterations_under_way("a"), ledger.iterations_under_way("x")) == (1, 2)
+
+    def test_work_is_pending_until_a_turn_settles_it(self) -> None:
+        ledger = fold(started(1), ended(1, end=TurnEnd.FAILED, retry_at=5.0))
+        assert ledger.work["a"].attempt == 2
+        ledger.apply(record(ended(2)))
+        assert ledger.work == {}
+
+    def test_the_first_start_counts_and_a_start_ends_the_end(self) -> None:
+        first = RunStarted(1, "0", "run", {"task": "abc"})
+        ledger = fold(first, RunEnded(Outcome.PAUSED, "", Spent(turns=2), Limits()))
+        assert ledger.ended is not None and ledger.spent == Spent(turns=2)
+        ledger.apply(record(run_started()))
+        assert (ledger.ended, ledger.started) == (None, first)
+
+    def test_limits_agents_snapshots_and_refs_are_the_last_ones(self) -> None:
+        ledger = fold(
+            LimitExtended(Limits(iterations=20), "resumed"),
+            AgentsChanged(crew="{}", label="claude"),
+            SnapshotTaken("before the run", "s1"),
+            RefsRecorded({"refs/heads/main": "abc"}),
+            HistoryChanged(1, HistoryChange(missing=("a",))),
+            HistoryChanged(2, HistoryChange(missing=("b",))),
+        )
+        assert (ledger.limits.iterations, ledger.crew, ledger.snapshots) == (20, "{}", 1)
+        assert (ledger.refs, ledger.missing) == ({"refs/heads/main": "abc"}, ("b",))
+
+
+class TestAgents:
+    def test_an_agent_that_is_free_from_now_on_is_picked(self) -> None:
+        chain = AgentChain(("a", "b"))
+        assert chain.pick("role", 0, {"a": 10.0}, 10.0) == ("a", 10.0)
+        assert chain.pick("role", 0, {"a": 10.1}, 10.0) == ("b", 10.0)
+        assert chain.pick("role", 0, {"a": 30.0, "b": 20.0}, 10.0) == ("b", 20.0)
+
+    def test_the_strong_agent_takes_over_after_two_failures(self) -> None:
+        chain = AgentChain(("a",), escalation="strong")
+        assert [chain.pick("role", failures, {}, 0.0)[0] for failures in (0, 1, 2, 3)] == ["a", "a", "strong", "strong"]
+
+    def test_a_limit_is_remembered_over_a_start_and_a_missing_login_is_not(self) -> None:
+        ledger = fold(
+            started(1, "a", agent="limited"),
+            ended(1, "a", TurnEnd.LIMITED, resets_at=50.0, retry_at=50.0),
+            started(2, "b", agent="signed out"),
+            ended(2, "b", TurnEnd.UNAVAILABLE),
+            at=10.0,
+        )
+        assert ledger.unavailable == {"limited": 50.0, "signed out": float("inf")}
+        ledger.apply(record(run_started(), 20.0))
+        assert ledger.unavailable == {"limited": 50.0}
+
+    @pytest.mark.parametrize(
+        ("end", "overloads", "resets_at", "until"),
+        [
+            (TurnEnd.OVERLOADED, 0, None, None),
+            (TurnEnd.OVERLOADED, 1, None, 400.0),
+            (TurnEnd.LIMITED, 0, 150.0, 150.0),
+            (TurnEnd.LIMITED, 0, 100.0, 400.0),
+            (TurnEnd.LIMITED, 0, None, 400.0),
+            (TurnEnd.UNAVAILABLE, 0, None, float("inf")),
+            (TurnEnd.FAILED, 5, None, None),
+        ],
+    )
+    def test_how_long_an_agent_is_passed_over(
+        self, end: TurnEnd, overloads: int, resets_at: float | None, until: float | None
+    ) -> None:
+        result = TurnResult(end, 0.0, 1.0, resets_at=resets_at)
+        assert unavailable_until(result, PendingWork(agent_overloads=overloads), 100.0) == until
+
+
+class TestSignalsOfTheRun:
+    def test_a_pause_holds_until_a_resume_and_marks_the_work_under_way(self) -> None:
+        ledger = fold(started(1), SignalTaken(Signal("p", PAUSE)))
+        assert ledger.paused and ledger.work["a"].to_pause
+        ledger.apply(record(SignalTaken(Signal("s", STEER, "x"))))
+        assert ledger.paused
+        ledger.apply(record(SignalTaken(Signal("r", SignalType.RESUME))))
+        assert not ledger.paused
+
+    def test_an_abort_is_taken_back_only_after_the_run_has_ended(self) -> None:
+        abort, resume = SignalTaken(Signal("a", SignalType.ABORT)), SignalTaken(Signal("r", SignalType.RESUME))
+        ledger = fold(abort, resume)
+        assert ledger.aborted == abort.signal and not ledger.carried_out
+        ledger.apply(record(RunEnded(Outcome.ABORTED, "", Spent(), Limits())))
+        assert ledger.carried_out
+        ledger.apply(record(resume))
+        assert ledger.aborted is None
+
+
+def log(*entries: Any, required_roles: tuple[str, ...] = ()) -> SignalLog:
+    found = SignalLog(required_roles=required_roles)
+    for number, entry in enumerate(entries):
+        found.apply(record(entry, float(number)))
+    return found
+
+
+def taken(name: str, kind: SignalType = STEER, message: str = "x", **more: Any) -> SignalTaken:
+    return SignalTaken(Signal(name, kind, message, stamp=name, **more))
+
+
+class TestSignalLog:
+    def test_a_message_waits_until_a_turn_of_its_role_has_it(self) -> None:
+        found = log(taken("a"), taken("b", target="reviewer"))
+        assert [one.id for one in found.list_undelivered("executor", acts=True)] == ["a"]
+        assert [one.id for one in found.list_undelivered("reviewer", acts=False)] == ["a", "b"]
+        found.apply(record(started(1, words=("a",))))
+        assert found.list_undelivered("executor", acts=True) == []
+        assert [one.id for one in found.list_undelivered("reviewer", acts=False)] == ["b"]
+
+    def test_the_roles_that_a_message_to_all_did_not_reach_are_known(self) -> None:
+        found = log(taken("a"), taken("b", target="planner"), required_roles=("planner", "executor"))
+        assert found.missing_roles(found.taken["a"]) == ("planner", "executor")
+        assert found.missing_roles(found.taken["b"]) == ("planner",)
+        found.apply(record(started(1, words=("a", "b"))))
+        assert found.missing_roles(found.taken["a"]) == ("planner",)
+        assert found.missing_roles(found.taken["b"]) == ()
+        alone = log(taken("a"))
+        assert alone.missing_roles(alone.taken["a"]) == ()
+        assert not alone.is_delivered(alone.taken["a"])
+        alone.apply(record(started(1, words=("a",))))
+        assert alone.is_delivered(alone.taken["a"])
+
+    def test_a_turn_has_a_signal_once_however_it_got_it(self) -> None:
+        found = log(
+            taken("a"), started(1, words=("a",)), SignalHeard("a", 1, "executor", "hook"), ended(1, heard=("a",))
+        )
+        assert [(one.turn, one.means) for one in found.taken["a"].receipts] == [(1, "prompt")]
+        assert not found.is_new_to_turn("a", 1) and found.is_new_to_turn("a", 2) and not found.is_new_to_turn("zzz", 2)
+        assert found.taken["a"].describe_receipts() == "executor (turn 1, prompt)"
+
+    def test_what_a_turn_made_of_a_steer_is_noted_at_its_own_receipt(self) -> None:
+        answer = {"steering": {"response": "adjusted", "note": "done"}}
+        found = log(
+            taken("a"),
+            taken("i", INFO),
+            started(1, words=("a", "i")),
+            started(2, words=("a",)),
+            ended(2, answer=answer),
+        )
+        assert [(one.turn, one.response, one.note) for one in found.taken["a"].receipts] == [
+            (1, "", ""),
+            (2, "adjusted", "done"),
+        ]
+        assert found.taken["i"].receipts[0].response == ""
+        assert [one.signal.id for one in found.list_steering(1)] == ["a"]
+
+    def test_a_pause_that_was_only_heard_has_not_reached_the_role(self) -> None:
+        found = log(taken("p", PAUSE), SignalHeard("p", 1, "executor", "hook"))
+        assert found.taken["p"].receipts_by_role == {}
+        found.apply(record(started(2, words=("p",))))
+        assert list(found.taken["p"].receipts_by_role) == ["executor"]
+
+    def test_only_steers_that_came_during_a_turn_and_did_not_reach_it_are_unheard(self) -> None:
+        found = log(
+            taken("early"),
+            taken("info", INFO),
+            taken("empty", message=""),
+            taken("other", target="reviewer"),
+            taken("late"),
+        )
+        assert found.unheard(1.0, "executor", acts=True, heard=()) == ("late",)
+        assert found.unheard(0.0, "executor", acts=True, heard=()) == ("early", "late")
+        assert found.unheard(0.0, "executor", acts=True, heard=("late",)) == ("early",)
+
+    def test_refused_files_are_known_by_name_and_stamp(self) -> None:
+        found = log(SignalRefused("bad.yaml", "no such role", "7"), taken("a"))
+        assert found.ids == {("bad.yaml", "7"): "", ("a", "a"): "a"}
+        assert [(one.name, one.reason, one.at) for one in found.refused] == [("bad.yaml", "no such role", 0.0)]
+
+    def test_a_fresh_agent_is_reminded_of_guidance_and_of_the_last_three_facts(self) -> None:
+        facts = [taken(f"fact-{n}", INFO) for n in range(5)]
+        found = log(
+            taken("rule"), taken("later", iteration=9), *facts, started(1, words=tuple(f"fact-{n}" for n in range(4)))
+        )
+        messages = found.messages_for("executor", acts=True, new=("rule", "rule", "zzz"), iteration=1, reminds=True)
+        assert [one.signal.id for one in messages.new] == ["rule"]
+        assert [one.signal.id for one in messages.in_force] == []
+        assert [one.signal.id for one in messages.facts] == ["fact-1", "fact-2", "fact-3"], (
+            "nobody has the last one yet"
+        )
+        messages = found.messages_for("executor", acts=True, new=(), iteration=9, reminds=False)
+        assert [one.signal.id for one in messages.in_force] == ["rule", "later"]
+        assert (messages.new, messages.facts) == ([], ())
+
+
+def test_records_after_the_last_that_wrote_documents() -> None:
+    plain, writes = record(run_started()), record(run_started(), **{"state.json": "abc"})
+    assert find_records_to_replay([plain, plain]) == (plain, plain)
+    assert find_records_to_replay([plain, writes, plain]) == (plain,)
+    assert find_records_to_replay([writes]) == ()

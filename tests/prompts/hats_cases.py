@@ -1,0 +1,181 @@
+"""The prompts of hats: the frame with every hat of code-assist, the coordinator, a hat alone, waves, refusals and messages."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from golden import NOW, NOWHERE, Case, inbox_of, with_messages
+
+from ralph.core.checks import Check
+from ralph.core.events import Merged, MergeEnd
+from ralph.core.signals import SignalType
+from ralph.core.turns import TurnRequest
+from ralph.documents.hats.definition import Hat, HatsSettings, find_work_source
+from ralph.documents.hats.reading import build_settings as run_settings
+from ralph.documents.hats.reading import merge_layers, read_layer, split_layer
+from ralph.store.presets import list_shipped, read_shipped
+from ralph.store.settings import load_prompt
+from ralph.workflows.hats.rules import Hats
+from ralph.workflows.hats.state import MEMORIES, TASKS, HatGuidance, HatsState, QueuedEvent, TurnChange
+from ralph.workflows.merging import Queue
+
+RUN = "261116-093000-k3x9"
+OBJECTIVE = "Add --verbose to the CLI"
+CHECKS = (Check("pytest -q"), Check("ruff check"))
+SCRATCHPAD = ".ralph/agent/scratchpad.md"
+FRAME = frozenset({"frame"})
+
+
+def load(name: str) -> HatsSettings:
+    preset, _ = split_layer(merge_layers([read_layer(read_shipped(name), f"{name}.yml", [], lambda path: "")]))
+    return run_settings(preset, find_work_source(OBJECTIVE, preset.core.specs_dir, lambda path: ""), checks=True)
+
+
+CODE_ASSIST = load("code-assist")
+TASK = {
+    "id": "task-1-abcd",
+    "title": "The option is parsed",
+    "status": "in_progress",
+    "key": "code-assist:add-verbose-to-the-cli:step-01:parse",
+    "priority": 2,
+    "blocked_by": [],
+    "loop_id": RUN,
+}
+NEXT = {
+    **TASK,
+    "id": "task-2-abcd",
+    "title": "The option prints debug lines",
+    "status": "open",
+    "blocked_by": ["task-1-abcd"],
+}
+TEXTS = {TASKS: "".join(json.dumps(one) + "\n" for one in (TASK, NEXT))}
+KNOWN = {
+    **TEXTS,
+    SCRATCHPAD: "# Notes\n\nThe parser is in cli.py; tests use CliRunner.\n",
+    MEMORIES: (
+        "# Memories\n\n## Patterns\n\n### mem-2-aaaa\n> Options are declared in cli.py\n"
+        "<!-- tags: cli | created: 2027-01-10 -->\n\n### mem-1-aaaa\n> Options are declared in cli.py\n"
+        "<!-- tags: cli | created: 2027-01-09 -->\n"
+    ),
+}
+ABOUT_TASK = json.dumps({"task_id": "task-1-abcd", "task_key": TASK["key"]})
+
+
+def seen_in_turn_3(hat: str) -> dict[str, Any]:
+    return {"last_turns": {hat: 3}, "trees": {hat: "1f" * 20}, "snapshot": "2e" * 20}
+
+
+def rules(settings: HatsSettings = CODE_ASSIST, checks: tuple[Check, ...] = CHECKS) -> Hats:
+    frames = load_prompt("hats", NOWHERE), load_prompt("resolver", NOWHERE)
+    return Hats(RUN, OBJECTIVE, settings, checks, *frames)
+
+
+def state(topic: str, payload: str, source: str, **more: object) -> HatsState:
+    given = HatsState(OBJECTIVE, iteration=5, turn=4, number=4, queue=(QueuedEvent(4, topic, payload, source, 4),))
+    return replace(given, **{"texts": TEXTS, **more})
+
+
+def ask(given: HatsState, hat: str, workflow: Hats | None = None) -> TurnRequest:
+    return (workflow or rules()).request(given, hat, "iteration-5", NOW)
+
+
+def case(name: str, request: TurnRequest, settings: HatsSettings = CODE_ASSIST) -> Case:
+    documents = settings.documents
+    paths = {".ralph/agent/tasks.jsonl", MEMORIES, ".ralph/agent/decisions.md", SCRATCHPAD, documents}
+    return Case(f"hats/{name}", request.prompt, inbox_of(request), frozenset(paths - {""}), FRAME)
+
+
+def cases() -> Iterator[Case]:
+    start = replace(state("build.start", OBJECTIVE, "ralph"), texts={}, turn=0)
+    yield case("planner-first", ask(start, "planner"))
+    yield case("planner-further", ask(state("queue.advance", ABOUT_TASK, "finalizer", texts=KNOWN), "planner"))
+    task = state("tasks.ready", ABOUT_TASK, "planner")
+    yield case("builder", ask(task, "builder"))
+    rejected = "test_verbose only tests that the option exists: assert the debug line, too (test_cli.py:40)"
+    yield case(
+        "builder-rejected", ask(state("review.rejected", f"task_id: task-1-abcd\n{rejected}", "critic"), "builder")
+    )
+    refused = ("`build.ready` is not published by builder: it may publish `review.ready`, `build.blocked`",)
+    yield case("builder-refused", ask(replace(task, notes=refused), "builder"))
+    changed = (TurnChange(3, "builder", 2, 40, 3), TurnChange(4, "builder", 1, 5, 0))
+    review = state("review.ready", ABOUT_TASK, "builder", changed=changed)
+    yield case("critic-first", ask(review, "critic"))
+    reason = json.dumps({"task_id": "task-1-abcd", "task_key": TASK["key"], "reason": rejected})
+    said = QueuedEvent(3, "review.rejected", reason, "critic", 3)
+    again = replace(review, recent=(said,), **seen_in_turn_3("critic"))
+    yield case("critic-further", ask(again, "critic"))
+    yield case("finalizer", ask(state("review.passed", ABOUT_TASK, "critic"), "finalizer"))
+    yield case("coordinator", ask(state("odd.event", "what now?", "builder"), "ralph"))
+    steered = replace(task, guidance=(HatGuidance("Use the logging module.", NOW),))
+    request = ask(steered, "builder")
+    told = with_messages(request, (SignalType.STEER, "Use the logging module."))
+    yield case("builder-steered", replace(request, prompt=told))
+    alone = HatsSettings()
+    yield case(
+        "alone", ask(replace(start, queue=(QueuedEvent(1, "task.start", OBJECTIVE),)), "ralph", rules(alone)), alone
+    )
+    unchecked = rules(CODE_ASSIST, ())
+    yield case("builder-without-checks", ask(task, "builder", unchecked))
+    yield from _gathered()
+    yield from _other_presets()
+    yield _resolver()
+
+
+def _gathered() -> Iterator[Case]:
+    """A hat that takes all that came of a wave."""
+    hats = tuple(replace(hat, gathers=hat.id == "critic") for hat in CODE_ASSIST.hats)
+    settings = replace(CODE_ASSIST, hats=hats)
+    queue = tuple(
+        QueuedEvent(
+            number, "review.ready", f"{name} is built", "builder", number, answers=f"`tasks.ready` build {name}"
+        )
+        for number, name in enumerate(("the parser", "the printer"), 4)
+    )
+    given = replace(state("review.ready", "", "builder"), queue=queue, taken=2, texts={})
+    yield case("critic-gathers", ask(given, "critic", rules(settings)), settings)
+
+
+def _other_presets() -> Iterator[Case]:
+    """Every hat of the other shipped presets: the first time that it gets an event, and a later time."""
+    for name in sorted(set(list_shipped()) - {"code-assist"}):
+        settings = load(name)
+        for hat in settings.hats:
+            topics = [one for one in hat.triggers if "*" not in one] or ["odd.event"]
+            first = replace(state(topics[0], "see the task", "ralph"), texts={})
+            request = ask(first, hat.id, rules(settings))
+            yield replace(case("", request, settings), name=f"presets/{name}-{hat.id}")
+            request = ask(_further(settings, hat, topics), hat.id, rules(settings))
+            yield replace(case("", request, settings), name=f"presets/{name}-{hat.id}-further")
+
+
+def _further(settings: HatsSettings, hat: Hat, topics: Sequence[str]) -> HatsState:
+    """A later turn of a hat: others changed files since then, and sent the work back with a reason."""
+    published = {topic: other.id for other in settings.hats for topic in other.publishes}
+    topic = next((one for one in reversed(topics) if one in published), topics[0])
+    source = published.get(topic, "ralph")
+    payload = _payload(settings, topic, "--verbose prints nothing with --quiet: run `app --quiet --verbose`")
+    before = QueuedEvent(3, hat.publishes[0], _payload(settings, hat.publishes[0], "see cli.py:12"), hat.id, 3)
+    changed = (TurnChange(4, source, 2, 12, 3),)
+    return state(topic, payload, source, recent=(before,), changed=changed, **seen_in_turn_3(hat.id))
+
+
+def _payload(settings: HatsSettings, topic: str, reason: str) -> str:
+    rule = settings.topics.get(topic)
+    values = {"task_id": "task-1-abcd", "test": "test_cli.py::test_verbose"}
+    keys = {key: values.get(key, key) for key in rule.requires} if rule else {}
+    return json.dumps({"task_id": "task-1-abcd", **keys, "reason": reason})
+
+
+def _resolver() -> Case:
+    """Who makes two changes fit together."""
+    queue = Queue().add(
+        "builder-4", "builder-4/1", "builder: tasks.ready", "The event `tasks.ready` asked for it:\nParse the option."
+    )
+    (merge,) = queue.list_work(lambda task: CHECKS, "")
+    conflict = Merged(merge.key, "builder-4/1", MergeEnd.CONFLICT, f"ralph/{RUN}/builder-4/1", files=("cli.py",))
+    queue, _ = queue.accept(conflict)
+    (request,) = queue.list_work(lambda task: CHECKS, load_prompt("resolver", NOWHERE))
+    assert isinstance(request, TurnRequest)
+    inbox = frozenset({"merged.diff", "task.diff"})
+    return Case("turn/resolver", request.prompt, inbox, frozenset({"cli.py"}))

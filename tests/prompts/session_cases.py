@@ -1,0 +1,63 @@
+"""The prompts of sessions: every role and mode of both layouts, first and further attempts, with feedback and messages."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from golden import NOWHERE, Case, inbox_of, with_messages
+
+from ralph.core.signals import SignalType
+from ralph.core.turns import OUTBOX, TurnRequest
+from ralph.documents.contracts import build_repair_prompt, with_rejection
+from ralph.documents.guidance import LISTEN
+from ralph.store.settings import load_prompt
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "workflows"))
+from test_session_prompts import requests_of
+
+PATHS = frozenset({OUTBOX, ".ralph-sessions"})
+FRAME = frozenset({"role", "workspace", "answer"})
+FAULTS = {
+    "standard/planner-task_breakdown": (
+        "tasks/task-2.md: `depends_on` names task-9, which does not exist",
+        "tasks/task-3.md: there is no section Files",
+    ),
+    "classic/planner-task_breakdown": ("tasks.md: task-2 inherits from task-9, which does not exist",),
+    **dict.fromkeys(
+        ("standard/executor-first-attempt", "classic/executor-first-attempt"),
+        ("status: Field required", "report.md: there is no section Verification Results"),
+    ),
+    **dict.fromkeys(
+        ("standard/reviewer-task_review", "classic/reviewer-task_review"),
+        ("verdict: Input should be 'Qualified' or 'Failed'",),
+    ),
+}
+"""What can be wrong with the answers to some prompts."""
+
+
+def cases() -> Iterator[Case]:
+    for layout in ("standard", "classic"):
+        for name, request in requests_of(layout).items():
+            yield _case(f"session/{layout}/{name}", request)
+            if name in ("executor-first-attempt", "planner-task_breakdown", "reviewer-session_review"):
+                yield _steered(f"session/{layout}/{name}-steered", request)
+            if errors := FAULTS.get(f"{layout}/{name}"):
+                yield from _repaired(f"session/{layout}/{name}", request, errors)
+
+
+def _case(name: str, request: TurnRequest) -> Case:
+    return Case(name, request.prompt, inbox_of(request), PATHS, FRAME)
+
+
+def _steered(name: str, request: TurnRequest) -> Case:
+    messages = ((SignalType.STEER, "Do not touch the tests."), (SignalType.INFO, "The deadline is Friday."))
+    prompt = with_messages(request, *messages, in_force=("Use tabs.",))
+    return Case(name, prompt, inbox_of(request), PATHS, FRAME)
+
+
+def _repaired(name: str, request: TurnRequest, errors: tuple[str, ...]) -> Iterator[Case]:
+    """The turn that only repairs an answer, and the next whole turn if that did not help."""
+    repair = build_repair_prompt(load_prompt("repair", NOWHERE), request, errors)
+    yield Case(f"{name}-repair", repair, inbox_of(request), PATHS, FRAME)
+    again = with_rejection(request.prompt, errors).with_parts(LISTEN)
+    yield Case(f"{name}-after-repair", again, inbox_of(request), PATHS, FRAME)

@@ -1,0 +1,74 @@
+"""Every prompt is a file under `golden/`, and what must hold for all of them."""
+
+import os
+
+import pytest
+from golden import GOLDEN, PEER_TOKENS, Case, collect
+from prompt_properties import TEXT_PROPERTIES, find_parts_above_budget, find_unknown_paths
+
+from ralph.core.prompt import measure_parts
+
+CASES = collect()
+EVERY_PROMPT = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def test_golden_files_are_the_prompts_of_today() -> None:
+    if os.environ.get("RECORD"):
+        for old in GOLDEN.rglob("*.md"):
+            old.unlink()
+        for case in CASES:
+            case.path.parent.mkdir(parents=True, exist_ok=True)
+            case.path.write_text(case.prompt.text)
+    recorded = {str(path.relative_to(GOLDEN).with_suffix("")): path.read_text() for path in GOLDEN.rglob("*.md")}
+    changed = [case.name for case in CASES if recorded.get(case.name) != case.prompt.text]
+    assert not changed, "run `make prompts`, and read the difference"
+    assert set(recorded) == {case.name for case in CASES}, "run `make prompts`: some files belong to no case"
+
+
+@EVERY_PROMPT
+def test_prompt_has_no_open_repeated_unfilled_or_contradicting_part(case: Case) -> None:
+    assert [fault for look in TEXT_PROPERTIES for fault in look(case.prompt.text)] == []
+
+
+@EVERY_PROMPT
+def test_every_part_is_there_to_its_end(case: Case) -> None:
+    text = case.prompt.text
+    for part in case.prompt.parts:
+        last = part.text.strip().splitlines()[-1].strip()
+        assert last in text or "characters are left out here" in part.render(), part.name
+
+
+@EVERY_PROMPT
+def test_every_path_that_is_named_exists(case: Case) -> None:
+    assert find_unknown_paths(case.prompt.text, case.inbox, case.paths) == []
+
+
+@EVERY_PROMPT
+def test_prompt_keeps_to_its_budgets(case: Case) -> None:
+    sizes = measure_parts(case.prompt)
+    assert find_parts_above_budget(sizes) == []
+    assert sum(part.tokens for part in sizes if part.name in case.fixed) <= PEER_TOKENS // 3
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("```\ncode", 1),
+        ("<hat>\nBuild.", 1),
+        ("# Task\n# Checks\nThey pass.", 1),
+        ("# Task\nOne.\n\n# Task\nTwo.", 1),
+        ("Read {{file}}.", 1),
+        ("Do not ask the user. Run `ralph tools interact ask`.", 1),
+        ("# Task\nDo it.\n```\n# no heading\n```", 0),
+    ],
+)
+def test_faults_of_a_prompt_are_found(text: str, faults: int) -> None:
+    assert len([fault for look in TEXT_PROPERTIES for fault in look(text)]) == faults
+
+
+def test_paths_that_do_not_exist_are_found() -> None:
+    text = "Read `.ralph/turn/inbox/plan.md` and `.ralph/turn/inbox/none.md`, write `.ralph/turn/outbox/result.json`."
+    assert find_unknown_paths(text, {"plan.md"}, {".ralph/turn/outbox"}) == [
+        "`.ralph/turn/inbox/none.md` is not in the inbox"
+    ]
+    assert find_unknown_paths("See `.ralph/secret`.", (), ()) == ["`.ralph/secret` does not exist"]
