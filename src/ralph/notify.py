@@ -117,7 +117,7 @@ class Notifier(Observer):
     def _fail(self, said: str) -> None:
         if said not in self._failed:
             self._failed.add(said)
-            with contextlib.suppress(RuntimeError):  # the engine is gone, and nobody is left to be told
+            with contextlib.suppress(RuntimeError):  # the engine is gone
                 self.notice(said)
 
 

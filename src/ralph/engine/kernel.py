@@ -206,7 +206,7 @@ class Kernel(Generic[S]):
             if isinstance(entry, Event) and not is_retried:
                 changes = self.workflow.accept(state, entry, record.at)
                 state = changes.state
-                # Somebody may have changed documents while no engine ran: what follows from that is not on the disk yet.
+                # The user may have changed documents while no engine ran: what follows from that is not on the disk yet.
                 self._unwritten_documents.update(changes.documents)
         return state
 

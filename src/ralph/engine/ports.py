@@ -36,7 +36,7 @@ class StorePort(Protocol):
         """The documents as they are now."""
 
     def find_edits(self) -> Iterable[tuple[str, str]]:
-        """The documents that somebody else changed, with their new content."""
+        """The documents that something other than the engine changed, with their new content."""
 
 
 class TurnsPort(Protocol):

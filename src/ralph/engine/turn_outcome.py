@@ -93,7 +93,7 @@ class PendingWork:
     turn_to_repair: TurnEnded | None = None
     """The turn whose answer is being repaired."""
     rejected_turn: TurnEnded | None = None
-    """The turn that could not repair its answer: the next one is told everything that is wrong with it."""
+    """The turn that could not repair its answer. The next prompt lists everything that is wrong with it."""
     used: dict[str, Usage] = field(default_factory=dict)
     """What each conversation has used."""
     words: tuple[str, ...] = ()
@@ -367,7 +367,7 @@ def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
 
 
 def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:
-    """Drop what an agent says about steering if nobody steered it."""
+    """Drop what an agent says about steering if the user did not steer it."""
     if not (result.answer and result.answer.get("steering")) or work.words or result.heard:
         return result
     return replace(result, answer={**result.answer, "steering": None})

@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of a file; 0 if it is no file, but an option."""
+    """A line of a file; 0 for an option of the command line."""
 
     file: str
     line: int

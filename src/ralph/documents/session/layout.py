@@ -196,7 +196,7 @@ class Layout:
         return self.tasks(iteration)
 
     def is_engines(self, path: str, iteration: int) -> bool:
-        """Whether only the engine writes a file while the run is under way: then nobody can cheat with it."""
+        """Whether only the engine may write a file while the run is in progress, so that no agent can forge it."""
         own = (self.metadata, self.progress(iteration), self.iteration_metadata(iteration))
         return path in own or path.startswith((f"{self.tasks(iteration)}/", f"{self.reports(iteration)}/"))
 

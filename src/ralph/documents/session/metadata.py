@@ -1,4 +1,4 @@
-"""`metadata.yaml` of a session and of an iteration: where it is, and how far it came.
+"""`metadata.yaml` of a session and of an iteration: its place and its progress.
 
 `version` counts the changes of the file. Unknown keys, comments and the order of lines survive.
 """

@@ -261,7 +261,7 @@ def count_cycles(texts: Iterable[str]) -> int:
 
 
 def merge_questions(old: str, new: str) -> str:
-    """The questions after another turn: what was asked before stays, also where somebody left it out."""
+    """The questions after another turn. Earlier questions stay, even if the turn left them out."""
     before, after = parse_questions(old), parse_questions(new)
     is_kept = after.cycle >= before.cycle and before.questions.keys() <= after.questions.keys()
     return new if is_kept or not old.strip() else f"{old.rstrip()}\n\n{new}"
@@ -277,5 +277,5 @@ def _merge_question(question: PlanQuestion, said: dict[str, str]) -> PlanQuestio
 
 
 def _find_word(words: tuple[str, ...], text: str) -> str:
-    """The word that a field holds; none in a form that nobody filled in."""
+    """The word that a field holds; empty in a form that is not filled in."""
     return first_of(text, [(rf"\b{word}\b", word) for word in words]) or ""

@@ -133,7 +133,7 @@ def merge_tasks(text: str, handed: str, may_change: Collection[str]) -> str:
 
 
 def find_task_list_problems(text: str, known: Collection[str] = ()) -> list[str]:
-    """What is wrong with the tasks that somebody defined, a sentence each; `known` are the tasks that are there already."""
+    """What is wrong with new tasks, one sentence each. `known` are the tasks that exist already."""
     page = Page(text)
     work = {id: task for id, task in parse_task_list(text).items() if not is_planning(id)}
     found = [] if work else ["line 1: there is no task; one begins with `- task-1: What is to be done`"]
@@ -176,7 +176,7 @@ def _find_entries(page: Page) -> list[_Entry]:
             begun.append((index, normalize_id(match[2]), match[3] or match[4] or "", len(match[1]), 0))
         elif not skipped and (match := _BARE.fullmatch(line)):
             numbered.append((index, f"task-{int(match[1])}", match[2], 0, 0))
-    # Where nobody gave ids, the numbers of a list are the ids.
+    # If the list has no ids, its numbers are the ids.
     inside = [one for one in begun if not _is_below(one, begun)] or numbered
     found: dict[str, _Entry] = {}
     for number, (index, id, title, indent, end) in enumerate(inside):

@@ -45,7 +45,7 @@ def is_planning(id: str) -> bool:
 
 
 def ids_in(text: str) -> tuple[str, ...]:
-    """The ids in a list that somebody wrote, ranges written out; a number counts only behind an id."""
+    """The ids in a list, with ranges expanded. A bare number counts only after an id."""
     text = _PLURAL.sub(r"\1 to \2", _MARKS.sub("", _ASIDE.sub("", text)))
     found: list[str] = []
     end = -1

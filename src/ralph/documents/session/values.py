@@ -40,7 +40,7 @@ def words_of(value: object) -> tuple[str, ...]:
 
 
 def first_of(text: str, words: Iterable[tuple[str, T]]) -> T | None:
-    """What the first of these words in a text stands for; None for a choice, `A | B`, that nobody made."""
+    """What the first of these words in a text stands for; None for a choice, `A | B`, that is still open."""
     found = [(match.start(), one) for pattern, one in words for match in re.finditer(pattern, text, re.IGNORECASE)]
     if not found or ("|" in text and len({one for _, one in found}) > 1):
         return None
@@ -133,7 +133,7 @@ def read_mapping(text: str, where: str, first_line: int = 1) -> YamlDocument:
 
 @lru_cache(maxsize=512)
 def _load_once(text: str, first_line: int) -> YamlDocument:
-    """The rules read the same few hundred files at every step. Nobody changes what a document holds."""
+    """The rules read the same few hundred files at every step, and parsed documents never change."""
     return yaml_codec.load_mapping(text, first_line=first_line)
 
 

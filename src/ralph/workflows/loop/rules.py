@@ -406,7 +406,7 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
 
 
 def _best(best: Best | None, judged: Iteration | None) -> Best | None:
-    """The better of two iterations; the earlier one where they are equal."""
+    """The better of two iterations; the earlier one if they are equal."""
     if judged is None or not judged.snapshot or not judged.score:
         return best
     if best and (best.passed, best.score) >= (judged.passed, judged.score):

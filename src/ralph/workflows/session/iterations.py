@@ -46,7 +46,7 @@ def accept_session_review(
     threshold = state.guardrails.severity_threshold
     found = parse_review(text)
     good = answer.get("assessment") == "Complete"
-    # Of gaps that cannot be read out of a review, nobody knows that they do not count.
+    # Gaps that Ralph cannot read from a review may be real, so they count.
     good = good or (threshold != "any" and bool(found.issues) and not found.active(threshold))
     all_in = all(state.marker(name) in FINAL_MARKERS for name in state.tasks)
     complete = good and all_in and (state.flow.passed or not settings.checks)
@@ -356,7 +356,7 @@ def _tasks_to_carry(settings: SessionSettings, state: SessionState) -> list[tupl
 
 
 def _carry_knowledge(settings: SessionSettings, state: SessionState, number: int) -> SessionState:
-    """What was learned and nobody decided about goes over into the next iteration."""
+    """Carry knowledge that the user neither approved nor rejected into the next iteration."""
     layout, before, texts = settings.layout, state.metadata.iteration, {}
     for category, name in layout.knowledge_in(state.texts, before):
         text = state.texts[layout.knowledge(before, category, name)]

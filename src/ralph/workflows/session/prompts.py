@@ -145,7 +145,7 @@ def build_session_prompt(
 
 
 def _select_role_text(settings: SessionSettings, role: str, mode: str) -> str:
-    """What a role is told; if the classic layout differs, its text takes the place of the mode's."""
+    """The text of a role for its mode; the classic layout may have its own."""
     roles = settings.roles
     if role in roles.foreign:
         return roles.whole(role)

@@ -29,7 +29,7 @@ def accept_edit(settings: SessionSettings, state: SessionState, path: str, conte
 
 
 def _restore(state: SessionState, path: str, content: str) -> SessionState:
-    """Refuse what somebody wrote in the place of a document of the engine; the store keeps a copy of it."""
+    """Restore a document that only the engine may write. The store keeps a copy of the edit."""
     if path in state.texts:
         back = replace(state, written={**state.written, path: state.texts[path]})
         return back.with_notice(f"{path} was changed while the session is running; Ralph reverted the change")
