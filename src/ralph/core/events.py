@@ -256,6 +256,8 @@ class TaskChanged:
     most_attempts: int = 0
     wave: int = 0
     """The wave in which it can start, from 1; 0 if it is in none."""
+    needs: tuple[str, ...] = ()
+    """The tasks that it depends on."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ _UNSIGNED_MARK = ', "hash": "'
 _INFORMATIVE = (ChecksStarted, Notice, SnapshotTaken, TaskChanged)
 """Entries that nothing depends on. They are not synced: a power cut may lose them until the next entry is synced."""
 _TAIL = 65536
-_NO_KEY = Key(os.urandom(32))
+NO_KEY = Key(os.urandom(32))
 """Used if the user has no key yet. No line is signed with it."""
 
 FOREIGN = "this machine did not write its journal"
@@ -205,9 +205,9 @@ class Journal:
         """Verify and read the next line of the file."""
         text = line.decode(errors="surrogateescape")
         if len(line) > LINE_LIMIT or not self.chain.accepts(text):
-            what = f"{CHANGED}: this line does not follow from the one before" if self.seq else _doubt_of(text)
+            what = f"{CHANGED}: this line does not follow from the one before" if self.seq else doubt_of_line(text)
             raise self._refusal(f"the run cannot be trusted: {what}")
-        record = _read_line(text, f"{self.path}, line {self.seq + 1}")
+        record = read_line(text, f"{self.path}, line {self.seq + 1}")
         if record.seq != self.seq + 1:
             raise self._refusal("the journal has a line with a wrong number")
         self._advance(line, text)
@@ -226,7 +226,7 @@ class Journal:
 
 def read_records(path: Path) -> list[Record]:
     """Read and verify all records of a journal. Nothing is changed."""
-    journal, records = Journal(path, Chain(path.parent.name, find_key() or _NO_KEY)), []
+    journal, records = Journal(path, Chain(path.parent.name, find_key() or NO_KEY)), []
     for line in _lines_from(path):
         if _is_torn(line):
             break
@@ -239,7 +239,7 @@ def read_claimed(path: Path) -> list[Record]:
     records = []
     for line in _lines_from(path):
         try:
-            records.append(_read_line(line.decode(), str(path)))
+            records.append(read_line(line.decode(), str(path)))
         except (StateError, UnicodeDecodeError):
             continue
     return records
@@ -250,7 +250,7 @@ def find_doubt(path: Path) -> str:
     trusted = _verify(path)
     line = next(_lines_from(path, trusted.size), b"")
     if not _is_torn(line):
-        return CHANGED if trusted.size else _doubt_of(line.decode(errors="replace"))
+        return CHANGED if trusted.size else doubt_of_line(line.decode(errors="replace"))
     if trusted.has_head:
         return ""
     return CHANGED if trusted.lines >= trusted.expected else CUT
@@ -287,7 +287,7 @@ class _Trusted:
 
 def _verify(path: Path) -> _Trusted:
     """Find out how much of a journal Ralph wrote. Parses nothing."""
-    chain, head = Chain(path.parent.name, find_key() or _NO_KEY), Head.read(path)
+    chain, head = Chain(path.parent.name, find_key() or NO_KEY), Head.read(path)
     size = lines = 0
     has_head = head is None
     for line in _lines_from(path):
@@ -314,7 +314,7 @@ def read_tail(path: Path) -> Tail:
     """The last lines of a journal, verified, at a cost that does not grow with the journal."""
     raw, is_whole = _last_whole_lines(path, _TAIL)
     texts = [line.decode(errors="surrogateescape") for line in raw]
-    chain, ours = Chain(path.parent.name, find_key() or _NO_KEY), []
+    chain, ours = Chain(path.parent.name, find_key() or NO_KEY), []
     if not is_whole:
         # The first of the last lines cannot be verified without the line before it. It only provides the code for the next.
         chain.follow(texts.pop(0))
@@ -328,7 +328,7 @@ def read_tail(path: Path) -> Tail:
             codes[_seq_of(found)] = chain.code
     if all(ours):
         return Tail(tuple(lines), _doubt_by_head(path, codes))
-    return Tail(tuple(lines), CHANGED if any(ours) else _doubt_of(texts[-1]))
+    return Tail(tuple(lines), CHANGED if any(ours) else doubt_of_line(texts[-1]))
 
 
 def _doubt_by_head(path: Path, codes: Mapping[int, str]) -> str:
@@ -396,7 +396,7 @@ def adopt_advice(run: str) -> str:
     return f"`ralph resume {run} --adopt` shows what it would start and asks; `ralph clean {run}` removes it"
 
 
-def _doubt_of(line: str) -> str:
+def doubt_of_line(line: str) -> str:
     """Why a journal with this line in it is not Ralph's."""
     return UNSIGNED if _UNSIGNED_MARK in line[-60:] else FOREIGN
 
@@ -432,7 +432,8 @@ def _last_whole_lines(path: Path, size: int) -> tuple[list[bytes], bool]:
         return [], True
 
 
-def _read_line(text: str, where: str) -> Record:
+def read_line(text: str, where: str) -> Record:
+    """The record in a line, without verifying it."""
     try:
         body = json.loads(text)
         seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]

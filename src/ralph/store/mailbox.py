@@ -193,7 +193,7 @@ def watch_directories(notify: Callable[[], object], *directories: Path) -> Itera
 
     Yields False if the system has no such events, or none to spare: the caller then has to poll.
     """
-    descriptor = _open_watch(directories)
+    descriptor = open_watch(directories)
     if descriptor < 0:
         yield False
         return
@@ -208,7 +208,7 @@ def watch_directories(notify: Callable[[], object], *directories: Path) -> Itera
         os.close(descriptor)
 
 
-def _open_watch(directories: tuple[Path, ...]) -> int:
+def open_watch(directories: tuple[Path, ...]) -> int:
     """The descriptor from which their events can be read; below 0 if there is none."""
     import ctypes
 

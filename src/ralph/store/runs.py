@@ -166,7 +166,7 @@ class RunDir:
             waits_for=str((last or {}).get("retry_reason") or ""),
             missing=changed.change.missing if changed else (),
             missing_places=changed.change.places if changed else (),
-            doubt=tail.doubt or self._doubt(),
+            doubt=tail.doubt or self.find_record_doubt(),
         )
 
     def recorded_refs(self) -> Mapping[str, str] | None:
@@ -187,14 +187,14 @@ class RunDir:
 
     def find_doubt(self) -> str:
         """Why this user's Ralph may not have written the whole run; empty if it has. Reads the whole journal."""
-        return self._doubt() or find_doubt(self.path / "journal.jsonl")
+        return self.find_record_doubt() or find_doubt(self.path / "journal.jsonl")
 
     def refuse_claimed(self) -> None:
         """Refuse a run that someone else may have written. Opening its journal verifies the rest of it."""
         self.record()
         if not (doubt := self.tail_summary().doubt):
             return
-        where = self.path / "run.json" if self._doubt() else untrusted_line(self.path / "journal.jsonl")
+        where = self.path / "run.json" if self.find_record_doubt() else untrusted_line(self.path / "journal.jsonl")
         raise StateError(f"run {self.id} cannot be trusted: {doubt}", where=str(where), todo=adopt_advice(self.id))
 
     def adopt(self, at: datetime) -> tuple[bool, Path]:
@@ -207,7 +207,7 @@ class RunDir:
         aside = self.path / f"claimed-{at:%Y%m%d-%H%M%S}"
         with storage(aside):
             aside.mkdir(exist_ok=True)
-            if not self._doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
+            if not self.find_record_doubt() and cut_claimed(self.path / "journal.jsonl", aside / "journal.jsonl"):
                 forget_head(self.path / "journal.jsonl")
                 return True, aside
             forget_head(self.path / "journal.jsonl")
@@ -217,7 +217,7 @@ class RunDir:
         self.sign()
         return False, aside
 
-    def _doubt(self) -> str:
+    def find_record_doubt(self) -> str:
         """Why Ralph may not have written `run.json`; empty if it has."""
         key = find_key()
         try:

@@ -79,4 +79,5 @@ def _build_change(before: SessionState, after: SessionState, name: str, state: T
         attempt=before.flow_of(name).tries if name in before.tasks else 0,
         most_attempts=after.guardrails.rework_attempts,
         wave=wave,
+        needs=tuple(task.needs),
     )

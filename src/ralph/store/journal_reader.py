@@ -1,0 +1,140 @@
+"""Reading a journal that another process is writing: each complete line once, verified, from any line on.
+
+The writer may be killed at any byte. A line without its line break is left alone until it is complete or gone.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ralph.core.codec import json_object
+from ralph.core.entries import Record
+from ralph.core.errors import StateError
+from ralph.store.files import open_regular
+from ralph.store.journal import CHANGED, CUT, LINE_LIMIT, NO_KEY, Chain, Head, doubt_of_line, read_line
+from ralph.store.user_state import find_key
+
+_SEQ = b'{"seq": '
+_ENDING = 64
+"""Characters of a line that contain its code."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two lines of a journal, with what is needed to verify the next line."""
+
+    offset: int = 0
+    seq: int = 0
+    """The number of the line before it."""
+    ending: str = ""
+    """How the line before it ends, with its code."""
+
+
+class JournalReader:
+    """Reads the journal of a run from a position on."""
+
+    def __init__(self, path: Path, position: Position | None = None) -> None:
+        self._path = path
+        self._chain = Chain(path.parent.name, find_key() or NO_KEY)
+        self._position = position or Position()
+        self._chain.follow(self._position.ending)
+        self.doubt = ""
+        """Why Ralph may not have written what was read so far; empty if it has."""
+
+    @property
+    def position(self) -> Position:
+        """Where the next line begins."""
+        return self._position
+
+    def read(self, most: int | None = None) -> list[Record]:
+        """The complete lines that are new, `most` at a time. Lines that cannot be read are skipped.
+
+        Raises `StateError` if the lines before the position are not there any more: the run was adopted, or is another one.
+        """
+        head = Head.read(self._path)
+        try:
+            descriptor = open_regular(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            if self._position.offset:
+                raise _replaced_error(self._path) from None
+            return []
+        records: list[Record] = []
+        with os.fdopen(descriptor, "rb") as file:
+            if not self._is_in_place(file.fileno()):
+                raise _replaced_error(self._path)
+            file.seek(self._position.offset)
+            while most is None or len(records) < most:
+                line = file.readline(LINE_LIMIT + 1)
+                if not line.endswith(b"\n"):
+                    break
+                records += self._take(line)
+        # The head is written after its line, and was read before the lines. So its line must be among them.
+        if most is None and head and head.seq > self._position.seq and not self.doubt:
+            self.doubt = CUT
+        return records
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        """Whether the line before the position is still the same."""
+        if not self._position.offset:
+            return True
+        end = self._position.ending.encode(errors="surrogateescape")
+        start = self._position.offset - len(end)
+        return start >= 0 and os.pread(descriptor, len(end), start) == end
+
+    def _take(self, line: bytes) -> list[Record]:
+        text = line.decode(errors="surrogateescape")
+        if not self.doubt and not self._chain.accepts(text):
+            self.doubt = CHANGED if self._position.seq else doubt_of_line(text)
+        self._chain.follow(text)
+        record = _read_record(text, str(self._path))
+        seq = record.seq if record else self._position.seq
+        self._position = Position(self._position.offset + len(line), seq, text[-_ENDING:])
+        return [record] if record else []
+
+
+def _read_record(text: str, where: str) -> Record | None:
+    try:
+        record = read_line(text, where)
+    except StateError:
+        return None
+    return record if isinstance(record.seq, int) else None
+
+
+def _replaced_error(path: Path) -> StateError:
+    return StateError("the journal is not the one that was read before", where=str(path), todo="read it again")
+
+
+def find_line(path: Path, seq: int) -> int:
+    """The offset of the first line whose number is at least `seq`, or the end of the last complete line.
+
+    Lines are numbered in order, so this is a binary search: no index has to be kept, and none can be wrong.
+    """
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    with os.fdopen(descriptor, "rb") as file:
+        low, high = 0, os.fstat(file.fileno()).st_size
+        while low < high:
+            middle = (low + high) // 2
+            file.seek(middle)
+            if middle:
+                file.seek(middle - 1)
+                file.readline()
+            start = file.tell()
+            line = file.readline()
+            if start >= high or not line.endswith(b"\n") or _seq_of(line) >= seq:
+                high = middle
+            else:
+                low = start + len(line)
+        return low
+
+
+def _seq_of(line: bytes) -> int:
+    """The number of a line. Ralph writes it first, so that nothing else has to be parsed."""
+    if line.startswith(_SEQ):
+        digits = line[len(_SEQ) : len(_SEQ) + 20].partition(b",")[0]
+        if digits.isdigit():
+            return int(digits)
+    found = json_object(line).get("seq")
+    return found if isinstance(found, int) else 0

@@ -1,0 +1,355 @@
+"""How much a run needs the user: its state, its tier, what it needs, and the order of a list of runs.
+
+Everything here is a rule over the facts of the journal, the time, and whether an engine is at work.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ralph.core.checks import CheckStatus
+from ralph.core.events import MergeEnd, RunEnded, TaskState
+from ralph.core.limits import Limits, ways_to_go_on
+from ralph.core.outcomes import Outcome
+from ralph.core.signals import SignalType
+from ralph.view.fold import usage_of
+from ralph.view.graph import draw_graph
+from ralph.view.headline import headline
+from ralph.view.model import (
+    GROUPS,
+    LimitView,
+    MergeView,
+    Need,
+    NeedKind,
+    RunGraph,
+    RunRow,
+    RunView,
+    SignalView,
+    Tier,
+    TurnView,
+)
+
+UNRECEIVED_SECONDS = 60.0
+IDLE_SECONDS = 120.0
+NEARLY_USED = 0.8
+_SESSIONS = ("session", "classic")
+_ASKING = {
+    Outcome.AWAITING_APPROVAL: NeedKind.APPROVAL,
+    Outcome.AWAITING_FEEDBACK: NeedKind.FEEDBACK,
+    Outcome.AWAITING_GUIDANCE: NeedKind.GUIDANCE,
+}
+
+
+@dataclass(frozen=True)
+class Present:
+    """What the journal does not say: the time, and what is beside the journal."""
+
+    now: float
+    alive: bool = False
+    doubt: str = ""
+    waiting: tuple[SignalView, ...] = ()
+    """The signals in the mailbox that the run has not taken."""
+    hats: RunGraph | None = None
+    """The hats of the run and their topics, if it has any."""
+
+
+def assess(view: RunView, present: Present) -> RunView:
+    """The view with everything that depends on the present."""
+    waiting = tuple(one for one in present.waiting if all(one.id != known.id for known in view.signals))
+    view = replace(view, alive=present.alive, doubt=present.doubt, signals=(*view.signals, *waiting))
+    view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
+    view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
+    tier, reasons = tier_of(view, present.now)
+    return replace(
+        view,
+        attention=tier,
+        group=GROUPS[tier],
+        reasons=reasons,
+        headline=headline(view, present.now),
+        next=_next_command(view),
+        graph=draw_graph(view, present.hats),
+    )
+
+
+def state_of(view: RunView, now: float) -> str:
+    """`new`, `running`, `waiting`, `interrupted` (its engine is gone), or the outcome."""
+    if view.alive:
+        return "waiting" if waits_until(view, now) is not None else "running"
+    if view.ended:
+        return view.ended.outcome.value
+    return "interrupted" if view.seq else "new"
+
+
+def waits_until(view: RunView, now: float) -> float | None:
+    """When the next turn starts, if the run only waits for that."""
+    if view.running_turns or view.checking or not view.turns:
+        return None
+    until = view.turns[-1].retry_at
+    return until if until is not None and until > now else None
+
+
+def tier_of(view: RunView, now: float) -> tuple[Tier, tuple[str, ...]]:
+    """How urgent a run is, and why if its state does not say so."""
+    if any(need.kind in (NeedKind.QUESTION, *_ASKING.values()) for need in view.needs):
+        return Tier.ASKS, ()
+    if view.doubt and not view.alive:
+        return Tier.FAILED, ()
+    if not view.alive:
+        return _tier_of_stopped(view), ()
+    if any(need.kind is NeedKind.CONFLICT for need in view.needs):
+        return Tier.FAILED, ()
+    if reasons := _list_warnings(view, now):
+        return Tier.WATCH, reasons
+    return (Tier.WAITING if view.state == "waiting" else Tier.WORKING), ()
+
+
+def _tier_of_stopped(view: RunView) -> Tier:
+    if view.ended is None:
+        return Tier.FAILED if view.seq else Tier.WAITING
+    outcome = view.ended.outcome
+    if outcome is Outcome.PAUSED:
+        return Tier.WAITING
+    if outcome is Outcome.ABORTED:
+        return Tier.DONE
+    if not outcome.succeeded:
+        return Tier.FAILED
+    if view.missing:
+        return Tier.FAILED
+    return Tier.UNLANDED if _is_unlanded(view) else Tier.DONE
+
+
+def _is_unlanded(view: RunView) -> bool:
+    """Whether the work is on a branch of the run only."""
+    did_something = view.ended is not None and view.ended.outcome is Outcome.SUCCESS
+    return did_something and bool(view.run.branch) and not (view.landed and view.landed.moved)
+
+
+def _list_warnings(view: RunView, now: float) -> tuple[str, ...]:
+    """Why a running run deserves a look."""
+    found = []
+    for signal in view.signals:
+        age = now - signal.at
+        is_lost = signal.has_words and signal.type is SignalType.STEER and not signal.receipts
+        if is_lost and signal.state != "refused" and age > UNRECEIVED_SECONDS:
+            found.append(f"no turn has received your message of {clock(signal.at)}")
+    for limit in view.limits:
+        if limit.share > NEARLY_USED and limit.name in ("cost", "tokens", "time"):
+            found.append(f"{limit.share:.0%} of the {limit.name} limit is used")
+    for turn in view.running_turns:
+        silent = now - _last_sign(turn)
+        if silent > IDLE_SECONDS:
+            found.append(f"turn {turn.number} ({turn.role}) has been silent for {span(silent)}")
+    return tuple(found)
+
+
+def _last_sign(turn: TurnView) -> float:
+    return max(turn.started_at, turn.activity.at if turn.activity else 0.0)
+
+
+def _measure_limits(view: RunView, now: float) -> tuple[LimitView, ...]:
+    """Every limit of the run, with how much of it is used, running turns included."""
+    allowed, spent, running = view.allowed, view.spent, usage_of(view)
+    return tuple(
+        LimitView(name, used=used, limit=limit, share=round(used / limit, 4) if limit else 1.0)
+        for name, used, limit in (
+            ("iterations", float(spent.iterations), allowed.iterations),
+            ("time", spent.active_seconds, allowed.active_seconds),
+            ("cost", spent.cost + (running.cost or 0.0), allowed.cost),
+            ("tokens", float(spent.tokens + running.tokens), allowed.tokens),
+            *_measure_deadline(view, allowed, now),
+        )
+        if limit is not None
+    )
+
+
+def _measure_deadline(view: RunView, allowed: Limits, now: float) -> list[tuple[str, float, float]]:
+    begin = view.started_at or view.run.created_at
+    if allowed.deadline is None or allowed.deadline <= begin:
+        return []
+    return [("deadline", max(0.0, now - begin), allowed.deadline - begin)]
+
+
+def _since(view: RunView) -> float:
+    """Since when the run is in its state: what has waited longest comes first."""
+    if view.needs and view.alive:
+        return min(need.since for need in view.needs)
+    if view.ended_at is not None:
+        return view.ended_at
+    if view.alive:
+        return view.resumed_at or view.started_at or view.run.created_at
+    return view.at or view.run.created_at
+
+
+def _list_needs(view: RunView, now: float) -> tuple[Need, ...]:
+    """What the user has to do, the most urgent first."""
+    needs = [*_open_questions(view, now)]
+    if view.ended and not view.alive:
+        needs += _needs_of_end(view, view.ended)
+    elif not view.alive and view.seq:
+        text = "The engine stopped without an outcome."
+        needs.append(Need(NeedKind.RESUME, text, _resume(view), view.at))
+    needs += [_conflict(view, merge) for merge in _open_conflicts(view)]
+    needs += [
+        Need(NeedKind.MISSING, sentence, f"ralph status {view.run.id}", view.ended_at or view.at)
+        for sentence in view.missing
+    ]
+    return tuple(needs)
+
+
+def _open_questions(view: RunView, now: float) -> list[Need]:
+    if not view.alive:
+        return []
+    return [
+        Need(
+            kind=NeedKind.QUESTION,
+            text=one.question.question,
+            command=f'ralph answer {one.question.id} "..." --run {view.run.id}',
+            since=one.question.asked_at or one.at,
+            id=one.question.id,
+            options=one.question.options,
+            default=one.question.default,
+            until=one.question.asked_at + one.question.timeout,
+        )
+        for one in view.questions
+        if one.question.waits(now)
+    ]
+
+
+def _needs_of_end(view: RunView, ended: RunEnded) -> list[Need]:
+    """What a run that ended needs, if it ended before it was done."""
+    run, at = view.run.id, view.ended_at or view.at
+    outcome = ended.outcome
+    if outcome in _ASKING:
+        command = {
+            Outcome.AWAITING_APPROVAL: f"ralph session approve {run}",
+            Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}",
+            Outcome.AWAITING_GUIDANCE: f'ralph resume {run} --guidance "..."',
+        }[outcome]
+        options = ("approve", "skip") if outcome is Outcome.AWAITING_APPROVAL else ()
+        return [Need(_ASKING[outcome], ended.reason, command, at, options=options)]
+    if outcome is Outcome.UNVERIFIABLE:
+        return [Need(NeedKind.UNPROVEN, ended.reason, _resume(view), at)]
+    if not outcome.resumable:
+        return []
+    return [Need(NeedKind.RESUME, ended.reason, _resume(view), at)]
+
+
+def _open_conflicts(view: RunView) -> list[MergeView]:
+    """The merges that could not be made and whose task was not finished since."""
+    latest: dict[str, MergeView] = {}
+    for merge in view.merges:
+        latest[_task_of(merge)] = merge
+    done = {task.id for task in view.tasks if task.state in (TaskState.DONE, TaskState.CANCELLED)}
+    failed = {task.id for task in view.tasks if task.state is TaskState.FAILED}
+    found = []
+    for task, merge in latest.items():
+        is_bad = merge.end in (MergeEnd.CONFLICT, MergeEnd.REVERTS, MergeEnd.RED)
+        # While attempts are left, a resolver works on it: the user need not do anything.
+        if is_bad and task not in done and (task in failed or not view.alive):
+            found.append(merge)
+    return found
+
+
+def _task_of(merge: MergeView) -> str:
+    return merge.workspace.rpartition("/")[0] or merge.workspace
+
+
+def _conflict(view: RunView, merge: MergeView) -> Need:
+    what = {
+        MergeEnd.RED: "merges, but the checks fail on the merged tree",
+        MergeEnd.REVERTS: "would take back work that is merged already",
+    }
+    reason = what.get(merge.end, "has a merge conflict") if merge.end else "is not merged"
+    text = f"{_task_of(merge)} {reason}" + (f": {', '.join(merge.files[:5])}" if merge.files else "")
+    command = f"git log -p {merge.branch}" if merge.branch else f"ralph logs {view.run.id}"
+    return Need(
+        kind=NeedKind.CONFLICT,
+        text=text,
+        command=command,
+        since=merge.ended_at or merge.started_at,
+        id=merge.key,
+        files=merge.files,
+        branch=merge.branch,
+    )
+
+
+def _resume(view: RunView) -> str:
+    """The command that continues a run, with the option that raises the limit on which it ended."""
+    command = f"ralph {'session ' if view.workflow in _SESSIONS else ''}resume {view.run.id}"
+    if view.ended is None:
+        return command
+    if ways := ways_to_go_on(view.ended.outcome, view.ended.limits, view.ended.spent):
+        return f"ralph resume {view.run.id} {ways[0].option}"
+    if view.ended.outcome is Outcome.STUCK:
+        return f'ralph resume {view.run.id} --guidance "..."'
+    return command
+
+
+def _next_command(view: RunView) -> str:
+    """What to type next; empty while the run works."""
+    if view.needs:
+        return view.needs[0].command
+    if view.alive:
+        return ""
+    if view.attention is Tier.UNLANDED or _is_unlanded(view):
+        return f"ralph land {view.run.id}"
+    if view.ended and view.ended.outcome is Outcome.PAUSED:
+        return _resume(view)
+    return f"ralph diff {view.run.id}" if view.run.has_snapshots and view.seq else ""
+
+
+def order_rows(rows: list[RunRow]) -> list[RunRow]:
+    """The rows by tier. Within a tier, what has waited longest comes first; of what is done, the latest does."""
+
+    def key(row: RunRow) -> tuple[int, float, str]:
+        is_done = row.group == "done"
+        return row.attention, -row.since if is_done else row.since, row.id
+
+    return sorted(rows, key=key)
+
+
+def row_of(view: RunView) -> RunRow:
+    """A run as one row of a list."""
+    checks = view.run_checks
+    return RunRow(
+        id=view.run.id,
+        project=view.run.project,
+        workflow=view.workflow,
+        task=view.run.task,
+        criterion=view.run.criterion,
+        state=view.state,
+        alive=view.alive,
+        attention=view.attention,
+        group=view.group,
+        headline=view.headline,
+        since=view.since,
+        seq=view.seq,
+        at=view.at,
+        created_at=view.run.created_at,
+        agent=view.agent or ", ".join(view.run.agents),
+        workspace=view.run.workspace,
+        branch=view.run.branch,
+        iteration=view.iteration,
+        max_iterations=view.allowed.iterations,
+        checks_passed=sum(check.status is CheckStatus.PASSED for check in checks),
+        checks_total=len(checks) or len(view.run.checks),
+        spent=view.spent,
+        cost_limit=view.allowed.cost,
+        needs=view.needs,
+        reasons=view.reasons,
+        missing=view.missing,
+        doubt=view.doubt,
+        next=view.next,
+    )
+
+
+def clock(at: float) -> str:
+    """A moment of today as `HH:MM`."""
+    return datetime.fromtimestamp(at).strftime("%H:%M")
+
+
+def span(seconds: float) -> str:
+    """A span of time in its largest unit."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"

@@ -1,0 +1,408 @@
+"""The fold of a journal into a view: one pure function per kind of entry.
+
+Each step costs the same however long the run is, so lists are capped and sums are kept beside them.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ralph.core.entries import (
+    AgentsChanged,
+    ChecksStarted,
+    Entry,
+    HistoryChanged,
+    LimitExtended,
+    MergeStarted,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    RefsRecorded,
+    RunAdopted,
+    RunStarted,
+    SignalHeard,
+    SignalRefused,
+    SnapshotTaken,
+    TurnStarted,
+)
+from ralph.core.events import (
+    ChecksEnded,
+    DocumentEdited,
+    Landed,
+    Merged,
+    RunEnded,
+    SignalTaken,
+    TaskChanged,
+    TurnEnded,
+    WorkCommitted,
+)
+from ralph.core.ids import WorkKey
+from ralph.core.limits import Usage
+from ralph.core.signals import SignalType
+from ralph.core.turns import AgentEvent, EventKind, TurnResult
+from ralph.documents.run_record import RunRecord
+from ralph.view import fold_checks, fold_signals
+from ralph.view.fold_cost import add_turn_cost
+from ralph.view.model import (
+    MOST,
+    MOST_NOTICES,
+    TEXT_CHARS,
+    Activity,
+    ChecksRun,
+    CommitView,
+    MergeView,
+    NoticeView,
+    QuestionView,
+    RunFacts,
+    RunView,
+    TaskView,
+    TurnView,
+)
+from ralph.workflows.session.work_keys import SessionKey
+
+T = TypeVar("T")
+
+
+def new_view(record: RunRecord, project: str = "") -> RunView:
+    """The view of a run whose journal is empty."""
+    facts = RunFacts(
+        id=record.id,
+        project=project,
+        workflow=record.workflow,
+        task=record.task,
+        criterion=record.criterion,
+        agents=tuple(spec.label for spec in record.crew.chain),
+        workspace=record.workspace,
+        directory=record.directory,
+        branch=record.branch,
+        onto=record.onto,
+        land=record.land,
+        created_at=record.created_at,
+        has_snapshots=record.snapshots,
+        checks=tuple(check.title for check in record.checks),
+    )
+    return RunView(run=facts, workflow=record.workflow, allowed=record.limits, since=record.created_at)
+
+
+def fold(view: RunView, record: Record) -> RunView:
+    """The view after one more journal record."""
+    step = _STEPS[type(record.entry)]
+    return replace(step(view, record, record.entry), seq=record.seq, at=record.at)
+
+
+def fold_all(view: RunView, records: Iterable[Record]) -> RunView:
+    """The view after all these records."""
+    for record in records:
+        view = fold(view, record)
+    return view
+
+
+def fold_event(view: RunView, turn: int, event: AgentEvent, at: float) -> RunView:
+    """The view after an agent reported something in a running turn. Events of other turns change nothing."""
+    running = next((one for one in reversed(view.turns) if one.number == turn), None)
+    if running is None or running.end is not None:
+        return view
+    before = running.activity or Activity()
+    text = " ".join(event.text.split())[:TEXT_CHARS]
+    shows = bool(text) and event.kind not in (EventKind.USAGE, EventKind.SESSION)
+    activity = Activity(
+        events=before.events + 1,
+        tools=before.tools + (event.kind is EventKind.TOOL),
+        kind=event.kind.value if shows else before.kind,
+        text=text if shows else before.text,
+        at=max(at, before.at),
+        usage=before.usage + event.usage if event.kind is EventKind.USAGE else before.usage,
+    )
+    return _replace_turn(view, replace(running, activity=activity))
+
+
+def _start_run(view: RunView, record: Record, entry: RunStarted) -> RunView:
+    is_first = not view.started_at
+    # An engine that starts knows of no running checks or merges: it starts them again.
+    return replace(
+        view,
+        started_at=record.at if is_first else view.started_at,
+        resumed_at=None if is_first else record.at,
+        resumes=view.resumes + (not is_first),
+        ended=None,
+        ended_at=None,
+        checking=(),
+        merges=tuple(one for one in view.merges if one.end is not None),
+    )
+
+
+def _adopt_run(view: RunView, record: Record, entry: RunAdopted) -> RunView:
+    return replace(view, adopted=entry.reason)
+
+
+def _change_history(view: RunView, record: Record, entry: HistoryChanged) -> RunView:
+    return replace(view, missing=entry.change.missing)
+
+
+def _extend_limits(view: RunView, record: Record, entry: LimitExtended) -> RunView:
+    return replace(_add_notice(view, record, f"limits extended: {entry.reason}"), allowed=entry.limits)
+
+
+def _change_agents(view: RunView, record: Record, entry: AgentsChanged) -> RunView:
+    return replace(_add_notice(view, record, f"{entry.label} does the turns from now on"), agent=entry.label)
+
+
+def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
+    work = SessionKey.parse(entry.key)
+    turn = TurnView(
+        number=entry.turn,
+        key=entry.key,
+        role=entry.role,
+        agent=entry.agent,
+        attempt=entry.attempt,
+        task=work.task if work else "",
+        counts=entry.counts,
+        repair=entry.repair,
+        started_at=record.at,
+    )
+    iteration = _iteration_of(entry.key) if entry.counts else 0
+    if entry.counts and not iteration:
+        iteration = view.spent.iterations + 1
+    view = replace(
+        view,
+        turns=_append(view.turns, turn),
+        more_turns=max(view.more_turns, view.more_turns + len(view.turns) + 1 - MOST),
+        agent=entry.agent,
+        iteration=max(view.iteration, iteration),
+        tasks=_set_task_turn(view.tasks, turn.task, entry.turn),
+    )
+    return fold_signals.receive(view, entry.words, entry.role, entry.turn, fold_signals.IN_PROMPT, record.at)
+
+
+def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
+    result = entry.result
+    before = next((one for one in reversed(view.turns) if one.number == entry.turn), None)
+    known = before or TurnView(number=entry.turn, key=entry.key, role=entry.role, started_at=result.started_at)
+    change = result.change
+    turn = replace(
+        known,
+        ended_at=record.at,
+        end=result.end,
+        is_final=entry.is_final,
+        usage=result.usage,
+        summary=_summarize(result),
+        error=result.error[:TEXT_CHARS],
+        files=change.files if change else 0,
+        added=change.added if change else 0,
+        removed=change.removed if change else 0,
+        names=change.names if change else (),
+        snapshot=change.snapshot if change else "",
+        session=result.session,
+        denied=result.denied[:20],
+        warnings=result.warnings[:20],
+        retry_at=entry.retry_at,
+        retry_reason=entry.retry_reason,
+        activity=None,
+    )
+    view = _replace_turn(view, turn) if before else view
+    view = replace(
+        view,
+        spent=entry.spent,
+        iteration=max(view.iteration, entry.spent.iterations),
+        tasks=_set_task_turn(view.tasks, turn.task, 0),
+        cost=add_turn_cost(view.cost, turn, record.at),
+    )
+    view = fold_signals.receive(view, result.heard, entry.role, entry.turn, "heard", record.at)
+    return fold_signals.respond(view, entry)
+
+
+def _start_checks(view: RunView, record: Record, entry: ChecksStarted) -> RunView:
+    others = tuple(one for one in view.checking if one.key != entry.key)
+    return replace(view, checking=(*others, ChecksRun(entry.key, entry.checks, record.at)))
+
+
+def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
+    view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, _iteration_of(entry.key))
+    running = tuple(one for one in view.checking if one.key != entry.key)
+    return replace(view, spent=entry.spent, checking=running)
+
+
+def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
+    others = tuple(one for one in view.merges if one.key != entry.key or one.end is not None)
+    return replace(view, merges=_append(others, MergeView(entry.key, entry.workspace, record.at)))
+
+
+def _end_merge(view: RunView, record: Record, entry: Merged) -> RunView:
+    running = next((one for one in view.merges if one.key == entry.key and one.end is None), None)
+    merge = replace(
+        running or MergeView(entry.key, entry.workspace, record.at),
+        ended_at=record.at,
+        end=entry.end,
+        branch=entry.branch,
+        commit=entry.commit,
+        files=entry.files[:100],
+        notice=entry.notice,
+    )
+    if entry.verdict:
+        view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, 0)
+    others = tuple(one for one in view.merges if one is not running)
+    return replace(view, spent=entry.spent, merges=_append(others, merge))
+
+
+def _take_snapshot(view: RunView, record: Record, entry: SnapshotTaken) -> RunView:
+    return replace(view, snapshot=entry.snapshot)
+
+
+def _take_signal(view: RunView, record: Record, entry: SignalTaken) -> RunView:
+    view = fold_signals.take(view, entry.signal, record.at)
+    if entry.signal.type in (SignalType.PAUSE, SignalType.RESUME):
+        view = replace(view, paused=entry.signal.type is SignalType.PAUSE)
+    return view
+
+
+def _hear_signal(view: RunView, record: Record, entry: SignalHeard) -> RunView:
+    return fold_signals.receive(view, (entry.id,), entry.role, entry.turn, entry.means, record.at)
+
+
+def _refuse_signal(view: RunView, record: Record, entry: SignalRefused) -> RunView:
+    return fold_signals.refuse(view, entry, record.at)
+
+
+def _ask_question(view: RunView, record: Record, entry: QuestionAsked) -> RunView:
+    others = tuple(one for one in view.questions if one.question.id != entry.question.id)
+    return replace(view, questions=_append(others, QuestionView(entry.question, record.at)))
+
+
+def _answer_question(view: RunView, record: Record, entry: QuestionAnswered) -> RunView:
+    def answer(one: QuestionView) -> QuestionView:
+        if one.question.id != entry.id:
+            return one
+        return replace(one, question=replace(one.question, answer=entry.answer, by=entry.by))
+
+    return replace(view, questions=tuple(map(answer, view.questions)))
+
+
+def _note(view: RunView, record: Record, entry: Notice) -> RunView:
+    return _add_notice(view, record, entry.text)
+
+
+def _change_task(view: RunView, record: Record, entry: TaskChanged) -> RunView:
+    before = next((one for one in view.tasks if one.id == entry.task), None)
+    task = TaskView(
+        id=entry.task,
+        title=entry.title,
+        state=entry.state,
+        reason=entry.reason[:TEXT_CHARS],
+        attempt=entry.attempt,
+        most_attempts=entry.most_attempts,
+        wave=entry.wave,
+        needs=entry.needs or (before.needs if before else ()),
+        since=record.at,
+        turn=before.turn if before else 0,
+    )
+    if before is None:
+        return replace(view, tasks=(*view.tasks, task))
+    return replace(view, tasks=tuple(task if one is before else one for one in view.tasks))
+
+
+def _commit(view: RunView, record: Record, entry: WorkCommitted) -> RunView:
+    if entry.notice:
+        view = _add_notice(view, record, entry.notice)
+    if not entry.commit:
+        return view
+    return replace(view, commits=_append(view.commits, CommitView(entry.key, entry.commit, record.at)))
+
+
+def _land(view: RunView, record: Record, entry: Landed) -> RunView:
+    return replace(view, landed=entry)
+
+
+def _edit_document(view: RunView, record: Record, entry: DocumentEdited) -> RunView:
+    return _add_notice(view, record, f"read your change to {entry.path}")
+
+
+def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
+    reports = [path for path in record.documents if "/completion-" in path]
+    return replace(
+        view,
+        ended=entry,
+        ended_at=record.at,
+        spent=entry.spent,
+        allowed=entry.limits,
+        missing=entry.missing,
+        checking=(),
+        report=reports[-1] if reports else view.report,
+    )
+
+
+def _keep(view: RunView, record: Record, entry: RefsRecorded) -> RunView:
+    return view
+
+
+_STEPS: dict[type[Entry], Callable[[RunView, Record, Any], RunView]] = {
+    RunStarted: _start_run,
+    RunAdopted: _adopt_run,
+    RefsRecorded: _keep,
+    HistoryChanged: _change_history,
+    LimitExtended: _extend_limits,
+    AgentsChanged: _change_agents,
+    TurnStarted: _start_turn,
+    TurnEnded: _end_turn,
+    ChecksStarted: _start_checks,
+    ChecksEnded: _end_checks,
+    MergeStarted: _start_merge,
+    Merged: _end_merge,
+    SnapshotTaken: _take_snapshot,
+    SignalTaken: _take_signal,
+    SignalHeard: _hear_signal,
+    SignalRefused: _refuse_signal,
+    QuestionAsked: _ask_question,
+    QuestionAnswered: _answer_question,
+    Notice: _note,
+    TaskChanged: _change_task,
+    WorkCommitted: _commit,
+    Landed: _land,
+    DocumentEdited: _edit_document,
+    RunEnded: _end_run,
+}
+"""What each kind of entry does to a view."""
+
+
+def _append(items: tuple[T, ...], item: T, most: int = MOST) -> tuple[T, ...]:
+    """The items with one more, without the oldest if there are too many."""
+    return (*items[max(0, len(items) + 1 - most) :], item)
+
+
+def _add_notice(view: RunView, record: Record, text: str) -> RunView:
+    notice = NoticeView(record.seq, record.at, text[:TEXT_CHARS])
+    return replace(view, notices=_append(view.notices, notice, MOST_NOTICES))
+
+
+def _replace_turn(view: RunView, turn: TurnView) -> RunView:
+    return replace(view, turns=tuple(turn if one.number == turn.number else one for one in view.turns))
+
+
+def _set_task_turn(tasks: tuple[TaskView, ...], task: str, turn: int) -> tuple[TaskView, ...]:
+    if not task:
+        return tasks
+    return tuple(replace(one, turn=turn) if one.id == task else one for one in tasks)
+
+
+def _iteration_of(key: str) -> int:
+    """The iteration that a key names; 0 if it names none. Keys of a session name attempts of a task."""
+    work = WorkKey.parse(key)
+    if work:
+        return work.number
+    session = SessionKey.parse(key)
+    return session.iteration or session.attempt if session else 0
+
+
+def _summarize(result: TurnResult) -> str:
+    """What the agent says that it did: its summary, or else the last line of its last message."""
+    summary = str((result.answer or {}).get("summary", "")).strip()
+    return (summary or result.text.strip().rpartition("\n")[2])[:TEXT_CHARS]
+
+
+def usage_of(view: RunView) -> Usage:
+    """What the turns in progress have used so far."""
+    used = Usage()
+    for turn in view.running_turns:
+        if turn.activity:
+            used += turn.activity.usage
+    return used

@@ -1,0 +1,144 @@
+"""The headline of a run: one sentence by rule, never by a model."""
+
+from datetime import datetime
+
+from ralph.core.checks import CheckStatus
+from ralph.core.events import TaskState
+from ralph.core.outcomes import Outcome
+from ralph.core.text import clean_text, count
+from ralph.view.model import CheckView, NeedKind, RunView
+
+_NAMED_TESTS = 2
+_LONGEST, _LONGEST_COMMAND = 240, 40
+
+
+def headline(view: RunView, now: float) -> str:
+    """What a user wants to know first about a run. The view must have its state and its needs."""
+    text = _choose(view, now)
+    clean = " ".join(clean_text(text).split())
+    return clean if len(clean) <= _LONGEST else clean[: _LONGEST - 1] + "…"
+
+
+def _choose(view: RunView, now: float) -> str:
+    question = next((need for need in view.needs if need.kind is NeedKind.QUESTION), None)
+    if question:
+        role = next((one.question.role for one in view.questions if one.question.id == question.id), "")
+        return f"{role or 'an agent'} asks: {question.text}"
+    if view.alive:
+        return _describe_running(view)
+    if view.ended:
+        return _describe_end(view)
+    if not view.seq:
+        return "not started yet"
+    return _join(f"the engine stopped during {_current(view) or _progress(view) or 'its work'}", describe_checks(view))
+
+
+def _describe_running(view: RunView) -> str:
+    if view.state == "waiting" and view.turns:
+        last = view.turns[-1]
+        at = datetime.fromtimestamp(last.retry_at or 0.0).strftime("%H:%M")
+        return _join(f"waits until {at}: {last.retry_reason or 'the next try'}", _progress(view))
+    first = ": ".join(part for part in (_progress(view), _current(view)) if part) or "starting"
+    return _join(first, describe_checks(view))
+
+
+def _describe_end(view: RunView) -> str:
+    assert view.ended is not None
+    outcome, reason = view.ended.outcome, view.ended.reason
+    if outcome is Outcome.SUCCESS:
+        after = f" after {count(view.spent.iterations, 'iteration')}" if view.spent.iterations else ""
+        return f"{_what_is_done(view)}{after}"
+    if outcome is Outcome.NOTHING_TO_DO:
+        return "nothing to do: the checks passed before any turn"
+    words = outcome.value.replace("-", " ")
+    first = reason if reason.lower().startswith(words) else f"{words}: {reason}"
+    return _join(first.rstrip("."), describe_checks(view) if outcome not in _REASON_IS_ENOUGH else "")
+
+
+_REASON_IS_ENOUGH = (Outcome.UNVERIFIABLE, Outcome.AWAITING_APPROVAL, Outcome.AWAITING_FEEDBACK, Outcome.ABORTED)
+
+
+def _what_is_done(view: RunView) -> str:
+    if view.tasks:
+        return f"done: {_count_tasks(view)}"
+    return f"done: {describe_checks(view)}" if view.run_checks else "done, without checks"
+
+
+def _progress(view: RunView) -> str:
+    """How far the run is: its iteration, or its tasks."""
+    if view.tasks:
+        return _count_tasks(view)
+    if not view.iteration:
+        return ""
+    most = view.allowed.iterations
+    return f"iteration {view.iteration}" + (f" of {most}" if most else "")
+
+
+def _count_tasks(view: RunView) -> str:
+    tasks = [task for task in view.tasks if task.state is not TaskState.CANCELLED]
+    done = sum(task.state is TaskState.DONE for task in tasks)
+    failed = sum(task.state in (TaskState.FAILED, TaskState.BLOCKED) for task in tasks)
+    open_waves = [task.wave for task in tasks if task.wave and task.state in _OPEN]
+    wave = f"wave {min(open_waves)} of {max(task.wave for task in tasks)}, " if open_waves else ""
+    return f"{wave}{done} of {count(len(tasks), 'task')} done" + (f", {failed} failed" if failed else "")
+
+
+_OPEN = (TaskState.PLANNED, TaskState.RETRY, TaskState.QUALIFIED)
+
+
+def _current(view: RunView) -> str:
+    """What is in progress."""
+    turns = view.running_turns
+    if len(turns) > 1:
+        return f"{len(turns)} turns ({', '.join(turn.task or turn.role for turn in turns[:4])})"
+    if turns:
+        task = f" on {turns[0].task}" if turns[0].task else ""
+        return f"turn {turns[0].number} ({turns[0].role}){task}"
+    if view.checking:
+        return f"checking {count(len(view.checking[-1].titles), 'condition')}"
+    merging = [merge for merge in view.merges if merge.end is None]
+    return f"merging {merging[0].workspace}" if merging else ""
+
+
+def describe_checks(view: RunView) -> str:
+    """How many checks of the run pass, and what the first failing one complains about."""
+    checks = [check for check in view.run_checks if check.status is not None]
+    if not checks:
+        return ""
+    failing = [check for check in checks if check.status is not CheckStatus.PASSED]
+    if not failing:
+        text = f"all {len(checks)} checks pass" if len(checks) > 1 else "the check passes"
+        return f"{text}{_describe_findings(view)}"
+    if len(checks) == 1:
+        return describe_failure(failing[0])
+    return f"{len(checks) - len(failing)} of {len(checks)} checks pass; {describe_failure(failing[0])}"
+
+
+def describe_failure(check: CheckView) -> str:
+    """One failing check, with the tests that fail and since when they do."""
+    name = f"`{_shorten(check.command)}`" if check.command else check.title
+    if check.status is not CheckStatus.FAILED:
+        return f"{name} could not run" + (f" ({check.reason})" if check.reason else "")
+    tests = ", ".join(check.failing[:_NAMED_TESTS])
+    more = f" and {len(check.failing) - _NAMED_TESTS} more" if len(check.failing) > _NAMED_TESTS else ""
+    text = f"{name} fails" + (f" in {tests}{more}" if tests else "")
+    same = check.same_since
+    if same and check.history and same.seq != check.history[-1].seq:
+        text += " (same as before the first turn)" if same.iteration == 0 else f" (same as iteration {same.iteration})"
+    return text
+
+
+def _describe_findings(view: RunView) -> str:
+    errors = [one for one in view.findings if one.is_open and one.finding.severity == "error"]
+    if not errors:
+        return ""
+    return f", but {count(len(errors), 'finding')}: {errors[0].finding.place} {errors[0].finding.sentence}"
+
+
+def _shorten(command: str) -> str:
+    first = command.strip().partition("\n")[0]
+    return first if len(first) <= _LONGEST_COMMAND else first[: _LONGEST_COMMAND - 1] + "…"
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,530 @@
+"""The view of a run as values: what the command line, the web page and the Python API show.
+
+`fold` fills the facts, one journal record after the other. `assess` adds what depends on the time and on whether an engine
+is at work: state, attention, headline and needs. Long lists keep their newest items; sums always cover the whole run.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from ralph.core.checks import Attribution, CheckStatus, Counts, Finding
+from ralph.core.events import Landed, MergeEnd, RunEnded, TaskState
+from ralph.core.limits import Limits, Spent, Usage
+from ralph.core.signals import Question, SignalType
+from ralph.core.turns import TurnEnd
+
+SCHEMA = 1
+"""The version of the JSON form. It changes only if a field is removed or gets another meaning."""
+MOST = 500
+"""How many turns, signals, checks, findings, merges and commits a view lists. The newest stay."""
+MOST_NOTICES, MOST_HISTORY, MOST_POINTS = 50, 200, 500
+OUTPUT_CHARS, TEXT_CHARS = 4000, 500
+
+
+class Tier(IntEnum):
+    """How much a run needs the user, the most urgent first."""
+
+    ASKS = 0
+    """A question, an approval or feedback is open: the run cannot continue without the user."""
+    FAILED = 1
+    """It failed, is stuck, could not be verified, has a conflict, or stopped before it was done."""
+    WATCH = 2
+    """It works, and something deserves a look: a message that nobody received, a nearly used budget, a silent agent."""
+    WORKING = 3
+    WAITING = 4
+    """It waits by itself (for a limit to reset, for a retry), or the user paused it."""
+    UNLANDED = 5
+    """It is done, and its work is on a branch of its own."""
+    DONE = 6
+
+
+GROUPS = {
+    Tier.ASKS: "needs you",
+    Tier.FAILED: "needs you",
+    Tier.WATCH: "working",
+    Tier.WORKING: "working",
+    Tier.WAITING: "waiting",
+    Tier.UNLANDED: "done",
+    Tier.DONE: "done",
+}
+"""The heading under which every interface lists the runs of a tier."""
+
+
+class NeedKind(StrEnum):
+    """What the user has to do."""
+
+    QUESTION = "question"
+    APPROVAL = "approval"
+    FEEDBACK = "feedback"
+    GUIDANCE = "guidance"
+    UNPROVEN = "unproven"
+    CONFLICT = "conflict"
+    MISSING = "missing"
+    """A branch, tag or stash entry of the user is not as it was."""
+    RESUME = "resume"
+    """The run stopped before it was done."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that the user has to decide or do, with the exact text and the command for it."""
+
+    kind: NeedKind
+    text: str
+    command: str
+    """What to type."""
+    since: float
+    id: str = ""
+    """The id of the question, or the key of the merge."""
+    options: tuple[str, ...] = ()
+    default: str = ""
+    until: float | None = None
+    files: tuple[str, ...] = ()
+    branch: str = ""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """How a run was started."""
+
+    id: str = ""
+    project: str = ""
+    """The root of its project."""
+    workflow: str = ""
+    task: str = ""
+    criterion: str = ""
+    agents: tuple[str, ...] = ()
+    workspace: str = "."
+    directory: str = "."
+    branch: str = ""
+    onto: str = ""
+    land: str = ""
+    created_at: float = 0.0
+    has_snapshots: bool = True
+    checks: tuple[str, ...] = ()
+    """The titles of its checks."""
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the agent of a running turn reported so far."""
+
+    events: int = 0
+    tools: int = 0
+    kind: str = ""
+    """The kind of its last event that has a text."""
+    text: str = ""
+    at: float = 0.0
+    """When it last reported something."""
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True)
+class TurnView:
+    """One turn."""
+
+    number: int
+    key: str
+    role: str
+    agent: str = ""
+    attempt: int = 1
+    task: str = ""
+    counts: bool = False
+    repair: bool = False
+    started_at: float = 0.0
+    ended_at: float | None = None
+    end: TurnEnd | None = None
+    """How it ended; None while it runs."""
+    is_final: bool = False
+    """Whether it settled its work."""
+    usage: Usage = field(default_factory=Usage)
+    summary: str = ""
+    error: str = ""
+    files: int = 0
+    added: int = 0
+    removed: int = 0
+    names: tuple[str, ...] = ()
+    snapshot: str = ""
+    session: str = ""
+    """The agent's own name for the conversation."""
+    denied: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    retry_at: float | None = None
+    retry_reason: str = ""
+    activity: Activity | None = None
+    """What the agent reported so far; only while the turn runs."""
+
+
+@dataclass(frozen=True)
+class CheckPoint:
+    """One result of a check."""
+
+    seq: int
+    at: float
+    key: str
+    """The work that was checked, for example `iteration-3`."""
+    iteration: int
+    status: CheckStatus
+    seconds: float
+    flaky: bool = False
+    failing: int = 0
+    """How many tests failed, as far as the output names them."""
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """A check: its latest result, what the work did to it, and its history."""
+
+    scope: str
+    """The task that it belongs to; empty for a check of the whole run."""
+    title: str
+    command: str = ""
+    status: CheckStatus | None = None
+    """None until it was run."""
+    baseline: CheckStatus | None = None
+    """Its result before the first turn."""
+    attribution: Attribution | None = None
+    code: int | None = None
+    reason: str = ""
+    seconds: float = 0.0
+    output: str = ""
+    log: str = ""
+    """The file with the whole output, relative to the run directory."""
+    value: float | None = None
+    tests: Counts | None = None
+    failing: tuple[str, ...] = ()
+    flaky: bool = False
+    since: CheckPoint | None = None
+    """The first of the latest results with this status."""
+    same_since: CheckPoint | None = None
+    """The first of the latest results with exactly these failures."""
+    failures: str = ""
+    """A short name for the set of failures."""
+    runs: int = 0
+    history: tuple[CheckPoint, ...] = ()
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """Something that a guard found."""
+
+    finding: Finding
+    key: str
+    seq: int
+    at: float
+    is_open: bool = True
+    """Whether the latest verdict on the same work still has it."""
+
+
+@dataclass(frozen=True)
+class ReceiptView:
+    """A turn that received a signal, and what it made of it."""
+
+    role: str
+    turn: int
+    means: str
+    """`prompt`, `hook`, `live`, `tool` or `heard`."""
+    at: float
+    response: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SignalView:
+    """A signal of the user and its effect."""
+
+    id: str
+    name: str
+    type: SignalType | None
+    """None for a file that is no signal."""
+    state: str
+    """`waiting`, `taken` or `refused`."""
+    at: float = 0.0
+    message: str = ""
+    target: str = ""
+    """The role that is meant; empty for all."""
+    now: bool = False
+    reason: str = ""
+    has_words: bool = False
+    """Whether its message is for the agents."""
+    receipts: tuple[ReceiptView, ...] = ()
+
+
+@dataclass(frozen=True)
+class QuestionView:
+    """A question of an agent, with its answer if there is one."""
+
+    question: Question
+    at: float
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task of a session."""
+
+    id: str
+    title: str
+    state: TaskState
+    reason: str = ""
+    attempt: int = 0
+    most_attempts: int = 0
+    wave: int = 0
+    needs: tuple[str, ...] = ()
+    """The tasks that it depends on."""
+    since: float = 0.0
+    turn: int = 0
+    """The turn that works on it now; 0 if none does."""
+
+
+@dataclass(frozen=True)
+class MergeView:
+    """A merge into the branch of the run."""
+
+    key: str
+    workspace: str
+    started_at: float
+    ended_at: float | None = None
+    end: MergeEnd | None = None
+    """None while it is made."""
+    branch: str = ""
+    commit: str = ""
+    files: tuple[str, ...] = ()
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class CommitView:
+    """A commit that the engine made."""
+
+    key: str
+    commit: str
+    at: float
+
+
+@dataclass(frozen=True)
+class NoticeView:
+    """A notice for the user."""
+
+    seq: int
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What turns used together."""
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    """The sum of the known costs, in US dollars; None if no cost is known."""
+    unpriced_turns: int = 0
+
+
+@dataclass(frozen=True)
+class CostGroup:
+    """What the turns of one role, agent or model used."""
+
+    name: str
+    sums: Sums
+
+
+@dataclass(frozen=True)
+class CostPoint:
+    """What the run had used in all when a turn ended."""
+
+    turn: int
+    at: float
+    cost: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class CostView:
+    """Money and tokens of a run."""
+
+    total: Sums = field(default_factory=Sums)
+    by_role: tuple[CostGroup, ...] = ()
+    by_agent: tuple[CostGroup, ...] = ()
+    by_model: tuple[CostGroup, ...] = ()
+    over_time: tuple[CostPoint, ...] = ()
+    """Every `stride`-th turn."""
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class LimitView:
+    """An allowance of the run, and how much of it is used."""
+
+    name: str
+    """`iterations`, `time`, `deadline`, `cost` or `tokens`."""
+    used: float
+    limit: float
+    share: float
+    """From 0 to 1, or more if it is exceeded."""
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A task or a hat in the graph of a run."""
+
+    id: str
+    title: str
+    state: str
+    """The state of the task; of a hat `running`, `used` or `unused`."""
+    x: int
+    """The column: the wave of a task, the distance of a hat from the first event."""
+    y: int
+    count: int = 0
+    """How many turns there were for it."""
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """A dependency between tasks, or a topic that goes from one hat to another."""
+
+    source: str
+    target: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class RunGraph:
+    """The tasks of a session, or the hats of a run, with their places."""
+
+    kind: str = ""
+    """`tasks`, `hats`, or empty if the workflow has no graph."""
+    nodes: tuple[GraphNode, ...] = ()
+    edges: tuple[GraphEdge, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChecksRun:
+    """Checks that run now."""
+
+    key: str
+    titles: tuple[str, ...]
+    since: float
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Everything that an interface shows of a run."""
+
+    run: RunFacts = field(default_factory=RunFacts)
+    workflow: str = ""
+    seq: int = 0
+    """The number of the last journal line that it contains."""
+    at: float = 0.0
+    """The time of that line."""
+
+    # Set by `assess`.
+    alive: bool = False
+    """Whether an engine works on the run now."""
+    doubt: str = ""
+    """Why this user's Ralph may not have written the run; empty if it has."""
+    state: str = "new"
+    """`new`, `running`, `waiting`, `interrupted`, or the outcome."""
+    attention: Tier = Tier.DONE
+    group: str = "done"
+    """The heading of its tier."""
+    reasons: tuple[str, ...] = ()
+    """Why it is in this tier, if that is not obvious from its state."""
+    since: float = 0.0
+    """Since when it is in this state."""
+    headline: str = ""
+    needs: tuple[Need, ...] = ()
+    limits: tuple[LimitView, ...] = ()
+    graph: RunGraph = field(default_factory=RunGraph)
+    next: str = ""
+    """The command to type next; empty while the run works."""
+
+    # Facts of the journal.
+    iteration: int = 0
+    """The iteration in progress, or the last one."""
+    spent: Spent = field(default_factory=Spent)
+    allowed: Limits = field(default_factory=Limits)
+    turns: tuple[TurnView, ...] = ()
+    more_turns: int = 0
+    """How many earlier turns are not listed."""
+    checks: tuple[CheckView, ...] = ()
+    checking: tuple[ChecksRun, ...] = ()
+    findings: tuple[FindingView, ...] = ()
+    signals: tuple[SignalView, ...] = ()
+    more_signals: int = 0
+    questions: tuple[QuestionView, ...] = ()
+    tasks: tuple[TaskView, ...] = ()
+    merges: tuple[MergeView, ...] = ()
+    commits: tuple[CommitView, ...] = ()
+    cost: CostView = field(default_factory=CostView)
+    notices: tuple[NoticeView, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What of the user's branches, tags and stash is not as it was, a sentence each."""
+    landed: Landed | None = None
+    ended: RunEnded | None = None
+    ended_at: float | None = None
+    report: str = ""
+    """The path of the completion report, relative to the root."""
+    paused: bool = False
+    started_at: float = 0.0
+    """When an engine first worked on it."""
+    resumed_at: float | None = None
+    """When the last engine took it over."""
+    resumes: int = 0
+    agent: str = ""
+    """The agent of the latest turn, or the one that the user changed to."""
+    snapshot: str = ""
+    """The latest snapshot of the tree."""
+    adopted: str = ""
+    """Why the run was not known to be the user's own before they adopted it."""
+
+    @property
+    def running_turns(self) -> tuple[TurnView, ...]:
+        """The turns in progress."""
+        return tuple(turn for turn in self.turns if turn.end is None)
+
+    @property
+    def run_checks(self) -> tuple[CheckView, ...]:
+        """The checks of the whole run, without those of single tasks."""
+        return tuple(check for check in self.checks if not check.scope)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in a list: what the inbox and `ralph status` show of it."""
+
+    id: str
+    project: str
+    workflow: str
+    task: str
+    criterion: str
+    state: str
+    alive: bool
+    attention: Tier
+    group: str
+    headline: str
+    since: float
+    seq: int
+    at: float
+    created_at: float
+    agent: str
+    workspace: str
+    branch: str
+    iteration: int
+    max_iterations: int | None
+    checks_passed: int
+    checks_total: int
+    spent: Spent
+    cost_limit: float | None
+    needs: tuple[Need, ...] = ()
+    reasons: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    doubt: str = ""
+    problem: str = ""
+    """Why the run cannot be read; the other fields are then empty."""
+    done_by: str = ""
+    """A later run that did the same task."""
+    next: str = ""
