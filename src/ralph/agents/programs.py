@@ -12,7 +12,7 @@ from pathlib import Path
 from ralph.agents.acp_program import STEERABLE_PROGRAMS
 from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, Reader
 from ralph.agents.prices import Prices, cost_of
-from ralph.agents.stream_lines import Data, one_line, parse_line
+from ralph.agents.stream_lines import Data, describe_tool, one_line, parse_line
 from ralph.core.limits import Usage
 from ralph.core.text import clean_text
 from ralph.core.turns import AgentEvent, EventKind, Failure
@@ -79,9 +79,22 @@ class EventLines:
     def read(self, line: bytes) -> Iterable[AgentEvent]:
         """The event in a line."""
         try:
-            return [_parse_event(parse_line(line))]
+            data = parse_line(line)
+            event = _parse_event(data)
         except ValueError:
             return []
+        if event.kind is not EventKind.TOOL or data.text("text", "message"):
+            return [event]
+        return list(_describe_call(event, data))
+
+
+def _describe_call(event: AgentEvent, data: Data) -> Iterable[AgentEvent]:
+    """A call of a tool with the argument that says most, and if it failed, how."""
+    yield replace(event, text=describe_tool(data.text("name"), data.get("input")))
+    if code := data.count("code"):
+        output = one_line(data.text("output"))
+        said = f"{output} (exit code {code})" if output else f"exit code {code}"
+        yield AgentEvent(EventKind.TOOL_RESULT, said, is_error=True)
 
 
 def _parse_event(data: Data) -> AgentEvent:

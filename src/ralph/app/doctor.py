@@ -21,6 +21,7 @@ from ralph.store.journal import adopt_advice
 from ralph.store.runs import Project
 from ralph.store.settings import load_config, user_settings_path
 from ralph.supervisor.processes import TURN_MARK, find_marked
+from ralph.verify.toolchains import describe_phrases
 
 _LOW_ROOM = 1 << 30
 _CHECKED_RUNS = 20
@@ -54,6 +55,7 @@ def examine(project: Project) -> Iterator[Diagnosis]:
     yield _git(project)
     yield from _disk(project)
     yield _configuration(project)
+    yield from _phrases(project)
     yield from _notifications(project)
     yield from _agents(project)
     yield from _runs(project)
@@ -100,6 +102,13 @@ def _configuration(project: Project) -> Diagnosis:
         return Diagnosis("ralph.yml", True, what, f"`ralph trust`, or set it in {user_settings_path()}")
     there = (project.root / "ralph.yml").exists()
     return Diagnosis("ralph.yml", True, "valid" if there else "none here; defaults apply")
+
+
+def _phrases(project: Project) -> Iterator[Diagnosis]:
+    """What the phrases of criteria would run in this directory."""
+    for phrase, command in describe_phrases(project.work_dir):
+        said = f"'{phrase}' runs {command}" if command else f"'{phrase}' runs nothing here: name the command instead"
+        yield Diagnosis("criteria", True, said, absent=not command)
 
 
 def _notifications(project: Project) -> Iterator[Diagnosis]:

@@ -29,7 +29,8 @@ GROUPS = {
     },
     "Steer": {
         "steer": "Give the agents of a run new guidance, even in the middle of a turn.",
-        "signal": "Pause a run, give it information, approve what it learned.",
+        "pause": "Pause a run after its current turn, or now.",
+        "signal": "Give a run information, approve what it learned, and more.",
         "signals": "Show who received your signals, and with what effect.",
         "answer": "Answer a question that an agent asked.",
         "abort": "End a run for good. Keeps its changes unless you pass --revert.",
@@ -75,11 +76,19 @@ MODULES = {
     "setup": ("init", "doctor"),
     "start": ("loop", "run"),
     "status": ("status",),
-    "steer": ("steer", "signal", "signals", "answer"),
+    "steer": ("steer", "pause", "signal", "signals", "answer"),
     "trust": ("trust",),
     "workspace": ("land", "queue", "worktrees", "clean"),
 }
 """The module of every subcommand."""
+_ADVICE = {
+    errno.ENOSPC: "free some disk space (`ralph clean` removes old runs), then try again",
+    errno.EDQUOT: "free some of your disk quota (`ralph clean` removes old runs), then try again",
+    errno.EROFS: "make the disk writable, or work in a directory on another one, then try again",
+    errno.EMFILE: "allow more open files with `ulimit -n 4096`, then try again",
+    errno.ENFILE: "close other programs: this machine has too many open files; then try again",
+}
+"""What to do about errors of the operating system."""
 
 
 class LazyGroup(click.Group):
@@ -140,7 +149,7 @@ def main() -> None:
         sys.exit(141)
     except OSError as error:
         outcome = Outcome.PAUSED if error.errno in (errno.ENOSPC, errno.EROFS, errno.EDQUOT) else Outcome.USAGE
-        todo = "make that path readable and writable, then try again"
+        todo = _ADVICE.get(error.errno or 0, "make that path readable and writable, then try again")
         _fail(
             error.strerror or str(error), where=str(error.filename or ""), todo=todo, outcome=outcome, as_json=as_json
         )

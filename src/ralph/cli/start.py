@@ -256,7 +256,10 @@ def run_in_foreground(
         lines.append(f"Trees:  {trees} in .ralph/worktrees; {advice}")
     spent = to_plain(view.ended.spent) if view.ended else {}
     facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}
-    print_result(as_json, lines, command="run", run=run.id, **facts, report=report)
+    if as_json:
+        print_json(command="run", run=run.id, **facts, report=report)
+    else:
+        view.print_lines(lines)
     return stop.outcome.exit_code
 
 

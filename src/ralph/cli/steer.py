@@ -1,4 +1,4 @@
-"""`ralph steer`, `ralph signal`, `ralph signals` and `ralph answer`: message a run, and see the effect."""
+"""`ralph steer`, `ralph pause`, `ralph signal`, `ralph signals` and `ralph answer`: message a run, and see the effect."""
 
 import re
 import time
@@ -69,6 +69,15 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
     """
     sent = Signal("", SignalType.STEER, message, now=now)
     return _show_sent(send_signal(here(), sent, role, run), as_json=as_json)
+
+
+@click.command("pause")
+@click.argument("run", required=False)
+@click.option("--now", is_flag=True, help="Interrupt the turn now. `ralph resume` continues its conversation.")
+@json_option
+def pause(run: str | None, now: bool, as_json: bool) -> int:
+    """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run."""
+    return _show_sent(send_signal(here(), Signal("", SignalType.PAUSE, now=now), "", run), as_json=as_json)
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:

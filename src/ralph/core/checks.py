@@ -182,6 +182,8 @@ class FailureSet:
     """How many failures there are, or how far the measured number is from its target; None if that is not known."""
     digest: str
     """A short name for the set; empty if the check failed without output, or did not print everything."""
+    is_reported: bool = False
+    """Whether the check itself says how many there are. Otherwise Ralph counted lines."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ class SignalType(StrEnum):
 
 CTRL_C = "ctrl-c."
 """How the names of signals begin that the user gave with Ctrl-C."""
+RESUMED = "resumed."
+"""How the names of signals begin that a resumed run gives itself, to end a pause."""
 ASKED_FOR = frozenset((SignalType.APPROVE, SignalType.SKIP))
 """Types that wait in the mailbox until the work asks for them."""
 _WORDS = frozenset((SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME))

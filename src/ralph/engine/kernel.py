@@ -37,7 +37,7 @@ from ralph.core.events import (
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
-from ralph.core.signals import Signal, SignalType, Stage
+from ralph.core.signals import RESUMED, Signal, SignalType, Stage
 from ralph.core.turns import TurnRequest
 from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
@@ -226,7 +226,7 @@ class Kernel(Generic[S]):
         await self._delivery.send_to_adopted_turns()
         await self._take_signals()
         if self._start.resumes and not self._stop and (self.ledger.paused or self.ledger.aborted):
-            await self._delivery.deliver(Signal(f"resumed.{self.ports.clock.now()}", SignalType.RESUME))
+            await self._delivery.deliver(Signal(f"{RESUMED}{self.ports.clock.now()}", SignalType.RESUME))
 
     async def _take_signals(self) -> None:
         taken = []

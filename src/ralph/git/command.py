@@ -49,6 +49,7 @@ _TEMPORARY = re.compile(
 removes or truncates a file while git stages it. Git has changed nothing when it prints them."""
 _TRIES, _PAUSE = 40, 0.05
 _MAKE_ROOM = "free some disk space or make the disk writable, then `ralph resume`"
+_MORE_FILES = "allow more open files with `ulimit -n 4096`, then try again"
 
 
 class GitError(RalphError):
@@ -186,6 +187,8 @@ def disk(where: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StorageError(str(error), where=str(where), todo=_MAKE_ROOM) from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise GitError(str(error), where=str(where), todo=_MORE_FILES) from error
         raise GitError(str(error), where=str(where)) from error
 
 

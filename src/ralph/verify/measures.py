@@ -202,11 +202,11 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
     reported = _count_failures(output, tests, len(names)) if counts else None
     if items:
         count = reported or (len(errors) if counts and errors else None)
-        return FailureSet(count, _digest({**items, "failures": count or 0}))
+        return FailureSet(count, _digest({**items, "failures": count or 0}), is_reported=bool(reported))
     complaints = [line for line in lines if _COMPLAINT.search(remove_directories(line))]
     distinct = set(normalize_output("\n".join(complaints or lines)).splitlines())
     count = reported or (len(distinct) if counts and complaints else None)
-    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)))
+    return FailureSet(count, _digest(dict.fromkeys(distinct, count or 1)), is_reported=bool(reported))
 
 
 def _count_failures(output: str, tests: Counts | None, named: int) -> float | None:

@@ -81,7 +81,11 @@ class HatsRenderer(SessionRenderer):
         run, spent = self.run, ended.spent
         lines = [DOUBLE, f"Ralph run {run}: {ended.outcome.upper()}", DOUBLE, "", ended.reason]
         lines += [f"Turns: {spent.turns}, {duration(spent.active_seconds)} active, cost {describe_cost(spent)}"]
-        lines += [f"Changes: {changes_text(totals(ended))}", f"Events: .ralph/{self.events.name}", f"Report: {report}"]
+        lines += [
+            f"Changes: {changes_text(totals(ended))}",
+            f"Events: {self.locate(f'.ralph/{self.events.name}')}",
+            f"Report: {self.locate(report)}",
+        ]
         return [*lines, f"Next:   {self.then(ended)}", DOUBLE]
 
     def then(self, ended: RunEnded) -> str:

@@ -1,5 +1,6 @@
 """The journal of a run as lines that the user reads."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -41,7 +42,7 @@ from ralph.core.events import (
     WorkCommitted,
 )
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
-from ralph.core.signals import CTRL_C
+from ralph.core.signals import CTRL_C, RESUMED
 from ralph.core.text import count
 from ralph.core.turns import EventKind, TurnEnd
 from ralph.documents.run_record import RunRecord
@@ -87,10 +88,16 @@ class Renderer:
     """The agent that was named last. It is named again only if another one takes over."""
     has_snapshots: bool = True
     """Whether `ralph diff`, `ralph undo` and `--revert` work on the run."""
+    root: str = "."
+    """The path from the user's directory to the project."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
         return LINES[type(record.entry)](self, record.entry)
+
+    def locate(self, path: str) -> str:
+        """A path of the project as the user can type it."""
+        return os.path.normpath(os.path.join(self.root, path))
 
     def about(self, key: str) -> str:
         """What a turn or a check is for, as the user reads it."""
@@ -119,10 +126,18 @@ class Renderer:
         return f"ralph diff {self.run}" if self.has_snapshots else f"ralph report {self.run}"
 
 
+_ENDINGS = {
+    TurnEnd.WALL: "was ended",
+    TurnEnd.IDLE: "was ended",
+    TurnEnd.INTERRUPTED: "was interrupted",
+    TurnEnd.STEERED: "was interrupted",
+}
+"""How turns end, if the name of the end is not a verb."""
+
+
 def turn_ended_lines(entry: TurnEnded) -> list[str]:
     result = entry.result
-    how_it_ended = "was ended" if result.end in (TurnEnd.WALL, TurnEnd.IDLE) else result.end
-    facts = [f"turn {entry.turn} {how_it_ended} after {duration(result.seconds)}"]
+    facts = [f"turn {entry.turn} {_ENDINGS.get(result.end, result.end)} after {duration(result.seconds)}"]
     if result.usage.cost is not None:
         facts.append(f"${result.usage.cost:.4f}")
     if result.survivors:
@@ -135,7 +150,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
     if result.left:
         more = f" and {len(result.left) - 8} more" if len(result.left) > 8 else ""
         lines.append(f"  ignored (not the turn's to write, or too large): {', '.join(result.left[:8])}{more}")
-    if entry.retry_at is not None and result.end is not TurnEnd.INTERRUPTED:
+    if entry.retry_at is not None and result.end not in (TurnEnd.INTERRUPTED, TurnEnd.STEERED):
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
     if not entry.counts or entry.retry_at is not None:
         return lines
@@ -162,10 +177,17 @@ def _signal_taken(renderer: Renderer, entry: SignalTaken) -> list[str]:
     signal = entry.signal
     if signal.name.startswith(CTRL_C):
         pauses = "Pausing after this turn. Press Ctrl-C again to interrupt it now."
-        return ["Interrupting the turn now." if signal.now else pauses]
+        return ["Interrupting the turn now. `ralph resume` continues it." if signal.now else pauses]
+    if signal.name.startswith(RESUMED):
+        return []
     target = f" for {signal.target}" if signal.target else ""
     message = " ".join(signal.message.split())
     return [f"received {signal.type}{target}" + (f": {message}" if message else "")]
+
+
+def _signal_heard(renderer: Renderer, entry: SignalHeard) -> list[str]:
+    what = "your request to pause" if entry.id.startswith(CTRL_C) else entry.id
+    return [f"  turn {entry.turn} ({entry.role}) received {what} ({entry.means})"]
 
 
 def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
@@ -203,6 +225,8 @@ def check_line(result: CheckResult) -> str:
     if result.status == "failed":
         mark = "FAIL"
     reason = describe_result(result)
+    if result.failures and result.failures.is_reported and result.failures.count:
+        reason += f", {count(int(result.failures.count), 'failure')}"
     return f"  {mark} {result.title}  {duration(result.seconds)}" + ("" if reason == "passed" else f" ({reason})")
 
 
@@ -266,7 +290,7 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     Merged: lambda run, entry: merged_lines(entry),
     Landed: _render_landed,
     SignalTaken: _signal_taken,
-    SignalHeard: lambda run, entry: [f"  turn {entry.turn} ({entry.role}) received {entry.id} ({entry.means})"],
+    SignalHeard: _signal_heard,
     SignalRefused: lambda run, entry: [f"note: signal {entry.name} was rejected: {entry.reason}"],
     QuestionAsked: _question_asked,
     QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],
@@ -282,16 +306,17 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
 
 def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_the_start: bool = False) -> Renderer:
     """The renderer of a run, from its current state or from its beginning."""
+    root = os.path.relpath(project.root)
     if record.workflow in SESSIONS:
         from ralph.cli.render.session import SessionRenderer
 
-        return SessionRenderer(record.id, has_snapshots=record.snapshots)
+        return SessionRenderer(record.id, has_snapshots=record.snapshots, root=root)
     if record.hats:
         from ralph.app.workflows import hats_workflow
         from ralph.cli.render.hats import HatsRenderer
 
         events = project.root / hats_workflow(record, project.root).events_path
-        return HatsRenderer(record.id, has_snapshots=record.snapshots, events=events)
+        return HatsRenderer(record.id, has_snapshots=record.snapshots, root=root, events=events)
     from ralph.app.workflows import loop_workflow
     from ralph.cli.render.loop import LoopRenderer
 
@@ -305,4 +330,4 @@ def renderer_for(project: Project, record: RunRecord, limits: Limits, *, from_th
         state = loop.load({loop.state_path: text} if text else {})
     except StateError:
         state = loop.load({})
-    return LoopRenderer(record.id, has_snapshots=record.snapshots, loop=loop, state=state)
+    return LoopRenderer(record.id, has_snapshots=record.snapshots, root=root, loop=loop, state=state)

@@ -3,9 +3,10 @@
 import os
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,7 +15,7 @@ from ralph.cli.render.journal import Renderer, agent_event_line
 from ralph.core.codec import from_plain
 from ralph.core.entries import ChecksStarted, Record, TurnStarted
 from ralph.core.events import ChecksEnded, Landed, RunEnded, TaskChanged, TaskState, TurnEnded
-from ralph.core.limits import Limits, Spent
+from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.turns import AgentEvent, EventKind, Turn
 from ralph.store.journal import read_raw
 from ralph.workflows.loop.report import duration
@@ -22,7 +23,9 @@ from ralph.workflows.loop.report import duration
 if TYPE_CHECKING:
     from rich.text import Text
 
-_ACTIVITY_CHARS = 60
+_ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
+_LINE_START = re.compile(r"\s*(?:(?:\d+ )?(?:[|>~-]|! (?:\w+: )?) *)?")
+"""What stands before the text of a line: spaces and a symbol."""
 _STYLES = (
     (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS"), "green"),
     (re.compile(r"  FAIL |  \?\?\?\? |✗ |Result: FAIL|MISSING|  ERROR |Status: (?!SUCCESS)"), "red"),
@@ -82,6 +85,11 @@ class PlainView(Observer):
         """Take into account, without a line, where a task stood when the run was last at work."""
         self._renderer.lines(Record(0, 0.0, task))
 
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print lines that are not about an event, such as the banner at the end."""
+        for line in lines:
+            self._line(line)
+
     def _line(self, line: str) -> None:
         try:
             self._out.write(line + "\n")
@@ -106,31 +114,56 @@ class StatusLine:
     """What the running turns are for, by number."""
     is_iterating: bool = False
     """Whether a turn is under way that will count as an iteration."""
+    active_since: float | None = None
+    """Since when something has run that is not in `spent` yet."""
+    reported_cost: dict[int, float] = field(default_factory=dict)
+    """What the running turns have cost so far, by number."""
 
     def apply(self, record: Record) -> None:
         """Take a record of the journal into account."""
         match record.entry:
             case TurnStarted(turn=turn, key=key, role=role, counts=counts):
                 self.is_iterating = counts
+                self.active_since = self.active_since or time.time()
                 self.turns[turn] = self.renderer.name_task(key) or role
                 self._do(f"turn {turn}: {role} at work")
             case ChecksStarted(checks=checks):
+                self.active_since = self.active_since or time.time()
                 self._do("checking " + " AND ".join(checks))
             case TurnEnded(turn=turn, spent=spent, retry_at=at, retry_reason=why):
                 self.turns.pop(turn, None)
-                self.spent, self.is_iterating = spent, self.is_iterating and at is not None
+                self.reported_cost.pop(turn, None)
+                self.is_iterating = self.is_iterating and at is not None
+                self._account(spent)
                 waits = at is not None and at > time.time() + 1
                 self._do(why if waits else "deciding", until=at if waits else None)
             case ChecksEnded(spent=spent):
-                self.spent = spent
+                self._account(spent)
                 self._do("deciding")
             case TaskChanged(task=task):
                 self.tasks[task] = record.entry
 
-    def text(self) -> str:
-        """The facts in one line: how far it is, who works, what it cost, and how long it has taken."""
-        facts = [*self._iteration(), *self._progress(), self._activity()]
-        return " · ".join([*facts, cost_so_far(self.spent, self.limits), duration(self.spent.active_seconds)])
+    def add_usage(self, turn: int, usage: Usage) -> None:
+        """Take into account what a running turn reports to have cost."""
+        if usage.cost is not None and turn in self.turns:
+            self.reported_cost[turn] = self.reported_cost.get(turn, 0.0) + usage.cost
+
+    def text(self, width: int = 0) -> str:
+        """The facts in one line: how far it is, who works, what it cost, and how long it has taken.
+
+        If `width` is given, the activity is cut, so that cost and time are visible.
+        """
+        under_way = time.time() - self.active_since if self.active_since else 0.0
+        spent = replace(self.spent, cost=self.spent.cost + sum(self.reported_cost.values()))
+        before = [*self._iteration(), *self._progress()]
+        after = [cost_so_far(spent, self.limits), duration(self.spent.active_seconds + under_way)]
+        room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
+        return " · ".join([*before, self._activity(max(room, _LEAST_ACTIVITY_CHARS)), *after])
+
+    def _account(self, spent: Spent) -> None:
+        """Take the counters of the journal, which contain what has ended. Turns that still run count from now on."""
+        self.spent = spent
+        self.active_since = time.time() if self.turns else None
 
     def _do(self, what: str, until: float | None = None) -> None:
         self.doing, self.since, self.until = what, time.time(), until
@@ -152,17 +185,32 @@ class StatusLine:
             yield f"wave {min(open_waves)}/{last}"
         yield f"{sum(task.state is TaskState.DONE for task in tasks)} of {len(tasks)} done"
 
-    def _activity(self) -> str:
+    def _activity(self, room: int) -> str:
         """What is done now: the tasks, if turns run in parallel. It is kept short: cost and time follow it."""
         if len(self.turns) > 1 and self.until is None:
-            return f"{', '.join(self.turns.values())} running"
-        doing = self.doing if len(self.doing) <= _ACTIVITY_CHARS else self.doing[: _ACTIVITY_CHARS - 1] + "…"
-        return f"{doing} ({self._clock()})"
+            return _shorten(", ".join(self.turns.values()), room - len(" running")) + " running"
+        clock = f" ({self._clock()})"
+        return _shorten(self.doing, min(room - len(clock), _ACTIVITY_CHARS)) + clock
 
     def _clock(self) -> str:
         if self.until is not None:
             return f"{duration(max(0.0, self.until - time.time()))} to go"
         return duration(time.time() - self.since)
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """A line in parts of at most `width` characters, cut at spaces. Later parts are indented below the text of the first."""
+    if len(line) <= width:
+        return [line]
+    start = _LINE_START.match(line)
+    indent = " " * (start.end() if start else 0)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, tabsize=4
+    )
 
 
 class LiveView(PlainView):
@@ -196,13 +244,20 @@ class LiveView(PlainView):
 
     def on_agent_event(self, turn: Turn, event: AgentEvent) -> None:
         """Show the agent's text, and its current tool."""
+        if event.kind is EventKind.USAGE and event.usage:
+            self._status.add_usage(turn.number, event.usage)
         if event.kind is EventKind.TOOL and event.text:
             self._status.doing = f"turn {turn.number}: {event.text[:80]}"
         super().on_agent_event(turn, event)
 
     def _line(self, line: str) -> None:
+        from rich.text import Text
+
+        parts = wrap_line(line, self._console.width)
+        styled = style_line(line)
         try:
-            self._console.print(style_line(line))
+            for part in parts:
+                self._console.print(Text(part, style=styled.style))
         except OSError:
             self._console.file = open(os.devnull, "w")  # noqa: SIM115 - the terminal is gone; the run continues
 
@@ -210,7 +265,8 @@ class LiveView(PlainView):
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 10) % len(_FRAMES)]
-        return Text(f"{frame} {self._status.text()}", no_wrap=True, overflow="ellipsis")
+        text = self._status.text(self._console.width - len("⠋ "))
+        return Text(f"{frame} {text}", no_wrap=True, overflow="ellipsis")
 
 
 def cost_so_far(spent: Spent, limits: Limits) -> str:

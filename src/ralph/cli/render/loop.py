@@ -8,8 +8,9 @@ from ralph.core.events import ChecksEnded, Event, RunEnded, TurnEnded, WorkCommi
 from ralph.core.ids import BASELINE, WorkKey
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.outcomes import Outcome
+from ralph.core.text import count
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.report import duration, totals
+from ralph.workflows.loop.report import duration, list_lessons, totals
 from ralph.workflows.loop.rules import Loop, reopen
 from ralph.workflows.loop.state import LoopState, Phase
 
@@ -21,6 +22,9 @@ _LIMITS = {
     Outcome.LIMIT_TOKENS: "MAX_TOKENS",
 }
 
+_SHOWN = 5
+"""How many past iterations, or attempts without progress, are listed."""
+
 
 @dataclass
 class LoopRenderer(Renderer):
@@ -30,6 +34,8 @@ class LoopRenderer(Renderer):
     state: LoopState = field(kw_only=True)
     begun: str = ""
     """The iteration whose banner was shown last."""
+    told: int = 0
+    """The iteration whose lesson was shown last."""
 
     def lines(self, record: Record) -> list[str]:
         entry, before = record.entry, self.state
@@ -74,7 +80,7 @@ class LoopRenderer(Renderer):
         most, past = self.loop.settings.most, self.state.iterations
         head = f"Ralph Loop: Iteration {self.state.iteration}" + (f"/{most}" if most else "")
         lines = [*self._continuing(), "", RULE, head, RULE]
-        if past and past[-1].learnings:
+        if past and past[-1].learnings and past[-1].number != self.told:
             lines += ["", f"Previous learnings: {past[-1].learnings}"]
         return [*lines, "", line]
 
@@ -94,9 +100,16 @@ class LoopRenderer(Renderer):
         """What the last iteration taught, and what to try next."""
         state, lines = self.state, [""]
         last = state.iterations[-1] if state.iterations else None
-        if last and not last.passed and last.learnings:
-            lines += [f"Learning: {last.why or last.learnings}"]
-            lines += [f"Next approach: {last.try_next}"] if last.try_next else []
+        if not last or last.passed:
+            return lines
+        self.told = last.number
+        if state.progress.stalled:
+            lines.append(f"No progress in {count(state.progress.stalled, 'iteration')}.")
+        # Without a reason, the learnings repeat what to try next.
+        if learning := last.why or ("" if last.try_next else last.learnings):
+            lines.append(f"Learning: {learning}")
+        if last.try_next:
+            lines.append(f"Next approach: {last.try_next}")
         return lines
 
     def _continuing(self) -> list[str]:
@@ -107,6 +120,8 @@ class LoopRenderer(Renderer):
         if self.state.pivot:
             stalled = self.state.progress.stalled
             lines.append(f"Stuck: {stalled} iterations without progress. Ralph asks the agent for another approach.")
+            tried = [f"- {one.action} -> {one.result}" for one in self.state.tried[-_SHOWN:]]
+            lines += ["Tried so far:", *tried] if tried else []
         return [*lines, f"Continuing to iteration {self.state.iteration}..."]
 
     def closing(self, ended: RunEnded, report: str) -> list[str]:
@@ -114,20 +129,22 @@ class LoopRenderer(Renderer):
             return self._complete(ended, report)
         state, spent = self.state, ended.spent
         limit = _LIMITS.get(ended.outcome)
-        last = state.iterations[-1] if state.iterations else None
-        lessons = [f"- Iteration {i.number}: {i.learnings}" for i in state.iterations[-5:] if i.learnings]
+        last = state.pending or (state.iterations[-1] if state.iterations else None)
+        unverified = " (not verified yet; `ralph resume` verifies it first)" if state.pending else ""
+        judged = f"iteration {state.iterations[-1].number}" if state.iterations else "before the run"
+        lessons = list_lessons(state.iterations[-_SHOWN:])
         return [
             *(DOUBLE, f"Ralph Loop: {'LIMIT REACHED' if limit else _headline(ended.outcome)}", DOUBLE, ""),
             f"Task: {state.task}",
             f"Status: {limit or _headline(ended.outcome)} ({ended.reason})",
             f"Iterations completed: {spent.iterations}",
             f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
-            *(("", "Last attempt:", last.action) if last else ()),
-            *(("", "Last failure:", *state.failure.splitlines()[-12:]) if state.failure else ()),
+            *(("", "Last attempt:", last.action + unverified) if last else ()),
+            *(("", f"Last failure ({judged}):", *state.failure.splitlines()[-12:]) if state.failure else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
-            *(("", f"Report: {report}") if report else ("",)),
-            f"State saved to: {HOME}/current-loop.json",
+            *(("", f"Report: {self.locate(report)}") if report else ("",)),
+            f"State saved to: {self.locate(f'{HOME}/current-loop.json')}",
             *(() if ended.outcome.resumable else (f"Next:   {self._after_the_end()}",)),
             DOUBLE,
         ]
@@ -166,7 +183,7 @@ class LoopRenderer(Renderer):
             f"- Files modified: {total.files}",
             f"- Total changes: +{total.added}, -{total.removed}",
             f"- Turns: {spent.turns}, cost {describe_cost(spent)}",
-            *(("", f"Report: {report}") if report else ("",)),
+            *(("", f"Report: {self.locate(report)}") if report else ("",)),
             f"Next:   {self.then(ended)}",
             DOUBLE,
         ]

@@ -212,8 +212,21 @@ def _row(i: Iteration) -> str:
 
 
 def _lessons(state: LoopState) -> str:
-    lines = [f"- Iteration {i.number}: {i.learnings}" for i in state.iterations if i.learnings]
+    lines = list_lessons(state.iterations)
     return "## Learned\n\n" + "\n".join(lines) if lines else ""
+
+
+def list_lessons(iterations: Sequence[Iteration]) -> list[str]:
+    """What iterations taught, a line for each lesson. Iterations that taught the same share a line."""
+    taught: dict[str, list[int]] = {}
+    for iteration in iterations:
+        if iteration.learnings:
+            taught.setdefault(iteration.learnings, []).append(iteration.number)
+    lines = []
+    for lesson, numbers in taught.items():
+        noun = "Iteration" if len(numbers) == 1 else "Iterations"
+        lines.append(f"- {noun} {', '.join(map(str, numbers))}: {lesson}")
+    return lines
 
 
 def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:

@@ -1,0 +1,204 @@
+"""What a loop prints: each sentence once, with its content, and paths that the user can type."""
+
+import re
+import resource
+import signal
+import subprocess
+
+import pytest
+from test_live_view import on_a_terminal
+from test_loop import NEVER_DONE, RALPH, Project, eventually, project  # noqa: F401 - the fixture
+
+SLOW = """
+turns:
+  - steps:
+      - say: I begin.
+      - write: {path: part.txt, content: "x\\n"}
+      - hang: true
+"""
+REMOVES_THE_LAST_LINE = "sed -i '$ d' faults.txt"
+PRINTS_TEN_FAULTS = """
+n=0
+while read -r line; do
+  n=$((n + 1))
+  if [ $n -gt 10 ]; then echo 'a.go:11:1: too many errors'; exit 1; fi
+  echo "a.go:$n:1: error: $line"
+done < faults.txt
+[ $n -eq 0 ]
+"""
+
+
+def test_tools_are_shown_with_their_argument_and_their_failure(project: Project) -> None:  # noqa: F811
+    scenario = """
+turns:
+  - steps:
+      - run: echo looking; exit 3
+      - write: {path: src/done.py, content: "x = 1\\n"}
+"""
+    done = project.play(scenario, until="`test -f src/done.py`")
+    assert done.code == 0, done.said
+    assert "  > run: echo looking; exit 3\n  ! failed: looking (exit code 3)\n" in done.out
+    assert "  > write: src/done.py\n" in done.out
+
+
+def test_lesson_is_printed_once(project: Project) -> None:  # noqa: F811
+    scenario = """
+turns:
+  - steps:
+      - run: echo x >> work.txt
+      - answer: {summary: A try, why: the file has another name, next: rename it}
+"""
+    done = project.play(scenario, "--max-iterations", "2", until="`echo app.py:3: error; test -f done.txt`")
+    assert done.code == 3, done.said
+    before_the_end = done.out.partition("LIMIT REACHED")[0]
+    assert before_the_end.count("Next approach: ") == 2
+    assert "Previous learnings" not in before_the_end, "it was printed above"
+    assert "Learning: Next to try" not in done.out
+    learned = done.out.partition("Learnings accumulated:\n")[2]
+    assert learned.startswith("- Iterations 1, 2: "), learned
+    again = project.ralph("resume", "--max-iterations", "3")
+    assert again.out.count("Previous learnings: ") == 1, "a new screen repeats what was learned"
+
+
+def test_failures_and_missing_progress_are_counted(project: Project) -> None:  # noqa: F811
+    check = "`echo 'a.py:1: error: one'; echo 'Found 1 error in 1 file'; false`"
+    done = project.play(NEVER_DONE, "--max-iterations", "2", until=check)
+    assert "(failed: exit code 1, 1 failure)" in done.out
+    assert "No progress in 1 iteration.\n" in done.out
+    assert "No progress in 2 iterations.\n" in done.out
+
+
+def test_stuck_loop_lists_what_was_tried(project: Project) -> None:  # noqa: F811
+    done = project.play(NEVER_DONE)
+    assert done.code == 4, done.said
+    pivot = done.out.partition("Ralph asks the agent for another approach.\n")[2]
+    assert pivot.startswith("Tried so far:\n- All done! -> "), pivot
+
+
+def test_paths_on_the_last_screen_exist_where_the_user_stands(project: Project) -> None:  # noqa: F811
+    package = project.root / "packages" / "app"
+    package.mkdir(parents=True)
+    done = project.ralph(*project.playing(NEVER_DONE, "--max-iterations", "1"), cwd=package)
+    for label in ("Report", "State saved to"):
+        found = re.search(rf"^{label}: (.+)$", done.out, re.M)
+        assert found and (package / found[1]).is_file(), done.out
+
+
+def test_capped_output_fixed_from_its_end_is_progress(project: Project) -> None:  # noqa: F811
+    (project.root / "faults.txt").write_text("".join(f"fault {number}\n" for number in range(1, 19)))
+    (project.root / "build.sh").write_text(PRINTS_TEN_FAULTS)
+    project.git("add", "-A")
+    project.git("commit", "-qm", "faults")
+    done = project.work(REMOVES_THE_LAST_LINE, "--max-iterations", "20", until="`sh build.sh` passes")
+    assert done.code == 0, done.said
+    assert "Stuck" not in done.out
+    assert "Iterations: 18\n" in done.out
+
+
+class TestCtrlC:
+    """Ctrl-C pauses after the turn; a second one interrupts it. Both can be resumed."""
+
+    def test_first_waits_for_the_turn_and_second_interrupts_it(self, project: Project) -> None:  # noqa: F811
+        process = project.start(*project.playing(SLOW))
+        eventually(lambda: (project.root / "part.txt").exists())
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: project.journal("signal.taken"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 7, out + err
+        assert "Pausing after this turn. Press Ctrl-C again to interrupt it now.\n" in out
+        assert "Interrupting the turn now. `ralph resume` continues it.\n" in out
+        assert re.search(r"^  turn 1 was interrupted after ", out, re.M), out
+        assert "steered" not in out and "next try" not in out
+        assert f"- ralph resume {project.run.name}   (continue from here)" in out
+        [scenario] = project.home.glob("scenario-*.yaml")
+        scenario.write_text("turns:\n  - steps:\n      - write: {path: done.txt, content: x}\n")
+        again = project.ralph("resume")
+        assert again.code == 0, again.said
+        assert "received RESUME" not in again.out, "that it continues was said"
+
+    def test_turn_that_was_not_verified_is_named(self, project: Project) -> None:  # noqa: F811
+        scenario = """
+turns:
+  - steps:
+      - write: {path: part.txt, content: "x\\n"}
+      - listen: 100
+      - answer: {summary: Made a start.}
+"""
+        process = project.start(*project.playing(scenario))
+        eventually(lambda: (project.root / "part.txt").exists())
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 7, out + err
+        assert "Made a start. (not verified yet; `ralph resume` verifies it first)\n" in out
+        assert "Last failure (before the run):\n" in out
+        assert "received your request to pause" in out
+
+
+def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
+    process = project.start(*project.playing(SLOW))
+    eventually(lambda: (project.root / "part.txt").exists())
+    done = project.ralph("pause", "--now")
+    assert done.code == 0, done.said
+    assert f"Sent PAUSE to run {project.run.name}." in done.out
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 7, out + err
+    again = project.ralph("pause")
+    assert again.code == 2
+    assert "ralph resume" in again.err
+
+
+def test_pause_without_a_run_says_so(project: Project) -> None:  # noqa: F811
+    done = project.ralph("pause")
+    assert done.code == 2
+    assert "ralph status" in done.err
+
+
+def test_doctor_shows_what_phrases_run(project: Project) -> None:  # noqa: F811
+    (project.root / "package.json").write_text('{"scripts": {"typecheck": "tsc --noEmit"}}')
+    done = project.ralph("doctor")
+    assert "ok   criteria   'no type errors' runs npm run typecheck\n" in done.out
+    assert "-    criteria   'tests pass' runs nothing here: name the command instead\n" in done.out
+
+
+def test_advice_on_too_few_file_descriptors(project: Project) -> None:  # noqa: F811
+    def allow_few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))
+
+    done = subprocess.run(
+        [str(RALPH), *project.playing(NEVER_DONE)],
+        cwd=project.root,
+        env=project.environment,
+        capture_output=True,
+        text=True,
+        preexec_fn=allow_few_files,
+    )
+    assert done.returncode != 0
+    assert "ulimit -n" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("columns", ["80", "140"])
+def test_later_parts_of_a_long_line_are_indented(project: Project, columns: str) -> None:  # noqa: F811
+    words = " ".join(f"word{number}" for number in range(60))
+    scenario = f"turns:\n  - steps:\n      - say: {words}\n      - write: {{path: done.txt, content: x}}\n"
+    _, seen = on_a_terminal(project, list(project.playing(scenario)), COLUMNS=columns)
+    lines = [line for line in seen.partition("turn 1 finished")[0].split("\n") if re.search(r"word\d", line)]
+    starts = [line.strip("\r").rpartition("\r")[2][:4] for line in lines]
+    assert starts[0] == "  | "
+    assert len(starts) > 2
+    assert set(starts[1:]) == {"    "}, lines
+
+
+def test_cost_of_the_running_turn_is_on_the_status_line(project: Project) -> None:  # noqa: F811
+    scenario = """
+turns:
+  - steps:
+      - usage: {input_tokens: 5, output_tokens: 1, cost: 0.25}
+      - sleep: 2
+      - write: {path: done.txt, content: x}
+"""
+    _, seen = on_a_terminal(project, [*project.playing(scenario), "--max-cost", "3"], COLUMNS="80")
+    during = seen.partition("turn 1 finished")[0]
+    assert "$0.25 of $3" in during, seen
+    clocks = set(re.findall(r"\$0\.25 of \$3 · (\d+\.\d) s", during))
+    assert len(clocks) > 1, "the clock of the run runs while the turn does"
