@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ralph.app.kernel import build_kernel
+from ralph.app.run_watch import ViewRecorder
 from ralph.app.start import refuse_links
+from ralph.app.views import remember_row
 from ralph.app.workflows import kind_of
 from ralph.core.entries import Record
 from ralph.core.errors import LockedError, RalphError, StateError, UsageError
@@ -62,7 +64,10 @@ async def run_engine(
     run.refuse_claimed()
     notifier, notifier_warning = notifier_for(project, run, record)
     with contextlib.ExitStack() as held:
-        held.callback(run.lock().release)
+        lock = run.lock()
+        # Callbacks run in reverse order: the row is read when no engine works on the run any more.
+        held.callback(remember_row, project, run)
+        held.callback(lock.release)
         if record.workspace != ".":
             worktree.ensure_worktree(project.root, run.id)
         tree_path, workspace = project.tree(record), project.workspace(record)
@@ -75,7 +80,7 @@ async def run_engine(
         keeper.attach()
         try:
             learners = kind_of(record.workflow).observers(project.root, run.id)
-            watchers = CompositeObserver((observer, *learners, notifier))
+            watchers = CompositeObserver((observer, *learners, notifier, ViewRecorder(project, run)))
             kernel = build_kernel(
                 project,
                 run,

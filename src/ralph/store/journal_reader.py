@@ -59,22 +59,33 @@ class JournalReader:
                 raise _replaced_error(self._path) from None
             return []
         records: list[Record] = []
+        is_at_end = False
         with os.fdopen(descriptor, "rb") as file:
-            if not self._is_in_place(file.fileno()):
+            if not self._follows(file.fileno()):
                 raise _replaced_error(self._path)
             file.seek(self._position.offset)
-            while most is None or len(records) < most:
+            while not is_at_end and (most is None or len(records) < most):
                 line = file.readline(LINE_LIMIT + 1)
-                if not line.endswith(b"\n"):
-                    break
-                records += self._take(line)
+                is_at_end = not line.endswith(b"\n")
+                if not is_at_end:
+                    records += self._take(line)
         # The head is written after its line, and was read before the lines. So its line must be among them.
-        if most is None and head and head.seq > self._position.seq and not self.doubt:
+        if is_at_end and head and head.seq > self._position.seq and not self.doubt:
             self.doubt = CUT
         return records
 
-    def _is_in_place(self, descriptor: int) -> bool:
-        """Whether the line before the position is still the same."""
+    def is_in_place(self) -> bool:
+        """Whether the line before the position is in the journal, and still the same."""
+        try:
+            descriptor = open_regular(self._path, os.O_RDONLY)
+        except (OSError, StateError):
+            return not self._position.offset
+        try:
+            return self._follows(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _follows(self, descriptor: int) -> bool:
         if not self._position.offset:
             return True
         end = self._position.ending.encode(errors="surrogateescape")

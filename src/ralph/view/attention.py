@@ -3,8 +3,10 @@
 Everything here is a rule over the facts of the journal, the time, and whether an engine is at work.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from ralph.core.checks import CheckStatus
 from ralph.core.events import MergeEnd, RunEnded, TaskState
@@ -297,14 +299,13 @@ def _next_command(view: RunView) -> str:
     return f"ralph diff {view.run.id}" if view.run.has_snapshots and view.seq else ""
 
 
-def order_rows(rows: list[RunRow]) -> list[RunRow]:
-    """The rows by tier. Within a tier, what has waited longest comes first; of what is done, the latest does."""
+def order_key(row: Mapping[str, Any]) -> tuple[int, float, str]:
+    """The place of a row, as plain values, in a list: by tier, and in a tier by how long it has waited.
 
-    def key(row: RunRow) -> tuple[int, float, str]:
-        is_done = row.group == "done"
-        return row.attention, -row.since if is_done else row.since, row.id
-
-    return sorted(rows, key=key)
+    Of what is done, the latest comes first.
+    """
+    since: float = row["since"]
+    return row["attention"], -since if row["group"] == "done" else since, row["id"]
 
 
 def row_of(view: RunView) -> RunRow:

@@ -62,6 +62,8 @@ from ralph.view.model import (
 from ralph.workflows.session.work_keys import SessionKey
 
 T = TypeVar("T")
+FORM = "1"
+"""Changes with what a view contains. Cached views of another form are not used."""
 
 
 def new_view(record: RunRecord, project: str = "") -> RunView:

@@ -1,0 +1,259 @@
+"""Watching one run: reads its journal and the events of its agents, each once, and keeps the view of it up to date."""
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ralph.core.codec import from_plain, to_plain
+from ralph.core.entries import Record
+from ralph.core.errors import RalphError, StateError
+from ralph.core.events import RunEnded
+from ralph.core.signals import Signal, named_time
+from ralph.core.turns import AgentEvent
+from ralph.engine.ports import Observer
+from ralph.store.journal import read_raw
+from ralph.store.journal_reader import JournalReader, Position
+from ralph.store.mailbox import open_watch
+from ralph.store.runs import Project, RunDir
+from ralph.store.view_cache import STRIDE, ViewSnapshot, ViewSnapshots
+from ralph.view.attention import Present, assess
+from ralph.view.fold import FORM, fold, fold_event, new_view
+from ralph.view.graph import draw_hats
+from ralph.view.model import RunView, SignalView
+
+_BATCH = 1000
+_WORTH_SAVING = 200
+"""A snapshot is written if opening a run took more journal lines than this."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """Something that happened in a run, and the view after it."""
+
+    facts: RunView
+    present: Present
+    record: Record | None = None
+    """The journal record, or None."""
+    turn: int = 0
+    """The turn of the agent's event."""
+    event: AgentEvent | None = None
+    """What an agent reported, or None."""
+
+    @property
+    def view(self) -> RunView:
+        """The view after it. It is computed each time, because most updates of a long run are never shown."""
+        return assess(self.facts, self.present)
+
+
+@dataclass
+class RunWatch:
+    """Reads one run again and again, each journal record and each event of an agent once.
+
+    It writes only snapshots of the view, never blocks, and does not depend on the engine: that may be killed at any byte.
+    """
+
+    project: Project
+    run: RunDir
+    _saved: int = 0
+    """The last line that a snapshot contains."""
+    _offsets: dict[Path, int] = field(default_factory=dict)
+    """How far the events of each turn were read."""
+
+    def __post_init__(self) -> None:
+        record = self.run.record()
+        self._hats = draw_hats(record.hats) if record.hats else None
+        self._snapshots = ViewSnapshots(self.run.path, FORM)
+        self._new = new_view(record, str(self.project.root))
+        self._set(self._new, Position())
+
+    def _set(self, facts: RunView, position: Position) -> None:
+        self._facts = facts
+        self._reader = JournalReader(self.run.path / "journal.jsonl", position)
+        self._saved = position.seq
+        self._offsets.clear()
+
+    @property
+    def view(self) -> RunView:
+        """The view of what was read so far, as of now."""
+        return assess(self._facts, self._look(is_alive=self.run.alive))
+
+    @property
+    def seq(self) -> int:
+        """The last journal line that was read."""
+        return self._facts.seq
+
+    def refresh(self) -> list[Update]:
+        """What is new since the last call, with the journal first."""
+        is_alive = self.run.alive
+        updates = [Update(self._facts, self._look_back(), record=record) for record in self._fold_new()]
+        for turn, event, at in self._read_events():
+            self._facts = fold_event(self._facts, turn, event, at)
+            updates.append(Update(self._facts, self._look_back(), turn=turn, event=event))
+        if updates:
+            # What is true now is known for the last update only.
+            last = updates[-1]
+            present = self._look(is_alive=is_alive)
+            updates[-1] = Update(last.facts, present, record=last.record, turn=last.turn, event=last.event)
+        return updates
+
+    def catch_up(self, seq: int | None = None) -> None:
+        """Read up to a line of the journal, or everything, from the nearest snapshot on. Nothing is reported."""
+        self._start_from_snapshot(seq)
+        for record in self._fold_new(seq):
+            if record.seq % STRIDE == 0:
+                self._save(keep=True)
+        if seq is not None:
+            return
+        if self._facts.seq - self._saved >= _WORTH_SAVING:
+            self._save()
+        for turn, event, at in self._read_events():
+            self._facts = fold_event(self._facts, turn, event, at)
+
+    def view_back_then(self) -> RunView:
+        """The view as it was when the last line that was read was written."""
+        return assess(self._facts, self._look_back())
+
+    def save(self) -> None:
+        """Write a snapshot of what was read so far."""
+        if self._facts.seq > self._saved:
+            self._save()
+
+    def _save(self, *, keep: bool = False) -> None:
+        if self._reader.doubt or self._reader.position.seq != self._facts.seq:
+            return
+        self._snapshots.save(ViewSnapshot(self._reader.position, to_plain(self._facts)), keep=keep)
+        self._saved = self._facts.seq
+
+    def _start_from_snapshot(self, seq: int | None) -> None:
+        if self._facts.seq:
+            return
+        for snapshot in self._snapshots.load(seq):
+            try:
+                facts = from_plain(RunView, snapshot.facts)
+            except StateError:
+                continue
+            reader = JournalReader(self.run.path / "journal.jsonl", snapshot.position)
+            if facts.seq == snapshot.position.seq and reader.is_in_place():
+                self._set(facts, snapshot.position)
+                return
+
+    def _fold_new(self, seq: int | None = None) -> Iterator[Record]:
+        """Fold the new records, one after the other, up to a line of the journal if one is given."""
+        while seq is None or self._facts.seq < seq:
+            most = _BATCH if seq is None else min(_BATCH, seq - self._facts.seq)
+            # A snapshot is saved at the position of the reader, so a batch must end where one is due.
+            most = min(most, STRIDE - self._facts.seq % STRIDE)
+            try:
+                records = self._reader.read(most)
+            except StateError:
+                # Something replaced the journal: `ralph resume --adopt` moves lines away.
+                self._set(self._new, Position())
+                records = self._reader.read(most)
+            for record in records:
+                self._facts = fold(self._facts, record)
+                yield record
+            if not records:
+                return
+
+    def _look(self, *, is_alive: bool) -> Present:
+        return Present(
+            now=time.time(),
+            alive=is_alive,
+            doubt=self._reader.doubt or self.run.find_record_doubt(),
+            waiting=tuple(map(_show_waiting, self.run.mailbox.list_waiting())),
+            hats=self._hats,
+        )
+
+    def _look_back(self) -> Present:
+        """The present of an earlier time. Until a run ended, an engine worked on it."""
+        is_alive = self._facts.seq > 0 and self._facts.ended is None
+        return Present(now=self._facts.at, alive=is_alive, doubt=self._reader.doubt, hats=self._hats)
+
+    def _read_events(self) -> Iterator[tuple[int, AgentEvent, float]]:
+        """The new events of the turns in progress, with the time at which they were written."""
+        for turn in self._facts.running_turns:
+            for path in (self.run.path / "turns").glob(f"{turn.number:05d}-*/events.jsonl"):
+                with contextlib.suppress(OSError, StateError):
+                    yield from self._read_events_of(turn.number, path)
+
+    def _read_events_of(self, turn: int, path: Path) -> Iterator[tuple[int, AgentEvent, float]]:
+        status = path.stat()
+        if status.st_size < self._offsets.get(path, 0):
+            # Another engine took the turn over, and writes its events again from the beginning.
+            self._offsets[path] = 0
+        for behind, line in read_raw(path, self._offsets.get(path, 0)):
+            self._offsets[path] = behind
+            with contextlib.suppress(StateError):
+                yield turn, from_plain(AgentEvent, line), status.st_mtime
+
+
+class ViewRecorder(Observer):
+    """Keeps snapshots of the view while an engine works, so that a long run can be opened quickly."""
+
+    def __init__(self, project: Project, run: RunDir) -> None:
+        self._watch = RunWatch(project, run)
+
+    def on_record(self, record: Record) -> None:
+        """Write a snapshot now and then, and when the run has ended."""
+        if record.seq % _BATCH == 0 or (isinstance(record.entry, RunEnded) and record.seq > _WORTH_SAVING):
+            with contextlib.suppress(OSError, RalphError):
+                self._watch.catch_up()
+                self._watch.save()
+
+
+class ChangeWaiter:
+    """Waits for events of the file system in the directory of a run and in that of its latest turn."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._path = run.path
+        self._descriptor, self._turn = -1, ""
+
+    def __enter__(self) -> "ChangeWaiter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def wait(self, seconds: float) -> None:
+        """Return when something in the run has changed, or after that many seconds."""
+        self._renew()
+        if self._descriptor < 0:
+            time.sleep(min(seconds, 0.2))
+            return
+        if select.select([self._descriptor], [], [], seconds)[0]:
+            with contextlib.suppress(OSError):
+                os.read(self._descriptor, 64 * 1024)
+
+    def _renew(self) -> None:
+        """Watch the latest turn too, because agents write there."""
+        turns = self._path / "turns"
+        latest = max((entry.name for entry in os.scandir(turns)), default="") if turns.is_dir() else ""
+        if self._descriptor >= 0 and latest == self._turn:
+            return
+        self._close()
+        directories = [self._path, turns, turns / latest] if latest else [self._path]
+        self._turn = latest
+        self._descriptor = open_watch(tuple(one for one in directories if one.is_dir()))
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _show_waiting(signal: Signal) -> SignalView:
+    return SignalView(
+        id=signal.id,
+        name=signal.name,
+        type=signal.type,
+        state="waiting",
+        at=named_time(signal.name) or time.time(),
+        message=signal.message,
+        target=signal.target,
+        now=signal.now,
+        has_words=signal.has_words,
+    )
