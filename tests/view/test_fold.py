@@ -24,7 +24,7 @@ SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, He
 def empty_view() -> RunView:
     record = RunRecord(
         id="261117-093000-k3x9",
-        workflow="loop",
+        workflow="session",
         task="Fix the cart",
         criterion="`pytest` passes",
         checks=(),

@@ -29,11 +29,11 @@ from ralph.view.model import (
     Tier,
     TurnView,
 )
+from ralph.view.work import SESSIONS
 
 UNRECEIVED_SECONDS = 60.0
 IDLE_SECONDS = 120.0
 NEARLY_USED = 0.8
-_SESSIONS = ("session", "classic")
 _ASKING = {
     Outcome.AWAITING_APPROVAL: NeedKind.APPROVAL,
     Outcome.AWAITING_FEEDBACK: NeedKind.FEEDBACK,
@@ -276,7 +276,7 @@ def _conflict(view: RunView, merge: MergeView) -> Need:
 
 def _resume(view: RunView) -> str:
     """The command that continues a run, with the option that raises the limit on which it ended."""
-    command = f"ralph {'session ' if view.workflow in _SESSIONS else ''}resume {view.run.id}"
+    command = f"ralph {'session ' if view.workflow in SESSIONS else ''}resume {view.run.id}"
     if view.ended is None:
         return command
     if ways := ways_to_go_on(view.ended.outcome, view.ended.limits, view.ended.spent):

@@ -37,7 +37,6 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
-from ralph.core.ids import WorkKey
 from ralph.core.limits import Usage
 from ralph.core.signals import SignalType
 from ralph.core.turns import AgentEvent, EventKind, TurnResult
@@ -59,7 +58,7 @@ from ralph.view.model import (
     TaskView,
     TurnView,
 )
-from ralph.workflows.session.work_keys import SessionKey
+from ralph.view.work import iteration_of, task_of
 
 T = TypeVar("T")
 FORM = "1"
@@ -151,19 +150,18 @@ def _change_agents(view: RunView, record: Record, entry: AgentsChanged) -> RunVi
 
 
 def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
-    work = SessionKey.parse(entry.key)
     turn = TurnView(
         number=entry.turn,
         key=entry.key,
         role=entry.role,
         agent=entry.agent,
         attempt=entry.attempt,
-        task=work.task if work else "",
+        task=task_of(view.workflow, entry.key),
         counts=entry.counts,
         repair=entry.repair,
         started_at=record.at,
     )
-    iteration = _iteration_of(entry.key) if entry.counts else 0
+    iteration = iteration_of(view.workflow, entry.key) if entry.counts else 0
     if entry.counts and not iteration:
         iteration = view.spent.iterations + 1
     view = replace(
@@ -220,7 +218,7 @@ def _start_checks(view: RunView, record: Record, entry: ChecksStarted) -> RunVie
 
 
 def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
-    view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, _iteration_of(entry.key))
+    view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     running = tuple(one for one in view.checking if one.key != entry.key)
     return replace(view, spent=entry.spent, checking=running)
 
@@ -384,15 +382,6 @@ def _set_task_turn(tasks: tuple[TaskView, ...], task: str, turn: int) -> tuple[T
     if not task:
         return tasks
     return tuple(replace(one, turn=turn) if one.id == task else one for one in tasks)
-
-
-def _iteration_of(key: str) -> int:
-    """The iteration that a key names; 0 if it names none. Keys of a session name attempts of a task."""
-    work = WorkKey.parse(key)
-    if work:
-        return work.number
-    session = SessionKey.parse(key)
-    return session.iteration or session.attempt if session else 0
 
 
 def _summarize(result: TurnResult) -> str:

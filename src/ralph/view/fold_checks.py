@@ -6,12 +6,12 @@ from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, at
 from ralph.core.entries import Record
 from ralph.core.ids import BASELINE
 from ralph.view.model import MOST, MOST_HISTORY, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView
-from ralph.workflows.session.work_keys import OF_TASK, SessionKey
+from ralph.view.work import task_of
 
 
 def add_verdict(view: RunView, record: Record, key: str, verdict: Verdict, iteration: int) -> RunView:
     """The view after the engine judged some work."""
-    scope = _scope_of(key)
+    scope = task_of(view.workflow, key)
     checks = view.checks
     for result in verdict.results:
         before = next((one for one in checks if (one.scope, one.title) == (scope, result.title)), None)
@@ -22,12 +22,6 @@ def add_verdict(view: RunView, record: Record, key: str, verdict: Verdict, itera
         else:
             checks = tuple(after if one is before else one for one in checks)
     return replace(view, checks=checks, findings=_update_findings(view, record, key, scope, verdict))
-
-
-def _scope_of(key: str) -> str:
-    """The task whose work is checked; empty for the whole run."""
-    work = SessionKey.parse(key)
-    return work.task if work and work.kind in OF_TASK else ""
 
 
 def _make_point(record: Record, key: str, iteration: int, result: CheckResult) -> CheckPoint:
@@ -95,11 +89,11 @@ def _update_findings(view: RunView, record: Record, key: str, scope: str, verdic
     is_judged = bool(found) or not verdict.failed
     kept = []
     for one in view.findings:
-        if _scope_of(one.key) != scope or not is_judged:
+        if task_of(view.workflow, one.key) != scope or not is_judged:
             kept.append(one)
         elif one.finding not in found:
             kept.append(replace(one, is_open=False))
-    known = {one.finding: one for one in view.findings if _scope_of(one.key) == scope}
+    known = {one.finding: one for one in view.findings if task_of(view.workflow, one.key) == scope}
     for finding in verdict.findings:
         first = known.get(finding)
         kept.append(

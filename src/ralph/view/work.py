@@ -1,0 +1,29 @@
+"""What a key of work says about it. Keys of sessions are parsed only for sessions, because commands have to start fast."""
+
+from ralph.core.ids import WorkKey
+
+SESSIONS = ("session", "classic")
+"""The workflows with tasks."""
+
+
+def task_of(workflow: str, key: str) -> str:
+    """The task that a turn or a check is for; empty for the whole run."""
+    if workflow not in SESSIONS:
+        return ""
+    from ralph.workflows.session.work_keys import OF_TASK, SessionKey
+
+    work = SessionKey.parse(key)
+    return work.task if work and work.kind in OF_TASK else ""
+
+
+def iteration_of(workflow: str, key: str) -> int:
+    """The iteration that a key names; 0 if it names none. Keys of a session also name attempts of a task."""
+    work = WorkKey.parse(key)
+    if work:
+        return work.number
+    if workflow not in SESSIONS:
+        return 0
+    from ralph.workflows.session.work_keys import SessionKey
+
+    session = SessionKey.parse(key)
+    return session.iteration or session.attempt if session else 0
