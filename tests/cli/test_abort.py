@@ -188,19 +188,3 @@ def test_no_run_starts_in_the_worktree_of_another(project: Project) -> None:  # 
     assert f"this is the worktree of run {project.run.name}" in done.err
     assert f"cd {project.root}" in done.err
     assert len(project.runs) == 1
-
-
-def test_revert_names_submodules_that_it_cannot_restore(project: Project, tmp_path: Path) -> None:  # noqa: F811
-    other = tmp_path / "other"
-    subprocess.run(["git", "init", "-q", str(other)], check=True, env=project.environment)
-    (other / "lib.txt").write_text("lib\n")
-    for command in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "lib"]):
-        subprocess.run(["git", *command], cwd=other, check=True, env=project.environment)
-    project.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(other), "lib")
-    project.git("commit", "-qm", "a submodule")
-    project.ralph(*project.working("echo changed > lib/lib.txt; echo x > made.txt", "--max-iterations", "1"))
-    done = project.ralph("abort", "--revert", "--yes")
-    assert done.code == 0, done.said
-    assert not (project.root / "made.txt").exists()
-    assert "All files that git does not ignore are as they were before the run" in done.out
-    assert "NOT RESTORED: the submodule lib has changes. Look at them with: git -C lib status" in done.out

@@ -50,7 +50,7 @@ class Reverted:
     files: Restored
     history: RemovedCommits
     submodules: tuple[str, ...] = ()
-    """The submodules that differ from the state before the run: snapshots do not cover what is in them."""
+    """The changed submodules whose files are not in the snapshots: those that were added or checked out during the run."""
 
 
 def diff_run(
@@ -96,7 +96,8 @@ def revert_run(project: Project, run: RunDir) -> Reverted:
     with _tree_at_rest(project, run) as snapshots:
         base = snapshots.base() or ""
         files = snapshots.restore(base, "revert")
-        submodules = tuple(_find_changed_submodules(Git(snapshots.repository.top), base))
+        changed = _find_changed_submodules(Git(snapshots.repository.top), base)
+        submodules = tuple(path for path in changed if path not in snapshots.submodules)
         return Reverted(files, remove_commits(snapshots, run.id), submodules)
 
 

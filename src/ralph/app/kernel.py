@@ -144,7 +144,11 @@ def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTr
     workspace = project.workspace(record)
     snapshots = None
     if record.snapshots:
-        snapshots = Snapshots.open(project.root, workspace, run.id, run.path, excluding=copied_paths)
+        # The worktree of a run has its own copies of submodules, and its work leaves it by commits.
+        with_submodules = record.workspace == "." and not record.on_branch
+        snapshots = Snapshots.open(
+            project.root, workspace, run.id, run.path, excluding=copied_paths, with_submodules=with_submodules
+        )
     return _WorkTree(workspace, environment, snapshots)
 
 
@@ -264,7 +268,7 @@ def _open_user_refs(run: RunDir, tree: _WorkTree, ledger: Ledger) -> UserRefs | 
     before = ledger.refs
     if before is None and tree.snapshots and ledger.snapshots:
         before = tree.snapshots.refs()  # an older version kept the record there alone
-    return UserRefs(place, run.id, before)
+    return UserRefs(place, run.id, before, submodules=tree.snapshots.submodules if tree.snapshots else ())
 
 
 def _refuse_lost_base(run: RunDir, records: list[Record], snapshots: Snapshots | None) -> None:

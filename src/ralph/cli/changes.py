@@ -103,7 +103,8 @@ def abort(run: str | None, message: str, revert: bool, yes: bool, as_json: bool)
 
     Ralph ends the turn with all its processes and leaves your files as they are. With --revert, it restores every file as it
     was before the run, and the branch too if only the run committed to it. If all runs are over, --revert reverts the latest.
-    It does not restore files that git ignores, nor changes inside submodules; it names such submodules.
+    This includes the files of submodules. It does not restore files that git ignores, nor commits inside submodules, nor a
+    submodule that was added during the run; it names such submodules.
     """
     project = here()
     chosen = find_run_to_abort(project, run, revert=revert)
@@ -144,9 +145,11 @@ def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
     written = f"{count(len(files.files), 'file')} written"
     yield f"Run {run.id}: {outcome}. All files that git does not ignore are as they were before the run: {written}."
     yield from written_lines(files.files, files.notices, files.before)
+    yield "Not restored: files that git ignores, such as build output and .env files."
     yield from (f"note: {notice}" for notice in history.notices)
     for path in reverted.submodules:
-        yield f"NOT RESTORED: the submodule {path} has changes. Look at them with: git -C {shlex.quote(path)} status"
+        status = f"git -C {shlex.quote(path)} status"
+        yield f"NOT RESTORED: the submodule {path}, which was not checked out before the run. Look at it with: {status}"
     back = [f"ralph undo {run.id}"] if files.files else []
     if commits := history.commits:
         yield f"Removed {count(len(commits), 'commit')} of the run from the branch; the last was {commits[0]}."

@@ -250,6 +250,7 @@ def run_in_foreground(
     if landed := view.landed:
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")
+    lines += [f"Commits: {sentence}" for sentence in renderer.commits]
     lines += [f"MISSING: {sentence}" for sentence in (view.ended.missing if view.ended else ())]
     if not stop.outcome.resumable and (trees := count_worktrees(project, record)):
         advice = "`ralph worktrees` lists them, --prune removes those that are merged"

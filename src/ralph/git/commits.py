@@ -210,7 +210,10 @@ def _build_tree(
     unseen = sorted(changed.keys() & list_hidden_files(git))
     notices = [f"{printable(path)} is a separate git repository: not committed" for path in nested]
     notices += [f"{printable(path)} is hidden from git (`git update-index`): not committed" for path in unseen]
-    left = {*nested, *unseen, *filter(snapshots.is_by_product, changed)}
+    inside = {path: name for path in changed if (name := snapshots.find_submodule(path))}
+    for name in sorted(set(inside.values())):
+        notices.append(f"{printable(name)} is a submodule: its files are not committed")
+    left = {*nested, *unseen, *inside, *filter(snapshots.is_by_product, changed)}
     taken = {path: delta for path, delta in changed.items() if path not in left}
     with disk(snapshots.repository.git_dir), tempfile.TemporaryDirectory() as aside:
         own = git.with_options("core.splitIndex=false", GIT_INDEX_FILE=f"{aside}/index")

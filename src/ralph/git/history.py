@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.core.checks import Finding, HistoryChange, Rule, Severity
-from ralph.git.command import RALPH_IDENTITY, Git, Repository
+from ralph.core.text import count
+from ralph.git.command import RALPH_IDENTITY, Git, Repository, printable
+from ralph.git.submodules import read_positions
 
 MOST = 5000
 """How many refs are recorded at most."""
@@ -119,9 +121,13 @@ def new_commits(now: "Refs", before: Mapping[str, str]) -> tuple[str, ...]:
         if tip == was or (before and not was):
             continue
         others = ("--invert-grep", "--grep=^Ralph-Run: ")
-        count = int(now.git.run("rev-list", "--count", *others, tip, *(["--not", was] if was else [])).text)
-        if count:
-            found.append(f"the agent made {count} commit{'s' if count > 1 else ''} on {_short(name)}")
+        known = [was] if was else []
+        if name not in before and name != now.head:
+            # A new branch that only names commits of the current one has none of its own.
+            known += [now.tips[now.head]] if now.head in now.tips else []
+        number = int(now.git.run("rev-list", "--count", *others, tip, *(["--not", *known] if known else [])).text)
+        if number:
+            found.append(f"the agent made {count(number, 'commit')} on {_short(name)}")
     return tuple(found)
 
 
@@ -131,12 +137,21 @@ class UserRefs:
     It needs no snapshots. The record itself is in the journal, where no git command reaches it.
     """
 
-    def __init__(self, repository: Repository, run: str, before: Mapping[str, str] | None = None) -> None:
-        self._repository, self._run = repository, run
+    def __init__(
+        self,
+        repository: Repository,
+        run: str,
+        before: Mapping[str, str] | None = None,
+        *,
+        submodules: tuple[str, ...] = (),
+    ) -> None:
+        self._repository, self._run, self._submodules = repository, run, submodules
         self.before = before
         """The record; None if it was not made yet."""
         self._tips: Mapping[str, str] | None = None
         """Where the branches stood at the last look."""
+        self._positions: Mapping[str, str] = {}
+        """Where the submodules stood at the last look."""
         self._pins: Collection[str] | None = None
 
     def record(self) -> Mapping[str, str]:
@@ -153,8 +168,23 @@ class UserRefs:
         findings = _compare(now, self.before or {})
         commits = new_commits(now, self._tips) if self._tips is not None else ()
         self._tips = now.tips
+        commits += self._look_into_submodules()
         sentences = tuple(finding.sentence for finding in findings)
         return HistoryChange(sentences, commits, places=tuple(finding.path for finding in findings))
+
+    def _look_into_submodules(self) -> tuple[str, ...]:
+        """How many commits were made in which submodules since the last look."""
+        before, top = self._positions, self._repository.top
+        self._positions = read_positions(top, self._submodules)
+        found = []
+        for path, now in self._positions.items():
+            was = before.get(path, "")
+            if not was or not now or was == now:
+                continue
+            number = int(Git(top / path).run("rev-list", "--count", now, "--not", was).text)
+            if number:
+                found.append(f"the agent made {count(number, 'commit')} in the submodule {printable(path)}")
+        return tuple(found)
 
     def findings(self) -> list[Finding]:
         """What is not as it was before the run."""

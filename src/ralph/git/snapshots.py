@@ -1,8 +1,8 @@
 """Snapshots of the work tree: a chain of commits under one ref per run.
 
-A snapshot holds the whole work tree around the workspace, because an agent may change anything in it. Ignored files and
-Ralph's own are left out. Files are restored as they were. If `.gitattributes` defines how a file is stored (line ends, LFS,
-encryption), git stores and restores it by that rule.
+A snapshot holds the whole work tree around the workspace, because an agent may change anything in it, and the files of
+submodules. Ignored files and Ralph's own are left out. Files are restored as they were. If `.gitattributes` defines how a
+file is stored (line ends, LFS, encryption), git stores and restores it by that rule.
 """
 
 import os
@@ -27,6 +27,14 @@ from ralph.git.command import (
     identify_repository,
     list_own_paths,
     printable,
+)
+from ralph.git.submodules import (
+    IndexWithSubmodules,
+    describe_moved,
+    find_covered_submodules,
+    format_record,
+    parse_record,
+    read_positions,
 )
 from ralph.git.work_tree import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
 
@@ -88,14 +96,25 @@ class Snapshots:
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
         self._by_products: frozenset[str] | None = None
+        self.submodules: tuple[str, ...] = ()
+        """The submodules whose files are in the snapshots."""
 
     @classmethod
     def open(
-        cls, root: Path, workspace: Path, run: str, home: Path, *, ref: str = "", excluding: Sequence[str] = ()
+        cls,
+        root: Path,
+        workspace: Path,
+        run: str,
+        home: Path,
+        *,
+        ref: str = "",
+        excluding: Sequence[str] = (),
+        with_submodules: bool = False,
     ) -> "Snapshots":
         """The snapshots of a run, in the repository around the workspace or in a private one under `root`.
 
-        They are under one ref, and leave out the paths in `excluding`.
+        They are under one ref, and leave out the paths in `excluding`. The first one decides whether they have the files of
+        submodules: `with_submodules` is for new runs.
         """
         root, workspace, ref = root.resolve(), workspace.resolve(), ref or f"refs/ralph/{run}"
         repository = _choose_repository(root, workspace, ref)
@@ -109,10 +128,14 @@ class Snapshots:
         if end:
             # Store bytes as they are on disk. Files with a `text` attribute still get the line ends of the user's settings.
             git = git.with_options("core.autocrlf=false", f"core.eol={end}")
-        index = PrivateIndex(
-            git, repository, (*own, *excluding), home.resolve() / "snapshot.index", raw=end is not None
-        )
-        return cls(git=git, repository=repository, index=index, workspace=workspace, ref=ref)
+        left_out, file, raw = (*own, *excluding), home.resolve() / "snapshot.index", end is not None
+        covered = find_covered_submodules(git, repository, ref, with_submodules=with_submodules)
+        index = PrivateIndex(git, repository, left_out, file, raw=raw)
+        if covered:
+            index = IndexWithSubmodules(git, repository, left_out, file, raw=raw, submodules=covered)
+        snapshots = cls(git=git, repository=repository, index=index, workspace=workspace, ref=ref)
+        snapshots.submodules = covered
+        return snapshots
 
     def identify_repository(self) -> str:
         """What the repository and its copies have in common."""
@@ -274,9 +297,13 @@ class Snapshots:
         before = self._take(f"before {label}", position=position).snapshot
         writes = compare_trees(self._git, before, sha)
         if not writes:
-            return Restored(before, before)
+            return Restored(before, before, notices=self._describe_moved_submodules(sha))
         self._restorer.refuse_to_lose(writes, (), force=True)
         return self._write(sha, before, writes, label)
+
+    def find_submodule(self, path: str) -> str:
+        """The outermost submodule with files in the snapshots that a path is in; empty if it is in none."""
+        return next((one for one in self.submodules if path.startswith(f"{one}/")), "")
 
     def drop(self) -> None:
         """Forget the run's snapshots. Git frees the space at its next garbage collection."""
@@ -300,6 +327,8 @@ class Snapshots:
         notes = "".join(f"Ralph-{key.title()}: {value}\n" for key, value in trailers.items() if value)
         if not self._latest:
             notes += history.format_record(history.record_refs(self.repository))
+        if self.submodules:
+            notes += format_record(read_positions(self.repository.top, self.submodules))
         parent = ("-p", self._latest) if self._latest else ()
         with self._detect_lost_snapshots():
             sha = self._git.run("commit-tree", tree, *parent, stdin=os.fsencode(f"{subject}\n\n{notes}")).text
@@ -332,8 +361,15 @@ class Snapshots:
     def _write(self, sha: str, before: str, writes: Mapping[str, Delta], label: str, position: str = "") -> Restored:
         """Restore paths as a snapshot has them, and record that."""
         files, notices = self._restorer.write(sha, writes)
+        notices += self._describe_moved_submodules(sha)
         change = self._commit(self._index.tree(self._latest), label, restores=sha, position=position)
         return Restored(change.snapshot, before, files, notices)
+
+    def _describe_moved_submodules(self, sha: str) -> tuple[str, ...]:
+        """The submodules that are at another commit than in a snapshot. Ralph restores files, and no history."""
+        if not self.submodules:
+            return ()
+        return describe_moved(self.repository.top, parse_record(self._git.run("cat-file", "commit", sha).text))
 
     def _objects(self, names: Iterable[str]) -> dict[str, bytes]:
         """The content of objects, by the names in the request. Objects that do not exist are left out."""

@@ -74,10 +74,15 @@ class PrivateIndex:
     def tree_aside(self, latest: str | None) -> str:
         """The same on a copy, so that a run under way is not disturbed."""
         with disk(self._file), tempfile.TemporaryDirectory(dir=self._file.parent) as aside:
-            file = Path(aside) / "index"
-            if self._file.exists():
-                shutil.copy2(self._file, file)
-            return PrivateIndex(self.git, self._repository, self._own, file, raw=self.raw).tree(latest)
+            for cache in self._caches():
+                if cache.exists():
+                    shutil.copy2(cache, Path(aside) / cache.name)
+            return self._at(Path(aside) / self._file.name).tree(latest)
+
+    @property
+    def whole(self) -> Git:
+        """Git with an index that has all files of the snapshots."""
+        return self.git
 
     def files(self) -> set[str]:
         """All that it holds."""
@@ -89,6 +94,14 @@ class PrivateIndex:
             self._file.unlink(missing_ok=True)
             self._lock().unlink(missing_ok=True)
         self._known, self._claimed = None, False
+
+    def _at(self, file: Path) -> "PrivateIndex":
+        """The same index in another file."""
+        return PrivateIndex(self.git, self._repository, self._own, file, raw=self.raw)
+
+    def _caches(self) -> list[Path]:
+        """The files that save work if they are copied."""
+        return [self._file]
 
     def _lock(self) -> Path:
         return self._file.with_name(f"{self._file.name}.lock")
@@ -127,7 +140,7 @@ class PrivateIndex:
             if users.exists():
                 self._stay_sparse(git)
         if fresh.exists():
-            git.run("rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--", *self._own)
+            git.run("rm", "-r", "--quiet", "--force", "--cached", "--sparse", "--ignore-unmatch", "--", *self._own)
             with disk(fresh):
                 fresh.replace(self._file)
 
@@ -242,7 +255,7 @@ class Restorer:
 
     def _restore(self, sha: str, paths: list[str]) -> None:
         how = ("--worktree", "--ignore-skip-worktree-bits", "--pathspec-from-file=-", "--pathspec-file-nul")
-        git = self.index.git.with_options(GIT_LITERAL_PATHSPECS="1")
+        git = self.index.whole.with_options(GIT_LITERAL_PATHSPECS="1")
         if paths:
             git.run("restore", f"--source={sha}", *how, stdin=join_names(paths))
 

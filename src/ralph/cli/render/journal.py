@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ralph.app.workflows import SESSIONS
@@ -90,6 +90,8 @@ class Renderer:
     """Whether `ralph diff`, `ralph undo` and `--revert` work on the run."""
     root: str = "."
     """The path from the user's directory to the project."""
+    commits: list[str] = field(default_factory=list)
+    """The commits that agents made, a sentence each."""
 
     def lines(self, record: Record) -> list[str]:
         """The lines that the user reads for a record; none if it is of no interest."""
@@ -232,6 +234,7 @@ def check_line(result: CheckResult) -> str:
 
 def _history_changed(renderer: Renderer, entry: HistoryChanged) -> list[str]:
     lines = [f"turn {entry.turn}: {sentence}" for sentence in entry.change.commits]
+    renderer.commits += lines
     lines += [f"MISSING: {sentence}" for sentence in entry.change.missing]
     return lines or ["nothing is missing now"]
 
