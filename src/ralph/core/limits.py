@@ -89,6 +89,8 @@ def describe_cost(spent: Spent) -> str:
     """The money spent, honest about turns whose price is not known."""
     if spent.cost_is_unknown:
         return "unknown (no price is known for what the agent used)"
+    if not spent.turns:
+        return "$0"
     known = f"${spent.cost:.4f}"
     if spent.unpriced_turns:
         return f"at least {known}, {count(spent.unpriced_turns, 'turn')} without a price"
