@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from pathlib import Path
 
 SECONDS = 300
 """How long an installation may take: it downloads up to 440 MB."""
+
+
+NODE = "22.23.3"
+"""The version of Node for programs that need a newer one than Debian's. It is installed beside each of them."""
 
 
 class Unavailable(Exception):
@@ -33,6 +38,8 @@ class Package:
     """The directory of its program, relative to `node_modules`."""
     prints_version: bool = True
     """Whether its program prints its version. If not, the package file has it."""
+    node: str = ""
+    """The version of Node that it gets, as a package beside it; empty for the one on PATH."""
 
     tool = "npm"
     """The program that installs it."""
@@ -52,10 +59,14 @@ class Package:
         aside = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.path.parent))
         command = ["npm", "install", "--prefix", str(aside), "--prefer-offline", "--fetch-retries=1", "--no-audit"]
         command += ["--no-fund", "--loglevel=error", *([] if self.scripts else ["--ignore-scripts"])]
+        wanted = [f"{self.package}@{self.version}"]
+        if self.node:
+            wanted.append(f"{_node_package()}@{self.node}")
         try:
-            _finish([*command, f"{self.package}@{self.version}"], self)
+            _finish([*command, *wanted], self)
             modules = aside / "node_modules"
-            printed = _run_program(self, modules / self.program_dir, "--version")
+            option = "--version" if self.prints_version else "--help"
+            printed = _run_program(self, modules / self.program_dir, option)
             _check_version(
                 self, printed if self.prints_version else (modules / self.package / "package.json").read_text()
             )
@@ -114,8 +125,15 @@ def directory_of(package: Package, *, may_install: bool) -> Path:
 
 def _run_program(package: Package, directory: Path, option: str) -> str:
     """Run the program and return its output."""
+    path = os.pathsep.join((str(directory), os.environ["PATH"]))
     with tempfile.TemporaryDirectory() as home:
-        return _finish([str(directory / package.name), option], package, HOME=home)
+        return _finish([str(directory / package.name), option], package, HOME=home, PATH=path)
+
+
+def _node_package() -> str:
+    """The package with the program `node` for this machine."""
+    processor = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return f"node-{sys.platform}-{processor}"
 
 
 def _check_version(package: Package, printed: str) -> None:

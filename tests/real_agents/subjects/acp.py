@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from install import Package
+from install import NODE, Package
 from subject import Subject, no_live_messages
 
 from subjects import claude, codex, copilot, gemini, goose, opencode, qwen
@@ -44,7 +44,9 @@ SUBJECTS = [
     by_acp(
         claude.SUBJECT,
         "claude-agent-acp",
-        package=Package("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.49.0", prints_version=False),
+        package=Package(
+            *("claude-agent-acp", "@agentclientprotocol/claude-agent-acp", "0.99.1"), prints_version=False, node=NODE
+        ),
         sign_in=("claude-agent-acp` works for you",),
         limit_seconds=130,  # it names only the minute
         lost_answers=1,  # one time in six, only tokens: the cost is right

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from install import Package
+from install import NODE, Package
 from subject import KEY, Environment, Subject
 
 
@@ -26,7 +26,7 @@ def set_up(home: Path, url: str, tries: int | None) -> Environment:
 
 
 SUBJECT = Subject(
-    Package("pi", "@mariozechner/pi-coding-agent", "0.73.1"),
+    Package("pi", "@earendil-works/pi-coding-agent", "1.5.0", node=NODE),
     set_up,
     api="chat",
     key="OPENAI_API_KEY",

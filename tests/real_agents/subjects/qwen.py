@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from install import Package
+from install import NODE, Package
 from subject import KEY, Environment, Subject
 
 
@@ -25,7 +25,7 @@ def set_up(home: Path, url: str, tries: int | None) -> Environment:
 
 
 SUBJECT = Subject(
-    Package("qwen", "@qwen-code/qwen-code", "0.15.10"),
+    Package("qwen", "@qwen-code/qwen-code", "0.24.4", node=NODE),
     set_up,
     api="chat",
     key="OPENAI_API_KEY",
