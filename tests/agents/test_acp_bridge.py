@@ -231,7 +231,16 @@ class TestUsage:
     def test_tokens_of_a_quota(self, nursery: Nursery) -> None:
         quota = {"token_count": {"input_tokens": 3000, "output_tokens": 150}, "model_usage": []}
         told = played(nursery, {"result": {"stopReason": "end_turn", "_meta": {"quota": quota}}})
-        assert told.of("usage") == [{"type": "usage", "input_tokens": 3000, "output_tokens": 150}]
+        [used] = told.of("usage")
+        assert (used["input_tokens"], used["output_tokens"], used["has_no_price"]) == (3000, 150, True)
+
+    def test_side_requests_are_in_the_tokens(self, nursery: Nursery) -> None:
+        whole = {"totalTokens": 4200, "inputTokens": 4000, "cachedInputTokens": 400, "outputTokens": 200}
+        quota = {"token_count": TOKENS, "model_usage": [{"model": "opus", "token_count": whole}]}
+        told = played(nursery, {"result": {"stopReason": "end_turn", "usage": TOKENS, "_meta": {"quota": quota}}})
+        [used] = told.of("usage")
+        assert (used["input_tokens"], used["output_tokens"]) == (4000, 200)
+        assert (used["model"], used["cached_tokens"]) == ("opus", 400)
 
     def test_the_model_is_told_where_its_price_can_be_reckoned(self, nursery: Nursery) -> None:
         models = {"currentModelId": "gpt-5", "availableModels": []}
@@ -243,7 +252,7 @@ class TestUsage:
         paid = played(
             nursery, {"answers": begun, "turn": [money(1)], "result": {"stopReason": "end_turn", "usage": usage}}
         )
-        assert ["model" in used for used in paid.of("usage")] == [False, False]
+        assert [used.get("has_no_price") for used in paid.of("usage")] == [None, True], "its cost is known already"
 
     def test_tokens_of_every_message_are_told_when_they_are_used(self, nursery: Nursery) -> None:
         turn = [text("One.", _meta={"usage": TOKENS}), call(status="completed"), text("Two.", _meta={"usage": TOKENS})]

@@ -136,11 +136,15 @@ class TestReady:
 
     def test_qwen_keeps_what_the_machine_has(self, tmp_path: Path) -> None:
         environment, theirs = home_of(tmp_path), tmp_path / "defaults.json"
-        theirs.write_text('{"model": {"name": "x"}, "hooks": {"Stop": [1], "Other": [2]}}')
+        theirs.write_text(
+            '{"model": {"name": "x", "generationConfig": {"maxRetries": 9}}, "hooks": {"Stop": [1], "Other": [2]}}'
+        )
         agent = Qwen()
         assert agent.prepare({**environment, "QWEN_CODE_SYSTEM_DEFAULTS_PATH": str(theirs)}) == ""
         made = json.loads(Path(agent.environment(HERE)["QWEN_CODE_SYSTEM_DEFAULTS_PATH"]).read_text())
-        assert (made["model"], made["hooks"]["Other"], made["hooks"]["Stop"][0]) == ({"name": "x"}, [2], 1)
+        assert (made["model"]["name"], made["hooks"]["Other"], made["hooks"]["Stop"][0]) == ("x", [2], 1)
+        retries = made["model"]["generationConfig"]
+        assert (retries["maxRetries"], retries["retryMaxDelayMs"]) == (9, 20_000), "only what they do not set is ours"
         assert len(made["hooks"]["Stop"]) == 2
 
     @pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", "{"])

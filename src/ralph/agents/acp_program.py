@@ -406,12 +406,17 @@ class UpdateReader:
 
         Ralph can compute the cost if the agent reports none and says how many tokens were cached: those cost a tenth.
         """
-        usages = [result.inner("usage") or result.inner("_meta", "quota", "token_count") for result in results]
+        usages: list[Data] = []
+        models: dict[str, None] = {}
+        for result in results:
+            rows = result.inner("_meta", "quota").objects("model_usage")
+            models |= dict.fromkeys(row.text("model") for row in rows)
+            usages += _read_usages(result, rows)
         input_tokens, cached, output_tokens = (sum(counts) for counts in zip(*map(_read_tokens, usages), strict=True))
-        has_no_cost = self.meter.total == Usage()
-        more: dict[str, object] = {}
-        if has_no_cost and any(usage.number("cachedReadTokens") is not None for usage in usages):
-            more = {"model": model, "cached_tokens": cached}
+        more: dict[str, object] = {"model": ", ".join(filter(None, models)) or model, "cached_tokens": cached}
+        has_cost = self.meter.total != Usage()
+        if has_cost or not any(usage.number(name) is not None for usage in usages for name in _CACHED):
+            more["has_no_price"] = True
         for event in self.meter.add_total(input_tokens, output_tokens):
             self.emit(event, **more)
 
@@ -467,11 +472,24 @@ def _find_tool_names(meta: object, depth: int = 3) -> Iterator[str]:
             yield from _find_tool_names(value, depth - 1)
 
 
+_CACHED = ("cachedReadTokens", "cachedInputTokens")
+"""The names that agents have for tokens from a cache."""
+
+
+def _read_usages(result: Data, rows: Sequence[Data]) -> list[Data]:
+    """What an answer to a prompt used: by model if that is more, because claude-agent-acp leaves side requests out of the sum."""
+    usage = result.inner("usage") or result.inner("_meta", "quota", "token_count")
+    by_model = [row.inner("token_count") for row in rows]
+    if sum(sum(_read_tokens(one)[::2]) for one in by_model) > sum(_read_tokens(usage)[::2]):
+        return by_model
+    return [usage]
+
+
 def _read_tokens(usage: Data) -> tuple[int, int, int]:
     """Tokens in, the cached ones among them, and out. Some agents count cached tokens and thoughts separately."""
     input_tokens = usage.count("inputTokens", "input_tokens")
     output_tokens = usage.count("outputTokens", "output_tokens")
-    cached, thoughts = usage.count("cachedReadTokens", "cachedWriteTokens"), usage.count("thoughtTokens")
+    cached, thoughts = usage.count(*_CACHED, "cachedWriteTokens"), usage.count("thoughtTokens")
     # What the total has beyond input and output shows what was counted separately.
     separate = usage.count("totalTokens") - input_tokens - output_tokens
     if separate >= cached:
@@ -479,7 +497,7 @@ def _read_tokens(usage: Data) -> tuple[int, int, int]:
         separate -= cached
     if separate >= thoughts:
         output_tokens += thoughts
-    return input_tokens, usage.count("cachedReadTokens"), output_tokens
+    return input_tokens, usage.count(*_CACHED), output_tokens
 
 
 def _read_output(update: Data) -> str:

@@ -30,7 +30,7 @@ class Pi(Adapter):
     """The coding agent pi, with the models of many providers. It reports the cost of those whose price it knows."""
 
     name = "pi"
-    install = "npm install -g @mariozechner/pi-coding-agent"
+    install = "npm install -g @earendil-works/pi-coding-agent"
     advice = "run `pi` and type /login, or set the key of its provider, as ANTHROPIC_API_KEY or OPENAI_API_KEY"
     abilities = Abilities(resume=True, session=True, hooks=True, tokens=True, cost=True)
     keys = (
@@ -42,6 +42,7 @@ class Pi(Adapter):
     credentials = ("auth.json",)
     hook_arguments = ("-e", str(Path(__file__).with_name("plugins") / "pi.ts"))
 
+    instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _MODES
     permission_options = ("--tools", "-t", "--no-tools")
 

@@ -136,6 +136,15 @@ def event_line(event: AgentEvent, **more: object) -> bytes:
     return json.dumps({"type": event.kind, **content, **more}, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
+_INSTRUCTION_FILES = {
+    "claude-agent-acp": ("CLAUDE.md", "AGENTS.md"),
+    "codex-acp": ("AGENTS.md",),
+    "copilot": ("AGENTS.md", "CLAUDE.md", "GEMINI.md"),
+    "goose": ("AGENTS.md",),
+    "opencode": ("AGENTS.md", "CLAUDE.md"),
+    "qwen": ("AGENTS.md", "QWEN.md"),
+}
+"""The files that known programs read by themselves if they speak ACP. Gemini CLI reads none then."""
 # The bridge chooses the agent's mode: only the running agent says which modes it has.
 _ACP_MODES = {level: () if level == FULL_AUTO else ("--permissions", level) for level in PERMISSIONS}
 
@@ -160,6 +169,8 @@ class Acp(Adapter):
         """The adapter for the same program without ACP, if its hooks work here too."""
         if self.hooks_adapter:
             self.refuses_variables = self.hooks_adapter.refuses_variables
+        for program in filter(None, map(_INSTRUCTION_FILES.get, names)):
+            self.instruction_files = program
         can_steer = any(name in STEERABLE_PROGRAMS for name in names)
         self.abilities = replace(Acp.abilities, live_input=can_steer, hooks=self.hooks_adapter is not None)
 
@@ -181,8 +192,10 @@ class Acp(Adapter):
         )
 
     def environment(self, call: Call) -> Mapping[str, str]:
-        """The variables for our hooks."""
-        return self.hook_environment
+        """The variables for our hooks. After every turn, claude-agent-acp would ask its model what the user could type next."""
+        is_claude = any(Path(argument).name == "claude-agent-acp" for argument in self.arguments)
+        own = {"CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"} if is_claude else {}
+        return {**own, **self.hook_environment}
 
     def prepare(self, environment: Mapping[str, str]) -> str:
         """Install our hooks in the same way as for the program without ACP."""
@@ -236,9 +249,9 @@ class AcpReader(EventLines):
         self.has_usage = True
         used, data = event.usage, parse_line(line)
         cost = used.cost
-        if cost is None:
+        if cost is None and data.get("has_no_price") is not True:
             cached = data.count("cached_tokens")
             cost = cost_of(data.text("model"), used.input_tokens, cached, used.output_tokens, self.prices)
-        elif data.get("whole_cost") is True and cost >= self.earlier_cost:
+        elif cost is not None and data.get("whole_cost") is True and cost >= self.earlier_cost:
             cost -= self.earlier_cost
         return replace(event, usage=replace(used, cost=cost))

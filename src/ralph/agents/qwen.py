@@ -30,6 +30,13 @@ from ralph.core.turns import AgentEvent, Failure
 _TOOLS = {"sub-agents": "agent"}
 _EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
 _DEFAULTS = "QWEN_CODE_SYSTEM_DEFAULTS_PATH"
+_OURS = {
+    # Without it, a limit without an end is retried ten times in 40 minutes before the engine has a say.
+    "model": {"generationConfig": {"maxRetries": 2, "retryInitialDelayMs": 2000, "retryMaxDelayMs": 20_000}},
+    # With ACP, it asks its model after every turn what the user could type next.
+    "ui": {"enableFollowupSuggestions": False},
+}
+"""Our settings beside the hooks. Settings of the user and of the machine win over them."""
 _OWN_LIMIT = 53
 """Its exit code when it reaches its own limit of turns."""
 _MARK = "[API Error: "
@@ -61,6 +68,7 @@ class Qwen(Adapter):
 
     # It refuses a command that starts with a variable: "Could not identify command root to obtain permission".
     refuses_variables = True
+    instruction_files = ("AGENTS.md", "QWEN.md")
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
 
@@ -88,13 +96,16 @@ class Qwen(Adapter):
         return {"QWEN_CODE_NO_RELAUNCH": "true", **self.hook_environment}
 
     def install_hooks(self, environment: Mapping[str, str]) -> str:
-        """Write them into its system defaults, the settings with the lowest priority, beside what the machine has there."""
+        """Write them into its system defaults, the settings with the lowest priority, beside what the machine has there.
+
+        The same file limits its retries, and switches off requests that nobody sees.
+        """
         system = Path(environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH") or "/etc/qwen-code/settings.json")
         theirs = Path(environment.get(_DEFAULTS) or system.with_name("system-defaults.json"))
         try:
             defaults = json.loads(theirs.read_bytes()) if theirs.exists() else {}
             hooks = add_hooks(Data(defaults).inner("hooks"), build_hooks("qwen", _EVENTS, 10_000))
-            text = json.dumps({**defaults, "hooks": hooks})
+            text = json.dumps({**_merge(_OURS, defaults), "hooks": hooks})
         except (ValueError, TypeError) as error:
             return f"{theirs}: {error}"
         path = write_if_changed(cache_path(environment, f"qwen-{short_hash(text)}.json"), text)
@@ -144,6 +155,16 @@ class QwenReader(ClaudeReader):
         usage = data.inner("usage")
         cached, output_tokens = usage.count("cache_read_input_tokens"), usage.count("output_tokens")
         return cost_of(self.model, self._input_tokens(usage), cached, output_tokens, self.prices)
+
+
+def _merge(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, object]:
+    """Our settings with theirs over them, key by key."""
+    merged = {**ours, **theirs}
+    for key in ours.keys() & theirs.keys():
+        one, other = ours[key], theirs[key]
+        if isinstance(one, dict) and isinstance(other, dict):
+            merged[key] = _merge(one, other)
+    return merged
 
 
 def _find_provider_error(text: str) -> str:
