@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,94 @@ def test_the_next_takes_over_on_a_limit(project: Project, bin_dir: Path) -> None
     assert project.ralph("cost", "--all", "--json").json["by_run"]
 
 
+def quota(share: float, *, resets_at: float = 4000000000) -> dict[str, Any]:
+    """What claude reports about a subscription."""
+    window = {"utilization": share, "resetsAt": resets_at, "status": "allowed"}
+    info = {"status": "allowed", "rateLimitType": "five_hour", "unifiedWindows": {"five_hour": window}}
+    return {"type": "rate_limit_event", "rate_limit_info": info, "session_id": "s-1"}
+
+
+def soon() -> float:
+    return time.time() + 3600
+
+
+def test_a_run_stops_at_its_share_of_a_subscription(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", says(quota(0.85, resets_at=soon()), result("Not yet.")))
+    (project.root / "ralph.yml").write_text("agent: claude\nlimits: {quota: 80%}\n")
+    done = loop(project)
+    assert done.code == 3, done.said
+    assert "claude has used 85% of its five-hour quota, which resets at" in done.out
+    assert "the limit is 80%" in done.out and "--max-quota 100%" in done.out
+    assert len((project.home / "calls").read_text().splitlines()) == 1
+    assert project.ralph("resume").code == 3, "before the reset, the run stops again"
+    assert len((project.home / "calls").read_text().splitlines()) == 1
+    program(bin_dir, "claude", DONE)
+    assert project.ralph("resume", "--max-quota", "90%").code == 0
+
+
+def test_a_quota_that_is_reset_does_not_stop_the_run(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", says(quota(0.85, resets_at=time.time() - 60)) + DONE)
+    assert loop(project, "--max-quota", "80%").code == 0
+
+
+def test_the_next_takes_over_from_an_agent_above_its_quota(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", says(quota(0.85, resets_at=soon()), result("Not yet.")))
+    program(bin_dir, "codex", CODEX_DONE)
+    (project.root / "ralph.yml").write_text("agents: [claude, codex]\nlimits: {quota: 80%}\n")
+    done = loop(project)
+    assert done.code == 0, done.said
+    assert [one["agent"] for one in project.journal("turn.started")] == ["claude", "codex"]
+
+
+def test_a_turn_that_crosses_its_quota_is_cut(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", says(quota(0.95, resets_at=soon())) + "sleep 300\n")
+    done = loop(project, "--max-quota", "90%")
+    assert done.code == 3, done.said
+    assert [one["result"]["end"] for one in project.journal("turn.ended")] == ["cut"]
+
+
+@pytest.mark.parametrize("share", ["0%", "101%", "most", "-5"])
+def test_a_quota_that_is_no_share_is_refused(project: Project, bin_dir: Path, share: str) -> None:  # noqa: F811
+    program(bin_dir, "claude", DONE)
+    done = loop(project, f"--max-quota={share}")
+    assert (done.code, "use a percentage: --max-quota 80%" in done.err) == (2, True)
+    (project.root / "ralph.yml").write_text(f"limits: {{quota: '{share}'}}\n")
+    done = loop(project)
+    assert (done.code, "write, for example, 80%" in done.err) == (2, True)
+
+
+def prompt_of(project: Project) -> str:  # noqa: F811
+    return next(project.root.glob(".ralph/runs/*/turns/00001-*/prompt.md")).read_text()
+
+
+def test_instructions_are_passed_to_agents_that_do_not_read_them(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", f"[ $# -gt 1 ] || {{ echo '2.1.197 (Claude Code)'; exit; }}\n{DONE}")
+    (project.root / "AGENTS.md").write_text("# Style\n\n```\nmake test\n```\n")
+    (project.root / "ralph.yml").write_text("agent: claude\ninstructions: [AGENTS.md]\n")
+    done = loop(project)
+    assert done.code == 0, done.said
+    assert "the prompts of claude contain AGENTS.md, which they do not read by themselves" in done.out
+    assert "# The project's instructions (AGENTS.md)\n````\n# Style" in prompt_of(project)
+
+
+def test_instructions_that_an_agent_reads_are_not_repeated(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", f"[ $# -gt 1 ] || {{ echo '2.1.197 (Claude Code)'; exit; }}\n{DONE}")
+    (project.root / "AGENTS.md").write_text("# Style\n")
+    (project.root / "CLAUDE.md").write_text("@AGENTS.md\n")
+    (project.root / "ralph.yml").write_text("agent: claude\ninstructions: [AGENTS.md, CLAUDE.md]\n")
+    done = loop(project)
+    assert done.code == 0, done.said
+    assert "instructions" not in prompt_of(project) and "AGENTS.md" not in done.out
+
+
+def test_an_agent_that_does_not_read_instructions_is_named(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    program(bin_dir, "claude", f"[ $# -gt 1 ] || {{ echo '2.1.197 (Claude Code)'; exit; }}\n{DONE}")
+    (project.root / "AGENTS.md").write_text("# Style\n")
+    done = loop(project, "--agent", "claude")
+    assert "claude reads no AGENTS.md: `instructions: [AGENTS.md]` in ralph.yml puts it into the prompts" in done.out
+    assert "# Style" not in prompt_of(project)
+
+
 def test_refused_key_ends_the_run_with_advice(project: Project, bin_dir: Path) -> None:  # noqa: F811
     program(bin_dir, "claude", REFUSED)
     done = loop(project)
@@ -144,17 +233,23 @@ def test_doctor_shows_which_agent_versions_are_proven(
     bin_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("claude", "codex", "gemini"):
+    for name in ("claude", "codex", "gemini", "pi"):
         (bin_dir / name).write_text(f"#!/bin/sh\necho '{name} 1.2.3'\n")
         (bin_dir / name).chmod(0o755)
-    known = {"claude": Proof("1.2.3", "2026-11-16", ("a", "b"), ("c",)), "codex": Proof("1.2.30", "2026-11-16", ("a",))}
+    known = {
+        "claude": Proof("1.2.3", "2026-11-16", ("a", "b"), ("c",)),
+        "codex": Proof("1.2.30", "2026-11-16", ("a",)),
+        "pi": Proof("1.2.2", "2026-11-16", ("a",)),
+    }
     monkeypatch.setattr("ralph.app.doctor.load_proofs", lambda: known)
     said = project.ralph("doctor").out
     assert "claude: claude 1.2.3, tested (2 of 3 cases), not signed in" in said
     assert "codex: codex 1.2.3, not the tested version 1.2.30, not signed in" in said
     assert "gemini: gemini 1.2.3, not tested, not signed in" in said
+    install = "`npm install -g @earendil-works/pi-coding-agent@1.2.2`"
+    assert f"pi: pi 1.2.3, newer than the tested version 1.2.2 (if its turns fail, run {install})" in said
     told = {one["facts"].get("name"): one["facts"] for one in project.ralph("doctor", "--json").json["findings"]}
-    assert [told[name]["standing"] for name in known] == ["proven", "other-version"]
+    assert [told[name]["standing"] for name in known] == ["proven", "other-version", "newer-version"]
     assert (told["claude"]["proof"]["failed"], told["gemini"]["proof"]) == (["c"], None)
     assert (told["claude"]["version"], told["claude"]["signed_in"]) == ("claude 1.2.3", False)
 

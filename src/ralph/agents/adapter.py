@@ -4,10 +4,14 @@ Each agent program has a small module that defines the rest. A third-party adapt
 entry point of the group `ralph.agents`.
 """
 
+import functools
 import hashlib
 import os
+import re
 import shlex
+import subprocess
 import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,6 +133,8 @@ class Adapter(ABC):
     """Its own arguments for each level of permissions that it has."""
     permission_options: tuple[str, ...] = ()
     """Its options that choose a mode. If the user passes one of them, Ralph passes none."""
+    instruction_files: tuple[str, ...] = ()
+    """The files with instructions of a project that it reads by itself. If several are there, it reads all of them."""
     hook_arguments: tuple[str, ...] = ()
     """Its arguments for our hooks, through which messages of the user reach it. `prepare` may set them."""
     hook_environment: Mapping[str, str] = MappingProxyType({})
@@ -175,6 +181,19 @@ class Adapter(ABC):
         """Whether the user's arguments choose its permission mode."""
         return not options_in(arguments).isdisjoint(self.permission_options)
 
+    def reads_instructions(self, name: str, workspace: Path) -> bool:
+        """Whether it reads such a file of the project by itself, or through a file of its own that names it or links to it."""
+        if name in self.instruction_files:
+            return True
+        for own in self.instruction_files:
+            path = workspace / own
+            try:
+                if path.samefile(workspace / name) or f"@{name}" in path.read_text(errors="replace"):
+                    return True
+            except OSError:
+                continue
+        return False
+
     def environment(self, call: Call) -> Mapping[str, str]:
         """Variables to add to its environment."""
         return {}
@@ -215,6 +234,30 @@ class Adapter(ABC):
             if (directory / name).is_file():
                 return None, f"set up in {directory / name}; Ralph does not check the key"
         return False, self.advice
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """The first number with dots in a text, as numbers that can be compared."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else None
+
+
+@functools.cache
+def read_version(program: str) -> tuple[int, ...] | None:
+    """The version that a program prints; None if it prints none."""
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            cwd=tempfile.gettempdir(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout)
 
 
 _HOOK = Path(__file__).with_name("live_messages.sh")

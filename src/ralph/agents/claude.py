@@ -10,7 +10,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ralph.agents.adapter import EDITS, FULL_AUTO, PLAN, READ_ONLY, Abilities, Adapter, Call, build_hooks, options_in
+from ralph.agents.adapter import (
+    EDITS,
+    FULL_AUTO,
+    PLAN,
+    READ_ONLY,
+    Abilities,
+    Adapter,
+    Call,
+    build_hooks,
+    options_in,
+    read_version,
+)
 from ralph.agents.failures import classify_failure
 from ralph.agents.prices import Prices
 from ralph.agents.reader import StreamReader, success_result
@@ -18,6 +29,7 @@ from ralph.agents.stream_lines import TEXT_CHARS, Data, describe_tool, one_line
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
 
+_READS_AGENTS_FILE = (2, 1, 325)
 _TOOLS = {"sub-agents": ("Task", "Agent", "Workflow")}
 _CHANGES = ("Edit", "Write", "NotebookEdit", "Bash")
 _EVENTS = ("PostToolUse", "PostToolUseFailure", "Stop")
@@ -63,6 +75,7 @@ class Claude(Adapter):
     services = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     settings = ("CLAUDE_CONFIG_DIR", ".claude")
     credentials = (".credentials.json",)
+    instruction_files = ("CLAUDE.md",)
     permission_modes = _MODES
     permission_options = ("--permission-mode", "--dangerously-skip-permissions", "--permission-prompt-tool")
     hook_arguments = ("--settings", json.dumps({"hooks": build_hooks("claude", _EVENTS)}))
@@ -90,6 +103,13 @@ class Claude(Adapter):
     def can_receive_messages(self, call: Call) -> bool:
         """Through hooks beside those of the user, unless the user's arguments replace our settings."""
         return options_in(call.arguments).isdisjoint(("--settings", "--bare"))
+
+    def reads_instructions(self, name: str, workspace: Path) -> bool:
+        """As any agent. Versions such as 2.1.325 read AGENTS.md if there is no CLAUDE.md; 2.1.197 does not."""
+        if name == "AGENTS.md" and not (workspace / "CLAUDE.md").exists():
+            version = read_version(self.program)
+            return version is not None and version >= _READS_AGENTS_FILE
+        return super().reads_instructions(name, workspace)
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """No updates and no side traffic. As root, it refuses to skip permissions unless IS_SANDBOX is set."""
@@ -189,6 +209,14 @@ class ClaudeReader(StreamReader):
             yield AgentEvent(EventKind.DENIED, tool)
 
     def _limit(self, info: Data) -> Iterator[AgentEvent]:
+        """A report about the limits of a subscription. Older versions name only the window that is used most."""
+        by_window = info.inner("unifiedWindows") or {info.text("rateLimitType"): info}
+        windows = []
+        for name, value in by_window.items():
+            window = Data.of(value)
+            if (share := window.number("utilization")) is not None:
+                windows.append((share, name, window.number("resetsAt")))
+        yield from self.report_quota(windows)
         if info.text("status") == "rejected" and info.get("isUsingOverage") is not True:
             limit = one_line(info.text("rateLimitType").replace("_", "-")) or "usage"
             text = f"the {limit} limit of its provider is reached"
@@ -269,6 +297,7 @@ class Amp(Adapter):
     settings = ("", ".local/share/amp")
     credentials = ("secrets.json",)
 
+    instruction_files = ("AGENTS.md",)
     permission_modes = _AMP_MODES
     permission_options = ("--dangerously-allow-all",)
 
@@ -333,6 +362,7 @@ class Cursor(Adapter):
     settings = ("", ".config/cursor")
     credentials = ("auth.json",)
 
+    instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _CURSOR_MODES
     permission_options = ("--force", "-f", "--yolo", "--mode", "--plan")
 

@@ -32,6 +32,7 @@ class Cline(Adapter):
     keys = ("CLINE_API_KEY",)
     settings = ("CLINE_DATA_DIR", ".cline/data")
 
+    instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
     permission_options = ("--act", "-a", "--plan", "-p", "--auto-approve")
 

@@ -132,6 +132,9 @@ def _format_trust(directories: Iterable[Data]) -> str:
     return f"hooks.state={{{','.join(pairs)}}}"
 
 
+_OWN_WAIT_SECONDS = 10.0
+"""Without a time from its provider, Codex waits less than this between two tries."""
+_RECORD_TAIL = 256 * 1024
 _FEATURES = {"sub-agents": "multi_agent"}
 _TOOL_ITEMS = ("command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call")
 _MODES = {
@@ -151,6 +154,7 @@ class Codex(Adapter):
     keys = ("CODEX_API_KEY", "CODEX_ACCESS_TOKEN")
     settings = ("CODEX_HOME", ".codex")
     credentials = ("auth.json",)
+    instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
     permission_options = (
         *("--dangerously-bypass-approvals-and-sandbox", "--yolo", "--full-auto", "--sandbox", "-s"),
@@ -217,7 +221,8 @@ class Codex(Adapter):
 
     def reader(self, call: Call, before: Usage) -> "CodexReader":
         """The stream names no model, and its usage is that of the whole conversation."""
-        return CodexReader(self.prices, self.model_of(call), meter=Meter(before))
+        sessions = self.settings_home({**os.environ, **self.variables}) / "sessions"
+        return CodexReader(self.prices, self.model_of(call), meter=Meter(before), sessions=sessions)
 
     def model_of(self, call: Call) -> str:
         """As in any agent. Its arguments can also set the model as `-c model=NAME`."""
@@ -262,7 +267,12 @@ def model_in_config(directory: Path, profile: str) -> str:
 
 @dataclass
 class CodexReader(StreamReader):
-    """Reads one turn of Codex."""
+    """Reads one turn of Codex. What its stream leaves out is in its own record of the conversation."""
+
+    sessions: Path = Path()
+    """The directory with the records of its conversations."""
+    retried_at: float = 0.0
+    """When it began to wait for the end of a limit."""
 
     def events(self, data: Data) -> Iterator[AgentEvent]:
         """The events in a line."""
@@ -278,6 +288,7 @@ class CodexReader(StreamReader):
             case "item.completed":
                 yield from self._finish_item(item)
             case "turn.completed":
+                yield from self._read_record()
                 usage = data.inner("usage")
                 cached = usage.count("cached_input_tokens")
                 yield from self.report_total(
@@ -286,13 +297,42 @@ class CodexReader(StreamReader):
                 )
                 yield from self.succeed()
             case "turn.failed":
-                yield from self.fail(data.inner("error").text("message") or "the turn failed")
+                yield from self._read_record()
+                error = data.inner("error").text("message") or "the turn failed"
+                yield from self.fail(error, resets_at=self._estimate_limit_end(error))
             case "error":
                 error = data.text("message")
                 if error.startswith("Reconnecting"):
+                    self.retried_at = self.now if "429" in error else 0.0
                     yield from self.retry(error)
                 elif error:
-                    yield from self.report_error(error)
+                    yield from self.report_error(error, resets_at=self._estimate_limit_end(error))
+
+    def _estimate_limit_end(self, error: str) -> float | None:
+        """When a limit of requests ends. Codex waits as its provider says, and does not report for how long.
+
+        So the last wait is the best estimate of the next. Short waits are Codex's own.
+        """
+        waited = self.now - self.retried_at
+        if not self.retried_at or "429" not in error or waited < _OWN_WAIT_SECONDS:
+            return None
+        return self.now + waited
+
+    def _read_record(self) -> Iterator[AgentEvent]:
+        """Read the model and the share of the subscription that is used from the end of the conversation's record."""
+        if not self.session or any(character in self.session for character in "/*?["):
+            return
+        for path in self.sessions.glob(f"*/*/*/rollout-*-{self.session}.jsonl"):
+            for line in _read_last_lines(path):
+                payload = parse_line(line).inner("payload")
+                self.model = self.model or payload.inner("thread_settings").text("model") or payload.text("model")
+                limits = payload.inner("rate_limits")
+                windows = [limits.inner("primary"), limits.inner("secondary")]
+                yield from self.report_quota(
+                    ((window.number("used_percent") or 0.0) / 100, _name_window(window), window.number("resets_at"))
+                    for window in windows
+                    if window
+                )
 
     def _finish_item(self, item: Data) -> Iterator[AgentEvent]:
         """An item that is complete. An item of the type `error` is only a warning."""
@@ -316,6 +356,24 @@ class CodexReader(StreamReader):
         if item.text("type") in _TOOL_ITEMS and key not in self.tools:
             name, arguments = _name_tool(item)
             yield from self.start_tool(key, name, arguments, is_sub_agent=item.text("type") == "collab_tool_call")
+
+
+def _read_last_lines(path: Path) -> list[bytes]:
+    """The lines at the end of a file that say something about limits or the model."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _RECORD_TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    told = [line for line in lines if b'"rate_limits":{' in line]
+    settings = [line for line in lines if b'"thread_settings"' in line or b'"turn_context"' in line]
+    return [*settings[-1:], *told[-1:]]
+
+
+def _name_window(window: Data) -> str:
+    minutes = window.count("window_minutes")
+    return f"{minutes // 60}-hour" if minutes < 24 * 60 else f"{minutes // (24 * 60)}-day"
 
 
 def _name_tool(item: Data) -> tuple[str, object]:

@@ -52,6 +52,7 @@ class Copilot(Adapter):
     keys = ("COPILOT_PROVIDER_BASE_URL", "COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN")
     settings = ("COPILOT_HOME", ".copilot")
 
+    instruction_files = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
     permission_modes = _MODES
     permission_options = ("--allow-all", "--allow-all-tools", "--allow-tool", "--yolo", "--mode", "--plan")
 

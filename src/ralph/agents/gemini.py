@@ -108,6 +108,7 @@ class Gemini(Adapter):
     credentials = (".gemini/oauth_creds.json",)
     may_hold = (".gemini/.env",)
 
+    instruction_files = ("GEMINI.md",)
     permission_modes = _MODES
     permission_options = ("--approval-mode", "--yolo", "-y")
 

@@ -31,6 +31,7 @@ class Goose(Adapter):
         commands=True, resume=True, session=True, tokens=True, names_model=True, cost=True, step_limit=True
     )
     services = ("GOOSE_PROVIDER",)
+    instruction_files = ("AGENTS.md",)
     settings = ("XDG_CONFIG_HOME", ".config")
     may_hold = ("goose/config.yaml",)
 

@@ -34,6 +34,7 @@ class Kiro(Adapter):
     advice = "set KIRO_API_KEY: an unattended run needs one"
     keys = ("KIRO_API_KEY",)
 
+    instruction_files = ("AGENTS.md",)
     permission_modes = _MODES
     permission_options = ("--trust-all-tools", "--trust-tools", "-a")
 

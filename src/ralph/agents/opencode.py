@@ -45,6 +45,7 @@ class OpenCode(Adapter):
     run_environment: Mapping[str, str] | None = None
     """The environment of the run, once it is known."""
 
+    instruction_files = ("AGENTS.md", "CLAUDE.md")
     permission_modes = _MODES
     permission_options = ("--auto",)
 

@@ -16,8 +16,11 @@ from ralph.agents.stream_lines import (
     read_timestamp,
     unwrap_error,
 )
-from ralph.core.limits import Usage
+from ralph.core.limits import Quota, Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
+
+_MOST_SHARE = 10.0
+"""A subscription can be overdrawn, but a share above this was misread."""
 
 
 @dataclass
@@ -228,6 +231,15 @@ class StreamReader:
         if before.cost is None and before.tokens:
             return None, None
         return total, None
+
+    def report_quota(self, windows: Iterable[tuple[float, str, float | None]]) -> Iterator[AgentEvent]:
+        """Report how much of a subscription is used: the share, name and end of each window, of which the fullest counts."""
+        known = [(share, name, end) for share, name, end in windows if 0 <= share <= _MOST_SHARE]
+        if known:
+            share, name, end = max(known, key=lambda window: window[0])
+            window = one_line(name.replace("_", "-"))
+            quota = Quota(round(share, 4), window, plausible_reset(end, self.now))
+            yield AgentEvent(EventKind.QUOTA, str(quota), quota=quota)
 
     def retry(self, text: str) -> Iterator[AgentEvent]:
         """Report that the agent tries something again by itself."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralph.agents import third_party
-from ralph.agents.adapter import Adapter, Call
+from ralph.agents.adapter import Adapter, Call, parse_version
 from ralph.agents.prices import Prices, has_price
 from ralph.agents.programs import Acp, Program, Scripted
 from ralph.core.errors import AgentUnavailableError, UsageError
@@ -323,7 +323,9 @@ class ProofStatus(StrEnum):
 
     PROVEN = "proven"
     OTHER_VERSION = "other-version"
-    """Another version was tested."""
+    """Another version was tested, and this one is older or cannot be compared."""
+    NEWER_VERSION = "newer-version"
+    """An older version was tested."""
     UNPROVEN = "unproven"
     """No version was tested."""
 
@@ -349,7 +351,11 @@ class Proof:
     def status_of(self, version: str) -> ProofStatus:
         """Whether this is a proof for a program that prints this as its version."""
         match = re.search(rf"(?<![\w.]){re.escape(self.version)}(?![\w.])", version)
-        return ProofStatus.PROVEN if match else ProofStatus.OTHER_VERSION
+        if match:
+            return ProofStatus.PROVEN
+        installed, tested = parse_version(version), parse_version(self.version)
+        is_newer = installed is not None and tested is not None and installed > tested
+        return ProofStatus.NEWER_VERSION if is_newer else ProofStatus.OTHER_VERSION
 
 
 def load_proofs() -> dict[str, Proof]:

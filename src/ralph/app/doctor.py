@@ -163,20 +163,31 @@ def _agent(name: str) -> Diagnosis:
     state = {True: f"signed in ({how})", False: "not signed in", None: "sign-in unknown"}
     can = [field.replace("_", " ") for field, able in asdict(agent.abilities).items() if able]
     version = _version(path)
-    tried, proof = _proof(name, version)
+    tried, proof = _proof(name, version, agent.install)
     what = f"{name}: {version}, {tried}, {state[signed_in]}; can: {', '.join(can)}"
     facts = {"name": name, "path": path, "version": version, "signed_in": signed_in, "can": can, **proof}
     return Diagnosis("agent", signed_in is not False, what, how if signed_in is False else "", facts=facts)
 
 
-def _proof(name: str, version: str) -> tuple[str, Mapping[str, object]]:
+def _proof(name: str, version: str, install: str) -> tuple[str, Mapping[str, object]]:
     """Whether this version of an agent was tried from end to end: in words, and as facts."""
     proof = load_proofs().get(name)
     if proof is None:
         return "not tested", {"standing": ProofStatus.UNPROVEN, "proof": None}
     standing = proof.status_of(version)
-    said = f"tested ({proof.score})" if standing is ProofStatus.PROVEN else f"not the tested version {proof.version}"
+    said = f"not the tested version {proof.version}"
+    if standing is ProofStatus.PROVEN:
+        said = f"tested ({proof.score})"
+    elif standing is ProofStatus.NEWER_VERSION:
+        said = f"newer than the tested version {proof.version} (if its turns fail, {_install_tested(install, proof.version)})"
     return said, {"standing": standing, "proof": asdict(proof)}
+
+
+def _install_tested(install: str, version: str) -> str:
+    """What installs the version that was tested."""
+    if install.startswith("npm install"):
+        return f"run `{install}@{version}`"
+    return f"install {version}"
 
 
 def _version(path: str) -> str:

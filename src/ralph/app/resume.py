@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from ralph.app.run_options import RunOptions, build_agent_selection, parse_deadline, positive
+from ralph.app.run_options import RunOptions, build_agent_selection, parse_deadline, positive, read_share
 from ralph.app.runs import stopped_run
 from ralph.app.start import cost_notices
 from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
@@ -52,6 +52,7 @@ class ResumeOptions:
     max_cost: float | None = None
     allow_unpriced: bool = False
     max_tokens: int | None = None
+    max_quota: str | None = None
 
     @property
     def names_agent(self) -> bool:
@@ -195,6 +196,8 @@ def _changed_limits(options: ResumeOptions) -> dict[str, Any]:
         changed["deadline"] = None
     if options.allow_unpriced:
         changed["allow_unpriced"] = True
+    if options.max_quota is not None:
+        changed["quota"] = read_share(options.max_quota)
     return changed
 
 

@@ -15,7 +15,7 @@ from ralph.app.workflows import SESSIONS
 from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
-from ralph.documents.config import Config, SlotSettings, WorkspaceSettings
+from ralph.documents.config import Config, SlotSettings, WorkspaceSettings, parse_share
 from ralph.documents.hats.definition import HatsSettings
 from ralph.documents.run_record import (
     AgentSelection,
@@ -49,6 +49,7 @@ class RunOptions:
     max_cost: float | None = None
     allow_unpriced: bool = False
     max_tokens: int | None = None
+    max_quota: str | None = None
     turn_timeout: float | None = None
     idle_timeout: float | None = None
     check_timeout: float | None = None
@@ -99,6 +100,7 @@ def build_record(
         snapshots=config.snapshots and not options.no_snapshots,
         allowed=_allowed_rules(options.allow),
         push=config.push,
+        instructions=config.instructions,
         most_steps=config.max_steps,
         prices=config.prices,
         land=options.land or config.land or usual_land,
@@ -134,7 +136,16 @@ def build_limits(workflow: str, config: Config, options: RunOptions) -> Limits:
         tokens=positive("--max-tokens", options.max_tokens, settings.tokens),
         cost=positive("--max-cost", options.max_cost, settings.cost),
         allow_unpriced=options.allow_unpriced or settings.allow_unpriced,
+        quota=settings.quota if options.max_quota is None else read_share(options.max_quota),
     )
+
+
+def read_share(text: str) -> float:
+    """The share of a subscription that `--max-quota` names."""
+    share = parse_share(text)
+    if share is None:
+        raise UsageError(f"--max-quota {text} is not a share of a quota", todo="use a percentage: --max-quota 80%")
+    return share
 
 
 def check_seconds(config: Config, options: RunOptions) -> float:

@@ -208,6 +208,7 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
         yield f"the guard rule {rule} is off: {reason}"
     known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
     yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
+    yield from _instruction_notices(project, record)
     for label, spec in record.crew.everyone.items():
         can = registry.make_adapter(spec).abilities
         if limits.tokens and not can.tokens:
@@ -290,6 +291,25 @@ def _find_same_files(top: Path, held: HeldTree) -> set[str]:
         if content_hash(data) == was:
             same.add(path)
     return same
+
+
+def _instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
+    """Which agents do not read the project's instructions by themselves, and whether their prompts contain them."""
+    workspace = project.workspace(record)
+    for name in record.instructions:
+        if not (workspace / name).is_file():
+            yield f"`instructions` in ralph.yml names {name}, which is not a file in {workspace}"
+    present = [name for name in record.instructions or ("AGENTS.md",) if (workspace / name).is_file()]
+    for name in present:
+        agents = {label: registry.make_adapter(spec) for label, spec in record.crew.everyone.items()}
+        unaware = [label for label, agent in agents.items() if not agent.reads_instructions(name, workspace)]
+        if not unaware:
+            continue
+        if record.instructions:
+            yield f"the prompts of {', '.join(unaware)} contain {name}, which they do not read by themselves"
+        elif all(record.crew.everyone[label].kind in registry.ADAPTERS for label in unaware):
+            todo = f"`instructions: [{name}]` in ralph.yml puts it into the prompts"
+            yield f"{', '.join(unaware)} reads no {name}: {todo}"
 
 
 def cost_notices(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:

@@ -43,6 +43,7 @@ from ralph.store.runs import Project, RunDir, describe_run
     "--allow-unpriced", is_flag=True, help="Continue even if Ralph cannot enforce --max-cost because a cost is unknown."
 )
 @click.option("--max-tokens", type=int, help="The maximum number of tokens, including those already used.")
+@click.option("--max-quota", help="The share of an agent's subscription to use at most, for example 90%.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @click.option("--adopt", "adopts", is_flag=True, help="Take over a run that this machine did not start or verify.")
 @click.option("--yes", is_flag=True, help="Agree to everything that the run starts. Don't ask.")

@@ -77,6 +77,11 @@ _SETTINGS = (
         help="Start even if Ralph cannot enforce --max-cost because a cost is unknown.",
     ),
     click.option("--max-tokens", type=int, help="The maximum number of tokens. Default: no limit."),
+    click.option(
+        "--max-quota",
+        help="The share of an agent's subscription to use at most, for example 80%. Default: no limit. Works with"
+        " agents that report it: claude and codex.",
+    ),
     click.option("--turn-timeout", type=float, help="The maximum minutes of one turn. Default: 60."),
     click.option("--idle-timeout", type=float, help="The maximum minutes of a turn without output. Default: 15."),
     click.option("--check-timeout", type=float, help="The maximum seconds of one check. Default: 600."),
@@ -325,6 +330,7 @@ def _limit_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("deadline", deadline),
         ("tokens", limits.tokens),
         ("cost", None if limits.cost is None else f"${limits.cost:g}"),
+        ("subscription", None if limits.quota is None else f"{limits.quota:.0%} of an agent's quota"),
         ("one turn", _minutes(turn.wall)),
         ("without output", _minutes(turn.idle)),
         ("time to stop", f"{turn.grace:g} seconds"),

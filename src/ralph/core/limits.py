@@ -46,6 +46,23 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class Quota:
+    """How much of a subscription is used, as its provider reports it."""
+
+    share: float
+    """From 0 to 1; of several windows, the one that is used most."""
+    window: str = ""
+    """What it is a share of, for example `five-hour`."""
+    resets_at: float | None = None
+    """When that window ends, in seconds since the epoch."""
+
+    def __str__(self) -> str:
+        window = f"{self.window} quota" if self.window else "quota"
+        until = f", which resets at {datetime.fromtimestamp(self.resets_at):%Y-%m-%d %H:%M}" if self.resets_at else ""
+        return f"{self.share:.0%} of its {window}{until}"
+
+
+@dataclass(frozen=True)
 class Spent:
     """The counters of a run; they carry on over every resume."""
 
@@ -109,6 +126,15 @@ class Limits:
     cost: float | None = None
     allow_unpriced: bool = False
     """Whether to continue although the limit on cost cannot hold, because a price is not known."""
+
+    quota: float | None = None
+    """The share of an agent's subscription, from 0 to 1, at which the run stops using that agent."""
+
+    def is_over_quota(self, quota: Quota | None, now: float) -> bool:
+        """Whether an agent whose provider reported this may not be used now."""
+        if self.quota is None or quota is None or quota.share < self.quota:
+            return False
+        return quota.resets_at is None or now < quota.resets_at
 
     def find_reached(self, spent: Spent, now: float, *, running: Usage | None = None) -> Outcome | None:
         """The limit that is reached, if any. Iterations are checked separately.
@@ -176,6 +202,8 @@ def ways_to_go_on(reached: Outcome, limits: Limits, spent: Spent) -> tuple[Raise
         case Outcome.LIMIT_TOKENS:
             more = limits.tokens or 0
             return (Raise(f"--max-tokens {spent.tokens + more}", f"{more} more tokens"),)
+        case Outcome.LIMIT_QUOTA:
+            return (Raise("--max-quota 100%", "all that the subscription has left; after its reset, omit the option"),)
         case Outcome.LIMIT_DEADLINE:
             later = datetime.fromtimestamp((limits.deadline or 0.0) + DAY).strftime("%Y-%m-%dT%H:%M")
             return (Raise("--no-deadline", "as long as it takes"), Raise(f"--deadline {later}", "one more day"))

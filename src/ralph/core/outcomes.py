@@ -17,6 +17,8 @@ class Outcome(StrEnum):
     LIMIT_DEADLINE = "limit-deadline"
     LIMIT_COST = "limit-cost"
     LIMIT_TOKENS = "limit-tokens"
+    LIMIT_QUOTA = "limit-quota"
+    """Every agent that could continue has used the share of its subscription that the run may use."""
     COST_UNKNOWN = "cost-unknown"
     """A limit on cost was set, and an agent used tokens whose price is not known (`--allow-unpriced`)."""
     STUCK = "stuck"
@@ -66,6 +68,7 @@ EXIT_CODES = {
     Outcome.LIMIT_DEADLINE: 3,
     Outcome.LIMIT_COST: 3,
     Outcome.LIMIT_TOKENS: 3,
+    Outcome.LIMIT_QUOTA: 3,
     Outcome.COST_UNKNOWN: 3,
     Outcome.STUCK: 4,
     Outcome.UNVERIFIABLE: 5,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ralph.core.limits import Usage
+from ralph.core.limits import Quota, Usage
 from ralph.core.prompt import Prompt
 
 INBOX, OUTBOX = ".ralph/turn/inbox", ".ralph/turn/outbox"
@@ -148,6 +148,8 @@ class TurnResult:
     """The names of the messages from the user that it received while it ran."""
     warnings: tuple[str, ...] = ()
     """What the user should know about how it went, in sentences."""
+    quota: Quota | None = None
+    """How much of the agent's subscription is used, if its provider reported it."""
 
     @property
     def seconds(self) -> float:
@@ -191,6 +193,8 @@ class EventKind(StrEnum):
     TOOL_RESULT = "tool-result"
     USAGE = "usage"
     """Tokens and money since its last report."""
+    QUOTA = "quota"
+    """How much of its subscription is used."""
     SESSION = "session"
     """The conversation that it is in, by which it can be continued."""
     LIMIT = "limit"
@@ -235,5 +239,6 @@ class AgentEvent:
     failure: Failure | None = None
     tool: str = ""
     """How the agent received a message: `hook`, `live` or `tool`."""
+    quota: Quota | None = None
     is_sub_agent: bool = False
     """Whether a sub-agent reports it."""

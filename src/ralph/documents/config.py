@@ -13,6 +13,25 @@ SIZE_LIMIT = 1024 * 1024
 _RULES = YamlRules(most_levels=50, size_limit=SIZE_LIMIT, allow_aliases=True, allow_repeated_keys=False)
 
 
+def parse_share(value: object) -> float | None:
+    """A percentage such as `80%`, or a number such as 80 or 0.8, as a share from 0 to 1; None if it is not one."""
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        return None
+    share = number if number <= 1 and not text.endswith("%") else number / 100
+    return share if 0 < share <= 1 and not isinstance(value, bool) else None
+
+
+def require_inside(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names, if all of them are paths inside the project."""
+    for name in names:
+        if not name.strip() or name.startswith(("/", "~")) or ".." in name.split("/"):
+            raise PydanticCustomError("outside", "{name} is not a path inside the project", {"name": repr(name)})
+    return names
+
+
 class SettingsSection(BaseModel):
     """Settings that belong together."""
 
@@ -75,6 +94,21 @@ class LimitSettings(SettingsSection):
         default=False, description="start a run with a cost limit even if an agent's cost is unknown"
     )
     tokens: int | None = Field(default=None, ge=1, description="maximum number of tokens of a run")
+    quota: float | None = Field(
+        default=None,
+        description="share of an agent's subscription, for example `80%`: a run stops using an agent that reports more",
+    )
+
+    @field_validator("quota", mode="before", json_schema_input_type=float | str | None)
+    @classmethod
+    def _share(cls, value: Any) -> Any:
+        """A percentage as a share."""
+        share = None if value is None else parse_share(value)
+        if value is not None and share is None:
+            raise PydanticCustomError(
+                "share", "{value} is not a share; write, for example, 80%", {"value": repr(value)}
+            )
+        return share
 
 
 class TurnSettings(SettingsSection):
@@ -128,10 +162,7 @@ class WorkspaceSettings(SettingsSection):
     @field_validator("copy_files", "share")
     @classmethod
     def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for name in value:
-            if not name.strip() or name.startswith(("/", "~")) or ".." in name.split("/"):
-                raise PydanticCustomError("outside", "{name} is not a path inside the project", {"name": repr(name)})
-        return value
+        return require_inside(value)
 
 
 class SlotSettings(SettingsSection):
@@ -197,6 +228,11 @@ class Config(SettingsSection):
     prices: dict[str, tuple[float, float, float]] = Field(
         default={}, description="US dollars for a million tokens, by model: input, cached, output"
     )
+    instructions: tuple[str, ...] = Field(
+        default=(),
+        description="files with instructions of the project, for example `[AGENTS.md]`: the prompts of agents that do not read"
+        " them by themselves contain them",
+    )
     max_steps: int | None = Field(
         default=None, ge=1, description="maximum model calls in one turn, if the agent supports it"
     )
@@ -225,6 +261,11 @@ class Config(SettingsSection):
         description="services to notify: addresses of apprise, or"
         " `{url: ..., events: [done, stuck, question, limit, failed]}`",
     )
+
+    @field_validator("instructions")
+    @classmethod
+    def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return require_inside(value)
 
     @field_validator("notify", mode="before", json_schema_input_type=list[NotifySettings | str] | str)
     @classmethod

@@ -155,6 +155,8 @@ class RunRecord:
     """Rules of the guards that the user lifted for this run, with the reason."""
     push: bool = False
     """Whether agents may push to remote repositories."""
+    instructions: tuple[str, ...] = ()
+    """Files of the project that the prompts of agents contain that do not read them by themselves."""
     most_steps: int | None = None
     """How often an agent may call its model in one turn, if the agent can be limited."""
     prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from ralph.core.entries import (
 )
 from ralph.core.errors import SnapshotsLostError
 from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
-from ralph.core.limits import Usage
+from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
 from ralph.engine.ledger import Ledger
@@ -97,6 +97,8 @@ class Jobs:
         self._running: dict[int, tuple[Turn, Usage]] = {}
         self._waiting: set[str] = set()
         self._merging = asyncio.Lock()
+        self._quotas: dict[int, Quota] = {}
+        """The latest reports about subscriptions, by turn, that nobody has looked at yet."""
         self._snapshot_notices = 0
         self.lost_snapshots: SnapshotsLostError | None = None
         """Why no verdict about the run can hold any more."""
@@ -171,6 +173,13 @@ class Jobs:
         for turn, _ in list(self._running.values()):
             await self.ports.turns.stop(turn, reason)
 
+    async def cut_over_quota(self) -> None:
+        """Ask every running turn to end whose agent has used up its share of a quota, once."""
+        now = self.ports.clock.now()
+        for turn, _ in list(self._running.values()):
+            if self.ledger.limits.is_over_quota(self._quotas.pop(turn.number, None), now):
+                await self.ports.turns.stop(turn, "cut")
+
     async def end_all(self, reason: str) -> list[JobResult]:
         """End all jobs. Results of turns, commits and merges still count; checks are run again after a resume."""
         running = {turn.request.key for turn, _ in self._running.values()}
@@ -234,7 +243,8 @@ class Jobs:
         return False
 
     def _pick_agent(self, request: TurnRequest, pending: PendingWork) -> str:
-        return self.agents.pick_for(request, pending, self.ledger.unavailable, self.ports.clock.now())[0]
+        now = self.ports.clock.now()
+        return self.agents.pick_for(request, pending, self.ledger.list_unavailable(now), now)[0]
 
     async def _run_turn_later(self, request: TurnRequest, pending: PendingWork, until: float) -> ReturnedTurn:
         """Wait until the next attempt, then run the turn. Only a wait for the provider's limit is not active time."""
@@ -358,6 +368,9 @@ class Jobs:
             self.ports.observer.on_agent_event(turn, event)
             if event.kind is EventKind.USAGE and turn.number in self._running:
                 self._running[turn.number] = (turn, self._running[turn.number][1] + event.usage)
+                self.wake.set()
+            if event.quota:
+                self._quotas[turn.number] = event.quota
                 self.wake.set()
             if event.kind is EventKind.HEARD and self.ledger.signals.is_new_to_turn(event.text, turn.number):
                 self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))

@@ -43,7 +43,7 @@ from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports, S, Workflow
 from ralph.engine.signal_delivery import SignalDelivery
-from ralph.engine.turn_outcome import AgentChain, Next, ReturnedTurn, Situation, decide_outcome
+from ralph.engine.turn_outcome import AgentChain, Next, PendingWork, ReturnedTurn, Situation, decide_outcome
 
 MAX_LISTED_FILES = 200
 """How many changed files the end of a run lists."""
@@ -295,8 +295,19 @@ class Kernel(Generic[S]):
             if not limits.may_reserve(ledger.spent, ledger.reserved, estimate):
                 reached = Outcome.LIMIT_COST
         if reached is None:
-            return None
+            return self._find_quota_limit(request)
         return Stop(reached, describe_limit(reached, limits, ledger.spent))
+
+    def _find_quota_limit(self, request: TurnRequest) -> Stop | None:
+        """Why a turn may not start although nothing of the run is used up: its agent's share of a quota is."""
+        ledger, now = self.ledger, self.ports.clock.now()
+        pending = ledger.work.get(request.key) or PendingWork()
+        agent, at = self._start.agents.pick_for(request, pending, ledger.list_unavailable(now), now)
+        quota = ledger.quotas.get(agent)
+        if at <= now or not ledger.limits.is_over_quota(quota, now):
+            return None
+        reason = f"{agent} has used {quota}; the limit is {ledger.limits.quota or 0:.0%}"
+        return Stop(Outcome.LIMIT_QUOTA, reason)
 
     def _reason_not_to_wait(self) -> Stop | None:
         """Why the run ends although a turn is to be tried again later."""
@@ -328,7 +339,7 @@ class Kernel(Generic[S]):
         after = spent.with_turn(returned.result.usage, counts=False)
         situation = Situation(
             agents=self._start.agents,
-            unavailable=ledger.unavailable,
+            unavailable=ledger.list_unavailable(now),
             is_over_limit=ledger.limits.find_reached(after, now) is not None,
             is_ending=self._stop is not None,
             now=now,
@@ -356,6 +367,7 @@ class Kernel(Generic[S]):
         """Cut the turns under way when a limit of the run is crossed."""
         if not self._jobs.turns or self._over_limit:
             return
+        await self._jobs.cut_over_quota()
         spent = self.ledger.with_activity(self._jobs.activity.peek())
         if self.ledger.limits.find_reached(spent, self.ports.clock.now(), running=self._jobs.used):
             self._over_limit = True

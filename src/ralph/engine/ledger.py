@@ -17,7 +17,7 @@ from ralph.core.entries import (
     TurnStarted,
 )
 from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
-from ralph.core.limits import Limits, Spent
+from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.signals import Signal, SignalType
 from ralph.engine.signals import SignalLog
 from ralph.engine.turn_outcome import NEVER, PendingWork, unavailable_until
@@ -49,6 +49,8 @@ class Ledger:
     """What of the user's branches, tags and stash was missing at the last look."""
     unavailable: dict[str, float] = field(default_factory=dict)
     """Until when an agent cannot be used, by its label."""
+    quotas: dict[str, Quota] = field(default_factory=dict)
+    """How much of its subscription each agent has used, by its label, as far as its provider reported it."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
     crew: str = ""
     """Who does the turns, as JSON, if the user changed that since the run was created."""
@@ -72,6 +74,8 @@ class Ledger:
                 self.started = self.started or entry
                 self.ended = None
                 self.unavailable = {label: until for label, until in self.unavailable.items() if until != NEVER}
+                # Nobody knows when these are reset: the next turn reports them again.
+                self.quotas = {label: quota for label, quota in self.quotas.items() if quota.resets_at}
             case LimitExtended(limits=limits):
                 self.limits = limits
             case AgentsChanged(crew=crew):
@@ -126,12 +130,22 @@ class Ledger:
         until = unavailable_until(entry.result, work, at) if work else None
         if work and until is not None:
             self.unavailable[work.agent] = until
+        if work and entry.result.quota:
+            self.quotas[work.agent] = entry.result.quota
         if entry.result.usage.cost is not None:
             self.costs.setdefault(entry.role, deque(maxlen=_REMEMBERED_COSTS)).append(entry.result.usage.cost)
         if entry.is_final:
             self.work.pop(entry.key, None)
         else:
             self.work.setdefault(entry.key, PendingWork()).note_turn_ended(entry)
+
+    def list_unavailable(self, now: float) -> dict[str, float]:
+        """Until when agents cannot be used, among them those that have used up their share of a quota."""
+        found = dict(self.unavailable)
+        for label, quota in self.quotas.items():
+            if self.limits.is_over_quota(quota, now):
+                found[label] = max(found.get(label, 0.0), quota.resets_at or NEVER)
+        return found
 
     def estimate(self, role: str) -> float:
         """What the next turn of a role will cost, judged by the last ones."""

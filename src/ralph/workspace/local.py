@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import ralph
 from ralph.agents import live_messages
 from ralph.agents.adapter import Adapter, Call
+from ralph.core.check_output import fence
 from ralph.core.codec import dump
 from ralph.core.errors import AgentUnavailableError, StateError
 from ralph.core.ids import turn_name
@@ -47,6 +48,7 @@ from ralph.workspace.turn_files import (
 SHARED = ".ralph/agent"
 """The directory of the files that all agents of a project share."""
 _ANSWER_LIMIT = 1024 * 1024
+_INSTRUCTIONS_LIMIT = 256 * 1024
 _FENCED_JSON = re.compile(r"```json\s*\n(.*?)```", re.DOTALL)
 _NO_COMMAND = (
     'the agent\'s shell did not find `ralph`, because the shell resets PATH. Prompts call it as "$RALPH_BIN"; use that name'
@@ -127,6 +129,7 @@ class LocalTurns:
             left=left,
             documents=handed,
             heard=tail.poll_received(),
+            quota=account.quota,
             warnings=(*account.warnings, *((_NO_COMMAND,) if account.missed_command else ())),
         )
 
@@ -239,12 +242,29 @@ class LocalTurns:
             PromptPart("directory", directory, "The directory of the repository.", Place.TURN, heading=heading),
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
         )
+        if not turn.repair and not self._continues_session(turn):
+            prompt = prompt.with_parts(*self._pass_on_instructions(agent))
         if listens:
             prompt = prompt.with_parts(LISTEN)
         if not agent.refuses_variables:
             return prompt
         program = shlex.quote(str(write_launcher(self.run_dir)))
         return Prompt(tuple(replace(part, text=part.text.replace(PROGRAM, program)) for part in prompt.parts))
+
+    def _pass_on_instructions(self, agent: Adapter) -> Iterator[PromptPart]:
+        """The project's instructions that this agent does not read by itself. A conversation that continues has them."""
+        for name in self.record.instructions:
+            path = self.workspace / name
+            if not path.is_file() or agent.reads_instructions(name, self.workspace):
+                continue
+            text = read_limited(path, _INSTRUCTIONS_LIMIT, follow=True).decode(errors="replace")
+            yield PromptPart(
+                f"instructions-{name}",
+                fence(text),
+                "The project's instructions, which this agent does not read by itself.",
+                Place.RUN,
+                heading=f"# The project's instructions ({name})",
+            )
 
     def _describe_directory(self) -> str:
         """Where the agent stands, if that is not the top of the project."""
@@ -255,10 +275,12 @@ class LocalTurns:
             " there. Lists of changed files, and patterns of files that you may change, start at the top of the repository."
         )
 
+    def _continues_session(self, turn: Turn) -> bool:
+        return bool(turn.session) and self.agents[turn.agent].abilities.resume
+
     def _choose_prompt(self, turn: Turn) -> Prompt:
         """The request of the turn, without the messages of the user."""
-        continues_session = turn.session and self.agents[turn.agent].abilities.resume
-        if continues_session and not turn.repair:
+        if self._continues_session(turn) and not turn.repair:
             return build_prompt(fill_parts("continue", self.templates["continue"], {"outbox": OUTBOX}))
         if turn.repair:
             return build_repair_prompt(self.templates["repair"], turn.request, turn.repair)

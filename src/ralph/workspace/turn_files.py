@@ -16,7 +16,7 @@ from ralph.agents import live_messages
 from ralph.agents.adapter import Reader
 from ralph.core.codec import dump, to_plain
 from ralph.core.errors import StateError
-from ralph.core.limits import Usage
+from ralph.core.limits import Quota, Usage
 from ralph.core.prompt import NOT_FOUND
 from ralph.core.redaction import Redactor
 from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
@@ -240,6 +240,8 @@ class OutputSummary:
     """Why it failed, if it reported that."""
     denied: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    quota: Quota | None = None
+    """How much of its subscription is used, if it reported that."""
     missed_command: bool = False
     """Whether its shell did not find `ralph`."""
 
@@ -262,6 +264,8 @@ class OutputSummary:
                 self.text = event.text or self.text
                 self.error = event.text if event.is_error and not self.error else self.error
                 self.failure = event.failure or self.failure
+            case EventKind.QUOTA:
+                self.quota = event.quota
             case EventKind.SESSION:
                 self.session = event.session
             case EventKind.DENIED:

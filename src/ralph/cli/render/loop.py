@@ -20,6 +20,7 @@ _LIMITS = {
     Outcome.LIMIT_DEADLINE: "DEADLINE",
     Outcome.LIMIT_COST: "MAX_COST",
     Outcome.LIMIT_TOKENS: "MAX_TOKENS",
+    Outcome.LIMIT_QUOTA: "MAX_QUOTA",
 }
 
 _SHOWN = 5
