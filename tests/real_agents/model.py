@@ -29,6 +29,8 @@ WIRES: Sequence[tuple[re.Pattern[str], str, Wire]] = (
     (re.compile(r"/chat/completions$"), "chat", Chat()),
     (re.compile(r":(?:stream)?generateContent$", re.I), "gemini", GenerateContent()),
 )
+QUOTA_SECONDS = 3600
+"""When the window of a quota ends, from now."""
 COUNTS = {"/messages/count_tokens": "input_tokens", ":countTokens": "totalTokens"}
 """Requests that only count."""
 
@@ -154,16 +156,18 @@ class Handler(BaseHTTPRequestHandler):
             return self._refuse(wire.limit(time.time() + step.seconds, of_plan=step.of_plan), 429)
         calls = [] if self.model.has_no_tools else build_calls(step, offers, self.model.workspace, self.model.ending)
         text = render_edits(step) if self.model.has_no_tools else step.text
-        answer = Answer(_model_of(body, self.path), text, calls, step.tokens or self.model.tokens)
+        tokens = step.tokens or self.model.tokens
+        answer = Answer(_model_of(body, self.path), text, calls, tokens, step.thought)
+        headers = wire.quota(step.quota, time.time() + QUOTA_SECONDS) if step.quota else {}
         if body.get("stream") or ":stream" in self.path:
-            return self._stream(wire, wire.events(answer), step)
+            return self._stream(wire, wire.events(answer), step, headers)
         if step.fault is Fault.HANG:
             self.model.closing.wait(step.seconds)
-        return self._send(wire.render(answer), cut=step.fault is Fault.CUT)
+        return self._send(wire.render(answer), headers=headers, cut=step.fault is Fault.CUT)
 
-    def _stream(self, wire: Wire, events: list[Event], step: Step) -> None:
+    def _stream(self, wire: Wire, events: list[Event], step: Step, headers: Mapping[str, str]) -> None:
         self.send_response(200)
-        for name, value in {"content-type": "text/event-stream", "cache-control": "no-cache"}.items():
+        for name, value in {"content-type": "text/event-stream", "cache-control": "no-cache", **headers}.items():
             self.send_header(name, value)
         self.send_header("request-id", new_id("req_"))
         self.send_header("transfer-encoding", "chunked")

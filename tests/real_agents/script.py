@@ -39,6 +39,12 @@ class Step:
     """Several files at once, for an agent without tools."""
     shell: str = ""
     """A command, run with any tool that the agent offers."""
+    thought: str = ""
+    """What it thinks before it answers."""
+    call: tuple[tuple[str, Json], ...] = ()
+    """Tools by name with their arguments; the first that the agent offers is called."""
+    quota: float = 0.0
+    """The share of a plan that is used, which the answer reports in its headers; 0 for no headers."""
     tokens: Tokens | None = None
     fault: Fault | None = None
     status: int = 0
@@ -60,6 +66,15 @@ def put(path: str, content: str, tokens: Tokens | None = None) -> Step:
 
 def run(command: str, tokens: Tokens | None = None) -> Step:
     return Step("I run a command.", shell=command, tokens=tokens)
+
+
+def think(thought: str, text: str, tokens: Tokens | None = None) -> Step:
+    return Step(text, thought=thought, tokens=tokens)
+
+
+def use(**tools: Json) -> Step:
+    """Call the first of some tools that the agent offers, with its arguments."""
+    return Step("I use a tool.", call=tuple(tools.items()))
 
 
 def refuse(status: int, times: int = 1) -> Step:
@@ -142,8 +157,8 @@ def render_edits(step: Step) -> str:
 
 def build_calls(step: Step, offers: Sequence[Offer], workspace: Path, ending: str = "") -> list[ToolCall]:
     """The calls of offered tools for a step. `ending` is the command that ends a turn."""
-    calls = []
-    if ending and not (step.write or step.shell):
+    calls = [ToolCall(offer.name, arguments) for offer, arguments in _offered_calls(step, offers)]
+    if ending and not (step.write or step.shell or calls):
         return [_shell_call(ending, offers)]
     if step.write:
         path, content = step.write
@@ -151,6 +166,13 @@ def build_calls(step: Step, offers: Sequence[Offer], workspace: Path, ending: st
     if step.shell:
         calls.append(_shell_call(step.shell, offers))
     return calls
+
+
+def _offered_calls(step: Step, offers: Sequence[Offer]) -> list[tuple[Offer, Json]]:
+    for name, arguments in step.call:
+        if offer := _first(offers, (name.lower(),)):
+            return [(offer, arguments)]
+    return []
 
 
 def _write_call(path: Path, content: str, offers: Sequence[Offer]) -> ToolCall:

@@ -69,6 +69,8 @@ class Subject:
     """The seconds of a limit that is too long for it to wait out by itself, with one try."""
     limit_end: bool = True
     """Whether it reports when a limit ends. If not, Ralph tries again after five minutes."""
+    waits_for_limits: bool = False
+    """Whether it waits for the end of any limit by itself, without a word, if its provider names that end."""
     limit_seconds: float = 10
     """The next try comes at most this many seconds after the end of a limit."""
     retry_minutes: float = 0.15
@@ -81,6 +83,10 @@ class Subject:
     """For which answers `ralph cost` shows tokens: `all`, the `last` of every turn, or `none`."""
     lost_answers: int = 0
     """For how many answers it can lose the tokens after a stream was cut."""
+    side_answers: int = 0
+    """How many answers to requests of its own, such as for a title, can be on the receipt of a conversation."""
+    counts_cut_answer: bool = False
+    """Whether it also reports what an answer used before its stream was cut."""
     resumes: bool = True
     """Whether it continues a conversation. If not, each turn is a new one."""
     has_no_tools: bool = False
@@ -108,10 +114,16 @@ class Subject:
         """How often it asks its model for a number of steps, in a number of turns."""
         return turns if self.has_no_tools else steps
 
-    def expected_usage(self, answers: int, turns: int = 1) -> tuple[int, int]:
-        """The tokens that `ralph cost` shows for a number of answers with 1000 tokens in and 50 out."""
+    def expected_usages(self, answers: int, turns: int = 1) -> list[tuple[int, int]]:
+        """The tokens that `ralph cost` can show for a number of answers with 1000 tokens in and 50 out."""
         counted = {"all": self.request_count(answers, turns), "last": turns, "none": 0}[self.tokens]
-        return 1000 * counted, 50 * counted
+        return [(1000 * number, 50 * number) for number in range(counted, counted + self.side_answers + 1)]
+
+    def expected_costs(self) -> list[float | None]:
+        """The cost that `ralph cost` can show for three answers."""
+        if self.cost is None or not self.must_cost:
+            return [self.cost, None]
+        return [self.cost * (3 + side) / 3 for side in range(self.side_answers + 1)]
 
 
 def _load_subjects() -> dict[str, Subject]:

@@ -93,8 +93,10 @@ class TestFile:
     ("version", "printed", "status"),
     [
         ("1.0.1", "parrot 1.0.1 (grey)", ProofStatus.PROVEN),
-        ("1.0.1", "v1.0.10", ProofStatus.OTHER_VERSION),
-        ("1.0.1", "parrot-11.0.1", ProofStatus.OTHER_VERSION),
+        ("1.0.1", "v1.0.10", ProofStatus.NEWER_VERSION),
+        ("1.0.1", "parrot-11.0.1", ProofStatus.NEWER_VERSION),
+        ("1.0.10", "v1.0.2", ProofStatus.OTHER_VERSION),
+        ("1.0.1", "unknown version", ProofStatus.OTHER_VERSION),
         ("0.0.1-g7", "0.0.1-g7", ProofStatus.PROVEN),
     ],
 )

@@ -55,8 +55,8 @@ def test_a_loop_ends_when_the_check_passes(project: AgentProject, agent: str) ->
     others = {one.path for one in project.model.all_requests if not one.api}
     assert others <= {"/v1/models"}, "it asked for nothing else"
     cost = receipt(project)["total"]
-    assert (cost["input_tokens"], cost["output_tokens"]) == subject.expected_usage(3)
-    assert cost["cost"] == pytest.approx(subject.cost) or (cost["cost"] is None and not subject.must_cost)
+    assert (cost["input_tokens"], cost["output_tokens"]) in subject.expected_usages(3)
+    assert any(cost["cost"] == (None if one is None else pytest.approx(one)) for one in subject.expected_costs()), cost
 
 
 def test_work_that_is_not_done_is_sent_back(project: AgentProject, agent: str) -> None:
@@ -102,6 +102,12 @@ def test_the_end_of_a_limit_is_waited_for(project: AgentProject, agent: str) -> 
     engine = project.start(str(RALPH), *loop_command(agent))
     wait_until(lambda: project.journal("turn.ended"), 60 + subject.limit_lasts)
     [ended] = project.journal("turn.ended")
+    if subject.waits_for_limits:
+        _, err = engine.communicate(timeout=60)
+        assert (engine.returncode, project.turn_ends()) == (0, ["finished"]), err
+        answered = next(one for one in project.model.requests if one.fault is None)
+        assert answered.at - project.model.requests[0].at >= subject.limit_lasts - 0.5
+        return
     if not subject.limit_end:
         assert (project.turn_ends(), 280 < ended["retry_at"] - time.time() <= 300) == (["limited"], True)
         assert project.ralph("abort").code == 0
@@ -157,7 +163,9 @@ def test_a_stream_that_is_cut_costs_no_iteration(project: AgentProject, agent: s
     assert done.code == 0, done.output
     assert (project.turn_ends()[-1], iterations(project)) == ("finished", 1)
     total, subject = receipt(project)["total"], SUBJECTS[agent]
-    possible = [subject.expected_usage(3 - lost) for lost in range(subject.lost_answers + 1)]
+    possible = [usage for lost in range(subject.lost_answers + 1) for usage in subject.expected_usages(3 - lost)]
+    if subject.counts_cut_answer:
+        possible += [(tokens_in + 1000, tokens_out + 1) for tokens_in, tokens_out in possible]
     assert (total["input_tokens"], total["output_tokens"]) in possible
 
 
@@ -197,7 +205,8 @@ def test_an_agent_is_adopted_after_its_engine_was_killed(project: AgentProject, 
     assert resumed.returncode == 0, out + err
     assert len(project.journal("turn.started")) == 1
     assert len(project.model.requests) == 4, "nothing was asked twice"
-    assert receipt(project)["total"]["output_tokens"] == SUBJECTS[agent].expected_usage(4)[1]
+    usages = SUBJECTS[agent].expected_usages(4)
+    assert receipt(project)["total"]["output_tokens"] in [tokens_out for _, tokens_out in usages]
 
 
 def test_an_answer_is_repaired_in_the_same_conversation(project: AgentProject, agent: str) -> None:
@@ -213,8 +222,8 @@ def test_an_answer_is_repaired_in_the_same_conversation(project: AgentProject, a
         "the repair itself does not say what the task was"
     )
     total = receipt(project)["total"]
-    used = subject.expected_usage(5, turns=2)
-    assert (total["input_tokens"], total["output_tokens"]) == used, "what a conversation used is counted once"
+    used = subject.expected_usages(5, turns=2)
+    assert (total["input_tokens"], total["output_tokens"]) in used, "what a conversation used is counted once"
 
 
 def test_what_was_cached_is_on_the_receipt(project: AgentProject, agent: str) -> None:
@@ -222,10 +231,10 @@ def test_what_was_cached_is_on_the_receipt(project: AgentProject, agent: str) ->
     project.model.tokens = Tokens(1000, 50, cached=400)
     assert loop(project, agent).code == 0
     total = receipt(project)["total"]
-    assert (total["input_tokens"], total["output_tokens"]) == SUBJECTS[agent].expected_usage(3), (
+    assert (total["input_tokens"], total["output_tokens"]) in SUBJECTS[agent].expected_usages(3), (
         "cached tokens are tokens"
     )
-    assert total["cost"] is None or 0 < total["cost"] < (SUBJECTS[agent].cost or 0)
+    assert total["cost"] is None or 0 < total["cost"] < max(filter(None, SUBJECTS[agent].expected_costs()))
 
 
 @pytest.mark.parametrize(

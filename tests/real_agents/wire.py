@@ -21,6 +21,8 @@ class Tokens:
     """All input tokens, including cached ones."""
     output: int = 50
     cached: int = 0
+    reasoning: int = 0
+    """Those of the output tokens that were thoughts."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Answer:
     text: str
     calls: Sequence[ToolCall] = ()
     tokens: Tokens = Tokens()
+    thought: str = ""
+    """What it thinks before it answers."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ class Wire(Protocol):
 
     def limit(self, resets_at: float, *, of_plan: bool) -> Refusal:
         """A limit (429) that ends at a time: of requests per minute, or of a plan."""
+        ...
+
+    def quota(self, used: float, resets_at: float) -> Mapping[str, str]:
+        """The headers of an answer that say which share of a plan is used; none if the provider has no such headers."""
         ...
 
     def broken(self, message: str) -> Event:

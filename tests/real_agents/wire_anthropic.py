@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from wire import Answer, Event, Json, Offer, Refusal, flat, new_id, pieces, seconds_until
@@ -13,6 +14,12 @@ KINDS = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
+DELTAS = {
+    "text": ("text", "text_delta", "text"),
+    "thinking": ("thinking", "thinking_delta", "thinking"),
+    "tool_use": ("input", "input_json_delta", "partial_json"),
+}
+"""For each type of block: the key of its content, the type of its pieces, and their key."""
 
 
 class Messages:
@@ -25,7 +32,11 @@ class Messages:
         return "\n".join(flat(one["content"]) for one in body.get("messages", []) if one["role"] == "user")
 
     def render(self, answer: Answer) -> Json:
-        blocks: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
+        blocks: list[Json] = []
+        if answer.thought:
+            blocks.append({"type": "thinking", "thinking": answer.thought, "signature": "bW9jaw=="})
+        if answer.text:
+            blocks.append({"type": "text", "text": answer.text})
         blocks += [
             {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.arguments}
             for call in answer.calls
@@ -52,16 +63,16 @@ class Messages:
         opening = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
         found: list[tuple[str, Json]] = [("message_start", {"message": opening})]
         for index, block in enumerate(message["content"]):
-            is_text = block["type"] == "text"
-            empty = {**block, "text": ""} if is_text else {**block, "input": {}}
+            key, delta, name = DELTAS[block["type"]]
+            empty = {**block, key: "" if isinstance(block[key], str) else {}}
+            if "signature" in block:
+                empty["signature"] = ""
             found.append(("content_block_start", {"index": index, "content_block": empty}))
-            for piece in pieces(block["text"] if is_text else json.dumps(block["input"])):
-                delta = (
-                    {"type": "text_delta", "text": piece}
-                    if is_text
-                    else {"type": "input_json_delta", "partial_json": piece}
-                )
-                found.append(("content_block_delta", {"index": index, "delta": delta}))
+            for piece in pieces(block[key] if isinstance(block[key], str) else json.dumps(block[key])):
+                found.append(("content_block_delta", {"index": index, "delta": {"type": delta, name: piece}}))
+            if "signature" in block:
+                signed = {"type": "signature_delta", "signature": block["signature"]}
+                found.append(("content_block_delta", {"index": index, "delta": signed}))
             found.append(("content_block_stop", {"index": index}))
         ending = {"stop_reason": message["stop_reason"], "stop_sequence": None}
         found += [("message_delta", {"delta": ending, "usage": message["usage"]}), ("message_stop", {})]
@@ -89,6 +100,20 @@ class Messages:
             }
         message = "This request would exceed your account's rate limit. Please try again later."
         return Refusal(self.refusal(429, message).body, headers)
+
+    def quota(self, used: float, resets_at: float) -> Mapping[str, str]:
+        """As a subscription answers: the share of each window, and a warning if one is nearly used up."""
+        reset = str(math.ceil(resets_at))
+        prefix = "anthropic-ratelimit-unified"
+        return {
+            f"{prefix}-status": "allowed_warning" if used >= 0.75 else "allowed",
+            f"{prefix}-reset": reset,
+            f"{prefix}-representative-claim": "five_hour",
+            f"{prefix}-5h-status": "allowed_warning" if used >= 0.75 else "allowed",
+            f"{prefix}-5h-utilization": str(used),
+            f"{prefix}-5h-reset": reset,
+            f"{prefix}-5h-surpassed-threshold": "0.75",
+        }
 
     def broken(self, message: str) -> Event:
         return "error", {"type": "error", "error": {"type": "overloaded_error", "message": message}}

@@ -1,5 +1,7 @@
 """Google's generateContent and streamGenerateContent."""
 
+from collections.abc import Mapping
+
 from wire import Answer, Event, Json, Offer, Refusal, flat, new_id, seconds_until
 
 STATUSES = {
@@ -45,12 +47,17 @@ class GenerateContent:
         ]
         return Refusal({"error": {**self.refusal(429, message).body["error"], "details": details}})
 
+    def quota(self, used: float, resets_at: float) -> Mapping[str, str]:
+        """It has no such headers."""
+        return {}
+
     def broken(self, message: str) -> Event:
         return "", self.refusal(503, message).body
 
 
 def _parts(answer: Answer) -> list[Json]:
-    parts: list[Json] = [{"text": answer.text}] if answer.text or not answer.calls else []
+    parts: list[Json] = [{"text": answer.thought, "thought": True}] if answer.thought else []
+    parts += [{"text": answer.text}] if answer.text or not answer.calls else []
     return parts + [
         {
             "functionCall": {"id": f"fc_{call.id}", "name": call.name, "args": call.arguments},
@@ -65,7 +72,8 @@ def _chunk(answer: Answer, parts: list[Json], *, last: bool) -> Json:
     used = answer.tokens
     usage = {
         "promptTokenCount": used.input,
-        "candidatesTokenCount": used.output,
+        "candidatesTokenCount": used.output - used.reasoning,
+        "thoughtsTokenCount": used.reasoning,
         "cachedContentTokenCount": used.cached,
         "totalTokenCount": used.input + used.output,
     }

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from collections.abc import Mapping
 
 from wire import Answer, Event, Json, Offer, Refusal, flat, new_id, pieces, seconds_until
 
@@ -25,6 +26,14 @@ class Errors:
             return Refusal({"error": {**error, "resets_at": math.ceil(resets_at), "resets_in_seconds": seconds}})
         message = f"Rate limit reached for gpt-5 on requests per min (RPM): Limit 3. Please try again in {seconds}s."
         return Refusal(self.refusal(429, message).body, {"retry-after": str(seconds)})
+
+    def quota(self, used: float, resets_at: float) -> Mapping[str, str]:
+        """As a plan of ChatGPT answers to Codex."""
+        return {
+            "x-codex-primary-used-percent": f"{used * 100:g}",
+            "x-codex-primary-window-minutes": "300",
+            "x-codex-primary-reset-at": str(math.ceil(resets_at)),
+        }
 
 
 class Responses(Errors):
@@ -53,7 +62,7 @@ class Responses(Errors):
                 "input_tokens": answer.tokens.input,
                 "input_tokens_details": {"cached_tokens": answer.tokens.cached},
                 "output_tokens": answer.tokens.output,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": answer.tokens.reasoning},
                 "total_tokens": answer.tokens.input + answer.tokens.output,
             },
             "error": None,
@@ -86,6 +95,9 @@ class Responses(Errors):
 
 def _items(answer: Answer) -> list[Json]:
     items: list[Json] = []
+    if answer.thought:
+        summary = [{"type": "summary_text", "text": answer.thought}]
+        items.append({"type": "reasoning", "id": new_id("rs_"), "summary": summary, "encrypted_content": "bW9jaw=="})
     if answer.text:
         part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
         items.append(
@@ -111,6 +123,13 @@ def _item_events(index: int, item: Json) -> list[tuple[str, Json]]:
         found += [("response.output_text.delta", {**key, "delta": piece}) for piece in pieces(part["text"])]
         found.append(("response.output_text.done", {**key, "text": part["text"]}))
         found.append(("response.content_part.done", {**key, "part": part}))
+    elif item["type"] == "reasoning":
+        empty, [part] = {**item, "summary": []}, item["summary"]
+        key = {**key, "summary_index": 0}
+        found.append(("response.reasoning_summary_part.added", {**key, "part": {**part, "text": ""}}))
+        found += [("response.reasoning_summary_text.delta", {**key, "delta": piece}) for piece in pieces(part["text"])]
+        found.append(("response.reasoning_summary_text.done", {**key, "text": part["text"]}))
+        found.append(("response.reasoning_summary_part.done", {**key, "part": part}))
     elif item["type"] == "function_call":
         empty, given = {**item, "arguments": "", "status": "in_progress"}, item["arguments"]
         found += [("response.function_call_arguments.delta", {**key, "delta": piece}) for piece in pieces(given)]
@@ -133,6 +152,8 @@ class Chat(Errors):
 
     def render(self, answer: Answer) -> Json:
         message: Json = {"role": "assistant", "content": answer.text or None}
+        if answer.thought:
+            message["reasoning_content"] = answer.thought
         if answer.calls:
             message["tool_calls"] = _chat_calls(answer)
         choice = {"index": 0, "message": message, "finish_reason": _finish(answer), "logprobs": None}
@@ -145,6 +166,7 @@ class Chat(Errors):
             return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
 
         found = [chunk({"role": "assistant", "content": ""})]
+        found += [chunk({"reasoning_content": piece}) for piece in pieces(answer.thought)]
         found += [chunk({"content": piece}) for piece in pieces(answer.text)]
         for index, call in enumerate(_chat_calls(answer)):
             given = call["function"]["arguments"]
@@ -182,6 +204,7 @@ def _chat_usage(answer: Answer) -> Json:
         "completion_tokens": used.output,
         "total_tokens": used.input + used.output,
         "prompt_tokens_details": {"cached_tokens": used.cached},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning},
     }
 
 

@@ -40,7 +40,7 @@ SUBJECTS = [
         limit_end=False,
     ),
     by_acp(goose.SUBJECT, "goose acp --with-builtin developer", tokens="last"),
-    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False, limit_end=False),
+    by_acp(qwen.SUBJECT, "qwen --acp", cost=None, must_cost=False),
     by_acp(
         claude.SUBJECT,
         "claude-agent-acp",
@@ -50,6 +50,7 @@ SUBJECTS = [
         sign_in=("claude-agent-acp` works for you",),
         limit_seconds=130,  # it names only the minute
         lost_answers=1,  # one time in six, only tokens: the cost is right
+        side_answers=1,  # the title of a conversation
     ),
     by_acp(
         codex.SUBJECT,

@@ -34,7 +34,8 @@ SUBJECT = Subject(
     api="anthropic",
     key="ANTHROPIC_API_KEY",
     sign_in=("/login", "ANTHROPIC_API_KEY"),
-    cost=0.01875,
+    cost=0.015,
+    counts_cut_answer=True,
     must_cost=True,
     raw=Raw(
         COMMAND,
@@ -42,6 +43,6 @@ SUBJECT = Subject(
         "session_id",
         lambda end: end["type"] == "result" and not end["is_error"],
         tokens,
-        limit="hit your session limit · resets",
+        limit="hit your 5-hour limit · resets",
     ),
 )

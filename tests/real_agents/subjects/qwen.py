@@ -33,9 +33,9 @@ SUBJECT = Subject(
     cost=0.00525,
     must_cost=True,
     limit_of_plan=False,
-    # It makes seven tries in 54 to 99 seconds, whatever its settings say, and each of them repeats as often as its settings say.
-    limit_lasts=110,
-    limit_seconds=70,
+    # It makes seven tries, whatever its settings say, and waits for the end of a limit before each if its provider names it.
+    limit_lasts=12,
+    waits_for_limits=True,
     failing_seconds=260,
     idle_minutes=0.5,
 )
