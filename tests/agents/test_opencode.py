@@ -32,7 +32,7 @@ def step(reason: str = "stop", cost: float = 0.0, **tokens: Any) -> dict[str, An
 def test_the_command() -> None:
     call = Call(Path("/repo"), "openai/gpt-5", ("--variant", "high"), 1.5, 30, "ses_1")
     assert OpenCode("/opt/opencode").command(call) == (
-        *("/opt/opencode", "run", "--format", "json", "--auto", "--dir", "/repo"),
+        *("/opt/opencode", "run", "--format", "json", "--thinking", "--auto", "--dir", "/repo"),
         *("--model", "openai/gpt-5", "--session", "ses_1", "--variant", "high"),
     )
     assert OpenCode().command(HERE)[-1] == "--title=", "no model is asked for a title"

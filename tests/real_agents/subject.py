@@ -18,6 +18,7 @@ def no_live_messages(reason: str) -> dict[str, str]:
     )
 
 
+NO_THOUGHTS = {"test_thoughts_are_in_the_log": "its output does not contain them"}
 KEY = "mock-key"
 Environment = dict[str, str]
 Stream = list[dict[str, Any]]

@@ -57,7 +57,7 @@ class OpenCode(Adapter):
         """
         return (
             self.program,
-            *("run", "--format", "json", *self.permission_arguments(call), "--dir", str(call.workspace)),
+            *("run", "--format", "json", "--thinking", *self.permission_arguments(call), "--dir", str(call.workspace)),
             *(("--model", call.model) if call.model else ()),
             *(("--session", call.session) if call.session else ("--title=",)),
             *call.arguments,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from install import NODE, Package
-from subject import Subject, no_live_messages
+from subject import NO_THOUGHTS, Subject, no_live_messages
 
 from subjects import claude, codex, copilot, gemini, goose, opencode, qwen
 
@@ -26,9 +26,12 @@ SUBJECTS = [
         "gemini --acp",
         sign_in=("Gemini API key",),
         cost=None,
-        cannot=no_live_messages(
-            "a second prompt ends the first, and no hook runs after a tool; without ACP it receives messages"
-        ),
+        cannot={
+            **NO_THOUGHTS,
+            **no_live_messages(
+                "a second prompt ends the first, and no hook runs after a tool; without ACP it receives messages"
+            ),
+        },
     ),
     by_acp(opencode.SUBJECT, "opencode acp", tokens="last", limit_end=False),
     by_acp(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from install import Package
-from subject import KEY, Environment, Subject, no_live_messages
+from subject import KEY, NO_THOUGHTS, Environment, Subject, no_live_messages
 
 
 def set_up(home: Path, url: str, tries: int | None) -> Environment:
@@ -30,7 +30,10 @@ SUBJECT = Subject(
     limit_lasts=94,
     failing_seconds=180,
     resumes=False,
-    cannot=no_live_messages(
-        "with JSON output it runs hooks only from the user's home or tree, whatever --hooks-dir says"
-    ),
+    cannot={
+        **NO_THOUGHTS,
+        **no_live_messages(
+            "with JSON output it runs hooks only from the user's home or tree, whatever --hooks-dir says"
+        ),
+    },
 )
