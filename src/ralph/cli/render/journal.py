@@ -248,7 +248,7 @@ def _turn_started(renderer: Renderer, entry: TurnStarted) -> list[str]:
 
 def _task_changed(renderer: Renderer, entry: TaskChanged) -> list[str]:
     name = f"{entry.task} {entry.title}".strip()
-    reason = one_line(entry.reason)[:300]
+    reason = one_line(entry.reason)[:300].rstrip(".")
     next_attempt = f"attempt {entry.attempt + 1} of {entry.most_attempts} follows"
     used_up = f"no attempt is left ({entry.attempt} of {entry.most_attempts})" if entry.attempt else ""
     match entry.state:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
-_LINE_START = re.compile(r"\s*(?:(?:\d+ )?(?:[|>~-]|! (?:\w+: )?) *)?")
+_LINE_START = re.compile(r"\s*(?:\d+ )?(?:[|>~✓✗-] |! (?:\w+: )?)")
 """What stands before the text of a line: spaces and a symbol."""
 _STYLES = (
     (re.compile(r"  PASS |✓ |Result: PASS|Status: SUCCESS"), "green"),
@@ -207,7 +207,7 @@ def wrap_line(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     start = _LINE_START.match(line)
-    indent = " " * (start.end() if start else 0)
+    indent = " " * (start.end() if start else len(line) - len(line.lstrip()) + 2)
     return textwrap.wrap(
         line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, tabsize=4
     )
