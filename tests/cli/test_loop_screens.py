@@ -148,6 +148,20 @@ def test_pause_means_the_live_run(project: Project) -> None:  # noqa: F811
     assert "ralph resume" in again.err
 
 
+def test_pause_of_one_of_several_live_runs_needs_its_name(project: Project) -> None:  # noqa: F811
+    for _ in range(2):
+        project.real(*project.playing(SLOW, "--worktree", "--detach"))
+    names = [path.name for path in project.runs]
+    refused = project.ralph("pause")
+    assert refused.code == 2
+    assert all(name in refused.err for name in names)
+    assert "--run ID" in refused.err
+    for how in (("--run", names[0]), (names[1],)):
+        assert project.ralph("pause", *how, "--now").code == 0
+    for name in names:
+        project.ralph("abort", name)
+
+
 def test_pause_without_a_run_says_so(project: Project) -> None:  # noqa: F811
     done = project.ralph("pause")
     assert done.code == 2

@@ -72,12 +72,13 @@ def steer(message: str, role: str, run: str | None, now: bool, as_json: bool) ->
 
 
 @click.command("pause")
-@click.argument("run", required=False)
+@click.argument("named", metavar="[RUN]", required=False)
+@run_option
 @click.option("--now", is_flag=True, help="Interrupt the turn now. `ralph resume` continues its conversation.")
 @json_option
-def pause(run: str | None, now: bool, as_json: bool) -> int:
+def pause(named: str | None, run: str | None, now: bool, as_json: bool) -> int:
     """Pause RUN after its current turn. `ralph resume` continues it. Default: the live run."""
-    return _show_sent(send_signal(here(), Signal("", SignalType.PAUSE, now=now), "", run), as_json=as_json)
+    return _show_sent(send_signal(here(), Signal("", SignalType.PAUSE, now=now), "", named or run), as_json=as_json)
 
 
 def _show_sent(sent: Sent, *, as_json: bool) -> int:
