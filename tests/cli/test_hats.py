@@ -15,7 +15,7 @@ from ralph.store import locks
 AGENT = Path(__file__).with_name("hats_agent.py")
 OBJECTIVE = "Add --verbose to the CLI"
 CHECK = f"`{sys.executable} -m unittest -q`"
-DOCS = ".agents/scratchpad/implementation/add-verbose-to-the-cli"
+DOCS = ".agents/scratchpad/implementation/add-verbose-to-the-cli-*"
 
 
 def words(project: Project, **script: Any) -> list[str]:  # noqa: F811
@@ -54,7 +54,12 @@ def test_code_assist_from_build_start_to_loop_complete(project: Project) -> None
     assert topics[:4] == ["build.start", "tasks.ready", "review.ready", "review.rejected"]
     assert (topics[-1], topics.count("queue.advance"), topics.count("review.passed")) == ("LOOP_COMPLETE", 2, 3)
     assert "VERBOSE = True" in (project.root / "cli.py").read_text()
-    assert {path.name for path in (project.root / DOCS).iterdir()} == {"context.md", "plan.md", "progress.md", "logs"}
+    assert {path.name for path in next(project.root.glob(DOCS)).iterdir()} == {
+        "context.md",
+        "plan.md",
+        "progress.md",
+        "logs",
+    }
     agent = project.root / ".ralph" / "agent"
     tasks = [json.loads(line) for line in (agent / "tasks.jsonl").read_text().splitlines()]
     assert [task["status"] for task in tasks] == ["closed"] * 3

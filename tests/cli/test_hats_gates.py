@@ -133,6 +133,8 @@ def test_prompt_of_a_reviewing_hat_shows_changes_since_its_last_turn(project: Pr
     assert done.code == 0, done.said
     first, second = (project.ralph("prompt", "--turn", turn, "--json").json["prompt"] for turn in ("3", "5"))
     assert "- turn 2 (builder): 2 files, +2 -0" in first
-    changes = second.partition("<changes-since-your-last-turn>")[2].partition("</changes")[0]
+    changes = second.partition("<since-your-last-turn>")[2].partition("</since")[0]
     assert "- turn 4 (builder): 2 files" in changes and "turn 2" not in changes
-    assert "<changes-since" not in project.ralph("prompt", "--turn", "4", "--json").json["prompt"], "no reviewer"
+    builder_again = project.ralph("prompt", "--turn", "4", "--json").json["prompt"]
+    assert "Nobody else has changed a file since then." in builder_again
+    assert "<changes-so-far>" in first and "<since-your-last-turn>" not in first

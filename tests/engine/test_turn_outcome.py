@@ -12,7 +12,7 @@ from ralph.core.events import Stop, TurnEnded
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
-from ralph.core.turns import Change, Failure, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Change, Failure, FileStat, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.turn_outcome import (
     AgentChain,
     Next,
@@ -288,12 +288,21 @@ class TestRepairs:
         broken = TurnEnded("key", 1, "role", 1, first, repair=True)
         repair = TurnResult(FINISHED, 2, 3, text="fixed", change=Change("s2", files=0), answer={"summary": "s"})
         turn = Turn(2, 1, TurnRequest("key", "role", Prompt.of("do it")), repair=("no summary",), agent="a")
-        outcome = decide_outcome(ReturnedTurn(turn, repair, PendingWork(turn_to_repair=broken), ()), situation())
-        result = outcome.result
-        assert (result.text, result.change, result.answer) == ("I did it", Change("s1", files=3), {"summary": "s"})
-        changed = replace(repair, change=Change("s2", files=1))
-        outcome = decide_outcome(ReturnedTurn(turn, changed, PendingWork(turn_to_repair=broken), ()), situation())
-        assert outcome.result.change == Change("s2", files=1)
+        work = PendingWork()
+        work.note_turn_ended(broken)
+        result = decide_outcome(ReturnedTurn(turn, repair, work, ()), situation()).result
+        assert (result.text, result.change, result.answer) == ("I did it", Change("s2", files=0), {"summary": "s"})
+        ended = TurnEnded("key", 2, "role", 1, result, earlier=work.earlier)
+        assert ended.change == Change("s2", files=3)
+
+    def test_the_changes_of_all_turns_for_the_same_work_are_added_up(self) -> None:
+        first = Change("s1", 2, 5, 1, stats=(FileStat("a", 3, 1), FileStat("b", 2)))
+        second = Change("s2", 1, 4, 0, stats=(FileStat("a", 4),))
+        work = PendingWork()
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, TurnResult(TurnEnd.STEERED, 0, 1, change=first)))
+        assert [(one.turn, one.end) for one in work.earlier] == [(1, TurnEnd.STEERED)]
+        ended = TurnEnded("key", 2, "role", 1, TurnResult(FINISHED, 2, 3, change=second), earlier=work.earlier)
+        assert ended.change == Change("s2", 2, 9, 1, stats=(FileStat("b", 2), FileStat("a", 7, 1)))
 
 
 class TestResponses:

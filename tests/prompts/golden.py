@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ralph.core.prompt import Place, Prompt, PromptPart
 from ralph.core.signals import Received, Signal, SignalType
-from ralph.core.turns import TurnRequest
+from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest
+from ralph.documents.contracts import describe_earlier_turns
 from ralph.documents.guidance import Messages, render_guidance
 from ralph.store.settings import load_prompt
 
@@ -64,6 +65,14 @@ def with_messages(request: TurnRequest, *messages: tuple[SignalType, str], in_fo
     )
     guidance = render_guidance(load_prompt("steering", NOWHERE), told, answers=bool(request.contract))
     return request.prompt.with_parts(PromptPart("messages", guidance.text, "What the user said.", Place.MESSAGES))
+
+
+def after_steer(request: TurnRequest, message: str, *stats: FileStat, has_documents: bool = False) -> Prompt:
+    """The prompt of a turn that goes on for an agent without a memory, because a message came too late for turn 7."""
+    change = Change("sha", len(stats), stats=stats)
+    earlier = (EarlierTurn(7, TurnEnd.STEERED, change),)
+    part = describe_earlier_turns(earlier, request, has_documents=has_documents)
+    return with_messages(request, (SignalType.STEER, message)).with_parts(part)
 
 
 def _received(*messages: tuple[SignalType, str]) -> Iterator[Received]:

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from golden import NOW, NOWHERE, Case, inbox_of, with_messages
+from golden import NOW, NOWHERE, Case, after_steer, inbox_of, with_messages
 
 from ralph.core.checks import Check
 from ralph.core.events import Merged, MergeEnd
 from ralph.core.signals import SignalType
-from ralph.core.turns import TurnRequest
+from ralph.core.turns import FileStat, TurnRequest
+from ralph.documents.guidance import LISTEN
 from ralph.documents.hats.definition import Hat, HatsSettings, find_work_source
 from ralph.documents.hats.reading import build_settings as run_settings
 from ralph.documents.hats.reading import merge_layers, read_layer, split_layer
@@ -22,6 +23,7 @@ from ralph.workflows.merging import Queue
 
 RUN = "261116-093000-k3x9"
 OBJECTIVE = "Add --verbose to the CLI"
+LOGGING = "Use the logging module."
 CHECKS = (Check("pytest -q"), Check("ruff check"))
 SCRATCHPAD = ".ralph/agent/scratchpad.md"
 FRAME = frozenset({"frame"})
@@ -29,7 +31,7 @@ FRAME = frozenset({"frame"})
 
 def load(name: str) -> HatsSettings:
     preset, _ = split_layer(merge_layers([read_layer(read_shipped(name), f"{name}.yml", [], lambda path: "")]))
-    return run_settings(preset, find_work_source(OBJECTIVE, preset.core.specs_dir, lambda path: ""), checks=True)
+    return run_settings(preset, find_work_source(OBJECTIVE, preset.core.specs_dir, lambda path: "", name), checks=True)
 
 
 CODE_ASSIST = load("code-assist")
@@ -106,11 +108,21 @@ def cases() -> Iterator[Case]:
     again = replace(review, recent=(said,), **seen_in_turn_3("critic"))
     yield case("critic-further", ask(again, "critic"))
     yield case("finalizer", ask(state("review.passed", ABOUT_TASK, "critic"), "finalizer"))
-    yield case("coordinator", ask(state("odd.event", "what now?", "builder"), "ralph"))
-    steered = replace(task, guidance=(HatGuidance("Use the logging module.", NOW),))
+    later = replace(again, task_trees={"task-1-abcd": "0a" * 20})
+    yield case("critic-further-later-task", ask(later, "critic"))
+    odd = state("odd.event", "what now?", "builder")
+    yield case("coordinator", ask(odd, "ralph"))
+    decided = QueuedEvent(2, "tasks.ready", ABOUT_TASK, "ralph", 2)
+    since = QueuedEvent(3, "build.blocked", "cli.py has no parser", "builder", 3)
+    seen = replace(odd, last_turns={"ralph": 2}, recent=(decided, since, odd.event))
+    yield case("coordinator-further", ask(seen, "ralph"))
+    yield case("coordinator-nothing-new", ask(replace(seen, recent=(decided,)), "ralph"))
+    steered = replace(task, guidance=(HatGuidance(LOGGING, NOW),))
     request = ask(steered, "builder")
-    told = with_messages(request, (SignalType.STEER, "Use the logging module."))
+    told = with_messages(request, (SignalType.STEER, LOGGING))
     yield case("builder-steered", replace(request, prompt=told))
+    continued = after_steer(request, LOGGING, FileStat("cli.py", 14, 2))
+    yield case("builder-continued", replace(request, prompt=continued.with_parts(LISTEN)))
     alone = HatsSettings()
     yield case(
         "alone", ask(replace(start, queue=(QueuedEvent(1, "task.start", OBJECTIVE),)), "ralph", rules(alone)), alone
@@ -147,6 +159,12 @@ def _other_presets() -> Iterator[Case]:
             yield replace(case("", request, settings), name=f"presets/{name}-{hat.id}")
             request = ask(_further(settings, hat, topics), hat.id, rules(settings))
             yield replace(case("", request, settings), name=f"presets/{name}-{hat.id}-further")
+            guided = replace(_further(settings, hat, topics), guidance=(HatGuidance(LOGGING, NOW),))
+            request = ask(guided, hat.id, rules(settings))
+            told = with_messages(request, (SignalType.STEER, LOGGING), in_force=("Keep Python 3.9.",))
+            yield replace(
+                case("", replace(request, prompt=told), settings), name=f"presets/{name}-{hat.id}-further-steered"
+            )
 
 
 def _further(settings: HatsSettings, hat: Hat, topics: Sequence[str]) -> HatsState:

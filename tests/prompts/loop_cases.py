@@ -4,18 +4,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from golden import NOW, NOWHERE, Case, inbox_of, with_messages
+from golden import NOW, NOWHERE, Case, after_steer, inbox_of, with_messages
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, FailureSet, Finding, Rule, Severity, Verdict
 from ralph.core.events import ChecksEnded, Do, TurnEnded
 from ralph.core.prompt import build_prompt, fill_parts
 from ralph.core.signals import SignalType
-from ralph.core.turns import OUTBOX, Change, FileStat, TurnEnd, TurnRequest, TurnResult
-from ralph.documents.contracts import build_repair_prompt, with_rejection
+from ralph.core.turns import OUTBOX, Change, EarlierTurn, FileStat, TurnEnd, TurnRequest, TurnResult
+from ralph.documents.contracts import build_repair_prompt, describe_earlier_turns, with_rejection
+from ralph.documents.guidance import LISTEN
 from ralph.store.settings import load_prompt
 from ralph.workflows.loop.prompt import NAMES
 from ralph.workflows.loop.rules import Loop
 from ralph.workflows.loop.state import LoopParameters, OnStuck, TaskType
+from ralph.workspace.local import describe_directory
 
 RUN = "261115-093000-k3x9"
 FIXED = LoopParameters(RUN, "tests pass AND no lint errors", 10, NOW, 3600.0, TaskType.TEST_FIX)
@@ -52,9 +54,9 @@ ROUND = "Round half up, as the shop does."
 class Driver:
     """Drives the rules of a loop with fixed answers."""
 
-    def __init__(self, recalls: tuple[str, ...] = (), **fixed: Any) -> None:
+    def __init__(self, recalls: tuple[str, ...] = (), task: str = TASK, **fixed: Any) -> None:
         templates = {name: load_prompt(name, NOWHERE) for name in NAMES}
-        self.rules = Loop(TASK, CHECKS, templates, replace(FIXED, **fixed), recall=lambda query, failing: recalls)
+        self.rules = Loop(task, CHECKS, templates, replace(FIXED, **fixed), recall=lambda query, failing: recalls)
         self.state = self.rules.load({})
 
     def check(self, verdict: Verdict) -> "Driver":
@@ -158,12 +160,29 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
     "further-iteration-unrunnable": lambda: further().turn(CART, summary="Used a generator.").check(UNRUNNABLE),
     "debugger": lambda: stuck(2),
     "another-approach": lambda: stuck(4),
+    "further-iteration-not-answered": lambda: further().turn(CART).check(BETTER),
+    "first-iteration-long-line": lambda: Driver().check(
+        Verdict((pytest_failed(f"error: expected {'x' * 6000}, got y", left_out=1), RUFF_PASSED))
+    ),
+    "first-iteration-long-task": lambda: Driver(
+        task="# Rules\n" + "Every price is a whole number of cents.\n" * 1000
+    ).check(BASELINE),
     "last-iteration": lambda: further(most=2),
     "reflector-long-output": lambda: (
         Driver(reflector=True).check(BASELINE).turn(CART, **FIX).check(Verdict((pytest_failed(LONG, left_out=5990),)))
     ),
     "reflector": lambda: Driver(reflector=True).check(BASELINE).turn(CART, **FIX).check(BETTER),
 }
+
+
+STEERED = (
+    "first-iteration",
+    "further-iteration-findings",
+    "debugger",
+    "another-approach",
+    "last-iteration",
+    "reflector",
+)
 
 
 def cases() -> Iterator[Case]:
@@ -176,8 +195,18 @@ def cases() -> Iterator[Case]:
         "steered-earlier": with_messages(request, in_force=(ROUND,)),
         "resumed": with_messages(request, (SignalType.RESUME, "Look at percent first.")),
     }
+    told["continued"] = after_steer(request, ROUND, FileStat("cart.py", 6, 2), FileStat("money.py", 12, 0))
+    told["failed-before"] = request.prompt.with_parts(
+        describe_earlier_turns((EarlierTurn(7, TurnEnd.INTERRUPTED, Change("sha", 1, stats=(CART,))),), request)
+    )
+    told["without-hooks"] = request.prompt.with_parts(LISTEN)
+    told["in-a-directory"] = request.prompt.with_parts(describe_directory("packages/cart"))
     for name, prompt in told.items():
         yield Case(f"loop/further-iteration-{name}", prompt, inbox_of(request), PATHS, FRAME)
+    for name in STEERED:
+        request = SITUATIONS[name]().request()
+        prompt = with_messages(request, (SignalType.STEER, ROUND))
+        yield Case(f"loop/{name}-steered", prompt, inbox_of(request), PATHS, FRAME)
     yield from _repairs()
     resumed = build_prompt(fill_parts("continue", load_prompt("continue", NOWHERE), {"outbox": OUTBOX}))
     yield Case("turn/continue", resumed, frozenset(), PATHS, frozenset({"continue"}))

@@ -21,8 +21,16 @@ CONTRADICTIONS = [
     ("Do not commit", "Commit your work"),
     ("Publish one event that says what the result is. Then stop", "publish one for each piece of work"),
     ("do not repeat it", "Do the task below"),
+    ("Do not start anew", "Start again from the beginning"),
+    ("the user's own tree", "that is merged now"),
+    ("Your last turn was turn", "<changes-so-far>"),
 ]
 """Sentences that must not stand in one prompt."""
+LONGEST_SENTENCE = 25
+"""Words of a sentence."""
+WIDTH = 110
+"""Lines that are longer continue on the next one."""
+FIXED_REASONS = ("Why: the code does not yet do what the checks expect", "Why: the checks do not pass yet")
 MOST_TOKENS = 8000
 """Tokens of a whole prompt, without the text of the user."""
 USER_PARTS = ("task", "task-of-the-loop", "objective", "messages")
@@ -37,7 +45,7 @@ def find_open_fences(text: str) -> list[str]:
         mark = re.match(r"\s*(`{3,}|~{3,})", line)
         if mark and not opened:
             opened = mark[1]
-        elif mark and line.strip().startswith(opened) and not line.strip().strip(opened[0]):
+        elif mark and _closes(line, opened):
             opened = ""
     return [f"the fence {opened} is not closed"] if opened else []
 
@@ -72,12 +80,42 @@ def find_contradictions(text: str) -> list[str]:
     return [" / ".join(pair) for pair in CONTRADICTIONS if all(one in text for one in pair)]
 
 
+def find_fixed_reasons(text: str) -> list[str]:
+    """Reasons in lessons that fit every failure, and so say nothing."""
+    return [line.strip() for line in text.splitlines() if line.strip() in FIXED_REASONS]
+
+
+def find_long_sentences(text: str) -> list[str]:
+    """Sentences above 25 words. Code in backticks is one word; what stands in a list, a table or an example is no sentence."""
+    faults = []
+    for paragraph in _join_paragraphs(text):
+        words = re.sub(r"``.+?``|`[^`]*`", "CODE", paragraph)
+        for sentence in re.split(r"(?<=[.!?:;])\s+", words):
+            if len(sentence.split()) > LONGEST_SENTENCE:
+                faults.append(f"{len(sentence.split())} words: {sentence}")
+    return faults
+
+
+def _join_paragraphs(text: str) -> list[str]:
+    """The lines of a text with those joined that only the width of the page divides."""
+    found, continues = list[str](), False
+    for line in _outside_fences(text):
+        begins = re.match(r"\s*(?:[-*<|{#$]|\d+\.|[A-Z_]{3,}:)", line)
+        if continues and found and not begins:
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line.strip())
+        continues = len(line) > WIDTH
+    return [line for line in found if not line.startswith(("{", "|", "$", "Failed:", "Did:"))]
+
+
 TEXT_PROPERTIES: list[Callable[[str], list[str]]] = [
     find_open_fences,
     find_open_tags,
     find_empty_and_repeated_parts,
     find_placeholders,
     find_contradictions,
+    find_fixed_reasons,
 ]
 
 
@@ -122,11 +160,18 @@ def _is_above(part: PartSize) -> bool:
 
 def _outside_fences(text: str) -> list[str]:
     """The lines that say something and are no example."""
-    lines, fenced = [], False
+    lines, opened = [], ""
     for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            fenced = not fenced
+        mark = re.match(r"\s*(`{3,}|~{3,})", line)
+        if opened:
+            opened = "" if mark and _closes(line, opened) else opened
+        elif mark:
+            opened = mark[1]
             lines.append("(an example)")
-        elif line.strip() and not fenced:
+        elif line.strip():
             lines.append(line)
     return lines
+
+
+def _closes(line: str, opened: str) -> bool:
+    return line.strip().startswith(opened) and not line.strip().strip(opened[0])

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from golden import NOWHERE, Case, inbox_of, with_messages
+from golden import NOWHERE, Case, after_steer, inbox_of, with_messages
 
 from ralph.core.signals import SignalType
-from ralph.core.turns import OUTBOX, TurnRequest
+from ralph.core.turns import OUTBOX, FileStat, TurnRequest
 from ralph.documents.contracts import build_repair_prompt, with_rejection
 from ralph.documents.guidance import LISTEN
 from ralph.store.settings import load_prompt
@@ -39,8 +39,9 @@ def cases() -> Iterator[Case]:
     for layout in ("standard", "classic"):
         for name, request in requests_of(layout).items():
             yield _case(f"session/{layout}/{name}", request)
-            if name in ("executor-first-attempt", "planner-task_breakdown", "reviewer-session_review"):
-                yield _steered(f"session/{layout}/{name}-steered", request)
+            yield _steered(f"session/{layout}/{name}-steered", request)
+            if name in ("executor-first-attempt", "planner-task_breakdown"):
+                yield _continued(f"session/{layout}/{name}-continued", request)
             if errors := FAULTS.get(f"{layout}/{name}"):
                 yield from _repaired(f"session/{layout}/{name}", request, errors)
 
@@ -52,6 +53,13 @@ def _case(name: str, request: TurnRequest) -> Case:
 def _steered(name: str, request: TurnRequest) -> Case:
     messages = ((SignalType.STEER, "Do not touch the tests."), (SignalType.INFO, "The deadline is Friday."))
     prompt = with_messages(request, *messages, in_force=("Use tabs.",))
+    return Case(name, prompt, inbox_of(request), PATHS, FRAME)
+
+
+def _continued(name: str, request: TurnRequest) -> Case:
+    """The turn after one that ended before it read a message, for an agent that does not remember it."""
+    changed = () if request.reads_only else (FileStat("src/cli.py", 14, 2),)
+    prompt = after_steer(request, "Do not touch the tests.", *changed, has_documents=True)
     return Case(name, prompt, inbox_of(request), PATHS, FRAME)
 
 

@@ -4,7 +4,12 @@ import os
 
 import pytest
 from golden import GOLDEN, PEER_TOKENS, Case, collect
-from prompt_properties import TEXT_PROPERTIES, find_parts_above_budget, find_unknown_paths
+from prompt_properties import (
+    TEXT_PROPERTIES,
+    find_long_sentences,
+    find_parts_above_budget,
+    find_unknown_paths,
+)
 
 from ralph.core.prompt import measure_parts
 
@@ -28,6 +33,11 @@ def test_golden_files_are_the_prompts_of_today() -> None:
 @EVERY_PROMPT
 def test_prompt_has_no_open_repeated_unfilled_or_contradicting_part(case: Case) -> None:
     assert [fault for look in TEXT_PROPERTIES for fault in look(case.prompt.text)] == []
+
+
+@EVERY_PROMPT
+def test_sentences_are_short(case: Case) -> None:
+    assert find_long_sentences(case.prompt.text) == []
 
 
 @EVERY_PROMPT
@@ -60,10 +70,17 @@ def test_prompt_keeps_to_its_budgets(case: Case) -> None:
         ("Read {{file}}.", 1),
         ("Do not ask the user. Run `ralph tools interact ask`.", 1),
         ("# Task\nDo it.\n```\n# no heading\n```", 0),
+        ("# Task\n````\n```\n# no heading\n````", 0),
+        ("  Why: the code does not yet do what the checks expect", 1),
     ],
 )
 def test_faults_of_a_prompt_are_found(text: str, faults: int) -> None:
     assert len([fault for look in TEXT_PROPERTIES for fault in look(text)]) == faults
+
+
+def test_long_sentences_are_found() -> None:
+    assert len(find_long_sentences("One " + "two " * 30 + "three. Four `five six` seven.")) == 1
+    assert find_long_sentences("One " + "two " * 20 + "three.\n- " + "four " * 20) == []
 
 
 def test_paths_that_do_not_exist_are_found() -> None:

@@ -10,8 +10,12 @@ import pytest
 from agent_project import AgentProject
 from script import Step, run, say
 
+from ralph.documents.hats.definition import find_work_source
+
 pytestmark = [pytest.mark.real_agents, pytest.mark.quick_agents, pytest.mark.needs_agents("claude")]
-DOCS = ".agents/scratchpad/implementation/greet-by-name"
+OBJECTIVE = "Greet by name"
+SOURCE = find_work_source(OBJECTIVE, ".agents/scratchpad/", lambda path: "", "builder,critic,finalizer,planner")
+DOCS = SOURCE.documents.rstrip("/")
 CHECK = f"`{sys.executable} -m unittest -q`"
 CURRENT_TASK = """\
 id=$(ralph tools task list --format quiet | head -n 1)
@@ -36,7 +40,7 @@ def hat(*commands: str, task: bool = True) -> tuple[Step, ...]:
 
 
 def ensure(step: str, title: str) -> str:
-    key = f"code-assist:greet-by-name:step-{step}:{title.split()[0].lower()}"
+    key = f"code-assist:{SOURCE.task_name}:step-{step}:{title.split()[0].lower()}"
     return f'ralph tools task ensure "{title}" --key {key} --description "with a test"'
 
 
@@ -113,7 +117,7 @@ def test_code_assist_runs_from_build_start_to_loop_complete(project: AgentProjec
     assert project.ralph("init", "--preset", "code-assist").code == 0
     project.git("add", "ralph.yml")
     project.git("commit", "-qm", "preset")
-    done = project.ralph("run", "-p", "Greet by name", "-b", "claude", "--check", CHECK, "--yes", timeout=400)
+    done = project.ralph("run", "-p", OBJECTIVE, "-b", "claude", "--check", CHECK, "--yes", timeout=400)
     assert done.code == 0, done.output
     assert set(project.turn_ends()) == {"finished"}
     one = ["builder", "critic", "finalizer"]

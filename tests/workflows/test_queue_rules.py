@@ -94,7 +94,7 @@ def test_a_resolver_is_told_why_and_what_failed() -> None:
     queue, _ = merged(queue_of("a"), "a", RED, verdict=Verdict((passed, failed)), notice="a notice")
     prompt = resolver_of(queue, "a").prompt.text
     assert "the checks do not pass" in prompt
-    assert "$ make test\n(exit code 1)\nE: boom" in prompt
+    assert "$ make test\n(exit code 1)\n```\nE: boom\n```" in prompt
     assert "a notice" in prompt
     assert "long and fine" not in prompt
     again, _ = merged(resolved(queue, "a"), "a", REVERTS, files=("lost.py",))
@@ -160,7 +160,7 @@ def test_names_of_tasks_cannot_be_confused_with_attempts() -> None:
 
 def test_the_queue_survives_its_document() -> None:
     name = "src/\udcff \n\"'.py"
-    failed = CheckResult("t", CheckStatus.FAILED, 1.0, 1, "exit code 1", "x" * 10_000, command="make")
+    failed = CheckResult("t", CheckStatus.FAILED, 1.0, 1, "exit code 1", f"{'x' * 99}\n" * 100, command="make")
     queue, _ = merged(queue_of("a", "b"), "a", RED, files=(name,), verdict=Verdict((failed,)), moved=True)
     text = queue_json(queue)
     text.encode()
@@ -168,7 +168,7 @@ def test_the_queue_survives_its_document() -> None:
     assert back == queue
     assert back.list_work(lambda _: CHECKS, TEMPLATE) == queue.list_work(lambda _: CHECKS, TEMPLATE)
     assert read_queue("{}", "queue.json") == Queue()
-    assert len(json.loads(text)["waiting"][0]["last"]["verdict"]["results"][0]["output"]) == 6000
+    assert len(json.loads(text)["waiting"][0]["last"]["verdict"]["results"][0]["output"]) <= 6100
     for broken in ("", "[", "[]", '{"waiting": 3}', "[" * 100_000):
         with pytest.raises(StateError):
             read_queue(broken, "queue.json")

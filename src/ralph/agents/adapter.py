@@ -65,8 +65,8 @@ class Abilities:
     """Receives messages while it works, through its own protocol."""
     hooks: bool = False
     """Receives messages while it works, through a hook of ours that it runs after its tools and before its end."""
-    commands: bool = False
-    """Runs commands that its prompt asks for. Without hooks, the prompt tells it to ask for messages itself."""
+    commands: bool = True
+    """Runs commands that its prompt asks for. Without hooks and live input, the prompt tells it to ask for messages itself."""
     tokens: bool = False
     """Reports how many tokens it used."""
     cost: bool = False

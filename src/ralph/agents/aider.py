@@ -38,7 +38,7 @@ class Aider(Adapter):
     name = "aider"
     install = "python -m pip install aider-chat"
     advice = "name a model, and set the key of its provider, as OPENAI_API_KEY or ANTHROPIC_API_KEY"
-    abilities = Abilities(resume=True, session=True, tokens=True, cost=True)
+    abilities = Abilities(commands=False, resume=True, session=True, tokens=True, cost=True)
     keys = failures.LITELLM_KEYS
     credentials = (".aider/oauth-keys.env",)
     may_hold = (".aider.conf.yml",)

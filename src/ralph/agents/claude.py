@@ -292,7 +292,7 @@ class Amp(Adapter):
     name = "amp"
     install = "npm install -g @sourcegraph/amp"
     advice = "run `amp login`, or set AMP_API_KEY"
-    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
+    abilities = Abilities(resume=True, session=True, tokens=True)
     keys = ("AMP_API_KEY",)
     settings = ("", ".local/share/amp")
     credentials = ("secrets.json",)
@@ -357,7 +357,7 @@ class Cursor(Adapter):
     name = "cursor"
     install = "curl https://cursor.com/install -fsS | bash"
     advice = "run `cursor-agent login`, or set CURSOR_API_KEY"
-    abilities = Abilities(commands=True, resume=True, session=True, tokens=True)
+    abilities = Abilities(resume=True, session=True, tokens=True)
     keys = ("CURSOR_API_KEY",)
     settings = ("", ".config/cursor")
     credentials = ("auth.json",)

@@ -28,7 +28,7 @@ class Cline(Adapter):
     name = "cline"
     install = "npm install -g cline"
     advice = "run `cline auth`, or set CLINE_API_KEY"
-    abilities = Abilities(commands=True, tokens=True, names_model=True, cost=True)
+    abilities = Abilities(tokens=True, names_model=True, cost=True)
     keys = ("CLINE_API_KEY",)
     settings = ("CLINE_DATA_DIR", ".cline/data")
 

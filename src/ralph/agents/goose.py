@@ -27,9 +27,7 @@ class Goose(Adapter):
     name = "goose"
     install = "brew install block-goose-cli"
     advice = "run `goose configure`, or set GOOSE_PROVIDER, GOOSE_MODEL and the provider's key"
-    abilities = Abilities(
-        commands=True, resume=True, session=True, tokens=True, names_model=True, cost=True, step_limit=True
-    )
+    abilities = Abilities(resume=True, session=True, tokens=True, names_model=True, cost=True, step_limit=True)
     services = ("GOOSE_PROVIDER",)
     instruction_files = ("AGENTS.md",)
     settings = ("XDG_CONFIG_HOME", ".config")

@@ -221,7 +221,9 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
     preset = _with_promise(loaded.preset, request.completion_promise)
     config = with_limits(loaded.preset, loaded.config)
     objective = _objective(project, preset, request.prompt, request.prompt_file)
-    source = find_work_source(objective, preset.core.specs_dir, lambda path: _look(project.work_dir / path))
+    source = find_work_source(
+        objective, preset.core.specs_dir, lambda path: _look(project.work_dir / path), _name_preset(loaded)
+    )
     record = build_record(
         workflow="hats",
         task=objective,
@@ -331,6 +333,12 @@ def _objective(project: Project, preset: Preset, prompt: str | None, prompt_file
     if not text.strip():
         raise UsageError("the objective is empty", todo='say what to do: ralph run -p "..."')
     return text.strip()
+
+
+def _name_preset(loaded: LoadedPreset) -> str:
+    """The preset by the name of its file; in the project's own settings, where it has no name, by its hats."""
+    name = Path(loaded.files[-1]).stem if loaded.files else ""
+    return name if name not in ("", "ralph", "config") else ",".join(sorted(loaded.preset.hats))
 
 
 def _look(path: Path) -> str:

@@ -8,7 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 LONGEST_LINE = 300
-"""Characters of a line that are looked at and quoted: what says something says it at its beginning."""
+"""Characters of a line that are looked at and quoted."""
+_LINE_HEAD, _LINE_TAIL = 180, 80
+"""Of a longer line its beginning and its end are quoted, with a mark between them; all of it is below `LONGEST_LINE`."""
+_CUT_LINE = re.compile(r"\[\.\.\. \d+ characters left out \.\.\.\]")
 _HEAD_SHARE, _TAIL_SHARE = 0.25, 0.4
 """How much of an excerpt its beginning and its end may take; lines that look like errors take the rest."""
 _LEFT_OUT = re.compile(r"\.\.\. (\d+) lines? left out")
@@ -29,7 +32,7 @@ _PATHS = re.compile(r"(?:[\w.@+~-]*/)+")
 
 def find_error_lines(output: str, most: int) -> list[str]:
     """The lines of an output that say what is wrong; its last ones if none stands out."""
-    short = (line.strip()[:LONGEST_LINE] for line in output.splitlines())
+    short = (_shorten_line(line.strip()) for line in output.splitlines())
     lines = [line for line in short if line and not _SAYS_NOTHING.match(line) and not _LEFT_OUT.fullmatch(line)]
     strong = [line for line in lines if _STRONG.search(line)]
     weak = [line for line in lines if _is_weak(line)]
@@ -37,11 +40,12 @@ def find_error_lines(output: str, most: int) -> list[str]:
 
 
 def excerpt_output(output: str, room: int) -> tuple[str, int]:
-    """An output cut to about the given number of characters, and how many of its lines are left out."""
+    """An output cut to about the given number of characters, and how many of its lines are left out or cut."""
     lines = output.strip("\n").rstrip().splitlines()
     if len(output) <= room and all(len(line) <= LONGEST_LINE for line in lines):
-        return "\n".join(lines), sum(map(_count_lines, lines)) - sum(not _LEFT_OUT.fullmatch(line) for line in lines)
-    shown = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines]
+        missing = sum(map(_count_lines, lines)) - sum(not _LEFT_OUT.fullmatch(line) for line in lines)
+        return "\n".join(lines), missing + sum(map(_is_cut, lines))
+    shown = [_shorten_line(line) for line in lines]
     chosen = set(_take(range(len(shown)), shown, int(room * _HEAD_SHARE)))
     chosen |= set(_take(range(len(shown) - 1, -1, -1), shown, int(room * _TAIL_SHARE)))
     spent = sum(len(shown[number]) + 1 for number in chosen)
@@ -63,6 +67,17 @@ def fence(text: str) -> str:
     while marks in text:
         marks += "`"
     return f"{marks}\n{text}\n{marks}"
+
+
+def _shorten_line(line: str) -> str:
+    if len(line) <= LONGEST_LINE:
+        return line
+    left_out = len(line) - _LINE_HEAD - _LINE_TAIL
+    return f"{line[:_LINE_HEAD]}[... {left_out} characters left out ...]{line[-_LINE_TAIL:]}"
+
+
+def _is_cut(line: str) -> bool:
+    return bool(_CUT_LINE.search(line))
 
 
 def _take(numbers: Iterable[int], lines: Sequence[str], room: int) -> list[int]:
@@ -87,6 +102,7 @@ def _with_gaps(lines: Sequence[str], chosen: set[int]) -> tuple[str, int]:
                 parts.append(_describe_gap(missing))
             parts.append(line)
             missing = 0
+            total += _is_cut(line)
         else:
             count = _count_lines(line)
             missing, total = missing + count, total + count

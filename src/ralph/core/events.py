@@ -9,7 +9,7 @@ from ralph.core.checks import Check, Red, Verdict
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, Stage
-from ralph.core.turns import FileStat, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import Change, EarlierTurn, FileStat, TurnEnd, TurnRequest, TurnResult, add_changes
 
 S = TypeVar("S")
 
@@ -103,6 +103,13 @@ class TurnEnded:
     """Whether the next try only asks for a better answer."""
     unheard: tuple[str, ...] = ()
     """The ids of signals that arrived while it ran and did not reach it. The next turn for this work gets them."""
+    earlier: tuple[EarlierTurn, ...] = ()
+    """The turns that worked on the same request before, oldest first."""
+
+    @property
+    def change(self) -> Change | None:
+        """What it and the earlier turns for the same work changed."""
+        return add_changes([*(one.change for one in self.earlier), self.result.change])
 
     @property
     def is_final(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from ralph.core.check_output import fence
 from ralph.core.errors import UsageError
 
 CHARACTERS_PER_TOKEN = 4
@@ -51,15 +52,20 @@ class PromptPart:
     """The file with the whole text, named if some of it is left out."""
     keeps_end: bool = False
     """Whether the end of a text that is too long counts more than its beginning."""
+    is_quoted: bool = False
+    """Whether somebody else wrote the text. It stands in a code fence, so that nothing in it is read as a part of the prompt."""
 
     def render(self) -> str:
         """The part as the agent reads it; empty if it has no text."""
         text = self.text.strip("\n").rstrip()
         if not text.strip():
             return ""
+        note = ""
         if self.budget:
-            text = fit_text(text, self.budget, self.source, keeps_end=self.keeps_end)
-        return "\n".join(line for line in (self.heading, text, self.ending) if line)
+            text, note = _cut_text(text, self.budget, self.source, keeps_end=self.keeps_end)
+        shown = fence(text) if self.is_quoted else text
+        body = (note, shown) if self.keeps_end else (shown, note)
+        return "\n".join(line for line in (self.heading, *body, self.ending) if line)
 
 
 @dataclass(frozen=True)
@@ -118,15 +124,42 @@ def fit_text(text: str, budget: int, source: str = "", *, keeps_end: bool = Fals
 
     A single line that is too long is cut: an empty part would say less.
     """
+    kept, note = _cut_text(text, budget, source, keeps_end=keeps_end)
+    if not note:
+        return kept
+    return f"{note}\n{kept}" if keeps_end else f"{kept}\n{note}"
+
+
+def fits_budget(text: str, budget: int) -> bool:
+    """Whether a prompt shows a text with this budget in full."""
+    return len(text) <= max(0, budget) * CHARACTERS_PER_TOKEN
+
+
+def quote_text(text: str, budget: int = 0) -> str:
+    """A text that somebody else wrote: as it is if it is one plain line, else in a code fence that nothing in it can close.
+
+    `budget` is the number of tokens that it may take; 0 for any number.
+    """
+    text = text.strip("\n").rstrip()
+    kept, note = _cut_text(text, budget, "", keeps_end=False) if budget else (text, "")
+    shown = kept if _is_plain_line(kept) else fence(kept)
+    return f"{shown}\n{note}" if note else shown
+
+
+def _is_plain_line(text: str) -> bool:
+    return len(text.splitlines()) <= 1 and not _STRUCTURE.search(text)
+
+
+def _cut_text(text: str, budget: int, source: str, *, keeps_end: bool) -> tuple[str, str]:
+    """The lines of a text that fit, and the note on what is left out; no note if nothing is."""
+    if fits_budget(text, budget):
+        return text, ""
     room = max(0, budget) * CHARACTERS_PER_TOKEN
-    if len(text) <= room:
-        return text
     cut = text[len(text) - room :] if keeps_end else text[:room]
     whole = cut.partition("\n")[2] if keeps_end else cut.rpartition("\n")[0]
     kept = whole or cut
     where = f"; all of it is in `{source}`" if source else ""
-    note = f"({len(text) - len(kept)} characters are left out here{where})"
-    return f"{note}\n{kept}" if keeps_end else f"{kept}\n{note}"
+    return kept, f"({len(text) - len(kept)} characters are left out here{where})"
 
 
 GUIDANCE = "guidance"
@@ -134,6 +167,8 @@ GUIDANCE = "guidance"
 _VARIABLE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _GUIDANCE_LINE = re.compile(r"^\{\{\s*guidance\s*\}\}\s*$", re.MULTILINE)
 _FENCE = re.compile(r"\s*(```+|~~~+)")
+_STRUCTURE = re.compile(r"```|~~~|^\s*(?:#+\s|</?\w)")
+"""What would open code, or end a part of a prompt, if it stood on a line of its own."""
 _NO_WORD = re.compile(r"[^a-z0-9]+")
 
 
@@ -144,6 +179,8 @@ class PartSpec:
     purpose: str
     place: Place = Place.TURN
     budget: int = 0
+    source: str = ""
+    is_quoted: bool = False
 
 
 def fill_template(name: str, template: str, values: Mapping[str, str]) -> str:
@@ -188,6 +225,8 @@ def fill_parts(
                 place=Place.ANSWER if place is Place.ANSWER else spec.place,
                 budget=spec.budget,
                 heading=f"# {fill_template(name, heading, values).strip()}" if heading else "",
+                source=spec.source,
+                is_quoted=spec.is_quoted,
             )
             if filled.strip():
                 parts.append(part)

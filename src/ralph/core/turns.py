@@ -1,6 +1,6 @@
 """A turn: one agent process started with one prompt; what the agent reports while it works, and what came of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -113,6 +113,55 @@ class Change:
     """The same files with how much of each was changed."""
 
 
+def add_changes(changes: Iterable[Change | None]) -> Change | None:
+    """What several turns changed, oldest first, added up; None if it is not known of any."""
+    known = [change for change in changes if change]
+    if not known:
+        return None
+    stats = add_stats(stat for change in known for stat in change.stats)
+    names = tuple(dict.fromkeys(name for change in known for name in change.names))
+    return Change(
+        snapshot=known[-1].snapshot,
+        # A turn names only the first of many files, so what two turns have in common is not known of all of them.
+        files=max(len(stats), len(names), *(change.files for change in known)),
+        added=sum(change.added for change in known),
+        removed=sum(change.removed for change in known),
+        names=names,
+        stats=stats,
+    )
+
+
+def add_stats(stats: Iterable[FileStat]) -> tuple[FileStat, ...]:
+    """The files with all that was changed in each; the file that was changed last is the last one."""
+    known: dict[str, FileStat] = {}
+    for stat in stats:
+        before = known.pop(stat.path, FileStat(stat.path))
+        known[stat.path] = FileStat(stat.path, before.added + stat.added, before.removed + stat.removed)
+    return tuple(known.values())
+
+
+MOST_FILES = 15
+"""Changed files that a prompt lists."""
+
+
+def list_changed_files(stats: Sequence[FileStat]) -> list[str]:
+    """The changed files as lines of a prompt, the latest last."""
+    shown = stats[-MOST_FILES:]
+    lines = [f"- {stat.path} (+{stat.added} -{stat.removed})" for stat in shown]
+    if len(stats) > len(shown):
+        lines.insert(0, f"- {len(stats) - len(shown)} more files")
+    return lines
+
+
+@dataclass(frozen=True)
+class EarlierTurn:
+    """A turn that worked on the same request before another one, and did not settle it."""
+
+    turn: int
+    end: TurnEnd
+    change: Change | None = None
+
+
 @dataclass(frozen=True)
 class TurnResult:
     """What came of a turn."""
@@ -178,6 +227,8 @@ class Turn:
     """What was wrong with the documents and the answer of the turn before, if this one does its work again."""
     continued_turn: int = 0
     """The turn that it continues, to repair its answer or after an interruption, with that turn's documents. 0 for none."""
+    earlier: tuple[EarlierTurn, ...] = ()
+    """The turns that worked on the same request before, oldest first."""
     guidance: str = ""
     """The part of its prompt with the user's messages."""
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fill_parts
 from ralph.core.text import clean_text
-from ralph.core.turns import INBOX, OUTBOX, TurnRequest
+from ralph.core.turns import INBOX, OUTBOX, EarlierTurn, TurnEnd, TurnRequest, add_changes, list_changed_files
 
 
 class Steering(BaseModel):
@@ -167,6 +167,42 @@ def with_rejection(prompt: Prompt, errors: Sequence[str]) -> Prompt:
             heading="# Why the previous answer was not accepted",
         )
     )
+
+
+def describe_earlier_turns(
+    earlier: Sequence[EarlierTurn], request: TurnRequest, *, has_documents: bool = False
+) -> PromptPart:
+    """What a turn starts with if others worked on the same request before, for an agent that does not remember it.
+
+    `has_documents` says whether the documents of the last one are in the outbox.
+    """
+    lines = [_describe_end(one) for one in earlier]
+    change = add_changes(one.change for one in earlier)
+    if change and change.files and not request.reads_only:
+        whose = "Its" if len(earlier) == 1 else "Their"
+        lines.append(f"{whose} changes are in the files. They belong to this run, not to the user:")
+        lines += list_changed_files(change.stats)
+    if has_documents:
+        lines.append(
+            f"What turn {earlier[-1].turn} handed over is in `{OUTBOX}` again. Change it if anything is not right."
+        )
+    lines.append("Do not start anew: look at what is there, keep what is right, and do what is left.")
+    if request.contract:
+        lines.append("Hand over all that is asked for, also for the part that was done before you.")
+    else:
+        lines.append("An event that was published there does not count. Publish one for all of the work.")
+    return PromptPart(
+        name="earlier-turns",
+        text="\n".join(lines),
+        purpose="What an earlier turn did for the same request.",
+        heading="# Work that was done before you",
+    )
+
+
+def _describe_end(one: EarlierTurn) -> str:
+    if one.end is TurnEnd.STEERED:
+        return f"Turn {one.turn} worked on this, and ended before it read the newest message from the user."
+    return f"Turn {one.turn} worked on this, and its answer does not count: it ended as {one.end}."
 
 
 def _list_errors(errors: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ralph.core.prompt import Place, PromptPart, fill_template, name_program
+from ralph.core.prompt import Place, PromptPart, fill_template, name_program, quote_text
 from ralph.core.signals import Received, Signal, SignalType
 from ralph.core.turns import INBOX
 
@@ -81,7 +81,7 @@ def render_guidance(template: str, messages: Messages, *, answers: bool = True) 
 
 def render_message(template: str, signal: Signal, *, answers: bool = True) -> str:
     """Render a message for an agent that is at work."""
-    return _render_new(template, f"- {signal.type}: {_indent(signal.message)}", [signal], answers=answers)
+    return _render_new(template, f"- {signal.type}:{_quote(signal.message)}", [signal], answers=answers)
 
 
 def render_pause(signal: Signal) -> str:
@@ -133,15 +133,15 @@ def _render_list(messages: Sequence[Received], budget: int) -> tuple[str, bool]:
 
 
 def _render_one(one: Received) -> str:
-    message = one.signal.message
-    text = message if len(message) <= MESSAGE_BUDGET else f"{message[:MESSAGE_BUDGET]}\n{_CUT}"
-    return f"- {one.signal.type}, {_render_time(one.at)}: {_indent(text)}"
+    message = one.signal.message.strip()
+    cut = f"\n  {_CUT}" if len(message) > MESSAGE_BUDGET else ""
+    return f"- {one.signal.type}, {_render_time(one.at)}:{_quote(message[:MESSAGE_BUDGET])}{cut}"
 
 
 def _render_file(messages: Iterable[Received]) -> str:
     parts = ["# Messages from the user, oldest first"]
     for one in sorted(messages, key=lambda one: one.at):
-        parts.append(f"## {one.signal.type}, {_render_time(one.at)}\n\n{one.signal.message.strip()}")
+        parts.append(f"## {one.signal.type}, {_render_time(one.at)}\n\n{quote_text(one.signal.message)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -149,5 +149,9 @@ def _render_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _indent(text: str) -> str:
-    return "\n  ".join(text.strip().splitlines())
+def _quote(text: str) -> str:
+    """A message behind its type: on the same line, or in a code fence below it if it has several lines or code."""
+    quoted = quote_text(text.strip())
+    if len(quoted.splitlines()) <= 1:
+        return f" {quoted}"
+    return "".join(f"\n  {line}" for line in quoted.splitlines())

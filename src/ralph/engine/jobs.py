@@ -280,7 +280,8 @@ class Jobs:
             agent=opened.agent,
             before=pending.used.get(session, Usage()),
             rejected=_list_rejected(pending),
-            continued_turn=_find_repaired_turn(pending),
+            continued_turn=_find_continued_turn(pending),
+            earlier=pending.earlier,
         )
 
     def _create_turn(self, request: TurnRequest, pending: PendingWork) -> tuple[Turn, tuple[str, ...]]:
@@ -289,7 +290,7 @@ class Jobs:
         agent = self._pick_agent(request, pending)
         session = pending.session if pending.agent == agent else ""
         errors = broken.result.answer_errors if broken else ()
-        continued_turn = _find_repaired_turn(pending)
+        continued_turn = _find_continued_turn(pending)
         if session and pending.last_ended:
             continued_turn = pending.last_ended.turn
         turn = Turn(
@@ -303,6 +304,7 @@ class Jobs:
             before=pending.used.get(session, Usage()),
             rejected=_list_rejected(pending),
             continued_turn=continued_turn,
+            earlier=pending.earlier,
         )
         messages = () if errors else self._new_messages(request, pending, anew=not session)
         self._journal(
@@ -407,7 +409,10 @@ def _list_rejected(pending: PendingWork) -> tuple[str, ...]:
     return pending.rejected_turn.result.answer_errors if pending.rejected_turn and not pending.turn_to_repair else ()
 
 
-def _find_repaired_turn(pending: PendingWork) -> int:
-    """The turn whose documents the next one finds in its outbox, because it has to correct them; 0 for none."""
+def _find_continued_turn(pending: PendingWork) -> int:
+    """The turn whose documents the next one finds in its outbox, to correct or continue them; 0 for none."""
     repaired = pending.turn_to_repair or pending.rejected_turn
-    return repaired.turn if repaired else 0
+    if repaired:
+        return repaired.turn
+    last = pending.last_ended
+    return last.turn if last and last.result.end is TurnEnd.STEERED else 0

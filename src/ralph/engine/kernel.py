@@ -359,6 +359,7 @@ class Kernel(Generic[S]):
             retry_reason=outcome.reason,
             repair=outcome.next is Next.REPAIR,
             unheard=returned.unheard,
+            earlier=returned.work.earlier,
         )
         self._record_event(ended)
         return outcome.stop

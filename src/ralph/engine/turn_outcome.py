@@ -13,7 +13,7 @@ from ralph.core.entries import TurnStarted
 from ralph.core.events import Stop, TurnEnded
 from ralph.core.limits import Usage
 from ralph.core.outcomes import Outcome
-from ralph.core.turns import Failure, Turn, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import EarlierTurn, Failure, Turn, TurnEnd, TurnRequest, TurnResult, add_changes
 
 NEVER = math.inf
 """Until when an agent is unavailable that only the user can repair: it is not signed in, or not installed."""
@@ -104,6 +104,8 @@ class PendingWork:
     """How often finished work was continued because of that."""
     to_pause: bool = False
     """Whether the turn under way was asked to pause."""
+    earlier: tuple[EarlierTurn, ...] = ()
+    """The turns that did some of the work so far."""
 
     def note_turn_started(self, started: TurnStarted, at: float) -> None:
         """Take into account that a turn starts."""
@@ -118,6 +120,8 @@ class PendingWork:
         result = ended.result
         self.open_turn, self.last_ended = None, ended
         self.words, self.unheard = _join(self.words, result.heard), ended.unheard
+        if result.end is TurnEnd.STEERED or (result.change and result.change.files):
+            self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
         if result.session:
             self.used[result.session] = self.used.get(result.session, Usage()) + result.usage
         if ended.repair:
@@ -338,7 +342,8 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
     if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
         return TurnOutcome(Next.SETTLED, result)
-    has_changed = result.change is not None and result.change.files > 0
+    change = add_changes([*(one.change for one in work.earlier), result.change])
+    has_changed = change is not None and change.files > 0
     if has_failed and turn.request.verifies_failed_changes and has_changed:
         return TurnOutcome(Next.SETTLED, result)
 
@@ -362,8 +367,7 @@ def is_steered(result: TurnResult, work: PendingWork, unheard: tuple[str, ...]) 
 
 def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
     """The work of the first turn with the answer of the turn that repaired it."""
-    has_change = repair.change is not None and repair.change.files > 0
-    return replace(repair, text=first.text or repair.text, change=repair.change if has_change else first.change)
+    return replace(repair, text=first.text or repair.text)
 
 
 def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:

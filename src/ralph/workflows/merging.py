@@ -7,17 +7,24 @@ lists. The queue reports of each task whether its work is merged, or which branc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ralph.core.checks import Check
+from ralph.core.check_output import excerpt_output, fence
+from ralph.core.checks import Check, CheckResult
 from ralph.core.codec import from_json, to_json
 from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
 from ralph.core.ids import WorkKey, WorkKind
-from ralph.core.prompt import build_prompt, fill_parts
+from ralph.core.prompt import PartSpec, Place, build_prompt, fill_parts
 from ralph.core.turns import TurnRequest
 
 RESOLVER = "resolver"
 _QUOTED = 6000
 _MOST_OVERTAKEN = 2
 """After others were merged this number of times during a conflict, they wait until this work is merged."""
+_PARTS = {
+    "resolver": PartSpec("Why there is something to resolve."),
+    "the-task-of-this-work": PartSpec("What the work is for.", budget=4000, is_quoted=True),
+    "what-is-here": PartSpec("What the directory holds, and what failed."),
+    "what-to-do": PartSpec("What a resolver does, and does not.", Place.ANSWER),
+}
 _WHY = {
     MergeEnd.CONFLICT: "The same lines were changed on both sides.",
     MergeEnd.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
@@ -140,7 +147,7 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
     last = one.last or Merged("", one.workspace, MergeEnd.CONFLICT)
     files = "\n".join(f"- `{path}`" for path in last.files[:100])
     failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
-    outputs = "\n\n".join(f"$ {r.command or r.title}\n({r.reason})\n{r.output[-_QUOTED:].strip()}" for r in failed)
+    outputs = "\n\n".join(map(_describe_failure, failed))
     commands = "\n".join(f"- `{check.command or check.title}`" for check in checks)
     values = {
         "why": _WHY.get(last.end, ""),
@@ -149,15 +156,22 @@ def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnReq
         "details": "\n\n".join(filter(None, [f"The files:\n{files}" if files else "", outputs, last.notice])),
         "checks": f"These must pass on the result; the engine runs them itself:\n{commands}" if commands else "",
     }
-    prompt = build_prompt(fill_parts("resolver", template, values))
+    prompt = build_prompt(fill_parts("resolver", template, values, _PARTS))
     return TurnRequest(
         str(_resolver_key(one)), RESOLVER, prompt, task=one.task, workspace=one.workspace, merges_run_branch=True
     )
+
+
+def _describe_failure(result: CheckResult) -> str:
+    output = excerpt_output(result.output, _QUOTED)[0]
+    return f"$ {result.command or result.title}\n({result.reason})\n{fence(output) if output else ''}".rstrip()
 
 
 def _brief(merged: Merged) -> Merged:
     """A merge as a document keeps it: without the output of checks that passed."""
     if merged.verdict is None:
         return merged
-    failed = tuple(replace(r, output=r.output[-_QUOTED:]) for r in merged.verdict.results if not r.passed)
+    failed = tuple(
+        replace(r, output=excerpt_output(r.output, _QUOTED)[0]) for r in merged.verdict.results if not r.passed
+    )
     return replace(merged, verdict=replace(merged.verdict, results=failed))

@@ -25,7 +25,7 @@ from ralph.core.prompt import PROGRAM, Place, Prompt, PromptPart, build_prompt, 
 from ralph.core.turns import OUTBOX, AgentEvent, Turn, TurnEnd, TurnResult
 from ralph.documents import contracts
 from ralph.documents.agent.events import NO_PUBLISHING, PUBLISH_RULES_VARIABLE
-from ralph.documents.contracts import build_repair_prompt, with_rejection
+from ralph.documents.contracts import build_repair_prompt, describe_earlier_turns, with_rejection
 from ralph.documents.guidance import LISTEN
 from ralph.documents.hats.definition import COORDINATOR
 from ralph.documents.run_record import RunRecord
@@ -183,8 +183,9 @@ class LocalTurns:
             self._link_shared_files()
             self.files.fill_inbox({**request.inbox, **schema}, directory)
             copy_lent_files(self.root, self.files.inbox, request.copied_files)
-            write_drafts(self.files.outbox, {**request.drafts, **self._documents_to_repair(turn)})
-            prompt = self._build_prompt(turn)
+            continued = self._read_continued_documents(turn)
+            write_drafts(self.files.outbox, {**request.drafts, **continued})
+            prompt = self._build_prompt(turn, has_documents=bool(continued))
             (directory / "prompt.md").write_bytes(to_bytes(prompt.text))
             about = {
                 "schema": 1,
@@ -226,24 +227,30 @@ class LocalTurns:
         silent = {"RALPH_MAY_ASK": "no"} if hat and not hat.may_ask else {}
         return {PUBLISH_RULES_VARIABLE: dump(rules), **silent}
 
-    def _documents_to_repair(self, turn: Turn) -> dict[str, str]:
-        """The documents of the turn that this one continues. They are put into the outbox again."""
-        if not turn.continued_turn or not (turn.repair or turn.rejected or self.agents[turn.agent].abilities.resume):
+    def _read_continued_documents(self, turn: Turn) -> dict[str, str]:
+        """The documents of the turn that this one continues. They are put into the outbox again.
+
+        The events of a hat that starts its turn anew are left out: it publishes them again.
+        """
+        request, remembers = turn.request, self.agents[turn.agent].abilities.resume
+        if not turn.continued_turn or not (turn.repair or turn.rejected or remembers or request.contract):
             return {}
         before = self._directory(replace(turn, number=turn.continued_turn)) / "outbox"
         return read_documents(before, (*turn.request.hands_over, *turn.request.drafts))
 
-    def _build_prompt(self, turn: Turn) -> Prompt:
+    def _build_prompt(self, turn: Turn, *, has_documents: bool = False) -> Prompt:
         """The whole prompt: the request, the messages of the user, and how the agent receives more of them."""
         agent = self.agents[turn.agent]
         listens = agent.abilities.commands and not agent.can_receive_messages(self._build_call(turn))
-        directory, heading = self._describe_directory(), "# Your directory"
         prompt = self._choose_prompt(turn).with_parts(
-            PromptPart("directory", directory, "The directory of the repository.", Place.TURN, heading=heading),
+            describe_directory(self.record.directory),
             PromptPart("messages", turn.guidance, "What the user said.", Place.MESSAGES),
         )
         if not turn.repair and not self._continues_session(turn):
             prompt = prompt.with_parts(*self._pass_on_instructions(agent))
+            if turn.earlier:
+                part = describe_earlier_turns(turn.earlier, turn.request, has_documents=has_documents)
+                prompt = prompt.with_parts(part)
         if listens:
             prompt = prompt.with_parts(LISTEN)
         if not agent.refuses_variables:
@@ -266,18 +273,6 @@ class LocalTurns:
                 heading=f"# The project's instructions ({name})",
             )
 
-    def _describe_directory(self) -> str:
-        """Where the agent stands, if that is not the top of the project."""
-        if self.record.directory == ".":
-            return ""
-        return (
-            f"You work in `{self.record.directory}`, a directory of a larger repository. Your commands and the checks start"
-            " there. Lists of changed files, and patterns of files that you may change, start at the top of the repository."
-        )
-
-    def _continues_session(self, turn: Turn) -> bool:
-        return bool(turn.session) and self.agents[turn.agent].abilities.resume
-
     def _choose_prompt(self, turn: Turn) -> Prompt:
         """The request of the turn, without the messages of the user."""
         if self._continues_session(turn) and not turn.repair:
@@ -285,6 +280,10 @@ class LocalTurns:
         if turn.repair:
             return build_repair_prompt(self.templates["repair"], turn.request, turn.repair)
         return with_rejection(turn.request.prompt, turn.rejected)
+
+    def _continues_session(self, turn: Turn) -> bool:
+        """Whether the agent remembers what it did so far."""
+        return bool(turn.session) and self.agents[turn.agent].abilities.resume
 
     def _build_job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> JobRequest:
         limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
@@ -365,6 +364,20 @@ class LocalTurns:
         )
         required = turn.request.answer_required or bool(turn.repair)
         return answer, errors if required else ()
+
+
+def describe_directory(directory: str) -> PromptPart:
+    """Where the agent stands, if that is not the top of the project."""
+    text = (
+        f"You work in `{directory}`, a directory of a larger repository. Your commands and the checks start there. Lists of"
+        " changed files, and patterns of files that you may change, start at the top of the repository."
+    )
+    return PromptPart(
+        name="directory",
+        text="" if directory == "." else text,
+        purpose="The directory of the repository.",
+        heading="# Your directory",
+    )
 
 
 def _classify_exit(agent: Adapter, ended: JobExit, account: OutputSummary, stderr: str) -> TurnEnd:

@@ -352,7 +352,9 @@ class TestSources:
     def test_the_three_kinds(self, objective: str, kind: str, documents: str) -> None:
         there = {"specs/login": "directory", "tasks/add-login.code-task.md": "file"}
         source = find_work_source(objective, "S/", lambda path: there.get(path, ""))
-        assert (source.kind, source.documents) == (kind, documents)
+        named = re.sub(r"-[0-9a-f]{6}/$", "/", source.documents)
+        assert (source.kind, named) == (kind, documents)
+        assert source.documents.rstrip("/").endswith(source.task_name) or kind == "directory of a plan"
 
     def test_objectives_that_begin_alike_have_documents_of_their_own(self) -> None:
         places = {
@@ -362,6 +364,20 @@ class TestSources:
         assert len(places) == 2 and all(
             place.startswith("S/implementation/add-a-page-for-the-list-") for place in places
         )
+
+    def test_no_two_objectives_or_presets_share_documents(self) -> None:
+        there = {"a/login.code-task.md": "file", "b/login.code-task.md": "file"}
+        objectives = ("Add --verbose", "Add verbose", "Add verbose!", "add verbose", *there)
+        places = [
+            find_work_source(objective, "S/", lambda path: there.get(path, ""), preset).documents
+            for objective in objectives
+            for preset in ("code-assist", "spec-driven")
+        ]
+        assert len(set(places)) == 2 * len(objectives)
+
+    def test_the_same_objective_finds_its_documents_again(self) -> None:
+        first, again = (find_work_source(text, "S/", lambda path: "", "tdd") for text in ("Add it", " Add it\n"))
+        assert first == again
 
     def test_a_task_file_that_does_not_exist_is_an_error(self) -> None:
         with pytest.raises(UsageError, match="does not exist"):

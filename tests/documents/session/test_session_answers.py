@@ -90,6 +90,29 @@ def test_every_fault_of_a_list_of_tasks_is_named_at_once() -> None:
     assert any("wait for each other" in one for one in found)
 
 
+@pytest.mark.parametrize(("mark", "what"), [("```python", "code fence"), ("<!-- draft", "comment")])
+def test_open_fence_is_named_with_the_faults_that_it_hides(mark: str, what: str) -> None:
+    [(name, text)] = task("task-1", "depends_on: [task-9]", "").items()
+    found = faults("session.planner.TASK_BREAKDOWN", {name: text.replace("Do it", f"Do it\n\n{mark}\nx = 1")})
+    assert found[0].startswith(f"{name}: line 11: the {what} that opens here is never closed")
+    assert "the section `## Files` names no file" in found[1]
+    assert found[2:] == ["task-1 depends on task-9, which does not exist"]
+
+
+def test_open_fence_that_hides_nothing_is_no_fault() -> None:
+    [(name, text)] = task("task-1").items()
+    assert faults("session.planner.TASK_BREAKDOWN", {name: f"{text}\n## Notes\n```\nx = 1\n"}) == []
+
+
+def test_open_fence_in_a_plan_or_a_list_of_tasks_is_named() -> None:
+    [first] = faults("session.planner.INITIALIZE", {"plan.md": "## Goal\nx\n```\n\n## Success Criteria\n- y\n"})
+    assert first.startswith("plan.md: line 3: the code fence that opens here is never closed")
+    listed = "- task-1: One\n    - **Files**: a.py\n```\n- task-2: Two\n    - **Inherits From**: task-9\n"
+    found = faults("classic.planner.TASK_BREAKDOWN", {"tasks.md": listed})
+    assert found[0].startswith("tasks.md: line 3: the code fence")
+    assert "tasks.md: task-2 depends on task-9, which does not exist" in found
+
+
 def test_listed_tasks_may_build_on_those_that_are_there() -> None:
     handed = (
         "- task-2: Two\n    - **Files**: None\n    - **Success Criteria**: it works\n    - **Inherits From**: task-1\n"

@@ -168,8 +168,11 @@ class WorkSource:
     """The directory of the documents that the hats share, relative to the root."""
 
 
-def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str]) -> WorkSource:
-    """The source that an objective names; `look` says of a path whether it is a `directory` of a plan or tasks, or a `file`."""
+def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str], preset: str = "") -> WorkSource:
+    """The source that an objective names; `look` says of a path whether it is a `directory` of a plan or tasks, or a `file`.
+
+    Each objective has documents of its own, and so has each preset: another one expects other documents.
+    """
     for word in objective.split():
         path = word.strip(_STRIP).rstrip("./")
         if not path or path.startswith(("/", "~")) or ".." in path.split("/"):
@@ -177,11 +180,11 @@ def find_work_source(objective: str, specs_dir: str, look: Callable[[str], str])
         if _names_a_task_file(path):
             if look(path) != "file":
                 raise UsageError("the objective names this task file, and it does not exist", where=path, todo=_TODO)
-            name = slug(path.rpartition("/")[2].removesuffix(TASK_FILE))
+            name = _make_name(path.rpartition("/")[2].removesuffix(TASK_FILE), path, preset)
             return WorkSource("single task file", name, _documents_directory(specs_dir, name))
         if "/" in path and look(path) == "directory":
-            return WorkSource("directory of a plan", slug(path.rpartition("/")[2]), f"{path}/")
-    name = slug(objective)
+            return WorkSource("directory of a plan", _make_name(path.rpartition("/")[2], path, preset), f"{path}/")
+    name = _make_name(objective, objective, preset)
     return WorkSource("rough description", name, _documents_directory(specs_dir, name))
 
 
@@ -190,14 +193,12 @@ def _names_a_task_file(path: str) -> bool:
     return path.endswith(TASK_FILE) and path.rpartition("/")[2] != TASK_FILE and "*" not in path
 
 
-def slug(text: str) -> str:
-    """The first words of a text as a name for files. If there are more, a short hash of the text makes the name unique."""
+def _make_name(text: str, source: str, preset: str) -> str:
+    """The first words of a text as a name for files, with a short hash of the source and the preset."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text.lower()))
-    whole = "-".join(words)
-    name = "-".join(words[:_WORDS])[:48].strip("-")
-    if name == whole:
-        return name or "task"
-    return f"{name}-{hashlib.sha256(whole.encode()).hexdigest()[:4]}"
+    name = "-".join(words[:_WORDS])[:48].strip("-") or "task"
+    identity = f"{preset}\n{unicodedata.normalize('NFC', source.strip())}"
+    return f"{name}-{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:6]}"
 
 
 def _documents_directory(specs_dir: str, name: str) -> str:

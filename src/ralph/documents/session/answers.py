@@ -10,6 +10,7 @@ from ralph.core.errors import StateError
 from ralph.core.text import count
 from ralph.documents.contracts import Answer
 from ralph.documents.session import task_list, tasks
+from ralph.documents.session.markdown import close_open_marks, find_hidden_problems
 from ralph.documents.session.plan import PlanQuestion, find_plan_problems, parse_questions
 from ralph.documents.session.tasks import find_order_faults
 
@@ -149,10 +150,19 @@ def _task_faults(least: int) -> Faults:
         if len(documents) < least:
             verb = "is" if least == 1 else "are"
             return (f"tasks/ has {count(len(documents), 'file')}; at least {least} {verb} needed",)
-        found = [f"{name}: {problem}" for name, text in documents.items() for problem in tasks.find_task_problems(text)]
-        return (*found, *_find_order_faults(documents, inbox))
+        found = [f"{name}: {problem}" for name, text in documents.items() for problem in _find_task_problems(text)]
+        shown = {name: close_open_marks(text)[0] for name, text in documents.items()}
+        return (*found, *_find_order_faults(shown, inbox))
 
     return look
+
+
+def _find_task_problems(text: str) -> list[str]:
+    return find_hidden_problems(text, tasks.find_task_problems)
+
+
+def _find_plan_problems(text: str) -> list[str]:
+    return find_hidden_problems(text, find_plan_problems)
 
 
 def _find_order_faults(documents: Documents, inbox: Documents) -> tuple[str, ...]:
@@ -187,8 +197,8 @@ def _list_faults(*names: str, may: bool = False) -> Faults:
         check = require_documents(
             *required,
             may=("tasks.md",) if may else (),
-            plan=find_plan_problems,
-            tasks=partial(task_list.find_task_list_problems, known=known),
+            plan=_find_plan_problems,
+            tasks=partial(find_hidden_problems, find=partial(task_list.find_task_list_problems, known=known)),
         )
         return check(answer, documents, inbox)
 
@@ -226,8 +236,8 @@ def _review_faults(answer: Mapping[str, Any], documents: Documents, inbox: Docum
 
 
 FAULTS: dict[str, Faults] = {
-    "session.planner.INITIALIZE": require_documents("plan.md", plan=find_plan_problems),
-    "session.planner.UPDATE": require_documents("plan.md", plan=find_plan_problems),
+    "session.planner.INITIALIZE": require_documents("plan.md", plan=_find_plan_problems),
+    "session.planner.UPDATE": require_documents("plan.md", plan=_find_plan_problems),
     "session.planner.TASK_BREAKDOWN": _task_faults(1),
     "session.planner.REBREAKDOWN": _task_faults(0),
     "session.planner.CRITIQUE_BREAKDOWN": _task_faults(0),
@@ -236,7 +246,7 @@ FAULTS: dict[str, Faults] = {
     "session.questioner.feedback-analysis": _question_faults,
     "session.questioner.research": _research_faults,
     "session.reviewer": _review_faults,
-    "classic.planner.INITIALIZE": require_documents("plan.md", plan=find_plan_problems),
+    "classic.planner.INITIALIZE": require_documents("plan.md", plan=_find_plan_problems),
     "classic.planner.TASK_BREAKDOWN": _list_faults(),
     "classic.planner.UPDATE": _list_faults("plan.md", may=True),
     "classic.questioner.brainstorm": _question_faults,

@@ -6,7 +6,7 @@ thousand lines; this takes a hundredth of the time that a parser of all of Markd
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from textwrap import dedent
@@ -75,7 +75,7 @@ class Page:
         self.newline = "\r\n" if self._raw and self._raw[0].endswith("\r\n") else "\n"
         self.lines = [line.rstrip("\r\n") for line in self._raw]
         self.front, self.front_start, self.body = self._front_matter()
-        self._open = ""
+        self._open, self._open_line = "", 0
 
     def section(self, *names: str) -> Section | None:
         """The last section of one of these names that says something, else the last of them."""
@@ -128,8 +128,8 @@ class Page:
     def prose(self) -> list[str]:
         """The lines, with those of front matter, code and comments left empty."""
         prose = [""] * self.body
-        fence, most, comment = "", 0, False
-        for line in self.lines[self.body :]:
+        fence, most, comment, opened = "", 0, False, 0
+        for number, line in enumerate(self.lines[self.body :], self.body):
             shown = ""
             if comment:
                 comment = "-->" not in line
@@ -138,13 +138,13 @@ class Page:
                 if len(line) - len(end) <= most and end.startswith(fence) and not end.strip().strip(fence[0]):
                     fence = ""
             elif match := _FENCE.fullmatch(line):
-                fence, most = match[2], len(match[1]) + 3
+                fence, most, opened = match[2], len(match[1]) + 3, number
             elif line.lstrip(" ").startswith("<!--"):
-                comment = "-->" not in line
+                comment, opened = "-->" not in line, number
             else:
                 shown = line
             prose.append(shown)
-        self._open = fence or ("-->" if comment else "")
+        self._open, self._open_line = fence or ("-->" if comment else ""), opened
         return prose
 
     @cached_property
@@ -175,6 +175,32 @@ class Page:
     def open_fence(self) -> str:
         """What closes the code or the comment in which the text ends."""
         return self._open if self.prose else ""
+
+    @property
+    def open_line(self) -> int:
+        """Where that code or comment begins."""
+        return self._open_line if self.prose else 0
+
+
+def find_hidden_problems(text: str, find: Callable[[str], list[str]]) -> list[str]:
+    """What is wrong with a document, also with the part that code or a comment hides because it is never closed."""
+    problems = find(text)
+    shown, unclosed = close_open_marks(text)
+    return [*unclosed, *find(shown)] if problems and unclosed else problems
+
+
+def close_open_marks(text: str) -> tuple[str, list[str]]:
+    """The text without each mark that opens code or a comment and is never closed, and a sentence about each."""
+    unclosed = []
+    page = Page(text)
+    while page.open_fence:
+        what, end = ("comment", "`-->`") if page.open_fence == "-->" else ("code fence", "a line with the same mark")
+        unclosed.append(
+            f"line {page.open_line + 1}: the {what} that opens here is never closed and hides all below it; close it with {end}"
+        )
+        text = page.replace_lines(page.open_line, page.open_line + 1, [""])
+        page = Page(text)
+    return text, unclosed
 
 
 def name_of(title: str) -> str:

@@ -6,16 +6,22 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ralph.core.checks import Check
-from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fit_text, name_program
+from ralph.core.prompt import Place, Prompt, PromptPart, build_prompt, fits_budget, name_program, quote_text
+from ralph.core.text import count
+from ralph.core.turns import INBOX
 from ralph.documents.agent.events import topic_matches
 from ralph.documents.agent.notes import Memory, fit_memories, parse_memories, render_memories
 from ralph.documents.agent.tasks import IN_PROGRESS, AgentTask, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import task_id
-from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent
+from ralph.workflows.hats.state import MEMORIES, TASKS, HatsState, QueuedEvent, TurnChange
 
 EVENT, NOTES, QUEUE, SCRATCHPAD = 4000, 1500, 1500, 4000
 """Tokens that the parts of a page that change may take; memories have a budget of their own."""
+OBJECTIVE, OBJECTIVE_FILE = 8000, "objective.md"
+"""Tokens of the objective in a prompt; of a longer one, all is in a file of the inbox."""
+PAYLOAD = 150
+"""Characters of the payload of an event that is only listed."""
 _STEP = re.compile(r":(step-\d+):")
 
 
@@ -35,12 +41,21 @@ def hat_prompt(
     """
     guardrails = "\n".join(f"{n}. {rule}" for n, rule in enumerate(settings.guardrails, 1))
     whose = _describe_hat(settings, hat) if hat else _describe_coordinator(settings)
+    id = hat.id if hat else COORDINATOR
     pad = (hat.scratchpad if hat else "") or settings.scratchpad
     return build_prompt(
         [
             PromptPart("frame", name_program(frame), "How hats work.", Place.RUN),
             _tag("guardrails", name_program(guardrails), "The rules of the preset.", Place.RUN),
-            _tag("objective", state.objective, "What the run is for.", Place.RUN),
+            _tag(
+                "objective",
+                state.objective,
+                "What the run is for.",
+                Place.RUN,
+                budget=OBJECTIVE,
+                source=f"{INBOX}/{OBJECTIVE_FILE}" if list_inbox(state) else "",
+                is_quoted=True,
+            ),
             _tag("documents", _describe_documents(settings), "Where shared documents are.", Place.RUN),
             _tag("checks", _describe_checks(settings, checks), "What must pass, and when it is run.", Place.RUN),
             _tag(
@@ -57,6 +72,7 @@ def hat_prompt(
                 budget=SCRATCHPAD,
                 source=pad,
                 keeps_end=True,
+                is_quoted=True,
             ),
             _tag(
                 "memories",
@@ -67,14 +83,14 @@ def hat_prompt(
             ),
             _tag("ready-tasks", _ready_tasks(run, settings, state), "The queue of tasks.", budget=QUEUE, source=TASKS),
             _tag(
-                "changes-since-your-last-turn",
-                name_program(_describe_changes(run, state, hat.id if hat else COORDINATOR)),
-                "What others changed.",
+                "since-your-last-turn" if state.last_turns.get(id) else "changes-so-far",
+                name_program(_describe_news(run, state, id)),
+                "What others did and changed.",
                 budget=NOTES,
             ),
             _tag(
                 "your-last-event",
-                _describe_last_event(state, hat.id if hat else COORDINATOR),
+                _describe_last_event(state, id),
                 "What this hat published before.",
             ),
             _tag("notes", name_program(_describe_notes(state, gates)), "What was refused.", budget=NOTES),
@@ -93,6 +109,7 @@ def _tag(
     budget: int = 0,
     source: str = "",
     keeps_end: bool = False,
+    is_quoted: bool = False,
 ) -> PromptPart:
     """A part between two tags, which say where the whole text is."""
     about = about or (f'path="{source}"' if source else "")
@@ -106,7 +123,13 @@ def _tag(
         ending=f"</{name}>",
         source=source,
         keeps_end=keeps_end,
+        is_quoted=is_quoted,
     )
+
+
+def list_inbox(state: HatsState) -> dict[str, str]:
+    """The files of the inbox: the objective, if a prompt has no room for all of it."""
+    return {} if fits_budget(state.objective.strip(), OBJECTIVE) else {OBJECTIVE_FILE: state.objective}
 
 
 @lru_cache(maxsize=4)
@@ -235,21 +258,64 @@ def _describe_completion(settings: HatsSettings) -> str:
     return " ".join(sentences)
 
 
-def _describe_changes(run: str, state: HatsState, hat: str) -> str:
-    """What other turns changed since the last turn of a hat, and how to see it."""
+def _describe_news(run: str, state: HatsState, hat: str) -> str:
+    """What is new to a hat: the events of others if it coordinates, what others changed, and how to see it.
+
+    Two turns for the same event have different prompts: the second is told that there was a first one.
+    """
     last = state.last_turns.get(hat, 0)
-    lines = [
-        f"- turn {one.turn} ({one.hat}): {one.files} file{'s' if one.files != 1 else ''}, +{one.added} -{one.removed}"
-        for one in state.changed
-        if one.turn > last and one.hat != hat
-    ]
-    if not lines:
-        return ""
-    before = state.trees.get(hat, "")
-    if before and state.snapshot and before != state.snapshot:
-        lines.append(f"See all changes since then with `git diff {before[:12]} {state.snapshot[:12]}`.")
-    lines.append(f"See one turn with `ralph diff {run} TURN`, and all changes of the run with `ralph diff {run}`.")
+    lines = [f"Your last turn was turn {last}."] if last else []
+    if last and hat == COORDINATOR:
+        lines += _list_events_since(state, last)
+    changed = [one for one in state.changed if one.turn > last and one.hat != hat]
+    if changed:
+        lines.append("Others changed files since then:" if last else "Files were changed in these turns:")
+        lines += [f"- turn {one.turn} ({one.hat}): {_count_changes(one)}" for one in changed]
+        before = state.trees.get(hat, "")
+        if before and state.snapshot and before != state.snapshot:
+            lines.append(f"See all changes since then with `git diff {before[:12]} {state.snapshot[:12]}`.")
+        lines += _describe_task_changes(state)
+        lines.append(f"See one turn with `ralph diff {run} TURN`, and all changes of the run with `ralph diff {run}`.")
+    elif last:
+        lines.append("Nobody else has changed a file since then.")
     return "\n".join(lines)
+
+
+def _count_changes(change: TurnChange) -> str:
+    return f"{count(change.files, 'file')}, +{change.added} -{change.removed}"
+
+
+def _describe_task_changes(state: HatsState) -> list[str]:
+    """How to see what changed for the task of the event, if it did not start with the run."""
+    lines = []
+    for task in dict.fromkeys(task_id(event.payload) for event in state.events):
+        base = state.task_trees.get(task, "")
+        if base and state.snapshot and base != state.snapshot:
+            lines.append(
+                f"See all changes since the work on {task} began: `git diff {base[:12]} {state.snapshot[:12]}`."
+            )
+    return lines
+
+
+def _list_events_since(state: HatsState, last: int) -> list[str]:
+    """What the coordinator published last, and what others published since then."""
+    own = [event for event in state.recent if event.source == COORDINATOR and event.turn == last and not event.default]
+    others = [event for event in state.recent if event.source != COORDINATOR and event.turn > last]
+    lines = [f"You published {', '.join(f'`{event.topic}`' for event in own)} then."] if own else []
+    if not others:
+        return [
+            *lines,
+            "Nobody else has published an event since then. If you decided the same before, decide differently.",
+        ]
+    lines.append("Events since then, oldest first:")
+    return [*lines, *(f"- turn {one.turn}: `{one.topic}` from {one.source}{_shorten_payload(one)}" for one in others)]
+
+
+def _shorten_payload(event: QueuedEvent) -> str:
+    text = " ".join(event.payload.split())
+    if not text:
+        return ""
+    return f": {text if len(text) <= PAYLOAD else text[: PAYLOAD - 3] + '...'}"
 
 
 def _describe_last_event(state: HatsState, hat: str) -> str:
@@ -260,7 +326,7 @@ def _describe_last_event(state: HatsState, hat: str) -> str:
     if not same:
         return ""
     last = same[-1]
-    payload = fit_text(last.payload.strip(), NOTES) or "(no payload)"
+    payload = quote_text(last.payload, NOTES) or "(no payload)"
     return (
         f"In turn {last.turn} you published `{last.topic}`:\n{payload}\n"
         "If it names faults, first check whether they are fixed."
@@ -281,7 +347,7 @@ def _describe_event(settings: HatsSettings, state: HatsState, event: QueuedEvent
     about = f"{rule.on_trigger}\n" if rule and rule.on_trigger else ""
     how = ", published for it because it published nothing" if event.default and event.source != COORDINATOR else ""
     same = event.payload.strip() == state.objective.strip()
-    payload = "(the objective above)" if same else fit_text(event.payload, most) or "(no payload)"
+    payload = "(the objective above)" if same else quote_text(event.payload, most) or "(no payload)"
     lines = [f"{about}`{event.topic}` from {event.source}{how}:", payload]
     if event.answers:
         lines.insert(1, f"It answers: {event.answers}")
@@ -330,7 +396,9 @@ def _ready_tasks(run: str, settings: HatsSettings, state: HatsState) -> str:
 
 
 def _line(task: AgentTask) -> str:
-    return f"[P{task.priority}] {task.title} ({task.id})" + (f" — key: {task.key}" if task.key else "")
+    return f"[P{task.priority}] {' '.join(task.title.split())} ({task.id})" + (
+        f" — key: {task.key}" if task.key else ""
+    )
 
 
 def _memories(settings: HatsSettings, state: HatsState, now: float) -> str:

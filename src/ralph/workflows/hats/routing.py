@@ -10,7 +10,7 @@ from ralph.documents.agent.events import topic_matches
 from ralph.documents.agent.tasks import FAILED, AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, Hat, HatsSettings
 from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, gate_reasons, update_gates
-from ralph.workflows.hats.prompt import hat_prompt, parse_tasks
+from ralph.workflows.hats.prompt import hat_prompt, list_inbox, parse_tasks
 from ralph.workflows.hats.state import RESUME, SHARED, START, TASKS, HatsPhase, HatsState, QueuedEvent, state_file
 
 MAX_TRIES = 5
@@ -111,6 +111,7 @@ class HatsContext:
             counts=True,
             wall=wall,
             retries=tries - 1,
+            inbox=list_inbox(state),
             hands_over=(EVENTS,),
             accepts_failed_documents=True,
         )

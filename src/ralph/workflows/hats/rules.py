@@ -34,7 +34,7 @@ from ralph.core.turns import TurnEnd
 from ralph.documents.agent.events import render_event
 from ralph.documents.agent.notes import parse_decisions, renumber_decisions
 from ralph.documents.hats.definition import COORDINATOR, USER, Hat, Topic
-from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, TurnEvents, read_events
+from ralph.workflows.hats.events import EVENTS, Gate, NewEvent, TurnEvents, read_events, task_id
 from ralph.workflows.hats.routing import (
     MAX_REFUSALS,
     HatsContext,
@@ -227,8 +227,9 @@ def accept_turn(context: HatsContext, state: HatsState, ended: TurnEnded, now: f
     result, id = ended.result, context.find_receiver(state, state.event)
     hat = context.settings.hat(id)
     turn_events = read_events(context.settings, id, result.documents.get(EVENTS, ""), result.text)
-    change = result.change
+    change = ended.change
     moved = state.moved or bool(change and change.files) or (change is None and bool(turn_events.events))
+    state = state.with_task_trees(task_id(event.payload) for event in state.events)
     state = replace(
         state.after_turn(ended, acknowledged=turn_events.acknowledged),
         still=0 if moved else state.still + 1,

@@ -1,6 +1,6 @@
 """The state of a run of hats, the document that holds it, and the report at its end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -23,6 +23,8 @@ TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{
 """The files that the agents of a project share."""
 REMEMBERED = 12
 """How many of the latest events the state holds for reports."""
+MOST_TASK_TREES = 50
+"""How many tasks are remembered with the tree before their first turn."""
 START, RESUME = "task.start", "task.resume"
 """Topics of the engine, for the coordinator."""
 
@@ -166,6 +168,8 @@ class HatsState:
     """The number of each hat's last turn."""
     trees: Mapping[str, str] = field(default_factory=dict)
     """The snapshot of the tree as each hat's last turn left it."""
+    task_trees: Mapping[str, str] = field(default_factory=dict)
+    """The snapshot of the tree as it was before the first turn for each task, by its id; the latest tasks."""
     defaults: Mapping[str, int] = field(default_factory=dict)
     """How many turns in a row each hat ended in its default event."""
     activations: Mapping[str, int] = field(default_factory=dict)
@@ -221,11 +225,15 @@ class HatsState:
     def after_turn(self, ended: TurnEnded, *, acknowledged: bool) -> "HatsState":
         """The state after a turn. A turn can only acknowledge messages that came before it started."""
         unacknowledged = tuple(g for g in self.guidance if not acknowledged or g.at > ended.result.started_at)
-        change, changed = ended.result.change, self.changed
-        if change and change.files:
-            entry = TurnChange(ended.turn, ended.role, change.files, added=change.added, removed=change.removed)
-            # Turns of a wave end in any order, and the state must not depend on it.
-            changed = tuple(sorted((*changed, entry), key=lambda one: one.turn))[-REMEMBERED:]
+        turns = [(one.turn, one.change) for one in ended.earlier] + [(ended.turn, ended.result.change)]
+        entries = [
+            TurnChange(turn, ended.role, change.files, added=change.added, removed=change.removed)
+            for turn, change in turns
+            if change and change.files
+        ]
+        # Turns of a wave end in any order, and the state must not depend on it.
+        changed = tuple(sorted((*self.changed, *entries), key=lambda one: one.turn))[-REMEMBERED:]
+        change = ended.change
         return replace(
             self,
             iteration=self.iteration + 1,
@@ -235,6 +243,13 @@ class HatsState:
             last_turns={**self.last_turns, ended.role: max(ended.turn, self.last_turns.get(ended.role, 0))},
             trees={**self.trees, ended.role: change.snapshot} if change else self.trees,
         )
+
+    def with_task_trees(self, tasks: Iterable[str]) -> "HatsState":
+        """The state that knows the tree before the first turn for each of these tasks."""
+        new = {task: self.snapshot for task in tasks if task and self.snapshot and task not in self.task_trees}
+        if not new:
+            return self
+        return replace(self, task_trees=dict([*self.task_trees.items(), *new.items()][-MOST_TASK_TREES:]))
 
     def with_default_of(self, hat: str) -> "HatsState":
         """One more turn of a hat that ended in its default event."""

@@ -120,8 +120,9 @@ def _accept_wave_turn(context: HatsContext, state: HatsState, ended: TurnEnded, 
         refused = (*refused, f"`{turn_events.completes.topic}` does not count if a worker of a wave publishes it")
     if refused and not turn_events.events and job.refusals < MAX_REFUSALS:
         return _with_job(state, replace(again, refusals=job.refusals + 1, notes=refused))
-    files = bool(result.change and result.change.files)
-    state = _start_merge(state, job, moved=files or (result.change is None and bool(turn_events.events)))
+    change = ended.change
+    files = bool(change and change.files)
+    state = _start_merge(state, job, moved=files or (change is None and bool(turn_events.events)))
     new_events, by_default = turn_events.events, not turn_events.events
     if by_default:
         topic = context.default_of(hat)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from ralph.core.check_output import LONGEST_LINE, find_error_lines
 from ralph.core.checks import Attribution, CheckStatus, Rule, Verdict
 from ralph.documents.reflection import JudgedCheck, Reflection, render
-from ralph.workflows.loop.report import attribute_checks, list_names, name_check, newly_red
+from ralph.workflows.loop.report import attribute_checks, list_names, name_check, name_iterations, newly_red
 from ralph.workflows.loop.state import PROFILES, Attempt, Iteration, LoopParameters, LoopState
 
 Statuses = tuple[CheckStatus, ...]
@@ -27,18 +27,6 @@ _NAMED = 5
 _SHARED = [field.name for field in fields(Reflection) if field.name in Iteration.__dataclass_fields__]
 """What a reflection says as its iteration does."""
 _PLACE = re.compile(r'([\w./-]+\.\w{1,5}):(\d+)|File "([^"]+)", line (\d+)')
-_CAUSES = {
-    r"SyntaxError|IndentationError|Unexpected token|syntax error|unexpected end of": "the code does not parse",
-    r"ModuleNotFoundError|ImportError|Cannot find module|cannot find package|unresolved import"
-    r"|no required module": "an imported module or name is missing",
-    r"NameError|ReferenceError|is not defined|undefined: "
-    r"|cannot find (?:name|value|function)": "an undefined name is used",
-    r"TypeError|error TS\d|incompatible type|mismatched types|cannot use .+ as|AttributeError"
-    r"|is not a function": "types or attributes do not match",
-    r"[Tt]imed? ?out|TimeoutError|deadline exceeded": "something takes too long",
-    r"PermissionError|EACCES|[Pp]ermission denied": "permission to read or write is denied",
-    r"AssertionError|assert|[Ee]xpected|not equal|FAIL": "the code does not yet do what the checks expect",
-}
 
 
 @dataclass(frozen=True)
@@ -86,7 +74,7 @@ def news_text(fixed: Sequence[str], broken: Sequence[str]) -> str:
 
 
 def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
-    """Why the checks fail, as far as a rule can tell."""
+    """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
     if verdict.gamed:
         outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
         gamed = "the changes make the checks pass without the work"
@@ -102,10 +90,7 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
         return f"the changes broke {', '.join(regressed)}, which passed before"
     if failing := newly_red(verdict, state.red)[:3]:
         return f"{', '.join(failing)} did not fail before the run, and now {'does' if len(failing) == 1 else 'do'}"
-    if not pending.files and pending.snapshot:
-        return "nothing was changed"
-    output = "\n".join(r.output for r in verdict.failed)
-    return next((cause for pattern, cause in _CAUSES.items() if re.search(pattern, output)), "")
+    return "nothing was changed" if not pending.files and pending.snapshot else ""
 
 
 def _find_next_step(verdict: Verdict) -> str:
@@ -148,9 +133,17 @@ def _lesson_of(iteration: Iteration) -> str:
     return " ".join(lesson.lower().split())
 
 
-def lessons_text(iterations: Sequence[Iteration], last: int) -> str:
-    """What past iterations did and learned, as a prompt says it. What is new since the last has a part of its own."""
-    return "\n".join(_lesson_lines(iteration, tells_news=iteration.number != last) for iteration in iterations)
+def lessons_text(iterations: Sequence[Iteration], last: int, tried: Sequence[Attempt] = ()) -> str:
+    """What past iterations did and learned, as a prompt says it. What is new since the last has a part of its own.
+
+    `tried` is what had no success. It is named even if its lesson is not shown, so that no turn repeats it.
+    """
+    lines = [_lesson_lines(iteration, tells_news=iteration.number != last) for iteration in iterations]
+    shown = {iteration.number for iteration in iterations}
+    others = [one for one in tried if shown.isdisjoint(one.iterations)]
+    if others:
+        lines += ["Also tried, and the same failures remained:", *(f"- {_name_attempt(one)}" for one in others)]
+    return "\n".join(lines)
 
 
 def _lesson_lines(iteration: Iteration, *, tells_news: bool) -> str:
@@ -185,11 +178,11 @@ def add_attempt(tried: Sequence[Attempt], iteration: Iteration) -> tuple[Attempt
 
 def tried_text(tried: Sequence[Attempt]) -> str:
     """All that was tried without progress, as a prompt says it."""
-    lines = []
-    for one in tried:
-        numbers = ", ".join(map(str, one.iterations))
-        lines.append(f"- Iteration{'s' if len(one.iterations) > 1 else ''} {numbers}: {one.action} -> {one.result}")
-    return "\n".join(lines)
+    return "\n".join(f"- {_name_attempt(one)} -> {one.result}" for one in tried)
+
+
+def _name_attempt(attempt: Attempt) -> str:
+    return f"{name_iterations(attempt.iterations)}: {attempt.action}"
 
 
 def with_lesson(iteration: Iteration, lesson: Lesson) -> Iteration:

@@ -3,43 +3,62 @@
 from collections.abc import Mapping, Sequence
 
 from ralph.core.checks import Check, CheckStatus
-from ralph.core.prompt import PartSpec, Place, Prompt, build_prompt, fill_parts, fill_template, name_program
-from ralph.core.turns import INBOX, OUTBOX, Change, FileStat
+from ralph.core.prompt import (
+    PartSpec,
+    Place,
+    Prompt,
+    build_prompt,
+    fill_parts,
+    fill_template,
+    fits_budget,
+    name_program,
+    quote_text,
+)
+from ralph.core.turns import INBOX, OUTBOX, Change, FileStat, list_changed_files
 from ralph.workflows.loop.learning import lessons_text, news_text, tried_text
 from ralph.workflows.loop.report import changes_text
-from ralph.workflows.loop.state import Iteration, LoopParameters, LoopState, TaskType
+from ralph.workflows.loop.state import Attempt, Iteration, LoopParameters, LoopState, TaskType
 
 Templates = Mapping[str, str]
 """The templates of a loop, by their names."""
 NAMES = ("loop-actor", "loop-reflector", "loop-pivot", "role-implementer", "role-test-engineer", "role-debugger")
 DEBUGGER_AFTER = 2
 """Iterations in a row without progress after which a debugger takes over."""
-MOST_FILES = 15
-"""Changed files that a prompt lists."""
+TASK_BUDGET = 8000
+"""Tokens of the user's task in a prompt; of a longer one, all is in the inbox."""
+TASK_FILE = "task.md"
+_TASK = PartSpec(
+    "What the user asked for.", Place.RUN, budget=TASK_BUDGET, source=f"{INBOX}/{TASK_FILE}", is_quoted=True
+)
 ACTOR_PARTS = {
     # The role changes at most a few times in a run, and a prompt begins with who is spoken to.
     "loop-actor": PartSpec("Who the agent is, and how a loop works.", Place.RUN),
     "rules": PartSpec("What holds for every iteration.", Place.RUN),
-    "task": PartSpec("What the user asked for.", Place.RUN),
+    "task": _TASK,
     "checks": PartSpec("What the engine runs to decide whether the work is done.", Place.RUN),
     "where-you-are": PartSpec("The iteration and the count of failures."),
     "check-results": PartSpec("What the checks said last.", budget=2500),
     "new-since-the-previous-iteration": PartSpec("Which tests pass or fail since then.", budget=300),
     "findings": PartSpec("What the guards found.", budget=1500),
     "changed-by-this-run": PartSpec("Which files are the work of this run.", budget=500),
-    "lessons": PartSpec("What earlier iterations did and learned.", budget=1500),
+    "lessons": PartSpec("What earlier iterations did and learned.", budget=2500),
     "lessons-of-earlier-runs": PartSpec("What earlier runs learned about such failures.", budget=400),
     "another-approach": PartSpec("All that was tried without progress.", budget=4000),
     "your-answer": PartSpec("What to hand over.", Place.ANSWER),
 }
 REFLECTOR_PARTS = {
     "loop-reflector": PartSpec("What a reflector does.", Place.RUN),
-    "task-of-the-loop": PartSpec("What the user asked for.", Place.RUN),
+    "task-of-the-loop": _TASK,
     "what-iteration-did": PartSpec("What the iteration did."),
     "check-results-after-it": PartSpec("What the checks said last.", budget=2500),
     "lessons": PartSpec("What earlier iterations did and learned.", budget=1500),
     "your-answer": PartSpec("What to hand over.", Place.ANSWER),
 }
+
+
+def list_inbox(state: LoopState) -> dict[str, str]:
+    """The files of the inbox: the task, if a prompt has no room for all of it."""
+    return {} if fits_budget(state.task.strip(), TASK_BUDGET) else {TASK_FILE: state.task}
 
 
 def choose_role(state: LoopState, settings: LoopParameters) -> str:
@@ -72,7 +91,7 @@ def actor_prompt(
         "news": news_text(state.fixed, state.broken),
         "findings": state.findings,
         "changed": name_program(_describe_changes(state.changed, settings)),
-        "lessons": "" if state.pivot else lessons_text(lessons, state.iteration - 1),
+        "lessons": "" if state.pivot else lessons_text(lessons, state.iteration - 1, state.tried),
         "recalled": "\n".join(f"- {line}" for line in state.recalled),
         "pivot": _describe_attempts(templates, state) if state.pivot else "",
         "inbox": INBOX,
@@ -90,14 +109,21 @@ def reflector_prompt(templates: Templates, state: LoopState) -> Prompt:
     values = {
         "task": state.task,
         "iteration": str(last.number),
-        "action": last.action,
+        "action": quote_text(last.action),
         "changes": changes_text(Change("", last.files, last.added, last.removed)),
         "failure": "\n\n".join(text for text in (state.failure, state.findings) if text),
-        "lessons": lessons_text([one for one in state.iterations[:-1] if one.learnings][-3:], last.number),
+        "lessons": lessons_text(
+            [one for one in state.iterations[:-1] if one.learnings][-3:], last.number, _other_attempts(state, last)
+        ),
         "inbox": INBOX,
         "outbox": OUTBOX,
     }
     return build_prompt(fill_parts("loop-reflector", templates["loop-reflector"], values, REFLECTOR_PARTS))
+
+
+def _other_attempts(state: LoopState, last: Iteration) -> list[Attempt]:
+    """What was tried without progress, without the iteration that a prompt is about."""
+    return [one for one in state.tried if last.number not in one.iterations]
 
 
 def commit_message(task: str, iteration: Iteration) -> str:
@@ -144,11 +170,7 @@ def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> 
     """The files that this run changed, the latest last."""
     if not changed:
         return ""
-    shown = changed[-MOST_FILES:]
-    lines = [f"- {stat.path} (+{stat.added} -{stat.removed})" for stat in shown]
-    if len(changed) > len(shown):
-        lines.insert(0, f"- {len(changed) - len(shown)} more files")
-    return "\n".join([*lines, f"See these changes with `ralph diff {settings.loop}`."])
+    return "\n".join([*list_changed_files(changed), f"See these changes with `ralph diff {settings.loop}`."])
 
 
 def _describe_attempts(templates: Templates, state: LoopState) -> str:

@@ -44,7 +44,7 @@ def results_text(
         return (
             "All checks pass, but this does not count yet: see the findings." if verdict.gamed else "All checks pass."
         )
-    share = QUOTED // max(1, len(verdict.failed))
+    share = quoted_share(verdict)
     regressed = {r.title for r, what in attribute_checks(verdict, baseline) if what is Attribution.REGRESSED}
     lines = (
         [f"Passed: {', '.join(name_check(r) for r in verdict.results if r.passed)}."] if _has_passed(verdict) else []
@@ -55,6 +55,11 @@ def results_text(
         # Not "broken": a recipe that stopped early may not have run them before.
         lines.append(f"These tests fail now and did not fail before this run: {list_names(broken)}")
     return "\n\n".join(lines)
+
+
+def quoted_share(verdict: Verdict) -> int:
+    """How many characters of the output of each failing check a prompt quotes."""
+    return QUOTED // max(1, len(verdict.failed))
 
 
 def _failed_text(result: CheckResult, room: int, log: str, *, is_regression: bool) -> str:
@@ -222,11 +227,12 @@ def list_lessons(iterations: Sequence[Iteration]) -> list[str]:
     for iteration in iterations:
         if iteration.learnings:
             taught.setdefault(iteration.learnings, []).append(iteration.number)
-    lines = []
-    for lesson, numbers in taught.items():
-        noun = "Iteration" if len(numbers) == 1 else "Iterations"
-        lines.append(f"- {noun} {', '.join(map(str, numbers))}: {lesson}")
-    return lines
+    return [f"- {name_iterations(numbers)}: {lesson}" for lesson, numbers in taught.items()]
+
+
+def name_iterations(numbers: Sequence[int]) -> str:
+    """Iterations by their numbers: `Iterations 1, 3`."""
+    return f"Iteration{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from ralph.core.check_output import excerpt_output
 from ralph.core.checks import Check, CheckStatus, Verdict
 from ralph.core.errors import StateError
 from ralph.core.events import (
@@ -27,7 +28,7 @@ from ralph.core.events import (
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Stage, scope_change
-from ralph.core.turns import INBOX, FileStat, TurnEnd, TurnRequest, TurnResult
+from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, add_stats
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
     MOST_NAMES,
@@ -41,12 +42,20 @@ from ralph.workflows.loop.learning import (
     reflection_of,
     with_lesson,
 )
-from ralph.workflows.loop.prompt import Templates, actor_prompt, choose_role, commit_message, reflector_prompt
+from ralph.workflows.loop.prompt import (
+    Templates,
+    actor_prompt,
+    choose_role,
+    commit_message,
+    list_inbox,
+    reflector_prompt,
+)
 from ralph.workflows.loop.report import (
     completion_report,
     failing_names,
     findings_text,
     name_check,
+    quoted_share,
     report_path,
     results_text,
     verdict_summary,
@@ -125,7 +134,15 @@ class Loop:
             case Phase.REFLECT:
                 prompt = reflector_prompt(self.prompts, state)
                 key = str(WorkKey(WorkKind.REFLECTION, number=state.iterations[-1].number))
-                return Do((TurnRequest(key, "reflector", prompt, contract="loop.reflector", copied_files=state.logs),))
+                request = TurnRequest(
+                    key,
+                    "reflector",
+                    prompt,
+                    contract="loop.reflector",
+                    inbox=list_inbox(state),
+                    copied_files=state.logs,
+                )
+                return Do((request,))
             case Phase.DONE:
                 return Stop(state.outcome or Outcome.FAILED, state.reason)
             case _:
@@ -162,8 +179,8 @@ class Loop:
         match event:
             case TurnEnded(result=result) if state.phase is Phase.REFLECT:
                 return _enter_next_phase(_accept_reflection(state, result))
-            case TurnEnded(result=result, role=role):
-                return self._accept_turn(state, result, role)
+            case TurnEnded():
+                return self._accept_turn(state, event)
             case ChecksEnded(verdict=verdict) if state.phase is Phase.BASELINE:
                 return self._accept_baseline(state, verdict)
             case ChecksEnded(verdict=verdict):
@@ -190,6 +207,7 @@ class Loop:
             failures=_since_best(state),
             verifies_failed_changes=True,
             delay=FAILED_TURN_WAITS[state.failed_turns],
+            inbox=list_inbox(state),
             copied_files=state.logs,
         )
 
@@ -226,13 +244,14 @@ class Loop:
         )
         return replace(state, task=edited.task, iterations=iterations, extra=edited.extra)
 
-    def _accept_turn(self, state: LoopState, result: TurnResult, role: str) -> LoopState:
+    def _accept_turn(self, state: LoopState, event: TurnEnded) -> LoopState:
         """After a turn, however it ended: what the tree is worth is for the checks to say."""
+        result = event.result
         answer = result.answer or {}
         action = str(answer.get("summary") or _last_line(result.text) or result.error or "no word from the agent")
         if result.warnings:
             action = f"{action} (warning: {'; '.join(result.warnings)[:300]})"
-        change = result.change
+        change = event.change
         pending = Iteration(
             state.iteration,
             action,
@@ -242,7 +261,7 @@ class Loop:
             files=change.files if change else 0,
             added=change.added if change else 0,
             removed=change.removed if change else 0,
-            role=role,
+            role=event.role,
             snapshot=change.snapshot if change else "",
             why=str(answer.get("learned") or ""),
             try_next=str(answer.get("next") or ""),
@@ -259,7 +278,7 @@ class Loop:
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
             rescope=rescope,
-            changed=_add_changes(state.changed, change.stats if change else ()),
+            changed=add_stats((*state.changed, *(change.stats if change else ())))[-MOST_CHANGED:],
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
@@ -334,7 +353,9 @@ class Loop:
         logs = {}
         paths = {}
         for number, result in enumerate(verdict.results, 1):
-            if result.log and result.left_out and not result.passed:
+            if result.passed or not result.log:
+                continue
+            if result.left_out or excerpt_output(result.output, quoted_share(verdict))[1]:
                 inside = f"checks/{number}.txt"
                 paths[result.title] = f"{INBOX}/{inside}"
                 logs[inside] = f".ralph/runs/{self.settings.loop}/{result.log}"
@@ -427,15 +448,6 @@ def _accept_reflection(state: LoopState, result: TurnResult) -> LoopState:
         news=news_text(last.fixed, last.broken),
     )
     return replace(state, iterations=(*state.iterations[:-1], with_lesson(last, lesson)))
-
-
-def _add_changes(changed: tuple[FileStat, ...], more: Sequence[FileStat]) -> tuple[FileStat, ...]:
-    """The files that the turns changed, added up; the latest are last, and the oldest give way."""
-    known = {stat.path: stat for stat in changed}
-    for stat in more:
-        before = known.pop(stat.path, FileStat(stat.path))
-        known[stat.path] = FileStat(stat.path, before.added + stat.added, before.removed + stat.removed)
-    return tuple(known.values())[-MOST_CHANGED:]
 
 
 def _since_best(state: LoopState) -> int:

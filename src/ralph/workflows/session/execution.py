@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
+from ralph.core.events import TurnEnded
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
@@ -142,9 +143,10 @@ def recheck(settings: SessionSettings, state: SessionState) -> SessionState:
     return state.with_flow(checked="", passed=False)
 
 
-def changed_tree(result: TurnResult) -> bool:
-    """Whether a turn changed files, so that earlier checks do not count for the tree."""
-    return result.change is not None and result.change.files > 0
+def changed_tree(ended: TurnEnded) -> bool:
+    """Whether the turns for some work changed files, so that earlier checks do not count for the tree."""
+    change = ended.change
+    return change is not None and change.files > 0
 
 
 def accept_split(

@@ -15,10 +15,9 @@ REQUEST_BUDGET = 1500
 """Tokens of the user's request in a prompt; all of it is in the inbox."""
 WHY_BUDGET = 600
 """Tokens of the reason for which the previous attempt failed."""
-_FENCE = "`````"
 _MOST_NAMES = 20
 _READS_REQUEST = ("planner", "questioner")
-_GETS_CHECKS = ("planner", "questioner", "executor", "reviewer")
+_GETS_CHECKS = ("planner", "questioner", "executor", "reviewer", "librarian")
 _OWN_TREE = (
     "You work in a tree of your own. It starts with all work of this session that has been merged so far. Others work on"
     " other tasks at the same time, each in their own."
@@ -119,11 +118,11 @@ def build_session_prompt(
                 user_request,
                 "What the user asked for.",
                 budget=REQUEST_BUDGET,
-                heading=f"# The user's request\n{_FENCE}",
-                ending=_FENCE,
+                heading="# The user's request",
                 source=f"{INBOX}/request.md",
+                is_quoted=True,
             ),
-            PromptPart("task", task, "The task.", heading=f"# Your task\n{_FENCE}", ending=_FENCE),
+            PromptPart("task", task, "The task.", heading="# Your task", is_quoted=True),
             _describe_previous_attempt(state, request),
             PromptPart("checks", _describe_checks(settings, state, role), "What must pass.", heading="# Checks"),
             PromptPart(
@@ -200,8 +199,9 @@ def _describe_previous_attempt(state: SessionState, request: TurnRequest) -> Pro
         why or ("The previous attempt failed." if says_more else ""),
         "Why the previous attempt failed.",
         budget=WHY_BUDGET,
-        heading=f"# Why the previous attempt failed\n{_FENCE}",
-        ending=f"{_FENCE}\n{hint}" if says_more else _FENCE,
+        heading="# Why the previous attempt failed",
+        ending=hint if says_more else "",
+        is_quoted=True,
     )
 
 

@@ -176,9 +176,7 @@ class Session(SessionSettings):
         after = state
         if event.result.end not in _INCONCLUSIVE_ENDS:
             after = self._pause_for_user(state, key, event) or self._accept_answer(state, key, event.result, now)
-        is_new_tree = (
-            self.layout.shares_tree and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event.result)
-        )
+        is_new_tree = self.layout.shares_tree and key.kind is not SessionWork.EXECUTE and execution.changed_tree(event)
         return execution.recheck(self, after) if is_new_tree else after
 
     def _pause_for_user(self, state: SessionState, key: SessionKey, event: TurnEnded) -> SessionState | None:
