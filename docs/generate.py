@@ -216,9 +216,12 @@ def hears(can):
     return "through a hook" if can.hooks else "as a prompt" if can.live_input else ""
 
 
+NOT_THE_REAL_PROGRAM = "not the real program, only one that follows its documentation"
+
+
 def proven(proof):
     """The last proof of an agent, in a cell."""
-    return f"{proof.version} on {proof.date}: {proof.score}" if proof else "not tested"
+    return f"{proof.version} on {proof.date}: {proof.score}" if proof else NOT_THE_REAL_PROGRAM
 
 
 def exceptions(name, proof):

@@ -163,6 +163,24 @@ def test_a_quota_that_is_no_share_is_refused(project: Project, bin_dir: Path, sh
     assert (done.code, "write, for example, 80%" in done.err) == (2, True)
 
 
+def test_an_agent_that_waits_for_a_limit_too_long_is_limited_and_has_not_failed(
+    project: Project,  # noqa: F811
+    bin_dir: Path,
+) -> None:
+    waits = says(
+        {"type": "thread.started", "thread_id": "t-1"},
+        {"type": "error", "message": "Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)"},
+    )
+    program(bin_dir, "codex", waits + "sleep 300\n")
+    program(bin_dir, "claude", DONE)
+    (project.root / "ralph.yml").write_text("agents: [codex, claude]\nturn: {idle_minutes: 0.15}\n")
+    done = loop(project)
+    assert done.code == 0, done.said
+    first, second = project.journal("turn.ended")
+    assert (first["result"]["end"], second["result"]["end"]) == ("limited", "finished")
+    assert "it waited for the end of a limit: Reconnecting" in done.out
+
+
 def prompt_of(project: Project) -> str:  # noqa: F811
     return next(project.root.glob(".ralph/runs/*/turns/00001-*/prompt.md")).read_text()
 

@@ -390,6 +390,9 @@ def _classify_exit(agent: Adapter, ended: JobExit, account: OutputSummary, stder
         announces_end=agent.announces_end,
     )
     end = classify(failure=account.failure)
+    if end is TurnEnd.IDLE and account.limit_waited_for:
+        account.error = f"it waited for the end of a limit: {account.limit_waited_for}"
+        return TurnEnd.LIMITED
     if end is TurnEnd.FAILED and account.failure is None and (found := agent.failure(ended.code, stderr)):
         account.failure, account.error = found[0], account.error or found[1]
         end = classify(failure=account.failure)

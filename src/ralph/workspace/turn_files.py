@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from ralph.agents import live_messages
 from ralph.agents.adapter import Reader
+from ralph.agents.failures import classify_failure
 from ralph.core.codec import dump, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Quota, Usage
@@ -242,11 +243,15 @@ class OutputSummary:
     warnings: list[str] = field(default_factory=list)
     quota: Quota | None = None
     """How much of its subscription is used, if it reported that."""
+    limit_waited_for: str = ""
+    """Why it tries again, if a limit of its provider is the reason and nothing came after that."""
     missed_command: bool = False
     """Whether its shell did not find `ralph`."""
 
     def take(self, event: AgentEvent) -> None:
         """Add one event."""
+        is_limit_retry = event.kind is EventKind.RETRY and classify_failure(event.text) is Failure.LIMIT
+        self.limit_waited_for = event.text if is_limit_retry else ""
         match event.kind:
             case EventKind.USAGE:
                 self.usage += event.usage
