@@ -181,6 +181,18 @@ def test_an_agent_that_waits_for_a_limit_too_long_is_limited_and_has_not_failed(
     assert "it waited for the end of a limit: Reconnecting" in done.out
 
 
+def test_an_image_is_named_in_the_log(project: Project, bin_dir: Path) -> None:  # noqa: F811
+    used = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "dot.png"}}
+    seen = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "image", "source": {}}]}
+    lines = says(
+        {"type": "assistant", "message": {"id": "m0", "content": [used]}, "session_id": "s-1"},
+        {"type": "user", "message": {"role": "user", "content": [seen]}, "session_id": "s-1"},
+    )
+    program(bin_dir, "claude", lines + DONE)
+    assert loop(project).code == 0
+    assert "> Read: dot.png\n            < image" in project.ralph("logs", "--tools").out
+
+
 def prompt_of(project: Project) -> str:  # noqa: F811
     return next(project.root.glob(".ralph/runs/*/turns/00001-*/prompt.md")).read_text()
 

@@ -1,11 +1,13 @@
 """What the user sees of a turn of the real agents: thoughts, tools, images, instructions, and the quota of a subscription."""
 
+import base64
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_project import AgentProject
+from agent_project import AgentProject, open_project
 from script import Step, put, run, say, think, use
 from subject import SUBJECTS
 from wire import Tokens
@@ -15,6 +17,8 @@ TASK = "Create hello.txt, and say hello in it."
 UNTIL = "`grep -q hello hello.txt`"
 WORK = (put("hello.txt", "hello\n"), run("cat hello.txt"), say("All done."))
 PLAN = {"CLAUDE_CODE_OAUTH_TOKEN": "mock", "ANTHROPIC_API_KEY": ""}
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+"""One pixel."""
 TODOS = [{"content": "write it", "status": "completed"}, {"content": "read it", "status": "pending"}]
 
 
@@ -99,3 +103,20 @@ def test_a_run_stops_at_its_share_of_a_subscription(project: AgentProject, meter
     assert project.ralph("resume").code == 3, "before the reset, it stops again"
     assert len(project.model.requests) == 2
     assert project.ralph("resume", "--max-quota", "100%").code == 0
+
+
+@pytest.mark.needs_agents("claude")
+def test_images_and_sub_agents_are_in_the_log(tmp_path: Path) -> None:
+    # Not with the fixture, which expects the prompt of the turn in every request: a sub-agent has its own.
+    with open_project(tmp_path) as project:
+        project.set_up("claude")
+        picture = project.root / "dot.png"
+        picture.write_bytes(base64.b64decode(PICTURE))
+        project.model.play(
+            use(read={"file_path": str(picture)}),
+            use(agent={"description": "look", "prompt": "Look around", "subagent_type": "general-purpose"}),
+            *(run("echo one"), run("echo two"), put("hello.txt", "hello\n"), say("Done.")),
+        )
+        loop(project, "claude")
+        shown = project.ralph("logs", "--tools").out
+        assert "< image" in shown and "sub-agent > " in shown, shown

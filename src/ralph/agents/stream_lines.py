@@ -10,6 +10,7 @@ from typing import Any
 
 from ralph.core.codec import json_object
 from ralph.core.text import clean_text
+from ralph.core.turns import IMAGE
 
 TOOL_CHARS, TEXT_CHARS = 300, 20_000
 _MAX_TOKENS, _MAX_COST = 10**12, 10**6
@@ -127,7 +128,7 @@ def content_text(content: object) -> str:
     if isinstance(content, str):
         return content
     block = Data.of(content)
-    return "[image]" if block.text("type") in ("image", "input_image", "image_url") else block.text("text")
+    return IMAGE if block.text("type") in ("image", "input_image", "image_url") else block.text("text")
 
 
 def describe_todos(items: "list[Data]", key: str, is_done: Callable[[Data], bool]) -> str:

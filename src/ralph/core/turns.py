@@ -233,6 +233,10 @@ class Turn:
     """The part of its prompt with the user's messages."""
 
 
+IMAGE = "[image]"
+"""What stands for an image in the text of an event."""
+
+
 class EventKind(StrEnum):
     """What kind of event an agent reports."""
 

@@ -44,7 +44,7 @@ from ralph.core.events import (
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.signals import CTRL_C, RESUMED
 from ralph.core.text import count
-from ralph.core.turns import EventKind, TurnEnd
+from ralph.core.turns import IMAGE, EventKind, TurnEnd
 from ralph.documents.run_record import RunRecord
 from ralph.store.files import read_limited
 from ralph.store.runs import Project
@@ -69,7 +69,9 @@ _SIGNS = {
 
 def agent_event_line(kind: str, text: str, *, is_error: bool = False, prefix: str = "") -> str:
     """The line for an event of an agent; empty if it is of no interest."""
-    if kind not in _SIGNS or (kind == EventKind.TOOL_RESULT and not is_error):
+    if kind == EventKind.TOOL_RESULT and not is_error:
+        return f"  {prefix}< image" if IMAGE in text else ""
+    if kind not in _SIGNS:
         return ""
     first = next((line for line in text.splitlines() if line.strip()), "")
     shown = one_line(first)
