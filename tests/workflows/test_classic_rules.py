@@ -477,8 +477,8 @@ def test_a_report_of_the_engine_can_be_read_again() -> None:
 
 
 def test_tasks_begin_in_the_order_of_the_list() -> None:
-    """Even if most others wait for a later one."""
-    text = entry(2) + entry(1) + entry(3, "task-1") + entry(4, "task-3")
+    """The order of `progress.md` counts, not that of `tasks.md`, even if most tasks wait for a later one."""
+    text = entry(1) + entry(2) + entry(3, "task-1") + entry(4, "task-3")
     progress = "".join(f"- [ ] task-{number}\n" for number in (2, 1, 3, 4))
     _, state = told({"plan.md": PLAN, "tasks.md": text, "progress.md": progress})
     assert [id for id in state.tasks if state.marker(id) is Marker.WIP] == ["task-2"]
