@@ -9,7 +9,7 @@ import pytest
 from ralph.app.changes import diff_run, restore_iteration, revert_run, undo_turn
 from ralph.app.engine import run_engine
 from ralph.app.loop import LoopRequest, plan_loop
-from ralph.app.reports import list_reports, read_report, receipt
+from ralph.app.reports import list_reports, read_receipt, read_report
 from ralph.app.resume import ResumeOptions, plan_resume, prepare_resume
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import clean_runs, latest_run, list_worktrees
@@ -61,7 +61,7 @@ def test_run_is_planned_previewed_started_and_read(project: Project) -> None:
     run, outcome = work(project, new)
     assert outcome is Outcome.SUCCESS
     assert latest_run(project, None) == run
-    assert [row["turn"] for row in receipt(run)] == [1, 2]
+    assert [row["turn"] for row in read_receipt(project, [run]).turns] == [1, 2]
     assert [report.outcome for report in list_reports(project)] == ["success"]
     text = read_report(project)
     assert (text.report.run, text.is_changed, text.doubt) == (run.id, False, "")
@@ -83,7 +83,7 @@ def test_stopped_run_is_signalled_resumed_and_ended(project: Project) -> None:
     assert outcome is Outcome.LIMIT_ITERATIONS
     sent = send_signal(project, Signal("", SignalType.STEER, "use tabs"), "", None)
     assert sent.run == run
-    assert [(row.type, row.state) for row in list_signals(run)] == [("STEER", "waiting")]
+    assert [(row.type, row.state) for row in list_signals(project, run)] == [("STEER", "waiting")]
     with pytest.raises(UsageError, match="is too low"):
         plan_resume(project, run, ResumeOptions(max_iterations=1))
     planned = plan_resume(project, run, ResumeOptions(max_iterations=5, deadline="2099-01-01T00:00"))

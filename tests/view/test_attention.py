@@ -77,7 +77,8 @@ def view_of(
     records = [Record(number, LONG_AGO, entry) for number, entry in enumerate(entries, 1)]
     empty = empty_view()
     empty = replace(empty, run=replace(empty.run, branch=branch), allowed=limits or empty.allowed)
-    return assess(fold_all(empty, records), Present(now=now, alive=alive))
+    facts = fold_all(empty, records)
+    return assess(facts, Present(now=now, alive=alive, missing=facts.missing))
 
 
 PASS, FAIL = CheckStatus.PASSED, CheckStatus.FAILED
@@ -279,7 +280,7 @@ def test_runs_are_listed_by_tier_and_then_by_how_long_they_wait() -> None:
         "done just now": (Tier.DONE, 9.0),
     }
     rows = [
-        {"id": name, "attention": tier, "since": since, "group": "done" if tier is Tier.DONE else ""}
+        {"id": name, "attention": tier, "since": since, "created_at": 0.0, "group": "done" if tier is Tier.DONE else ""}
         for name, (tier, since) in views.items()
     ]
     ordered = [row["id"] for row in sorted(rows, key=order_key)]

@@ -21,6 +21,7 @@ from ralph.store import view_cache
 from ralph.store.journal import Journal
 from ralph.store.journal_reader import find_line
 from ralph.store.runs import Project, RunDir
+from ralph.view.fold import FORM
 from ralph.view.model import RunView
 
 ID = "261117-093000-k3x9"
@@ -91,7 +92,7 @@ def test_a_line_that_ralph_did_not_write_makes_the_view_doubtful(project: Projec
                    ' "spent": {}, "limits": {}}\n{"seq": "7", "type": 3}\nnot json\n')  # fmt: skip
     view = open_view(project, run)
     assert view.doubt == "something other than Ralph changed its journal"
-    assert (view.seq, view.state) == (6, "success")
+    assert (view.seq, view.state) == (6, "claimed: success")
     assert view.attention == 1
 
 
@@ -213,7 +214,7 @@ def test_the_engine_leaves_a_snapshot_of_a_long_run(project: Project) -> None:
     recorder = ViewRecorder(project, run)
     for record in records:
         recorder.on_record(record)
-    assert [snapshot.position.seq for snapshot in view_cache.ViewSnapshots(run.path, "1").load()] == [302]
+    assert [snapshot.position.seq for snapshot in view_cache.ViewSnapshots(run.path, FORM).load()] == [302]
     assert journal.seq == 302
 
 

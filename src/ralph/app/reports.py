@@ -1,17 +1,18 @@
 """The completion reports of runs, and the cost of each turn."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ralph.core.entries import TurnStarted
-from ralph.core.errors import RalphError, StateError, UsageError
-from ralph.core.events import TurnEnded
+from ralph.app.views import open_view
+from ralph.core.errors import RalphError, UsageError
 from ralph.store.documents import digest
 from ralph.store.files import read_limited, to_text
-from ralph.store.journal import read_claimed, read_raw
+from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
+from ralph.view.fold_cost import add_sums
+from ralph.view.model import CostGroup, Sums, TurnView
 from ralph.workflows.loop import HOME
 
 _PATH = re.compile(rf"(?:{re.escape(HOME)}|\.ralph/runs/[\w-]+)/completion-[\w.+-]+\.md")
@@ -59,24 +60,16 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
     return ReportText(report, to_text(data), doubt, is_changed=report.hash != digest(data))
 
 
-def _reports_of(project: Project, run: RunDir) -> Iterator[FiledReport]:
+def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:
     try:
-        lines = [line for _, line in read_raw(run.path / "journal.jsonl") if line.get("type") == "run.ended"]
-    except (OSError, StateError):
-        return
-    for line in lines:
-        documents = line.get("documents")
-        if not isinstance(documents, dict):
-            continue
-        for path, written in documents.items():
-            if _PATH.fullmatch(path) and (project.root / path).is_file():
-                yield FiledReport(
-                    run=run.id,
-                    outcome=str(line.get("outcome")),
-                    at=str(line.get("at")),
-                    path=path,
-                    hash=str(written),
-                )
+        reports = open_view(project, run).reports
+    except (OSError, RalphError):
+        return []
+    return [
+        FiledReport(run=run.id, outcome=one.outcome, at=timestamp(one.at), path=one.path, hash=one.hash)
+        for one in reports
+        if _PATH.fullmatch(one.path) and (project.root / one.path).is_file()
+    ]
 
 
 def _no_report(project: Project, runs: list[RunDir], wanted: str | None) -> UsageError:
@@ -92,21 +85,39 @@ def _no_report(project: Project, runs: list[RunDir], wanted: str | None) -> Usag
     return UsageError(what, where=where, todo=todo)
 
 
-def receipt(run: RunDir) -> Iterator[dict[str, Any]]:
-    """The turns of a run, what each was for and what it used; a journal that cannot be read has none."""
-    agents: dict[int, str] = {}
-    path = run.path / "journal.jsonl"
-    try:
-        records = read_claimed(path) if path.exists() else []
-    except RalphError:
-        return
-    for entry in (record.entry for record in records):
-        match entry:
-            case TurnStarted(turn=turn, agent=agent):
-                agents[turn] = agent
-            case TurnEnded(turn=turn, key=key, role=role, result=result):
-                used = result.usage
-                cost = None if used.cost is None else round(used.cost, 6)
-                facts = {"run": run.id, "turn": turn, "work": key, "role": role, "agent": agents.get(turn, "")}
-                tokens = {name: getattr(used, name) for name in TOKENS}
-                yield {**facts, "model": used.model, **tokens, "cost": cost}
+@dataclass(frozen=True)
+class Receipt:
+    """What runs used: each turn, and the sums. Sums cover all turns, also those that are too many to list."""
+
+    turns: tuple[dict[str, Any], ...]
+    total: Sums
+    by: dict[str, dict[str, Sums]]
+    """Sums by role, agent, model and run."""
+
+
+def read_receipt(project: Project, runs: Sequence[RunDir]) -> Receipt:
+    """What these runs used. A run that cannot be read has used nothing."""
+    turns: list[dict[str, Any]] = []
+    total = Sums()
+    by: dict[str, dict[str, Sums]] = {name: {} for name in ("role", "agent", "model", "run")}
+    for run in runs:
+        try:
+            view = open_view(project, run)
+        except (OSError, RalphError):
+            continue
+        cost = view.cost
+        turns += [_turn_row(run, turn) for turn in view.turns if turn.end is not None]
+        total = add_sums(total, cost.total)
+        groups = {"role": cost.by_role, "agent": cost.by_agent, "model": cost.by_model}
+        groups["run"] = (CostGroup(run.id, cost.total),) if cost.total.turns else ()
+        for name, members in groups.items():
+            for group in members:
+                by[name][group.name] = add_sums(by[name].get(group.name, Sums()), group.sums)
+    return Receipt(tuple(turns), total, by)
+
+
+def _turn_row(run: RunDir, turn: TurnView) -> dict[str, Any]:
+    used = turn.usage
+    facts = {"run": run.id, "turn": turn.number, "work": turn.key, "role": turn.role, "agent": turn.agent}
+    tokens = {name: getattr(used, name) for name in TOKENS}
+    return {**facts, "model": used.model, **tokens, "cost": None if used.cost is None else round(used.cost, 6)}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ralph.app.runs import find_still_missing
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.entries import Record
 from ralph.core.errors import RalphError, StateError
@@ -15,7 +16,7 @@ from ralph.core.events import RunEnded
 from ralph.core.signals import Signal, named_time
 from ralph.core.turns import AgentEvent
 from ralph.engine.ports import Observer
-from ralph.store.journal import read_raw
+from ralph.store.journal import last_lines, read_raw
 from ralph.store.journal_reader import JournalReader, Position
 from ralph.store.mailbox import open_watch
 from ralph.store.runs import Project, RunDir
@@ -166,12 +167,30 @@ class RunWatch:
             doubt=self._reader.doubt or self.run.find_record_doubt(),
             waiting=tuple(map(_show_waiting, self.run.mailbox.list_waiting())),
             hats=self._hats,
+            missing=self._find_missing(is_alive=is_alive),
+            progress=self._read_progress() if is_alive else {},
         )
+
+    def _find_missing(self, *, is_alive: bool) -> tuple[str, ...]:
+        """What of the user's refs is missing still. While an engine works, it looks after every turn itself."""
+        facts = self._facts
+        if not facts.missing or is_alive:
+            return facts.missing
+        return find_still_missing(self.project, self.run, facts.missing, facts.missing_places)
+
+    def _read_progress(self) -> dict[int, str]:
+        """What the agents of running turns reported about their progress, by turn."""
+        found = {}
+        for line in last_lines(self.run.path / "progress.jsonl"):
+            if isinstance(line.get("turn"), int):
+                found[line["turn"]] = str(line.get("message", ""))
+        return found
 
     def _look_back(self) -> Present:
         """The present of an earlier time. Until a run ended, an engine worked on it."""
         is_alive = self._facts.seq > 0 and self._facts.ended is None
-        return Present(now=self._facts.at, alive=is_alive, doubt=self._reader.doubt, hats=self._hats)
+        facts = self._facts
+        return Present(now=facts.at, alive=is_alive, doubt=self._reader.doubt, hats=self._hats, missing=facts.missing)
 
     def _read_events(self) -> Iterator[tuple[int, AgentEvent, float]]:
         """The new events of the turns in progress, with the time at which they were written."""
@@ -255,5 +274,6 @@ def _show_waiting(signal: Signal) -> SignalView:
         message=signal.message,
         target=signal.target,
         now=signal.now,
+        iteration=signal.iteration,
         has_words=signal.has_words,
     )

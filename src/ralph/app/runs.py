@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ralph.core.errors import RalphError, UsageError
 from ralph.documents.run_record import RunRecord
-from ralph.store.runs import Project, RunDir, TailSummary, several_runs
+from ralph.store.runs import Project, RunDir, several_runs
 
 if TYPE_CHECKING:
     from ralph.git.worktree import Removal, Worktree
@@ -65,27 +65,29 @@ def stopped_run(project: Project, wanted: str | None) -> RunDir | None:
     return open_runs[0] if open_runs else None
 
 
-def find_still_missing(project: Project, run: RunDir, record: RunRecord, summary: TailSummary) -> tuple[str, ...]:
+def find_still_missing(
+    project: Project, run: RunDir, missing: tuple[str, ...], places: tuple[str, ...]
+) -> tuple[str, ...]:
     """What was missing after the last turn of a run and is missing still, a sentence each.
 
-    Only what was missing then is checked again: what the user deleted since is not reported.
+    Only the places that were missing then are checked again: what the user deleted since is not reported.
     """
-    refs = run.recorded_refs() if summary.missing and not run.alive else None
+    refs = run.recorded_refs() if missing else None
     if not refs:
-        return summary.missing
+        return missing
     import shutil
 
     from ralph.git.command import find_repository
     from ralph.git.history import UserRefs
 
     if not shutil.which("git"):
-        return summary.missing
+        return missing
     try:
-        place = find_repository(project.tree(record))
+        place = find_repository(project.tree(run.record()))
         findings = UserRefs(place, run.id, refs).findings() if place else []
     except RalphError:
-        return summary.missing
-    return tuple(finding.sentence for finding in findings if finding.path in summary.missing_places)
+        return missing
+    return tuple(finding.sentence for finding in findings if finding.path in places)
 
 
 @dataclass(frozen=True)

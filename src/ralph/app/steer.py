@@ -4,13 +4,14 @@ import time
 from dataclasses import dataclass, field, replace
 
 from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
+from ralph.app.views import open_view
 from ralph.app.workflows import roles_of
 from ralph.core.errors import UsageError
-from ralph.core.signals import ASKED_FOR, Question, Signal, SignalType, addressee, is_known
+from ralph.core.signals import Question, Signal, SignalType, addressee, is_known
 from ralph.engine.ports import Observer
-from ralph.engine.signals import SignalLog, TakenSignal
-from ralph.store.journal import read_claimed, timestamp
+from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
+from ralph.view.model import SignalView
 
 _INTERRUPTS = (SignalType.STEER, SignalType.PAUSE)
 
@@ -153,54 +154,31 @@ class SignalRow:
     taken_in: list[ReceiptRow] = field(default_factory=list)
 
 
-def list_signals(run: RunDir) -> list[SignalRow]:
+def list_signals(project: Project, run: RunDir) -> list[SignalRow]:
     """The signals in the journal and in the mailbox of a run, the oldest first."""
-    path = run.path / "journal.jsonl"
-    log = SignalLog.of(read_claimed(path) if path.exists() else ())
-    rows = [_taken_row(one) for one in log.taken.values()]
-    rows += [SignalRow(one.name, "", "refused", timestamp(one.at), reason=one.reason) for one in log.refused]
-    known = {row.name for row in rows}
-    reason = "waits"
-    if not run.alive:
-        reason = "waits for `ralph resume`" if run.can_go_on else "will not be delivered: the run is over"
-    waiting = [_waiting_row(signal, reason) for signal in run.mailbox.list_waiting() if signal.name not in known]
-    return [*sorted(rows, key=lambda row: row.at), *waiting]
+    signals = open_view(project, run).signals
+    done = sorted((one for one in signals if one.state != "waiting"), key=lambda one: one.at)
+    return [_row_of(one) for one in (*done, *(one for one in signals if one.state == "waiting"))]
 
 
-def _taken_row(one: TakenSignal) -> SignalRow:
-    signal = one.signal
-    row = SignalRow(
-        name=signal.name,
-        type=str(signal.type),
-        state="taken",
-        at=timestamp(one.at),
-        target=signal.target or "ALL",
-        message=signal.message,
-    )
-    for receipt in one.receipts:
-        row.taken_in.append(
-            ReceiptRow(
-                role=receipt.role,
-                turn=receipt.turn,
-                means=receipt.means,
-                at=timestamp(receipt.at),
-                response=receipt.response,
-                note=receipt.note,
-            )
-        )
-    return row
-
-
-def _waiting_row(signal: Signal, reason: str) -> SignalRow:
-    if signal.iteration is not None:
-        reason = f"waits for iteration {signal.iteration}"
-    elif signal.type in ASKED_FOR:
-        reason = "waits until the session asks whether to keep what it learned"
+def _row_of(signal: SignalView) -> SignalRow:
     return SignalRow(
         name=signal.name,
-        type=str(signal.type),
-        state="waiting",
+        type=str(signal.type or ""),
+        state=signal.state,
+        at="" if signal.state == "waiting" else timestamp(signal.at),
         target=signal.target or "ALL",
         message=signal.message,
-        reason=reason,
+        reason=signal.reason,
+        taken_in=[
+            ReceiptRow(
+                role=one.role,
+                turn=one.turn,
+                means=one.means,
+                at=timestamp(one.at),
+                response=one.response,
+                note=one.note,
+            )
+            for one in signal.receipts
+        ],
     )

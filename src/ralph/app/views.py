@@ -94,7 +94,8 @@ def remember_row(project: Project, run: RunDir) -> None:
 
 def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, Any]:
     cached = cache.get(run.path)
-    if cached and (cached["state"] in _OVER or not run.alive):
+    # The user may have restored what was missing, which changes no file of the run.
+    if cached and not cached.get("missing") and (cached["state"] in _OVER or not run.alive):
         return cached
     stamp = stamp_of(run.path)
     try:

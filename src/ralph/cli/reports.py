@@ -1,7 +1,6 @@
 """`ralph report`, `ralph cost` and `ralph prompt`: what a run left to read."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import click
 
-from ralph.app.reports import TOKENS, FiledReport, list_reports, read_report, receipt
+from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
 from ralph.app.runs import latest_run
 from ralph.cli.console import here, json_option, print_json, print_result
 from ralph.core.codec import from_plain
@@ -18,6 +17,7 @@ from ralph.core.prompt import PartSize, count_tokens
 from ralph.core.text import count
 from ralph.store.files import read_limited, to_text
 from ralph.store.journal import adopt_advice, moment
+from ralph.view.model import Sums
 
 
 @click.command("report")
@@ -68,40 +68,30 @@ def cost(run: str | None, everything: bool, as_json: bool) -> int:
     """
     project = here()
     runs = project.runs() if everything else [latest_run(project, run)]
-    items = [item for one in runs for item in receipt(one)]
-    by = {name: _group_by(items, name) for name in ("role", "agent", "model", *(("run",) if everything else ()))}
+    found = read_receipt(project, runs)
+    by = {name: groups for name, groups in found.by.items() if everything or name != "run"}
     lines = [
         f"turn {item['turn']:<4} {item['work']:<16} {item['role']:<14} {item['agent'][:24]:<24} {_money(item)}"
-        for item in (() if everything else items)
+        for item in (() if everything else found.turns)
     ]
+    if not everything and len(found.turns) < found.total.turns:
+        lines.insert(0, f"({found.total.turns - len(found.turns)} earlier turns are in the sums only)")
     for name, groups in by.items():
         lines.append(f"\nby {name}")
         lines += [
-            f"  {key[:40]:<42} {count(sums['turns'], 'turn'):>11}  {_money(sums)}" for key, sums in groups.items()
+            f"  {key[:40]:<42} {count(sums.turns, 'turn'):>11}  {_money(_sums_json(sums))}"
+            for key, sums in groups.items()
         ]
-    lines.append(f"\ntotal {'':<39} {count(len(items), 'turn'):>11}  {_money(_total(items))}")
-    facts = {"runs": [one.id for one in runs], "turns": items, "total": _total(items)}
-    return print_result(
-        as_json, lines, command="cost", **facts, **{f"by_{name}": groups for name, groups in by.items()}
-    )
+    lines.append(f"\ntotal {'':<39} {count(found.total.turns, 'turn'):>11}  {_money(_sums_json(found.total))}")
+    facts: dict[str, Any] = {"runs": [one.id for one in runs], "turns": found.turns, "total": _sums_json(found.total)}
+    for name, groups in by.items():
+        facts[f"by_{name}"] = {key: _sums_json(sums) for key, sums in groups.items()}
+    return print_result(as_json, lines, command="cost", **facts)
 
 
-def _group_by(items: Iterable[dict[str, Any]], name: str) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for item in items:
-        groups.setdefault(item[name] or "unknown", []).append(item)
-    return {key: _total(group) for key, group in groups.items()}
-
-
-def _total(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """What turns used together. The cost is the sum of the known costs."""
-    known = [item["cost"] for item in items if item["cost"] is not None]
-    return {
-        "turns": len(items),
-        **{name: sum(item[name] for item in items) for name in TOKENS},
-        "cost": round(sum(known), 6) if known else None,
-        "unpriced_turns": len(items) - len(known),
-    }
+def _sums_json(sums: Sums) -> dict[str, Any]:
+    data = asdict(sums)
+    return {**data, "cost": None if sums.cost is None else round(sums.cost, 6)}
 
 
 def _money(sums: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ralph.app.resume import ResumeOptions, plan_next_iteration, prepare_resume, withdraw_pause
-from ralph.app.runs import find_still_missing, refuse_inside_a_turn
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import (
     FeedbackBatch,
     SessionRequest,
@@ -27,6 +27,7 @@ from ralph.app.sessions import (
     session_workflow,
 )
 from ralph.app.trust import consent_to_resume
+from ralph.app.views import open_view
 from ralph.cli.console import here, json_option, print_result
 from ralph.cli.render.session import contract, session_lines
 from ralph.cli.resume import resume_options
@@ -123,13 +124,11 @@ def _contract_of(found: UserSession) -> dict[str, Any]:
 def show(session: str | None, as_json: bool) -> int:
     """Show the state and tasks of SESSION, and what happens next. Default: the latest open session."""
     found = find_session(here(), session)
-    summary = found.run.tail_summary() if found.run else None
-    spent = summary.spent if summary else Spent()
-    missing: tuple[str, ...] = ()
-    if found.run and summary:
-        missing = find_still_missing(found.project, found.run, found.record, summary)
+    view = open_view(found.project, found.run) if found.run else None
+    spent = view.spent if view else Spent()
+    missing = view.missing if view else ()
     if as_json:
-        facts = {"spent": to_plain(spent) if summary else {}, "missing": missing}
+        facts = {"spent": to_plain(spent) if view else {}, "missing": missing}
         return print_result(True, (), command="session show", **_contract_of(found), **facts)
     rules = session_workflow(found.record, found.project.root)
     lines = session_lines(rules, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)

@@ -126,7 +126,7 @@ def signals(run: str | None, watch: bool, as_json: bool) -> int:
     shown: dict[str, str] = {}
     while True:
         continues = watch and chosen.alive
-        rows = list_signals(chosen)
+        rows = list_signals(project, chosen)
         if as_json and not watch:
             print_json(command="signals", run=chosen.id, signals=[asdict(row) for row in rows])
             return 0

@@ -57,6 +57,7 @@ class JournalReader:
         except FileNotFoundError:
             if self._position.offset:
                 raise _replaced_error(self._path) from None
+            self.doubt = CUT if head else ""
             return []
         records: list[Record] = []
         is_at_end = False

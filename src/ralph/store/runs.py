@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralph.core.codec import from_plain
-from ralph.core.entries import ChecksStarted, HistoryChanged, RefsRecorded, TurnStarted
+from ralph.core.entries import ChecksStarted, RefsRecorded, TurnStarted
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.core.ids import is_run_id, run_id, valid_run_id
@@ -56,14 +56,6 @@ class TailSummary:
     """How the run ended; None if it has not, or continues."""
     started: TurnStarted | ChecksStarted | None
     """The turn or the checks under way."""
-    waits_until: float | None
-    """When the next turn starts, if the run waits for that."""
-    waits_for: str
-    """Why it waits."""
-    missing: tuple[str, ...]
-    """What of the user's refs and stash was missing or changed when the run last looked, a sentence each."""
-    missing_places: tuple[str, ...]
-    """The refs and stash entries that these sentences are about."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
 
@@ -75,12 +67,6 @@ class TailSummary:
         if self.ended:
             state = str(self.ended.outcome)
         return f"claimed: {state}" if self.doubt else state
-
-
-def _find_wait(last: dict[str, Any] | None) -> float | None:
-    """When the turn that ended last is tried again, if that is still to come."""
-    until = last.get("retry_at") if last and last.get("type") == "turn.ended" else None
-    return float(until) if isinstance(until, int | float) and until > time.time() else None
 
 
 @dataclass(frozen=True)
@@ -155,17 +141,12 @@ class RunDir:
                     ended = line
                 case "turn.started" | "turn.ended" | "checks.started" | "checks.ended":
                     last = line
-        changed = _read_value(HistoryChanged, last_of_type(self.path / "journal.jsonl", "history.changed"))
         return TailSummary(
             at=str(tail.lines[-1].get("at")) if tail.lines else "",
             spent=_read_value(Spent, spent) or Spent(),
             limits=_read_value(Limits, limits),
             ended=_read_value(RunEnded, ended),
             started=_read_started(last),
-            waits_until=_find_wait(last),
-            waits_for=str((last or {}).get("retry_reason") or ""),
-            missing=changed.change.missing if changed else (),
-            missing_places=changed.change.places if changed else (),
             doubt=tail.doubt or self.find_record_doubt(),
         )
 

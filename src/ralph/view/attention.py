@@ -4,18 +4,18 @@ Everything here is a rule over the facts of the journal, the time, and whether a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ralph.core.checks import CheckStatus
 from ralph.core.events import MergeEnd, RunEnded, TaskState
-from ralph.core.limits import Limits, ways_to_go_on
+from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import SignalType
+from ralph.core.signals import ASKED_FOR, SignalType
 from ralph.view.fold import usage_of
 from ralph.view.graph import draw_graph
-from ralph.view.headline import headline
+from ralph.view.headline import describe_work, headline
 from ralph.view.model import (
     GROUPS,
     LimitView,
@@ -52,12 +52,16 @@ class Present:
     """The signals in the mailbox that the run has not taken."""
     hats: RunGraph | None = None
     """The hats of the run and their topics, if it has any."""
+    missing: tuple[str, ...] = ()
+    """What of the user's branches, tags and stash is still missing."""
+    progress: Mapping[int, str] = field(default_factory=dict)
+    """What the agents of running turns reported about their progress, by turn."""
 
 
 def assess(view: RunView, present: Present) -> RunView:
     """The view with everything that depends on the present."""
-    waiting = tuple(one for one in present.waiting if all(one.id != known.id for known in view.signals))
-    view = replace(view, alive=present.alive, doubt=present.doubt, signals=(*view.signals, *waiting))
+    view = replace(view, alive=present.alive, doubt=present.doubt, missing=present.missing)
+    view = replace(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
     view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
     view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
     tier, reasons = tier_of(view, present.now)
@@ -67,18 +71,24 @@ def assess(view: RunView, present: Present) -> RunView:
         group=GROUPS[tier],
         reasons=reasons,
         headline=headline(view, present.now),
+        doing=describe_work(view, present.progress) if view.alive else "",
+        cost_text=_describe_cost(view),
         next=_next_command(view),
         graph=draw_graph(view, present.hats),
     )
 
 
 def state_of(view: RunView, now: float) -> str:
-    """`new`, `running`, `waiting`, `interrupted` (its engine is gone), or the outcome."""
+    """`new`, `running`, `waiting`, `interrupted` (its engine is gone), or the outcome.
+
+    What a run that Ralph may not have written says of itself is only claimed.
+    """
     if view.alive:
         return "waiting" if waits_until(view, now) is not None else "running"
+    state = "interrupted" if view.seq else "new"
     if view.ended:
-        return view.ended.outcome.value
-    return "interrupted" if view.seq else "new"
+        state = view.ended.outcome.value
+    return f"claimed: {state}" if view.doubt else state
 
 
 def waits_until(view: RunView, now: float) -> float | None:
@@ -123,6 +133,30 @@ def _is_unlanded(view: RunView) -> bool:
     """Whether the work is on a branch of the run only."""
     did_something = view.ended is not None and view.ended.outcome is Outcome.SUCCESS
     return did_something and bool(view.run.branch) and not (view.landed and view.landed.moved)
+
+
+def _list_waiting(view: RunView, waiting: tuple[SignalView, ...]) -> list[SignalView]:
+    """The signals in the mailbox that the journal does not know yet, each with what it waits for."""
+    known = {one.name for one in view.signals}
+    return [replace(one, reason=_explain_waiting(view, one)) for one in waiting if one.name not in known]
+
+
+def _explain_waiting(view: RunView, signal: SignalView) -> str:
+    if signal.iteration is not None:
+        return f"waits for iteration {signal.iteration}"
+    if signal.type in ASKED_FOR:
+        return "waits until the session asks whether to keep what it learned"
+    if view.alive:
+        return "waits"
+    is_over = view.ended is not None and not view.ended.outcome.resumable
+    return "will not be delivered: the run is over" if is_over else "waits for `ralph resume`"
+
+
+def _describe_cost(view: RunView) -> str:
+    """The money spent. What a run that Ralph did not verify claims to have spent says nothing."""
+    if view.doubt or view.spent.cost_is_unknown:
+        return "cost unknown"
+    return describe_cost(view.spent) if view.spent.turns else "-"
 
 
 def _list_warnings(view: RunView, now: float) -> tuple[str, ...]:
@@ -299,13 +333,13 @@ def _next_command(view: RunView) -> str:
     return f"ralph diff {view.run.id}" if view.run.has_snapshots and view.seq else ""
 
 
-def order_key(row: Mapping[str, Any]) -> tuple[int, float, str]:
+def order_key(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
     """The place of a row, as plain values, in a list: by tier, and in a tier by how long it has waited.
 
     Of what is done, the latest comes first.
     """
     since: float = row["since"]
-    return row["attention"], -since if row["group"] == "done" else since, row["id"]
+    return row["attention"], -since if row["group"] == "done" else since, row["created_at"], row["id"]
 
 
 def row_of(view: RunView) -> RunRow:
@@ -335,6 +369,9 @@ def row_of(view: RunView) -> RunRow:
         checks_total=len(checks) or len(view.run.checks),
         spent=view.spent,
         cost_limit=view.allowed.cost,
+        reason=view.ended.reason if view.ended else "",
+        doing=view.doing,
+        cost=view.cost_text,
         needs=view.needs,
         reasons=view.reasons,
         missing=view.missing,

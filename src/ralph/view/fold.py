@@ -53,6 +53,7 @@ from ralph.view.model import (
     MergeView,
     NoticeView,
     QuestionView,
+    ReportView,
     RunFacts,
     RunView,
     TaskView,
@@ -61,7 +62,7 @@ from ralph.view.model import (
 from ralph.view.work import iteration_of, task_of
 
 T = TypeVar("T")
-FORM = "1"
+FORM = "2"
 """Changes with what a view contains. Cached views of another form are not used."""
 
 
@@ -138,7 +139,7 @@ def _adopt_run(view: RunView, record: Record, entry: RunAdopted) -> RunView:
 
 
 def _change_history(view: RunView, record: Record, entry: HistoryChanged) -> RunView:
-    return replace(view, missing=entry.change.missing)
+    return replace(view, missing=entry.change.missing, missing_places=entry.change.places)
 
 
 def _extend_limits(view: RunView, record: Record, entry: LimitExtended) -> RunView:
@@ -318,7 +319,8 @@ def _edit_document(view: RunView, record: Record, entry: DocumentEdited) -> RunV
 
 
 def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
-    reports = [path for path in record.documents if "/completion-" in path]
+    paths = [path for path in record.documents if "/completion-" in path]
+    reports = [ReportView(path, record.documents[path], entry.outcome.value, record.at) for path in paths]
     return replace(
         view,
         ended=entry,
@@ -326,8 +328,9 @@ def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
         spent=entry.spent,
         allowed=entry.limits,
         missing=entry.missing,
+        missing_places=view.missing_places if entry.missing else (),
         checking=(),
-        report=reports[-1] if reports else view.report,
+        reports=(*view.reports, *reports)[-MOST:],
     )
 
 

@@ -24,6 +24,7 @@ def take(view: RunView, signal: Signal, at: float) -> RunView:
         message=signal.message,
         target=signal.target,
         now=signal.now,
+        iteration=signal.iteration,
         has_words=signal.has_words,
     )
     return _add(view, taken)

@@ -1,5 +1,6 @@
 """The headline of a run: one sentence by rule, never by a model."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
@@ -14,8 +15,7 @@ _LONGEST, _LONGEST_COMMAND = 240, 40
 
 def headline(view: RunView, now: float) -> str:
     """What a user wants to know first about a run. The view must have its state and its needs."""
-    text = _choose(view, now)
-    clean = " ".join(clean_text(text).split())
+    clean = _clean(_choose(view, now))
     return clean if len(clean) <= _LONGEST else clean[: _LONGEST - 1] + "…"
 
 
@@ -35,9 +35,7 @@ def _choose(view: RunView, now: float) -> str:
 
 def _describe_running(view: RunView) -> str:
     if view.state == "waiting" and view.turns:
-        last = view.turns[-1]
-        at = datetime.fromtimestamp(last.retry_at or 0.0).strftime("%H:%M")
-        return _join(f"waits until {at}: {last.retry_reason or 'the next try'}", _progress(view))
+        return _join(_describe_wait(view), _progress(view))
     first = ": ".join(part for part in (_progress(view), _current(view)) if part) or "starting"
     return _join(first, describe_checks(view))
 
@@ -98,6 +96,26 @@ def _current(view: RunView) -> str:
         return f"checking {count(len(view.checking[-1].titles), 'condition')}"
     merging = [merge for merge in view.merges if merge.end is None]
     return f"merging {merging[0].workspace}" if merging else ""
+
+
+def describe_work(view: RunView, progress: Mapping[int, str]) -> str:
+    """What is in progress, with what the agent reported last; or what the run waits for."""
+    if view.state == "waiting" and view.turns:
+        return _describe_wait(view)
+    if view.checking and not view.running_turns:
+        return "checking " + " AND ".join(view.checking[-1].titles)
+    reports = [_clean(progress[turn.number]) for turn in view.running_turns if turn.number in progress]
+    return ": ".join(part for part in (_current(view), *reports[-1:]) if part)
+
+
+def _describe_wait(view: RunView) -> str:
+    last = view.turns[-1]
+    at = datetime.fromtimestamp(last.retry_at or 0.0).strftime("%H:%M")
+    return _clean(f"waits until {at}: {last.retry_reason or 'the next try'}")
+
+
+def _clean(text: str) -> str:
+    return " ".join(clean_text(text).split())
 
 
 def describe_checks(view: RunView) -> str:

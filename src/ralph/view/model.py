@@ -245,6 +245,9 @@ class SignalView:
     """The role that is meant; empty for all."""
     now: bool = False
     reason: str = ""
+    """Why it was refused, or what it waits for."""
+    iteration: int | None = None
+    """The iteration that it is for; None for any."""
     has_words: bool = False
     """Whether its message is for the agents."""
     receipts: tuple[ReceiptView, ...] = ()
@@ -298,6 +301,18 @@ class CommitView:
 
     key: str
     commit: str
+    at: float
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """A completion report. A run has one for every time that it ended."""
+
+    path: str
+    """Relative to the root of the project."""
+    hash: str
+    """The hash of what Ralph wrote."""
+    outcome: str
     at: float
 
 
@@ -436,6 +451,10 @@ class RunView:
     since: float = 0.0
     """Since when it is in this state."""
     headline: str = ""
+    doing: str = ""
+    """What is in progress, or what the run waits for; empty if no engine works on it."""
+    cost_text: str = ""
+    """The money spent in words, honest about turns without a price."""
     needs: tuple[Need, ...] = ()
     limits: tuple[LimitView, ...] = ()
     graph: RunGraph = field(default_factory=RunGraph)
@@ -463,11 +482,13 @@ class RunView:
     notices: tuple[NoticeView, ...] = ()
     missing: tuple[str, ...] = ()
     """What of the user's branches, tags and stash is not as it was, a sentence each."""
+    missing_places: tuple[str, ...] = ()
+    """The branch, tag or stash entry that each sentence is about."""
     landed: Landed | None = None
     ended: RunEnded | None = None
     ended_at: float | None = None
-    report: str = ""
-    """The path of the completion report, relative to the root."""
+    reports: tuple[ReportView, ...] = ()
+    """The completion reports, the oldest first."""
     paused: bool = False
     started_at: float = 0.0
     """When an engine first worked on it."""
@@ -519,6 +540,11 @@ class RunRow:
     checks_total: int
     spent: Spent
     cost_limit: float | None
+    reason: str = ""
+    """Why it ended, in the words of the engine."""
+    doing: str = ""
+    cost: str = ""
+    """The money spent in words."""
     needs: tuple[Need, ...] = ()
     reasons: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
