@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session
+python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session,views
 """
 
 import argparse
@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+from views import bench_views
 
 PYTHON = sys.executable
 RALPH = [str(Path(PYTHON).with_name("ralph"))]
@@ -52,7 +54,7 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session")
+    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session,views")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
@@ -78,6 +80,8 @@ def main() -> None:
         bench_worktree(given.files)
     if "session" in wanted:
         bench_session()
+    if "views" in wanted:
+        bench_views(row)
 
 
 def row(what: str, ours: str, against: str, ratio: float, bound: float) -> None:

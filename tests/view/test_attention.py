@@ -33,10 +33,11 @@ from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Question, Signal, SignalType
 from ralph.core.turns import AgentEvent, EventKind, TurnEnd, TurnResult
-from ralph.view.attention import Present, assess, order_key
+from ralph.view.attention import Present, assess
 from ralph.view.fold import fold_all, fold_event
 from ralph.view.json_form import to_json
 from ralph.view.model import NeedKind, RunView, Tier
+from ralph.view.rows import order_key
 
 START = RunStarted(pid=1, version="1", run="r", frozen={})
 TURN = TurnStarted(1, "iteration-1", "implementer", attempt=1, agent="scripted", counts=True)

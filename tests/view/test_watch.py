@@ -21,8 +21,8 @@ from ralph.store import view_cache
 from ralph.store.journal import Journal
 from ralph.store.journal_reader import find_line
 from ralph.store.runs import Project, RunDir
-from ralph.view.fold import FORM
 from ralph.view.model import RunView
+from ralph.view.rows import FORM
 
 ID = "261117-093000-k3x9"
 
@@ -135,7 +135,7 @@ def test_opening_a_long_run_again_reads_only_what_is_new(
     ]  # fmt: skip
     write(long_run, 1)
     folded = []
-    original = views.RunWatch._fold_new
+    original = RunWatch._fold_new
 
     def count(watch: RunWatch, seq: int | None = None) -> Iterator[object]:
         for record in original(watch, seq):

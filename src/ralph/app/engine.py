@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,6 +214,8 @@ def start_detached(
         time.sleep(0.02)
     if process.poll() is not None and signature(journal) == before:
         raise _error_in(log)
+    # A program that lives longer than the engine would otherwise keep it as a zombie.
+    threading.Thread(target=process.wait, daemon=True).start()
     return Detached(process.pid, log)
 
 

@@ -86,7 +86,7 @@ def _no_report(project: Project, runs: list[RunDir], wanted: str | None) -> Usag
 
 
 @dataclass(frozen=True)
-class Receipt:
+class CostReceipt:
     """What runs used: each turn, and the sums. Sums cover all turns, also those that are too many to list."""
 
     turns: tuple[dict[str, Any], ...]
@@ -95,7 +95,7 @@ class Receipt:
     """Sums by role, agent, model and run."""
 
 
-def read_receipt(project: Project, runs: Sequence[RunDir]) -> Receipt:
+def read_receipt(project: Project, runs: Sequence[RunDir]) -> CostReceipt:
     """What these runs used. A run that cannot be read has used nothing."""
     turns: list[dict[str, Any]] = []
     total = Sums()
@@ -113,7 +113,7 @@ def read_receipt(project: Project, runs: Sequence[RunDir]) -> Receipt:
         for name, members in groups.items():
             for group in members:
                 by[name][group.name] = add_sums(by[name].get(group.name, Sums()), group.sums)
-    return Receipt(tuple(turns), total, by)
+    return CostReceipt(tuple(turns), total, by)
 
 
 def _turn_row(run: RunDir, turn: TurnView) -> dict[str, Any]:

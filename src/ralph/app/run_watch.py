@@ -22,9 +22,10 @@ from ralph.store.mailbox import open_watch
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import STRIDE, ViewSnapshot, ViewSnapshots
 from ralph.view.attention import Present, assess
-from ralph.view.fold import FORM, fold, fold_event, new_view
+from ralph.view.fold import fold, fold_event, new_view
 from ralph.view.graph import draw_hats
 from ralph.view.model import RunView, SignalView
+from ralph.view.rows import FORM
 
 _BATCH = 1000
 _WORTH_SAVING = 200

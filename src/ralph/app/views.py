@@ -1,20 +1,24 @@
-"""Views of runs: list them, open one, and follow it while an engine works on it."""
+"""Views of runs: list them, open one, and follow it while an engine works on it.
+
+A list is read without the fold, which is imported by the functions that use it, because `ralph status` has to start fast.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ralph.app.run_watch import ChangeWaiter, RunWatch, Update
 from ralph.core.codec import from_plain, to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Spent
 from ralph.core.outcomes import Outcome
 from ralph.store.runs import Project, RunDir
 from ralph.store.view_cache import RowCache, stamp_of
-from ralph.view.attention import order_key, row_of
-from ralph.view.fold import FORM
-from ralph.view.model import GROUPS, RunRow, RunView, Tier
+from ralph.view.rows import FORM, GROUPS, RunRow, Tier, order_key
+
+if TYPE_CHECKING:
+    from ralph.app.run_watch import Update
+    from ralph.view.model import RunView
 
 POLL_SECONDS = 1.0
 """How often a run is read if no event of the file system says that it changed."""
@@ -22,8 +26,10 @@ _OVER = frozenset(outcome.value for outcome in Outcome if not outcome.resumable)
 """The states of runs that no engine works on any more."""
 
 
-def open_view(project: Project, run: str | RunDir, *, at: int | None = None) -> RunView:
+def open_view(project: Project, run: str | RunDir, *, at: int | None = None) -> "RunView":
     """The view of a run as it is now, or as it was after line `at` of its journal."""
+    from ralph.app.run_watch import RunWatch
+
     watch = RunWatch(project, project.run(run) if isinstance(run, str) else run)
     if at is None:
         watch.catch_up()
@@ -34,11 +40,13 @@ def open_view(project: Project, run: str | RunDir, *, at: int | None = None) -> 
     return watch.view_back_then()
 
 
-def follow(project: Project, run: str | RunDir, from_seq: int = 0) -> Iterator[Update]:
+def follow(project: Project, run: str | RunDir, from_seq: int = 0) -> "Iterator[Update]":
     """Everything that happens in a run after a line of its journal, until no engine works on it.
 
     Blocks until something happens. File events wake it up; it also looks once a second.
     """
+    from ralph.app.run_watch import ChangeWaiter, RunWatch
+
     watch = RunWatch(project, project.run(run) if isinstance(run, str) else run)
     watch.catch_up(from_seq)
     with ChangeWaiter(watch.run) as waiter:
@@ -97,6 +105,8 @@ def _read_row(project: Project, run: RunDir, cache: RowCache) -> Mapping[str, An
     # The user may have restored what was missing, which changes no file of the run.
     if cached and not cached.get("missing") and (cached["state"] in _OVER or not run.alive):
         return cached
+    from ralph.view.attention import row_of
+
     stamp = stamp_of(run.path)
     try:
         view = open_view(project, run)

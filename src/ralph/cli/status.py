@@ -7,18 +7,13 @@ import click
 
 from ralph.app.views import RunList, open_view, read_run_list
 from ralph.cli.console import here, json_option, one_line, print_result
-from ralph.core.checks import CheckStatus
 from ralph.core.text import count
 from ralph.store.journal import adopt_advice
-from ralph.view.attention import row_of, span
-from ralph.view.headline import describe_failure
-from ralph.view.json_form import to_full, to_json
-from ralph.view.model import GROUPS, CheckView, NeedKind, RunRow, RunView, Tier
+from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
 
 _MOST_FAILED, _MOST_DONE = 10, 5
 """How many stopped and how many finished runs are shown without --all."""
 _INDENT = " " * 20
-_MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
 
 
 @click.command("status")
@@ -31,8 +26,15 @@ def status(run: str | None, everything: bool, as_json: bool) -> int:
     if run:
         chosen = project.run(run)
         view = open_view(project, chosen)
-        facts = {"runs": [_row_json(row_of(view))], "view": to_json(view)}
-        return print_result(as_json, _view_lines(view), command="status", root=str(project.root), **facts)
+        # The whole view is imported only if it is shown.
+        from ralph.cli.render.run import view_lines
+        from ralph.view.attention import row_of
+        from ralph.view.json_form import to_json
+
+        row = row_of(view)
+        lines = [_head(row), *(f"  {line}" for line in _details(row)), *view_lines(view)]
+        facts = {"runs": [_row_json(row)], "view": to_json(view)}
+        return print_result(as_json, lines, command="status", root=str(project.root), **facts)
     runs = read_run_list(project)
     shown = runs.decode() if everything else _choose(runs)
     lines = _list_lines(shown)
@@ -41,7 +43,7 @@ def status(run: str | None, everything: bool, as_json: bool) -> int:
         lines = [f"No runs in {project.root}.", todo]
     if len(shown) < len(runs.rows):
         lines.append(f"({len(runs.rows) - len(shown)} more: ralph status --all)")
-    rows = [_row_json(row) for row in shown]
+    rows = [_row_json(row) for row in shown] if as_json else []
     return print_result(as_json, lines, command="status", root=str(project.root), runs=rows)
 
 
@@ -58,6 +60,8 @@ def _choose(runs: RunList) -> list[RunRow]:
 
 def _row_json(row: RunRow) -> dict[str, Any]:
     """A row as programs read it. `run` is the name that the id has in all other commands."""
+    from ralph.view.json_form import to_full
+
     return {"run": row.id, **to_full(row)}
 
 
@@ -116,10 +120,9 @@ def _details(row: RunRow) -> list[str]:
     return [*lines, *row.reasons, *_need_lines(row)]
 
 
-def _need_lines(row: RunRow | RunView) -> list[str]:
+def _need_lines(row: RunRow) -> list[str]:
     """What the user has to do, with the command for it."""
     lines = []
-    is_done = isinstance(row, RunRow) and bool(row.done_by)
     for need in row.needs:
         if need.kind is NeedKind.QUESTION:
             options = f" [{' | '.join(need.options)}]" if need.options else ""
@@ -128,75 +131,6 @@ def _need_lines(row: RunRow | RunView) -> list[str]:
             lines.append(f"MISSING: {need.text}")
         elif need.kind is NeedKind.CONFLICT:
             lines.append(f"CONFLICT: {one_line(need.text)}  ({need.command})")
-        elif not is_done and not row.doubt:
+        elif not row.done_by and not row.doubt:
             lines.append(f"Next: {need.command}")
     return lines
-
-
-def _view_lines(view: RunView) -> list[str]:
-    """Everything that matters about one run."""
-    row = row_of(view)
-    lines = [_head(row), *(f"  {line}" for line in _details(row))]
-    lines += _section("Checks", [_check_line(check) for check in view.checks])
-    open_findings = [one.finding for one in view.findings if one.is_open]
-    lines += _section("Findings", [f"{one.severity}: {one.place} [{one.rule}] {one.sentence}" for one in open_findings])
-    lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
-    lines += _section("Turns", _turn_lines(view))
-    lines += _section("Signals", [_signal_line(view, number) for number in range(len(view.signals))][-5:])
-    lines += _section(
-        "Limits", [_limit_line(limit.name, limit.used, limit.limit, limit.share) for limit in view.limits]
-    )
-    if view.landed:
-        lines += _section(
-            "Landed", [f"{view.landed.commit[:10]} on {view.landed.branch}  {view.landed.notice}".rstrip()]
-        )
-    if view.reports:
-        lines += _section("Report", [view.reports[-1].path])
-    return [*lines, "", f"Next:   {view.next or f'ralph logs -f {view.run.id}'}"]
-
-
-def _section(title: str, lines: list[str]) -> list[str]:
-    return ["", title, *(f"  {line}" for line in lines)] if lines else []
-
-
-def _check_line(check: CheckView) -> str:
-    mark = "    " if check.status is None else _MARKS.get(check.status, "????")
-    facts = [check.attribution.replace("-", " ")] if check.attribution else []
-    facts += [f"since {check.since.key}"] if check.since and check.runs > 1 else []
-    facts += ["flaky"] if check.flaky else []
-    scope = f"{check.scope}: " if check.scope else ""
-    text = f"{mark} {scope}{check.title}" + (f"  ({', '.join(facts)})" if facts else "")
-    if check.status in (CheckStatus.PASSED, None):
-        return text
-    return f"{text}\n       {describe_failure(check)}"
-
-
-def _turn_lines(view: RunView) -> list[str]:
-    """The last turns."""
-    lines = []
-    for turn in view.turns[-5:]:
-        state = "running" if turn.end is None else str(turn.end)
-        said = turn.summary or turn.error
-        if turn.activity and turn.activity.text:
-            said = f"{turn.activity.kind}: {turn.activity.text}"
-        lines.append(
-            f"{turn.number:<4} {turn.role:<14} {turn.agent[:24]:<24} {state:<12} {one_line(said)[:80]}".rstrip()
-        )
-    earlier = len(view.turns) + view.more_turns - len(lines)
-    return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines
-
-
-def _signal_line(view: RunView, number: int) -> str:
-    signal = view.signals[number]
-    receipts = [f"{one.role}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
-    effect = (
-        receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.has_words else "done")
-    )
-    return f"{signal.type or 'refused'}: {one_line(signal.message or signal.name)[:60]}  ({effect})"
-
-
-def _limit_line(name: str, used: float, limit: float, share: float) -> str:
-    if name in ("time", "deadline"):
-        return f"{name:<11} {span(used)} of {span(limit)} ({share:.0%})"
-    money = "$" if name == "cost" else ""
-    return f"{name:<11} {money}{used:g} of {money}{limit:g} ({share:.0%})"

@@ -24,6 +24,11 @@ class RalphError(Exception):
         self.where = where
         self.todo = todo
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that ends with this error."""
+        return self.outcome.exit_code
+
     def __str__(self) -> str:
         where = f"\n  where: {self.where}" if self.where else ""
         todo = f"\n  next:  {self.todo}" if self.todo else ""

@@ -16,7 +16,7 @@ from typing import Any
 from ralph import __version__
 from ralph.core.codec import dump, from_plain, json_object, to_plain
 from ralph.core.errors import RalphError
-from ralph.store.files import read_limited, signature, to_bytes, to_text, write_atomic
+from ralph.store.files import read_limited, to_bytes, to_text, write_atomic
 from ralph.store.journal_reader import Position
 from ralph.store.user_state import ensure_state_directory, find_key, state_directory
 
@@ -90,8 +90,15 @@ class ViewSnapshots:
 
 
 def stamp_of(run: Path) -> list[Any]:
-    """What changes if a run does: the signatures of its files."""
-    return [list(signature(run / name) or ()) for name in ("journal.jsonl", "run.json", "run.mac")]
+    """What changes if a run does: inode, size and time of its files. It is read for every run of a list."""
+    found: list[Any] = []
+    for name in ("journal.jsonl", "run.json", "run.mac"):
+        try:
+            status = os.lstat(f"{run}/{name}")
+            found.append([status.st_ino, status.st_size, status.st_mtime_ns])
+        except OSError:
+            found.append([])
+    return found
 
 
 class RowCache:

@@ -6,7 +6,6 @@ Everything here is a rule over the facts of the journal, the time, and whether a
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from ralph.core.checks import CheckStatus
 from ralph.core.events import MergeEnd, RunEnded, TaskState
@@ -60,7 +59,9 @@ class Present:
 
 def assess(view: RunView, present: Present) -> RunView:
     """The view with everything that depends on the present."""
-    view = replace(view, alive=present.alive, doubt=present.doubt, missing=present.missing)
+    # An engine that has recorded the end of the run only cleans up.
+    is_alive = present.alive and view.ended is None
+    view = replace(view, alive=is_alive, doubt=present.doubt, missing=present.missing)
     view = replace(view, signals=(*view.signals, *_list_waiting(view, present.waiting)))
     view = replace(view, state=state_of(view, present.now), limits=_measure_limits(view, present.now))
     view = replace(view, needs=_list_needs(view, present.now), since=_since(view))
@@ -331,15 +332,6 @@ def _next_command(view: RunView) -> str:
     if view.ended and view.ended.outcome is Outcome.PAUSED:
         return _resume(view)
     return f"ralph diff {view.run.id}" if view.run.has_snapshots and view.seq else ""
-
-
-def order_key(row: Mapping[str, Any]) -> tuple[int, float, float, str]:
-    """The place of a row, as plain values, in a list: by tier, and in a tier by how long it has waited.
-
-    Of what is done, the latest comes first.
-    """
-    since: float = row["since"]
-    return row["attention"], -since if row["group"] == "done" else since, row["created_at"], row["id"]
 
 
 def row_of(view: RunView) -> RunRow:

@@ -62,8 +62,6 @@ from ralph.view.model import (
 from ralph.view.work import iteration_of, task_of
 
 T = TypeVar("T")
-FORM = "2"
-"""Changes with what a view contains. Cached views of another form are not used."""
 
 
 def new_view(record: RunRecord, project: str = "") -> RunView:

@@ -5,13 +5,15 @@ is at work: state, attention, headline and needs. Long lists keep their newest i
 """
 
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
 
 from ralph.core.checks import Attribution, CheckStatus, Counts, Finding
 from ralph.core.events import Landed, MergeEnd, RunEnded, TaskState
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Question, SignalType
 from ralph.core.turns import TurnEnd
+from ralph.view.rows import GROUPS, Need, NeedKind, RunRow, Tier
+
+__all__ = ["GROUPS", "Need", "NeedKind", "RunRow", "RunView", "Tier"]
 
 SCHEMA = 1
 """The version of the JSON form. It changes only if a field is removed or gets another meaning."""
@@ -19,68 +21,6 @@ MOST = 500
 """How many turns, signals, checks, findings, merges and commits a view lists. The newest stay."""
 MOST_NOTICES, MOST_HISTORY, MOST_POINTS = 50, 200, 500
 OUTPUT_CHARS, TEXT_CHARS = 4000, 500
-
-
-class Tier(IntEnum):
-    """How much a run needs the user, the most urgent first."""
-
-    ASKS = 0
-    """A question, an approval or feedback is open: the run cannot continue without the user."""
-    FAILED = 1
-    """It failed, is stuck, could not be verified, has a conflict, or stopped before it was done."""
-    WATCH = 2
-    """It works, and something deserves a look: a message that nobody received, a nearly used budget, a silent agent."""
-    WORKING = 3
-    WAITING = 4
-    """It waits by itself (for a limit to reset, for a retry), or the user paused it."""
-    UNLANDED = 5
-    """It is done, and its work is on a branch of its own."""
-    DONE = 6
-
-
-GROUPS = {
-    Tier.ASKS: "needs you",
-    Tier.FAILED: "needs you",
-    Tier.WATCH: "working",
-    Tier.WORKING: "working",
-    Tier.WAITING: "waiting",
-    Tier.UNLANDED: "done",
-    Tier.DONE: "done",
-}
-"""The heading under which every interface lists the runs of a tier."""
-
-
-class NeedKind(StrEnum):
-    """What the user has to do."""
-
-    QUESTION = "question"
-    APPROVAL = "approval"
-    FEEDBACK = "feedback"
-    GUIDANCE = "guidance"
-    UNPROVEN = "unproven"
-    CONFLICT = "conflict"
-    MISSING = "missing"
-    """A branch, tag or stash entry of the user is not as it was."""
-    RESUME = "resume"
-    """The run stopped before it was done."""
-
-
-@dataclass(frozen=True)
-class Need:
-    """Something that the user has to decide or do, with the exact text and the command for it."""
-
-    kind: NeedKind
-    text: str
-    command: str
-    """What to type."""
-    since: float
-    id: str = ""
-    """The id of the question, or the key of the merge."""
-    options: tuple[str, ...] = ()
-    default: str = ""
-    until: float | None = None
-    files: tuple[str, ...] = ()
-    branch: str = ""
 
 
 @dataclass(frozen=True)
@@ -511,46 +451,3 @@ class RunView:
     def run_checks(self) -> tuple[CheckView, ...]:
         """The checks of the whole run, without those of single tasks."""
         return tuple(check for check in self.checks if not check.scope)
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """A run in a list: what the inbox and `ralph status` show of it."""
-
-    id: str
-    project: str
-    workflow: str
-    task: str
-    criterion: str
-    state: str
-    alive: bool
-    attention: Tier
-    group: str
-    headline: str
-    since: float
-    seq: int
-    at: float
-    created_at: float
-    agent: str
-    workspace: str
-    branch: str
-    iteration: int
-    max_iterations: int | None
-    checks_passed: int
-    checks_total: int
-    spent: Spent
-    cost_limit: float | None
-    reason: str = ""
-    """Why it ended, in the words of the engine."""
-    doing: str = ""
-    cost: str = ""
-    """The money spent in words."""
-    needs: tuple[Need, ...] = ()
-    reasons: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    doubt: str = ""
-    problem: str = ""
-    """Why the run cannot be read; the other fields are then empty."""
-    done_by: str = ""
-    """A later run that did the same task."""
-    next: str = ""

@@ -1,0 +1,76 @@
+"""One run in detail: its checks, findings, tasks, turns, signals and limits."""
+
+from ralph.cli.console import one_line
+from ralph.core.checks import CheckStatus
+from ralph.view.attention import span
+from ralph.view.headline import describe_failure
+from ralph.view.model import CheckView, RunView
+
+_MARKS = {CheckStatus.PASSED: "PASS", CheckStatus.FAILED: "FAIL"}
+
+
+def view_lines(view: RunView) -> list[str]:
+    """Everything that matters about one run."""
+    lines = _section("Checks", [_check_line(check) for check in view.checks])
+    open_findings = [one.finding for one in view.findings if one.is_open]
+    lines += _section("Findings", [f"{one.severity}: {one.place} [{one.rule}] {one.sentence}" for one in open_findings])
+    lines += _section("Tasks", [f"{task.state:<10} {task.id}  {one_line(task.title)[:80]}" for task in view.tasks])
+    lines += _section("Turns", _turn_lines(view))
+    lines += _section("Signals", [_signal_line(view, number) for number in range(len(view.signals))][-5:])
+    lines += _section(
+        "Limits", [_limit_line(limit.name, limit.used, limit.limit, limit.share) for limit in view.limits]
+    )
+    if view.landed:
+        lines += _section(
+            "Landed", [f"{view.landed.commit[:10]} on {view.landed.branch}  {view.landed.notice}".rstrip()]
+        )
+    if view.reports:
+        lines += _section("Report", [view.reports[-1].path])
+    return [*lines, "", f"Next:   {view.next or f'ralph logs -f {view.run.id}'}"]
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in lines)] if lines else []
+
+
+def _check_line(check: CheckView) -> str:
+    mark = "    " if check.status is None else _MARKS.get(check.status, "????")
+    facts = [check.attribution.replace("-", " ")] if check.attribution else []
+    facts += [f"since {check.since.key}"] if check.since and check.runs > 1 else []
+    facts += ["flaky"] if check.flaky else []
+    scope = f"{check.scope}: " if check.scope else ""
+    text = f"{mark} {scope}{check.title}" + (f"  ({', '.join(facts)})" if facts else "")
+    if check.status in (CheckStatus.PASSED, None):
+        return text
+    return f"{text}\n       {describe_failure(check)}"
+
+
+def _turn_lines(view: RunView) -> list[str]:
+    """The last turns."""
+    lines = []
+    for turn in view.turns[-5:]:
+        state = "running" if turn.end is None else str(turn.end)
+        said = turn.summary or turn.error
+        if turn.activity and turn.activity.text:
+            said = f"{turn.activity.kind}: {turn.activity.text}"
+        lines.append(
+            f"{turn.number:<4} {turn.role:<14} {turn.agent[:24]:<24} {state:<12} {one_line(said)[:80]}".rstrip()
+        )
+    earlier = len(view.turns) + view.more_turns - len(lines)
+    return [f"({earlier} earlier: ralph logs {view.run.id})", *lines] if earlier else lines
+
+
+def _signal_line(view: RunView, number: int) -> str:
+    signal = view.signals[number]
+    receipts = [f"{one.role}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
+    effect = (
+        receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.has_words else "done")
+    )
+    return f"{signal.type or 'refused'}: {one_line(signal.message or signal.name)[:60]}  ({effect})"
+
+
+def _limit_line(name: str, used: float, limit: float, share: float) -> str:
+    if name in ("time", "deadline"):
+        return f"{name:<11} {span(used)} of {span(limit)} ({share:.0%})"
+    money = "$" if name == "cost" else ""
+    return f"{name:<11} {money}{used:g} of {money}{limit:g} ({share:.0%})"

@@ -1,0 +1,166 @@
+"""The public Python API: its names, its examples, and its errors."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ralph
+import ralph.aio
+from ralph.core.outcomes import Outcome
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+SCENARIO = """
+turns:
+  - steps:
+      - run: touch started
+      - run: while [ ! -e go ]; do sleep 0.05; done
+      - write: {path: done.txt, content: "done"}
+      - answer: {summary: Made it.}
+      - usage: {input_tokens: 10, output_tokens: 5, cost: 0.25}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty repository, and a state directory of its own."""
+    place = tmp_path / "project"
+    place.mkdir()
+    for name, value in {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "HOME": str(tmp_path),
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+    }.items():
+        monkeypatch.setenv(name, value)
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    for arguments in (("init", "-q"), (*identity, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", *arguments], cwd=place, check=True)
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    return place
+
+
+def test_the_public_names_are_these() -> None:
+    assert ralph.__all__ == [
+        "Ack", "AgentTurn", "CheckResult", "Message", "Outcome", "RalphError", "Result", "RunChange", "RunHandle", "RunRow",
+        "RunView", "WaitTimeout", "__version__", "hats", "loop", "open", "runs", "session", "verify",
+    ]  # fmt: skip
+    for name in ralph.__all__:
+        assert getattr(ralph, name) is not None
+    assert ralph.aio.__all__ == ["AsyncMessage", "AsyncRun", "hats", "loop", "open", "runs", "session", "verify"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        ralph.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_mirror_for_asyncio_has_every_method_of_a_run() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    from ralph import api
+
+    assert public(api.RunHandle) - public(ralph.aio.AsyncRun) <= {"alive", "cost", "project", "directory"}
+
+
+def test_the_api_imports_no_terminal_library(root: Path) -> None:
+    code = (
+        "import sys, ralph, ralph.aio; ralph.loop; ralph.runs(); "
+        "print([name for name in ('click', 'rich', 'textual') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_example_of_the_page_runs(root: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(blocks) >= 9
+    (root / "my_agent.py").write_text(blocks[0])
+    (root / "example.py").write_text("\n".join(blocks[1:]))
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=root, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "done: the check passes after 2 iterations" in done.stdout
+    assert "fixed iteration-2" in done.stdout
+    assert "aborted" in done.stdout
+
+
+def test_a_run_is_followed_steered_and_waited_for(root: Path) -> None:
+    scenario = str(root.parent / "scenario.yaml")
+    run = ralph.loop("Make it", until="`test -f done.txt` passes", cwd=root, scenario=scenario, consent=True)
+    assert run.alive
+    with pytest.raises(ralph.WaitTimeout, match="is still working"):
+        run.wait(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        run.steer("use tabs", to="test-engineer").wait(timeout=0.01)
+    (root / "go").touch()
+    kinds = [change.kind for change in run.follow()]
+    assert kinds[0] == "RunStarted" and kinds[-1] == "RunEnded"
+    assert "event" in kinds
+    result = run.wait(timeout=120)
+    assert (result.outcome, result.exit_code, result.succeeded) == (Outcome.SUCCESS, 0, True)
+    assert (result.cost, run.cost) == (0.25, 0.25)
+    assert [check.command for check in run.evidence] == ["test -f done.txt"]
+    assert "+done" in run.diff()
+    assert [row.id for row in ralph.runs(root)] == [run.id]
+    assert ralph.open(run.id[:8], root).view == run.view
+
+
+def test_the_same_with_asyncio(root: Path) -> None:
+    (root / "go").touch()
+
+    async def work() -> tuple[list[str], Outcome]:
+        scenario = str(root.parent / "scenario.yaml")
+        until = "`test -f done.txt` passes"
+        run = await ralph.aio.loop("Make it", until=until, cwd=root, scenario=scenario, consent=True)
+        kinds = [change.kind async for change in run.follow()]
+        return kinds, (await run.wait(timeout=120)).outcome
+
+    kinds, outcome = asyncio.run(work())
+    assert (kinds[-1], outcome) == ("RunEnded", Outcome.SUCCESS)
+
+
+def test_nothing_starts_without_consent(root: Path) -> None:
+    with pytest.raises(ralph.RalphError, match="you have not agreed") as caught:
+        ralph.loop("Make it", until="`true`", cwd=root, agent_command="touch started")
+    assert (caught.value.exit_code, "consent=True" in caught.value.todo) == (2, True)
+    assert ralph.runs(root) == []
+    assert not (root / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"agent": lambda turn: None}, "this function cannot be the agent"),
+        ({"agent": "nobody"}, "nobody"),
+        ({"max_iteration": 3}, "there is no option max_iteration"),
+        ({"until": "it is nice"}, "cannot verify"),
+        ({"cwd": "/nowhere/at/all"}, "there is no directory"),
+    ],
+)
+def test_wrong_input_is_refused_with_what_to_do(root: Path, options: dict[str, object], what: str) -> None:
+    given = {"until": "`true`", "cwd": root, "consent": True, **options}
+    with pytest.raises(ralph.RalphError, match=what) as caught:
+        ralph.loop("Make it", **given)  # type: ignore[arg-type]
+    assert caught.value.todo
+    assert caught.value.exit_code in (2, 6)
+
+
+def test_an_agent_cannot_start_a_run_through_the_api(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RALPH_TURN", "261117-093000-k3x9/00001")
+    with pytest.raises(ralph.RalphError, match="an agent cannot start"):
+        ralph.loop("Make it", until="`true`", cwd=root, agent_command="true", consent=True)
+
+
+def test_verify_runs_the_checks_of_a_criterion(root: Path) -> None:
+    (root / "present.txt").touch()
+    results = ralph.verify("`test -f present.txt` passes AND `echo no; false` passes", root)
+    assert [(result.status, result.code) for result in results] == [("passed", 0), ("failed", 1)]
+    assert "no" in results[1].output
