@@ -203,7 +203,7 @@ def test_instructions_are_passed_to_agents_that_do_not_read_them(project: Projec
     (project.root / "ralph.yml").write_text("agent: claude\ninstructions: [AGENTS.md]\n")
     done = loop(project)
     assert done.code == 0, done.said
-    assert "the prompts of claude contain AGENTS.md, which they do not read by themselves" in done.out
+    assert "agents that do not read AGENTS.md by themselves get it in their prompts: claude" in done.out
     assert "# The project's instructions (AGENTS.md)\n````\n# Style" in prompt_of(project)
 
 
@@ -221,7 +221,7 @@ def test_an_agent_that_does_not_read_instructions_is_named(project: Project, bin
     program(bin_dir, "claude", f"[ $# -gt 1 ] || {{ echo '2.1.197 (Claude Code)'; exit; }}\n{DONE}")
     (project.root / "AGENTS.md").write_text("# Style\n")
     done = loop(project, "--agent", "claude")
-    assert "claude reads no AGENTS.md: `instructions: [AGENTS.md]` in ralph.yml puts it into the prompts" in done.out
+    assert "by themselves: claude; `instructions: [AGENTS.md]` in ralph.yml puts it into their prompts" in done.out
     assert "# Style" not in prompt_of(project)
 
 

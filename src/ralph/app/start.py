@@ -306,10 +306,10 @@ def _instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
         if not unaware:
             continue
         if record.instructions:
-            yield f"the prompts of {', '.join(unaware)} contain {name}, which they do not read by themselves"
+            yield f"agents that do not read {name} by themselves get it in their prompts: {', '.join(unaware)}"
         elif all(record.crew.everyone[label].kind in registry.ADAPTERS for label in unaware):
-            todo = f"`instructions: [{name}]` in ralph.yml puts it into the prompts"
-            yield f"{', '.join(unaware)} reads no {name}: {todo}"
+            todo = f"`instructions: [{name}]` in ralph.yml puts it into their prompts"
+            yield f"agents that do not read {name} by themselves: {', '.join(unaware)}; {todo}"
 
 
 def cost_notices(project: Project, record: RunRecord, limits: Limits) -> Iterator[str]:

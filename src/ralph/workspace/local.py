@@ -267,7 +267,7 @@ class LocalTurns:
             text = read_limited(path, _INSTRUCTIONS_LIMIT, follow=True).decode(errors="replace")
             yield PromptPart(
                 f"instructions-{name}",
-                fence(text),
+                fence(text.strip()),
                 "The project's instructions, which this agent does not read by itself.",
                 Place.RUN,
                 heading=f"# The project's instructions ({name})",
