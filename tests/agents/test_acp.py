@@ -121,6 +121,10 @@ class TestStarting:
         assert (list(asked.command), asked.model, asked.session) == (["opencode", "acp", "-v"], "m1", "s-1")
         assert list(asked.without_tools) == ["sub-agents", "WebFetch"]
 
+    def test_codex_starts_no_login_shell_which_resets_the_path(self) -> None:
+        words = Acp("codex-acp", ("/opt/codex-acp", "-c", "x=1")).command(Call(Path("/repo")))
+        assert words[-5:] == ("/opt/codex-acp", "-c", "x=1", "-c", "allow_login_shell=false")
+
     def test_nothing_is_said_that_was_not_asked_for(self) -> None:
         agent = Acp("opencode acp", ("opencode", "acp"))
         assert agent.command(Call(Path("/repo")))[4:] == ("--", "opencode", "acp")

@@ -187,6 +187,7 @@ class Acp(Adapter):
             *self.permission_arguments(call),
             "--",
             *self.arguments,
+            *_own_arguments(self.arguments),
             *self.hook_arguments,
             *call.arguments,
         )
@@ -213,6 +214,13 @@ class Acp(Adapter):
     def reader(self, call: Call, before: Usage) -> "AcpReader":
         """Reads the events of the bridge."""
         return AcpReader(self.prices, before.cost or 0.0)
+
+
+def _own_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
+    """The arguments that a known program needs. In a login shell, which Codex starts, `ralph` is not on the PATH."""
+    if any(Path(argument).name == "codex-acp" for argument in arguments):
+        return "-c", "allow_login_shell=false"
+    return ()
 
 
 def _find_hooks_adapter(names: Iterable[str]) -> Adapter | None:
