@@ -145,7 +145,8 @@ def find_faults(text: str, inbox: Collection[str], paths: Collection[str], parts
     faults = [fault for look in TEXT_PROPERTIES for fault in look(text)]
     faults += find_unknown_paths(text, inbox, paths)
     faults += find_parts_above_budget(parts)
-    if count_tokens(text) < sum(part.tokens for part in parts):
+    # The tokens of each part are rounded up.
+    if count_tokens(text) < sum(part.tokens for part in parts) - len(parts):
         faults.append("the prompt is shorter than its parts")
     return faults
 
