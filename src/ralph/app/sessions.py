@@ -161,7 +161,7 @@ class UserSession:
 
     @property
     def is_over(self) -> bool:
-        """Whether its run has come to an end that is one."""
+        """Whether its run ended and cannot be resumed."""
         return self._outcome is not None and not self._outcome.resumable
 
     @property

@@ -29,9 +29,9 @@ from ralph.store.runs import Project, RunDir, describe_run
     "--guidance", metavar="TEXT", default="", help="What the agent should know or do differently from now on."
 )
 @click.option(
-    "--agent", "agents", multiple=True, help="Another agent from now on. Repeat it for agents that take over."
+    "--agent", "agents", multiple=True, help="Use this agent from now on. Repeat it to add agents that take over."
 )
-@click.option("--agent-command", help="Any program as the agent from now on.")
+@click.option("--agent-command", help="Use this program as the agent from now on.")
 @click.option("--scenario", help="Another scenario file for the scripted agent.")
 @click.option("--model", default="", help="Another model from now on.")
 @click.option("--max-iterations", type=int, help="The maximum number of iterations, including those already used.")
@@ -43,7 +43,7 @@ from ralph.store.runs import Project, RunDir, describe_run
     "--allow-unpriced", is_flag=True, help="Continue even if Ralph cannot enforce --max-cost because a cost is unknown."
 )
 @click.option("--max-tokens", type=int, help="The maximum number of tokens, including those already used.")
-@click.option("--max-quota", help="The share of an agent's subscription to use at most, for example 90%.")
+@click.option("--max-quota", help="The largest share of an agent's subscription that the run may use, for example 90%.")
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @click.option("--adopt", "adopts", is_flag=True, help="Take over a run that this machine did not start or verify.")
 @click.option("--yes", is_flag=True, help="Agree to everything that the run starts. Don't ask.")
@@ -54,7 +54,7 @@ def resume(run: str | None, guidance: str, detached: bool, adopts: bool, yes: bo
     A run that this machine did not start, or whose journal was changed, continues only with --adopt. Ralph first shows what
     it would start. Ralph does not rely on what the run claims about earlier turns and checks.
 
-    A run that ended on a limit gets the same allowance once more, or the limits that you give here. A run whose deadline has
+    A run that reached a limit gets the same allowance once more, or the limits that you give here. A run whose deadline has
     passed needs --deadline or --no-deadline. If the engine was killed, Ralph adopts the agent that is still working.
     """
     refuse_inside_a_turn()

@@ -50,7 +50,7 @@ _SETTINGS = (
     ),
     click.option(
         "--agent-command",
-        help="Any program as the agent. It reads the prompt from standard input and works in the run's directory.",
+        help="Use this program as the agent. It reads the prompt from standard input and works in the run's directory.",
     ),
     click.option("--scenario", help="The scenario file of the scripted agent."),
     click.option(
@@ -79,7 +79,7 @@ _SETTINGS = (
     click.option("--max-tokens", type=int, help="The maximum number of tokens. Default: no limit."),
     click.option(
         "--max-quota",
-        help="The share of an agent's subscription to use at most, for example 80%. Default: no limit. Works with"
+        help="The largest share of an agent's subscription that the run may use, for example 80%. Default: no limit. Works with"
         " agents that report it: claude and codex.",
     ),
     click.option("--turn-timeout", type=float, help="The maximum minutes of one turn. Default: 60."),

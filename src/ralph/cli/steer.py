@@ -14,11 +14,15 @@ from ralph.store.journal import moment
 
 _QUESTION_ID = re.compile(r"q[0-9]+")
 
-run_option = click.option("--run", metavar="ID", help="The run. Default: the live run.")
+run_option = click.option(
+    "--run", metavar="ID", help="The run. Default: the live run, or the only run that can continue."
+)
 to_option = click.option(
     "--to", "role", default="", metavar="ROLE", help="The role that should receive it. Default: all."
 )
-now_option = click.option("--now", is_flag=True, help="Interrupt the turn and continue the same conversation.")
+now_option = click.option(
+    "--now", is_flag=True, help="Interrupt the turn and continue the same conversation with your message."
+)
 
 
 @click.command("signal")
@@ -27,7 +31,11 @@ now_option = click.option("--now", is_flag=True, help="Interrupt the turn and co
 @to_option
 @run_option
 @now_option
-@click.option("--iteration", type=click.IntRange(min=0), help="The iteration that the signal is about.")
+@click.option(
+    "--iteration",
+    type=click.IntRange(min=0),
+    help="Deliver the signal in this iteration. It expires afterwards. Default: now.",
+)
 @click.option("--item", "items", multiple=True, help="What you approve. Can be repeated. Default: everything.")
 @json_option
 def signal(

@@ -145,7 +145,7 @@ class MergeEnd(StrEnum):
     CONFLICT = "conflict"
     """The same lines were changed on both sides, or marks of a conflict were left in a file."""
     REVERTS = "reverts"
-    """It would take back what others have merged."""
+    """It would revert work that is already merged."""
     RED = "red"
     """It merges, and the checks do not pass on the merged tree."""
 
@@ -228,7 +228,7 @@ Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken 
 
 @dataclass(frozen=True)
 class SideFiles:
-    """What is written with documents and not tracked: nothing rests on it."""
+    """Files that are written with the documents. Ralph never reads them back."""
 
     copies: Mapping[str, str] = field(default_factory=dict)
     """What shows the state to others, by path."""

@@ -37,7 +37,7 @@ def valid_run_id(text: str) -> str:
 
 
 def turn_name(number: int, role: str) -> str:
-    """The directory of a turn: `00007-actor`."""
+    """The directory of a turn: `00007-implementer`."""
     return f"{number:05d}-{role}"
 
 

@@ -24,7 +24,7 @@ class Outcome(StrEnum):
     STUCK = "stuck"
     """The same failure again and again, also after another approach was asked for."""
     AWAITING_GUIDANCE = "awaiting-guidance"
-    """Stuck, with `--on-stuck ask`: waits for the user."""
+    """The loop waits for the user: it is stuck, or the user asked for another task."""
     AWAITING_FEEDBACK = "awaiting-feedback"
     """A session cannot continue until the user says how."""
     AWAITING_APPROVAL = "awaiting-approval"

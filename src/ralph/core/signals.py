@@ -86,7 +86,10 @@ class Signal:
 
     def is_for(self, role: str, *, acts: bool = False) -> bool:
         """Whether a role is meant; `acts` says that it does the work itself."""
-        return not self.target or self.target == addressee(role) or (acts and self.target in _ACTORS)
+        name = addressee(role)
+        if not self.target or self.target == name:
+            return True
+        return self.target in _ACTORS and (acts or name in _ACTORS)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class TurnRequest:
     wall: float | None = None
     """Seconds that it may take; None for what every turn of the run may."""
     retries: int | None = None
-    """How often it is tried again after it failed; None for the whole ladder."""
+    """How often it is tried again after it failed; None for all waits in `RETRY_WAITS`."""
     hands_over: tuple[str, ...] = ()
     """The documents that are taken from the outbox beside `result.json`, as patterns; nothing else is."""
     accepts_failed_documents: bool = False

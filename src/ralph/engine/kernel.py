@@ -243,8 +243,8 @@ class Kernel(Generic[S]):
     def _decide(self) -> Decision:
         """What should be under way.
 
-        The last decision holds as long as the state is the same and everything it asks for is under way, among it a
-        turn: turns take long, and the kernel looks around often meanwhile.
+        Reuse the last decision while the state is unchanged and all its work, including at least one turn, is running.
+        This avoids building prompts at every poll.
         """
         state, decision = self._decided
         if isinstance(decision, Do) and state is self.state:

@@ -1,6 +1,6 @@
 """Delivers signals: from the mailbox into the journal, and on to the running turns that they are meant for.
 
-The journal is the one ledger: a signal is written there before its file moves, and so is every turn that received it.
+The journal is the only record: a signal is written there before its file moves, and so is every turn that received it.
 """
 
 from collections.abc import Callable, Iterable

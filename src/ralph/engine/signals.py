@@ -12,7 +12,7 @@ from ralph.documents.guidance import Messages
 IN_PROMPT = "prompt"
 """How a turn got a message that was in its prompt."""
 MOST_FACTS = 3
-"""How many of the facts that the user told earlier an agent is reminded of."""
+"""The number of earlier INFO messages that a new conversation repeats."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class SignalLog:
     """All signals of a run, oldest first."""
 
     required_roles: tuple[str, ...] = ()
-    """The roles that must get a message to all; if there are none, any one."""
+    """The roles that must receive a message to all roles. If empty, one turn of any role is enough."""
     roles: tuple[str, ...] = ()
     """All roles of the run, if they are known."""
     taken: dict[str, TakenSignal] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class SignalLog:
     _known: set[tuple[str, int]] = field(default_factory=set)
     """Which turns have which signals, by id and turn."""
     _open: dict[str, TakenSignal] = field(default_factory=dict)
-    """The messages that not everybody has who should."""
+    """Messages that a required role has not received yet."""
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "SignalLog":
@@ -132,7 +132,7 @@ class SignalLog:
         return found
 
     def is_new_to_turn(self, id: str, turn: int) -> bool:
-        """Whether it is new that a turn has a signal."""
+        """Whether the turn has not received this signal yet."""
         return id in self.taken and (id, turn) not in self._known
 
     def list_undelivered(self, role: str, *, acts: bool) -> list[Signal]:
@@ -153,7 +153,7 @@ class SignalLog:
         return tuple(role for role in self.required_roles if addressee(role) not in reached)
 
     def unheard(self, since: float, role: str, *, acts: bool, heard: Iterable[str]) -> tuple[str, ...]:
-        """The messages that were to steer a turn while it ran and that it did not get, by id."""
+        """The STEER messages, by id, that arrived during a turn and that the turn did not receive."""
         known = set(heard)
         late = list(takewhile(lambda one: one.at >= since, reversed(self.taken.values())))
         signals = [one.signal for one in reversed(late) if one.signal.type is SignalType.STEER]

@@ -378,7 +378,7 @@ def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:
 
 
 def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tuple[float, str] | None:
-    """When and why the work is tried again; None if what came of it has to do."""
+    """When and why the work is tried again; None if the result is final."""
     most = turn.request.retries
     attempts = len(RETRY_WAITS) if most is None else min(most, len(RETRY_WAITS))
     match result.end:

@@ -168,6 +168,7 @@ class MergeQueue:
                 self._set_up = await self.workspaces.worktree_setup.set_up(scratch, runner, "merge", self._set_up)
             except SetupError as error:
                 return replace(failed, notice=error.what)
+            # The guards judged the work in its own worktree. Here only the checks run, on the merged tree.
             verdict = await runner.run(f"merge-{decision.key}", decision.checks)
             if not verdict.passed:
                 return replace(failed, verdict=verdict)

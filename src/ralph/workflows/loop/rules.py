@@ -104,7 +104,7 @@ class Loop:
 
     @property
     def state_path(self) -> str:
-        """Where the truth of this loop is."""
+        """The path of `state.json`, which is authoritative."""
         return f"{self.home}/state.json"
 
     def load(self, documents: Mapping[str, str]) -> LoopState:
@@ -282,7 +282,7 @@ class Loop:
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
-        """After the checks: success, another iteration, or an end for lack of anything to stand on."""
+        """After the checks: success, another iteration, or the end because the checks cannot run."""
         state = self._with_verdict(state, verdict)
         judged = _judge_iteration(state, verdict) if state.pending else None
         state = replace(
@@ -462,7 +462,7 @@ def _accept_run_end(state: LoopState, event: RunEnded) -> LoopState:
 
 
 def _enter_next_phase(state: LoopState) -> LoopState:
-    """On to the next phase that is settled already."""
+    """Enter the next phase in `ahead`."""
     return replace(state, phase=state.ahead[0], ahead=state.ahead[1:]) if state.ahead else state
 
 

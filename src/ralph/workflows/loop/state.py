@@ -254,7 +254,7 @@ def state_json(state: LoopState, settings: LoopParameters) -> str:
     """The text of `state.json`."""
     own = to_plain(replace(state, extra={}, iterations=(), task=""))
     own.pop("task"), own.pop("extra")
-    return _dump({"schema": SCHEMA, "loopId": settings.loop, **_seed_fields(state, settings), **own, **state.extra})
+    return _dump({"schema": SCHEMA, "loopId": settings.loop, **_shared_fields(state, settings), **own, **state.extra})
 
 
 def current_loop_json(state: LoopState, settings: LoopParameters) -> str:
@@ -263,7 +263,7 @@ def current_loop_json(state: LoopState, settings: LoopParameters) -> str:
         # The turn has ended and its checks have not: a pause can come between the two.
         waiting = replace(state.pending, result="not verified yet")
         state = replace(state, iterations=(*state.iterations, waiting))
-    fields = _seed_fields(state, settings)
+    fields = _shared_fields(state, settings)
     fields["iterations"] = [{key: i[key] for key in _ITERATION} for i in fields["iterations"]]
     return _dump(fields)
 
@@ -277,11 +277,11 @@ def read_state(text: str, where: str, settings: LoopParameters) -> LoopState:
     """The state in a `state.json`, edited by hand or not."""
     data = require_schema(read_json(text, where, "correct the file, then `ralph resume`"), SCHEMA, where)
     state = from_plain(LoopState, {key: value for key, value in data.items() if key != "extra"}, where)
-    known = {"schema", "loopId", *_seed_fields(state, settings), *LoopState.__dataclass_fields__}
+    known = {"schema", "loopId", *_shared_fields(state, settings), *LoopState.__dataclass_fields__}
     return replace(state, extra={key: value for key, value in data.items() if key not in known})
 
 
-def _seed_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
+def _shared_fields(state: LoopState, settings: LoopParameters) -> dict[str, Any]:
     last = state.iterations[-1] if state.iterations else None
     minutes = None if settings.timeout is None else round(settings.timeout / 60, 2)
     return {

@@ -238,7 +238,7 @@ def describe_deleted_tasks(state: SessionState) -> list[str]:
 
 
 def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
-    """The checklist of an abort, all at once; no file is taken back."""
+    """Mark running tasks as failed and end the iteration. Files stay as they are."""
     for name in state.tasks:
         if state.marker(name) in (Marker.WIP, Marker.PENDING):
             state = state.with_annotation(name, Marker.FAILED, "aborted", stamp(now))

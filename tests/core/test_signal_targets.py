@@ -1,0 +1,23 @@
+"""Who a signal is for."""
+
+import pytest
+
+from ralph.core.signals import Signal, SignalType
+
+
+@pytest.mark.parametrize(
+    ("target", "role", "acts", "expected"),
+    [
+        ("", "reviewer", False, True),
+        ("reviewer", "Ralph-v2-Reviewer", False, True),
+        ("reviewer", "executor", False, False),
+        # In a loop and with hats, the role that does the work has a name of its own.
+        ("actor", "implementer", True, True),
+        ("executor", "implementer", True, True),
+        ("actor", "reflector", False, False),
+        # The executor of a session does the work, although its turns are not iterations.
+        ("actor", "executor", False, True),
+    ],
+)
+def test_signal_is_for_the_role_that_its_target_means(target: str, role: str, acts: bool, expected: bool) -> None:
+    assert Signal("s", SignalType.STEER, "Use httpx", target=target).is_for(role, acts=acts) is expected
