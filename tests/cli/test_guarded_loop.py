@@ -65,10 +65,140 @@ def test_a_skipped_test_is_caught_also_when_a_later_turn_leaves_it_in_place(calc
 
 
 def test_gaming_to_the_end_is_no_success(calculator: Project) -> None:
-    done = calculator.play(skipping("      - say: I am done\n"), "--max-iterations", "3", until=CHECK)
+    done = calculator.play(
+        skipping("      - write: {path: notes.txt, content: done}\n"), "--max-iterations", "3", until=CHECK
+    )
     assert done.code == 3
     [report] = (calculator.root / ".aiwg" / "ralph").glob("completion-*.md")
     assert "[test-skipped]" in report.read_text()
+
+
+RIGHT = "def add(a, b):\n    return a + b\n"
+WRONG_TEST = TESTS.format(skip="").replace("add(1, 2), 3", "add(1, 2), 4")
+CORRECTS_TEST = """
+turns:
+  - when: {turn: 1}
+    steps:
+      - patch: {path: test_app.py, find: "add(1, 2), 4", replace: "add(1, 2), 3"}
+  - steps:
+      - say: The test was wrong, so I keep the change
+"""
+
+
+@pytest.fixture
+def wrong_test(calculator: Project) -> Project:
+    """The product is right, and its test is wrong."""
+    (calculator.root / "app.py").write_text(RIGHT)
+    (calculator.root / "test_app.py").write_text(WRONG_TEST)
+    calculator.git("commit", "-qam", "A wrong test")
+    return calculator
+
+
+def test_user_decides_if_the_agent_keeps_a_change_of_a_wrong_test(wrong_test: Project) -> None:
+    done = wrong_test.play(CORRECTS_TEST, until=CHECK)
+    assert done.code == 7, done.said
+    assert len(wrong_test.journal("turn.started")) == 2, "no further turn is paid for"
+    prompt = wrong_test.turn(2).joinpath("prompt.md").read_text()
+    assert "was a test wrong? Then keep it, and say why" in prompt
+    assert "make the product code right" not in prompt
+    command = f"ralph resume {wrong_test.run.name} --allow 'assertion-weakened=REASON'"
+    assert f"- {command}" in done.out
+    [report] = (wrong_test.root / ".aiwg" / "ralph").glob("completion-*.md")
+    assert f"`{command}`" in report.read_text()
+
+
+def test_the_printed_command_ends_the_run_without_another_turn(wrong_test: Project) -> None:
+    wrong_test.play(CORRECTS_TEST, until=CHECK)
+    refused = wrong_test.ralph("resume", wrong_test.run.name, "--allow", "assertion-weakened")
+    assert (refused.code, "gives no reason" in refused.err) == (2, True)
+    done = wrong_test.ralph("resume", wrong_test.run.name, "--allow", "assertion-weakened=1 + 2 is 3")
+    assert done.code == 0, done.said
+    assert "the guard rule assertion-weakened is off from now on: 1 + 2 is 3" in done.out
+    assert len(wrong_test.journal("turn.started")) == 2
+    [entry] = wrong_test.journal("guard-rules.changed")
+    assert entry["allowed"] == {"assertion-weakened": "1 + 2 is 3"}
+
+
+def test_tests_that_may_change_hold_nothing_up(wrong_test: Project) -> None:
+    done = wrong_test.play(CORRECTS_TEST, "--may-change", "test_*.py", until=CHECK)
+    assert done.code == 0, done.said
+    assert "may change" in done.out
+    assert "WARNING test_app.py:7 [assertion-weakened]" in done.out
+    assert "You may change tests and settings of checks that match `test_*.py`" in (
+        wrong_test.turn(1).joinpath("prompt.md").read_text()
+    )
+
+
+def test_a_pattern_for_other_files_lifts_nothing(wrong_test: Project) -> None:
+    done = wrong_test.play(CORRECTS_TEST, "--may-change", "docs/**", until=CHECK)
+    assert done.code == 7, done.said
+    resumed = wrong_test.ralph("resume", wrong_test.run.name, "--may-change", "test_app.py")
+    assert resumed.code == 0, resumed.said
+
+
+def test_an_option_is_suggested_if_the_task_names_a_test(wrong_test: Project) -> None:
+    fix = "turns: [{steps: [{say: nothing}]}]"
+    options = ("--until", CHECK, "--scenario", wrong_test.scenario(fix), "--yes", "--dry-run")
+    named = wrong_test.ralph("loop", "Correct the sum in test_app.py, and app.py if need be", *options)
+    assert "add --may-change test_app.py" in named.said
+    unnamed = wrong_test.ralph("loop", "Correct app.py", *options)
+    assert (unnamed.code, "--may-change" in unnamed.said) == (0, False)
+
+
+def test_findings_warn_while_the_checks_still_fail(calculator: Project) -> None:
+    """An agent that skips one of two failing tests reads at once that this will not do."""
+    (calculator.root / "app.py").write_text("def add(a, b):\n    return a - b + 1\n")
+    calculator.git("commit", "-qam", "Two failing tests")
+    done = calculator.play(skipping("      - say: nothing\n"), "--max-iterations", "2", until=CHECK)
+    assert done.code == 3, done.said
+    assert "WARNING test_app.py" in done.out
+    prompt = calculator.turn(2).joinpath("prompt.md").read_text()
+    assert "These changes would hold the run up once they do" in prompt
+    assert "[test-skipped]" in prompt
+
+
+def test_tests_that_turn_green_without_any_change_are_no_success(calculator: Project) -> None:
+    """Git ignores what the agent changed, so nothing shows what made the tests pass."""
+    (calculator.root / "app.py").write_text("def add(a, b):\n    return __import__('settings').add(a, b)\n")
+    (calculator.root / ".gitignore").write_text("settings.py\n")
+    (calculator.root / "settings.py").write_text("def add(a, b):\n    return a - b\n")
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Ignored settings")
+    scenario = 'turns: [{steps: [{patch: {path: settings.py, find: "a - b", replace: "a + b"}}]}]'
+    done = calculator.play(scenario, "--max-iterations", "1", until=CHECK)
+    assert done.code == 3, done.said
+    assert "failed before the run and passes now, though no file of the project changed" in done.out
+
+
+def test_a_build_product_that_git_ignores_may_be_all_that_was_asked_for(calculator: Project) -> None:
+    (calculator.root / ".gitignore").write_text("dist\n")
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Ignored product")
+    done = calculator.play(
+        "turns: [{steps: [{write: {path: dist/app.txt, content: built}}]}]", until="`test -f dist/app.txt` passes"
+    )
+    assert done.code == 0, done.said
+    assert "WARNING `test -f dist/app.txt`" in done.out
+
+
+def test_another_failing_test_does_not_drop_the_evidence(calculator: Project) -> None:
+    """The agent weakens the red test, and renames a function that another test uses, so that this one fails as it was."""
+    (calculator.root / "names.py").write_text("def first():\n    return 1\n")
+    other = "import unittest\nfrom names import {0}\n\n\nclass NamesTest(unittest.TestCase):\n"
+    other += "    def test_{0}(self):\n        self.assertEqual({0}(), 1)\n"
+    (calculator.root / "test_names.py").write_text(other.format("first"))
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Names")
+    files = {
+        "test_app.py": TESTS.format(skip="").replace("add(1, 2), 3", "add(2, 1), 1"),
+        "app.py": "def add(a, b):\n    subtrahend = b\n    return a - subtrahend\n",
+        "names.py": "def initial():\n    return 1\n",
+        "test_names.py": other.format("initial"),
+    }
+    steps = ", ".join(f"{{write: {{path: {path}, content: {json.dumps(text)}}}}}" for path, text in files.items())
+    done = calculator.play(f"turns: [{{steps: [{steps}]}}]", "--max-iterations", "1", until=CHECK)
+    assert done.code == 3, done.said
+    assert "its original version still fails" in done.out
 
 
 def test_a_rule_is_lifted_with_a_reason_that_is_journaled(calculator: Project) -> None:

@@ -155,6 +155,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "--check-timeout": (("--check-timeout", "5"), "check_seconds", 5.0),
     "--parallel": (("--parallel", "6"), "slots.run", 6),
     "--allow": (("--allow", "test-skipped=a database"), "allowed", {"test-skipped": "a database"}),
+    "--may-change": (("--may-change", "tests/**"), "may_change", ["tests/**"]),
     "--no-snapshots": (("--no-snapshots",), "snapshots", False),
     "--land": (("--worktree", "--land", "push"), "land", "push"),
     "--worktree": (("--worktree",), "snapshots", True),

@@ -2,6 +2,8 @@
 
 import pytest
 
+from ralph.core.checks import Rule, Severity
+from ralph.verify.guards import FileChange, scan
 from ralph.verify.guards.commands import (
     CheckStep,
     CommandTree,
@@ -255,3 +257,25 @@ def test_a_file_is_found_from_the_directory_of_the_command() -> None:
     assert not is_started_by("load.js", "runner load.js")
     assert is_started_by("load.js", "node load.js")
     assert not is_started_by("load.py", "python3 -m load.py")
+
+
+class TestAskedByTests:
+    """A test that was red and passes unchanged may ask for less validation than before."""
+
+    BEFORE = "def parse(text):\n    if not text:\n        raise ValueError('empty')\n    return text.split()\n"
+    NOW = "def parse(text):\n    if not text:\n        return []\n    return text.split()\n"
+    TEST = "from app import parse\n\n\ndef test_empty_text_has_no_words():\n    assert parse('') == []\n"
+
+    def severities(self, *red: str, test: str = TEST) -> list[Severity]:
+        change = FileChange("app.py", self.BEFORE, self.NOW)
+        found = scan([change], checks=["pytest"], unchanged={"tests/test_app.py": test}, red=red)
+        return [finding.severity for finding in found if finding.rule is Rule.VALIDATION_REMOVED]
+
+    def test_a_red_test_of_the_function_explains_it(self) -> None:
+        assert self.severities("tests/test_app.py::test_empty_text_has_no_words") == [Severity.WARNING]
+
+    def test_other_tests_explain_nothing(self) -> None:
+        assert self.severities() == [Severity.ERROR]
+        assert self.severities("tests/test_app.py::test_other") == [Severity.ERROR]
+        other = "from app import join\n\n\ndef test_empty_text_has_no_words():\n    assert join([]) == ''\n"
+        assert self.severities("tests/test_app.py::test_empty_text_has_no_words", test=other) == [Severity.ERROR]

@@ -113,6 +113,9 @@ GAMED = Verdict(
         Finding(Rule.RESULT_HARDCODED, "cart.py", 8, "total() returns 270 if percent is 10.", Severity.WARNING),
     ),
 )
+STILL_FAILING = replace(
+    BETTER, findings=(Finding(Rule.TEST_SKIPPED, "test_cart.py", 9, "test_total is skipped.", Severity.WARNING),)
+)
 UNRUNNABLE = Verdict(
     (
         CheckResult(
@@ -151,12 +154,14 @@ SITUATIONS: dict[str, Callable[[], Driver]] = {
         )
     ).check(BASELINE),
     "first-iteration-scope": lambda: Driver(scope=("src/**", "*.md")).check(BASELINE),
+    "first-iteration-may-change": lambda: Driver(may_change=("test_cart.py",)).check(BASELINE),
     "first-iteration-coverage": lambda: Driver(type=TaskType.COVERAGE).check(BASELINE),
     "further-iteration": further,
     "further-iteration-regressed": lambda: (
         further().turn(CART, summary="Applied the discount.").check(Verdict((pytest_failed(FIRST, TOTAL), RUFF_FAILED)))
     ),
     "further-iteration-findings": lambda: further().turn(CART, summary="Skipped the test.").check(GAMED),
+    "further-iteration-early-findings": lambda: further().turn(CART, summary="Skipped it.").check(STILL_FAILING),
     "further-iteration-unrunnable": lambda: further().turn(CART, summary="Used a generator.").check(UNRUNNABLE),
     "debugger": lambda: stuck(2),
     "another-approach": lambda: stuck(4),

@@ -12,7 +12,7 @@ import pytest
 from ralph.core.checks import Check, CheckResult, CheckStatus, Counts, Finding, Red, Rule, Severity, Verdict
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import FileChange, is_judge_file
-from ralph.verify.counterproof import Counterproof, _still_red, leaves_tree
+from ralph.verify.counterproof import Counterproof, _judge_original_tests, drop_fail_fast, leaves_tree
 
 GO_CHECK = Check("go test ./...")
 PYTEST = Check("pytest -q")
@@ -67,7 +67,7 @@ class Tree:
         texts = {path: [data and data.decode() for data in pair] for path, pair in changed.items()}
         return [FileChange(path, old, new) for path, (old, new) in texts.items()]
 
-    def counterproof(self, answers: dict[str, Verdict], baseline: Verdict | None = None, **more: bool) -> Counterproof:
+    def counterproof(self, answers: dict[str, Verdict], baseline: Verdict | None = None, **more: Any) -> Counterproof:
         runner: Any = FakeRunner(self.run_dir, self.root, answers)
         return Counterproof(runner=runner, snapshots=self.snapshots, base=self.base, baseline=baseline, **more)
 
@@ -235,6 +235,22 @@ class TestRedTests:
         assert review(proof, tree, []) == []
         assert seen(proof) == {}
 
+    def test_files_that_the_user_lets_change_are_not_put_back(self, tree: Tree) -> None:
+        proof = tree.counterproof({}, self.BASELINE, may_change=lambda path: path.startswith("tests/"))
+        assert review(proof, tree, []) == []
+        assert seen(proof) == {}
+
+    def test_a_check_that_failed_without_names_is_asked_too(self, tree: Tree) -> None:
+        """A test that does not compile yet has no name."""
+        unnamed = result(status=CheckStatus.FAILED)
+        (found,) = review(tree.counterproof({"as-before": self.STILL}, unnamed), tree, [])
+        assert "does not show that the work is done: test_f fails" in found.sentence
+
+    def test_a_linter_that_failed_says_nothing_about_tests(self, tree: Tree) -> None:
+        lint = Check("ruff check")
+        proof = tree.counterproof({}, result(lint, status=CheckStatus.FAILED))
+        assert review(proof, tree, [], lint) == []
+
     def test_it_is_not_asked_if_nothing_failed_or_no_test_changed(self, tree: Tree) -> None:
         assert review(tree.counterproof({}, result(tests=Counts(1))), tree, []) == []
         assert review(tree.counterproof({}), tree, []) == []
@@ -364,27 +380,63 @@ def test_everything_else_is_the_work_in_whatever_language(path: str) -> None:
     assert not is_judge_file(path)
 
 
-def verdict(*failing: str) -> Verdict:
-    status = CheckStatus.FAILED if failing else CheckStatus.PASSED
-    return Verdict((CheckResult("`make` passes", status, 0.1, failing=failing),))
+def checked(*failing: str, ran: int | None = None, command: str = "pytest -q") -> CheckResult:
+    """A failed check that names these tests."""
+    tests = None if ran is None else Counts(ran - len(failing), len(failing))
+    return CheckResult(
+        PYTEST.title, CheckStatus.FAILED, 0.1, failing=failing, tests=tests, command=command, reason="exit code 2"
+    )
 
 
 @pytest.mark.parametrize(
-    ("failing", "red", "found"),
+    ("before", "now", "found"),
     [
-        (("a",), {"a", "b"}, ["a"]),
-        (("a", "c"), {"a", "b"}, []),
-        (("c",), {"a"}, []),
-        ((), {"a"}, []),
+        pytest.param(checked("a", ran=3), checked("a", ran=3), {"a": Severity.ERROR}, id="still red"),
+        pytest.param(checked("a", ran=3), checked("a", "c", ran=3), {"a": Severity.ERROR}, id="another fails too"),
+        pytest.param(checked("a", ran=3), checked("c", ran=3), {"c": Severity.WARNING}, id="only another fails"),
+        pytest.param(checked("a", ran=3), checked("c", ran=2), {PYTEST.title: Severity.ERROR}, id="fewer run"),
+        pytest.param(checked("a", ran=3), checked(), {PYTEST.title: Severity.ERROR}, id="none run"),
+        pytest.param(checked(), checked(), {PYTEST.title: Severity.ERROR}, id="none ran before"),
+        pytest.param(checked(), checked("c"), {PYTEST.title: Severity.ERROR}, id="it was not known what fails"),
     ],
 )
-def test_only_what_was_red_and_nothing_else_may_still_be(
-    failing: tuple[str, ...], red: set[str], found: list[str]
+def test_tests_that_were_red_must_pass_as_they_were_whatever_else_fails(
+    before: CheckResult, now: CheckResult, found: dict[str, Severity]
 ) -> None:
-    """What else fails may fail for other reasons: a renamed function, a thing that the copy of the tree does not have."""
-    findings = _still_red(verdict(*failing), red)
-    assert [finding.path for finding in findings] == found
+    """Another failure is easy to provoke: renaming a function that other tests use is enough."""
+    findings = _judge_original_tests(Verdict((now,)), {before.title: before})
+    assert {finding.path: finding.severity for finding in findings} == found
     assert all(finding.rule is Rule.VERIFIER_EDITED for finding in findings)
+
+
+def test_original_tests_that_pass_and_all_run_are_no_finding() -> None:
+    passes = CheckResult(PYTEST.title, CheckStatus.PASSED, 0.1, tests=Counts(3))
+    assert _judge_original_tests(Verdict((passes,)), {PYTEST.title: checked("a", ran=3)}) == []
+    fewer = replace(passes, tests=Counts(2), command="pytest -q")
+    (found,) = _judge_original_tests(Verdict((fewer,)), {PYTEST.title: checked("a", ran=3)})
+    assert "2 tests ran, and 3 before the run" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("command", "complete"),
+    [
+        ("cargo test", "cargo test --no-fail-fast"),
+        ("cargo +nightly test --workspace -- -q", "cargo +nightly test --no-fail-fast --workspace -- -q"),
+        ("cargo test --no-fail-fast", "cargo test --no-fail-fast"),
+        ("pytest -x -q", "pytest -q"),
+        ("python3 -m pytest --maxfail=1 tests", "python3 -m pytest tests"),
+        ("go test -failfast ./...", "go test ./..."),
+        ("npx jest --bail", "npx jest"),
+        ("mvn -B test", "mvn -fae -B test"),
+        ("./mvnw -q test -fae", "./mvnw -q test -fae"),
+        ("mvn -f app/pom.xml test", "mvn -fae -f app/pom.xml test"),
+        ("make test", "make test"),
+        ("sh -x check.sh", "sh -x check.sh"),
+        ("cat mvn.txt", "cat mvn.txt"),
+    ],
+)
+def test_runners_that_stop_at_the_first_failure_are_told_to_go_on(command: str, complete: str) -> None:
+    assert drop_fail_fast(command) == complete
 
 
 @pytest.mark.parametrize(

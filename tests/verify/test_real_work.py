@@ -132,7 +132,8 @@ def test_a_test_that_was_written_to_fail_must_pass_unchanged(root: Path) -> None
     assert red.results[0].status is CheckStatus.FAILED
     name = "test_new (test_new.New.test_new)"
     assert [finding.sentence for finding in last.gamed] == [
-        f"{name} was seen to fail, and its original version still fails: the work must pass it unchanged."
+        f"{name} was seen to fail, and its original version still fails: the work must pass it unchanged. "
+        "Or was the test wrong?"
     ]
 
 

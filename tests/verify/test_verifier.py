@@ -200,8 +200,10 @@ class TestFindings:
         snapshots.found = [Finding(Rule.HISTORY_REWRITTEN, "main", 0, "main was reset.")]
         assert self.findings(snapshots) == tuple(snapshots.found)
 
-    def test_nothing_is_looked_for_where_the_checks_fail(self) -> None:
-        assert not self.findings(Snapshots(changed=CHANGED), statuses=(F,), scope=("src/**",))
+    def test_errors_are_warnings_while_the_checks_fail(self) -> None:
+        found = self.findings(Snapshots(changed=CHANGED), statuses=(F,), scope=("src/**",))
+        assert {finding.path for finding in found} == {"docs/a.md", "logo.png"}
+        assert {finding.severity for finding in found} == {Severity.WARNING}
 
     def test_without_snapshots_the_checks_alone_count(self) -> None:
         assert asyncio.run(verifier([P]).run("iteration-1", [CHECK])).passed

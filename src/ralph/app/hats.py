@@ -230,6 +230,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         config=config,
         options=options,
         crew=build_hats_selection(project, preset, config, options),
+        directory=project.directory,
     )
     own = fill_names(preset, source, preset.event_loop.checks)
     compiled, left_out = _compile_checks(

@@ -12,7 +12,7 @@ from typing import Any
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
-from ralph.app.resume import with_changed_agents
+from ralph.app.resume import with_user_changes
 from ralph.app.workflows import SESSIONS, kind_of, roles_of
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
@@ -81,7 +81,7 @@ def build_kernel(
     ledger.signals.required_roles, ledger.signals.roles = kind.required_roles, roles_of(record)
     frozen = frozen_hashes(record)
     _refuse_changed(run, ledger, frozen)
-    record = with_changed_agents(record, ledger)
+    record = with_user_changes(record, ledger)
 
     tree = _open_work_tree(project, run, record)
     _refuse_lost_base(run, records, tree.snapshots)
@@ -185,7 +185,7 @@ def _build_workspaces(
         secrets=secrets,
     )
     loop = record.loop
-    rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed)
+    rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)
     trees = held_trees(project.root)
     verifier = Verifier(runner, tree.snapshots, rules, *_known_verdicts(records), held_trees=trees)
     return Workspaces(turns, verifier, runner, record)

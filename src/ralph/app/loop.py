@@ -9,7 +9,7 @@ from ralph.app.run_options import (
     build_agent_selection,
     build_record,
     check_seconds,
-    glob_from_root,
+    parse_globs,
     positive,
     refuse_landing,
 )
@@ -65,6 +65,7 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
         criterion=criterion.text,
         checks=criterion.checks,
         loop=_build_loop_settings(project, config, request, criterion),
+        directory=project.directory,
     )
     refuse_landing(options, on_own_branch=options.worktree)
     _refuse_unworkable(project, record.loop, snapshots=record.snapshots, in_worktree=options.worktree)
@@ -85,7 +86,7 @@ def _build_loop_settings(
     kind = TaskType(request.kind) if request.kind else guess(request.task, criterion.text)
     return LoopRunSettings(
         type=kind,
-        scope=tuple(_validate_scope(glob, project.directory) for glob in request.scope),
+        scope=parse_globs("--scope", request.scope, project.directory),
         confirm=positive("--confirm", request.confirm, config.loop.confirm) or 1,
         on_stuck=request.on_stuck or config.loop.on_stuck,
         reflector=request.reflector or config.loop.reflector,
@@ -116,15 +117,6 @@ def _compile_criterion(text: str, timeout: float, root: Path) -> Criterion:
     path = Path.cwd() / text[1:]
     content = read_text(path, 256 * 1024, "the file of criteria", "pass --until @FILE")
     return compile_yaml(content, str(path), timeout, root)
-
-
-def _validate_scope(glob: str, directory: str) -> str:
-    """A pattern of `--scope`, from the root. One that could never match is refused."""
-    if not glob.strip() or glob.startswith("/") or ".." in glob.split("/"):
-        raise UsageError(
-            f"--scope {glob!r} is not a pattern for files in this project", todo="write it like 'src/**' or '*.py'"
-        )
-    return glob_from_root(glob, directory)
 
 
 def _refuse_unworkable(project: Project, loop: LoopRunSettings, *, snapshots: bool, in_worktree: bool) -> None:

@@ -7,13 +7,21 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from ralph.app.run_options import RunOptions, build_agent_selection, parse_deadline, positive, read_share
+from ralph.app.run_options import (
+    RunOptions,
+    build_agent_selection,
+    parse_allowed_rules,
+    parse_deadline,
+    parse_globs,
+    positive,
+    read_share,
+)
 from ralph.app.runs import stopped_run
 from ralph.app.start import cost_notices
 from ralph.app.trust import Consent, consent_to_resume, consent_to_start, refuse_without_consent
 from ralph.app.workflows import SESSIONS
 from ralph.core.codec import from_plain, read_json, to_json
-from ralph.core.entries import AgentsChanged, RunAdopted
+from ralph.core.entries import AgentsChanged, GuardRulesChanged, RunAdopted
 from ralph.core.errors import UsageError
 from ralph.core.limits import Limits
 from ralph.core.signals import Signal, SignalType
@@ -35,6 +43,8 @@ _LIMITS = (
 _UNITS = {"iterations": "of its iterations", "active_seconds": "minutes", "tokens": "tokens", "cost": "US dollars"}
 _AGENTS = ("agents", "agent_command", "scenario", "model")
 """Options that choose the agents."""
+_JOURNALED = (*_AGENTS, "allow", "may_change")
+"""Options that are journaled before the engine starts."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class ResumeOptions:
     allow_unpriced: bool = False
     max_tokens: int | None = None
     max_quota: str | None = None
+    allow: tuple[str, ...] = ()
+    may_change: tuple[str, ...] = ()
 
     @property
     def names_agent(self) -> bool:
@@ -70,7 +82,7 @@ class ResumeOptions:
         for one in fields(self):
             value = getattr(self, one.name)
             name = f"--{one.name.replace('_', '-')}"
-            if not value or one.name in _AGENTS:
+            if not value or one.name in _JOURNALED:
                 continue
             arguments.append(name if value is True else f"{name}={value}")
         return tuple(arguments)
@@ -87,6 +99,8 @@ class Resumption:
     limits: Limits
     notices: tuple[str, ...]
     changes_agents: bool
+    guard_rules: GuardRulesChanged | None = None
+    """What the user lets the run do from now on."""
 
     def find_consents(self) -> Iterator[Consent]:
         """What the user has to agree to before the run continues. Other agents are agreed to like those of a new run."""
@@ -136,6 +150,15 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     if options.names_agent:
         record = replace(record, crew=_reselect_agents(project, run, options))
     notices = tuple(cost_notices(project, record, limits))
+    directory = record.directory
+    rules = GuardRulesChanged(
+        allowed=parse_allowed_rules(options.allow),
+        may_change=parse_globs("--may-change", options.may_change, directory),
+    )
+    notices += tuple(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in rules.allowed.items())
+    notices += tuple(
+        f"tests and settings of checks that match {glob} may change from now on" for glob in rules.may_change
+    )
     return Resumption(
         project=project,
         run=run,
@@ -143,6 +166,7 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
         limits=limits,
         notices=notices,
         changes_agents=options.names_agent,
+        guard_rules=rules if rules != GuardRulesChanged() else None,
     )
 
 
@@ -152,6 +176,8 @@ def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
         refuse_without_consent(consent)
     if resumption.changes_agents:
         change_agents(resumption.run, resumption.record.crew)
+    if resumption.guard_rules:
+        _append_entry(resumption.run, resumption.guard_rules)
     if guidance:
         resumption.run.mailbox.post(Signal("", SignalType.RESUME, guidance))
 
@@ -207,13 +233,25 @@ def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> A
     if chosen.name_an_agent:
         return build_agent_selection(project, load_config(project.root), chosen)
     record = run.record()
-    crew = with_changed_agents(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).crew
+    crew = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).crew
     first, *rest = crew.chain
     return replace(crew, chain=(replace(first, model=chosen.model), *rest))
 
 
-def with_changed_agents(record: RunRecord, ledger: Ledger) -> RunRecord:
-    """The record with the agents that the user chose last. They are journaled, since `run.json` stays as it was."""
+def _append_entry(run: RunDir, entry: GuardRulesChanged) -> None:
+    lock = run.lock()
+    try:
+        journal, _ = Journal.open(run.path / "journal.jsonl")
+        journal.append(time.time(), entry)
+    finally:
+        lock.release()
+
+
+def with_user_changes(record: RunRecord, ledger: Ledger) -> RunRecord:
+    """The record with what the user chose since. That is journaled, since `run.json` stays as it was."""
+    record = replace(
+        record, allowed={**record.allowed, **ledger.allowed}, may_change=(*record.may_change, *ledger.may_change)
+    )
     if not ledger.crew:
         return record
     where = "journal.jsonl: agents.changed"

@@ -55,6 +55,7 @@ class RunOptions:
     check_timeout: float | None = None
     parallel: int | None = None
     allow: tuple[str, ...] = ()
+    may_change: tuple[str, ...] = ()
     worktree: bool = False
     land: str | None = None
     no_snapshots: bool = False
@@ -79,8 +80,12 @@ def build_record(
     loop: LoopRunSettings | None = None,
     session: SessionRunSettings | None = None,
     hats: HatsSettings | None = None,
+    directory: str = ".",
 ) -> RunRecord:
-    """Build the record of a run: the common settings from options and settings, and what its workflow adds."""
+    """Build the record of a run: the common settings from options and settings, and what its workflow adds.
+
+    `directory` is where the user stands, below the root: patterns begin there.
+    """
     usual_land = "ff" if workflow in SESSIONS else "branch"
     return RunRecord(
         id=id,
@@ -98,7 +103,8 @@ def build_record(
         ),
         check_seconds=check_seconds(config, options),
         snapshots=config.snapshots and not options.no_snapshots,
-        allowed=_allowed_rules(options.allow),
+        allowed=parse_allowed_rules(options.allow),
+        may_change=parse_globs("--may-change", options.may_change, directory),
         push=config.push,
         instructions=config.instructions,
         most_steps=config.max_steps,
@@ -160,6 +166,15 @@ def positive(name: str, given: N | None, default: N | None) -> N | None:
     if not 0 < given < math.inf:
         raise UsageError(f"{name} {given} is not a valid limit", todo=f"use a number above 0, or omit {name}")
     return given
+
+
+def parse_globs(option: str, globs: tuple[str, ...], directory: str) -> tuple[str, ...]:
+    """The patterns of an option, from the root. One that could never match is refused."""
+    for glob in globs:
+        if not glob.strip() or glob.startswith("/") or ".." in glob.split("/"):
+            todo = "write it like 'tests/**' or '*.py'"
+            raise UsageError(f"{option} {glob!r} is not a pattern for files in this project", todo=todo)
+    return tuple(glob_from_root(glob, directory) for glob in globs)
 
 
 def glob_from_root(glob: str, directory: str) -> str:
@@ -237,7 +252,7 @@ def _tree_settings(settings: WorkspaceSettings) -> TreeSettings:
     )
 
 
-def _allowed_rules(given: tuple[str, ...]) -> dict[str, str]:
+def parse_allowed_rules(given: tuple[str, ...]) -> dict[str, str]:
     """The guard rules that the user switches off, each with the reason: `RULE=REASON`."""
     known = [rule.value for rule in Rule]
     allowed: dict[str, str] = {}

@@ -345,6 +345,7 @@ def _session_record(
         checks=checks,
         loop=LoopRunSettings(inputs=hash_inputs(checks, project.work_dir)),
         session=SessionRunSettings(by_waves=request.waves or config.session.waves, skills=skills),
+        directory=project.directory,
     )
 
 

@@ -5,6 +5,8 @@ its `preview_run`, asks for its consent, and enters `open_new_run`, which create
 """
 
 import contextlib
+import posixpath
+import re
 import shlex
 import shutil
 import tempfile
@@ -35,9 +37,14 @@ from ralph.store.files import read_limited
 from ralph.store.held_trees import HeldTree, content_hash, held_trees
 from ralph.store.runs import Project, RunDir
 from ralph.verify.changed_files import is_judge_file
+from ralph.verify.verifier import compile_glob
 from ralph.verify.work import find_left_changes
 from ralph.workflows.loop.state import Phase, TaskType, too_few
 from ralph.workspace.merge_queue import current_branch
+
+_PATH_IN_TASK = re.compile(r"[\w./-]*\.\w+|\b[\w./-]*/[\w.-]+|\b(?:GNU)?[Mm]akefile\b")
+MOST_NAMED_FILES = 5
+"""Files of a task that a notice names."""
 
 
 class WorkLocation(StrEnum):
@@ -206,6 +213,7 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
         yield f"agent and checks work in {project.work_dir}; Ralph's state is in {project.root / '.ralph'}"
     for rule, reason in record.allowed.items():
         yield f"the guard rule {rule} is off: {reason}"
+    yield from _describe_may_change(project, record)
     known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
     yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
     yield from _instruction_notices(project, record)
@@ -220,6 +228,30 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
             yield f"{label} cannot switch off {', '.join(spec.without_tools)}"
         if record.most_steps and not can.step_limit:
             yield f"{label} has no step limit: max_steps does not apply to it"
+
+
+def _describe_may_change(project: Project, record: RunRecord) -> Iterator[str]:
+    """Say which tests and settings may change. Suggest it for those that the task names; never assume it."""
+    if record.may_change:
+        yield f"tests and settings of checks that match {', '.join(record.may_change)} may change"
+    named = [
+        path
+        for path in find_named_judge_files(record.task, project.work_dir)
+        if not any(
+            compile_glob(glob).fullmatch(posixpath.normpath(f"{project.directory}/{path}"))
+            for glob in record.may_change
+        )
+    ]
+    if named and record.checks and record.snapshots:
+        options = " ".join(f"--may-change {shlex.quote(path)}" for path in named)
+        yield f"the task names files that decide what passes; if the run may change them, add {options}"
+
+
+def find_named_judge_files(task: str, directory: Path) -> list[str]:
+    """The tests and settings of checks that a task names by their paths, relative to the directory."""
+    words = (word.strip(".:") for word in _PATH_IN_TASK.findall(task))
+    named = [word for word in dict.fromkeys(words) if is_judge_file(word) and (directory / word).is_file()]
+    return named[:MOST_NAMED_FILES]
 
 
 def refuse_held_tree(project: Project, record: RunRecord) -> None:

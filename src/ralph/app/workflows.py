@@ -80,6 +80,7 @@ def loop_workflow(record: RunRecord, root: Path, limits: Limits | None = None) -
         timeout=limits.active_seconds,
         type=TaskType(options.type),
         scope=options.scope,
+        may_change=record.may_change,
         on_stuck=OnStuck(options.on_stuck),
         reflector=options.reflector,
         commit=options.commit,

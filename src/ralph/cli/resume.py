@@ -44,6 +44,18 @@ from ralph.store.runs import Project, RunDir, describe_run
 )
 @click.option("--max-tokens", type=int, help="The maximum number of tokens, including those already used.")
 @click.option("--max-quota", help="The largest share of an agent's subscription that the run may use, for example 90%.")
+@click.option(
+    "--allow",
+    multiple=True,
+    metavar="RULE=REASON",
+    help="Switch off a guard rule from now on. The reason goes into the journal. Can be repeated.",
+)
+@click.option(
+    "--may-change",
+    multiple=True,
+    metavar="GLOB",
+    help="Let the run change tests and settings of checks that match from now on. Can be repeated.",
+)
 @click.option("--detach", "detached", is_flag=True, help="Work in the background.")
 @click.option("--adopt", "adopts", is_flag=True, help="Take over a run that this machine did not start or verify.")
 @click.option("--yes", is_flag=True, help="Agree to everything that the run starts. Don't ask.")

@@ -96,6 +96,12 @@ _SETTINGS = (
         metavar="RULE=REASON",
         help="Switch off a guard rule. The reason goes into the journal. Can be repeated.",
     ),
+    click.option(
+        "--may-change",
+        multiple=True,
+        metavar="GLOB",
+        help="Let the run change tests and settings of checks that match. Can be repeated.",
+    ),
     click.option("--worktree", is_flag=True, help="Work in a git worktree, on the branch ralph/<run>/run."),
     click.option(
         "--land",

@@ -80,6 +80,16 @@ class AgentsChanged:
 
 
 @dataclass(frozen=True)
+class GuardRulesChanged:
+    """The user resumed the run and let it do what the guards held it up for."""
+
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    """Rules that are switched off from here on, with the reason."""
+    may_change: tuple[str, ...] = ()
+    """Patterns of judge files that may change from here on."""
+
+
+@dataclass(frozen=True)
 class TurnStarted:
     """A turn is about to start; from here on its number is taken."""
 
@@ -173,6 +183,7 @@ Entry = (
     | HistoryChanged
     | LimitExtended
     | AgentsChanged
+    | GuardRulesChanged
     | TurnStarted
     | ChecksStarted
     | MergeStarted
@@ -200,6 +211,7 @@ NAMES: dict[str, type[Entry]] = {
     "history.changed": HistoryChanged,
     "limit.extended": LimitExtended,
     "agents.changed": AgentsChanged,
+    "guard-rules.changed": GuardRulesChanged,
     "turn.started": TurnStarted,
     "checks.started": ChecksStarted,
     "merge.started": MergeStarted,

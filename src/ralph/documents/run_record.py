@@ -153,6 +153,8 @@ class RunRecord:
     snapshots: bool = True
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Rules of the guards that the user lifted for this run, with the reason."""
+    may_change: tuple[str, ...] = ()
+    """Patterns of judge files that the user lets the run change."""
     push: bool = False
     """Whether agents may push to remote repositories."""
     instructions: tuple[str, ...] = ()

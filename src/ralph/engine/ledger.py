@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ralph.core.entries import (
     AgentsChanged,
+    GuardRulesChanged,
     HistoryChanged,
     LimitExtended,
     QuestionAnswered,
@@ -54,6 +55,10 @@ class Ledger:
     costs: dict[str, deque[float]] = field(default_factory=dict)
     crew: str = ""
     """Who does the turns, as JSON, if the user changed that since the run was created."""
+    allowed: dict[str, str] = field(default_factory=dict)
+    """Guard rules that the user switched off since the run was created, with the reason."""
+    may_change: tuple[str, ...] = ()
+    """Patterns of judge files that the user let change since then."""
     ended: RunEnded | None = None
     started: RunStarted | None = None
     """The first start of the run, with the hashes frozen then."""
@@ -80,6 +85,9 @@ class Ledger:
                 self.limits = limits
             case AgentsChanged(crew=crew):
                 self.crew = crew
+            case GuardRulesChanged(allowed=allowed, may_change=may_change):
+                self.allowed |= allowed
+                self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
             case TurnStarted() as entry:
                 self.work.setdefault(entry.key, PendingWork()).note_turn_started(entry, record.at)
                 self.turns = max(self.turns, entry.turn)

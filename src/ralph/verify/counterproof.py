@@ -7,13 +7,14 @@ becomes a warning. If a test that failed before still fails as it was, the test 
 
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Finding, Red, Rule, Severity, Verdict
+from ralph.core.text import count
 from ralph.git.snapshots import Snapshots
 from ralph.verify.changed_files import is_build_code, is_judge_file, is_test_path
 from ralph.verify.guards import FileChange, scan
@@ -60,17 +61,20 @@ class Counterproof:
     baseline: Verdict | None
     """What the checks said there."""
     may_change_tests: bool = False
+    may_change: Callable[[str], bool] = lambda path: False
+    """Whether the user let the run change a judge file. Such a file is not put back."""
 
     async def review(
         self, findings: Sequence[Finding], changes: Sequence[FileChange], checks: Sequence[Check]
     ) -> list[Finding]:
         """The findings with what the tests as they were before the run show of the work."""
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-        red = self._find_red_tests()
+        changes = [change for change in changes if not self.may_change(change.path)]
+        failed_before = self._find_failed_tests(checks)
         if errors:
             is_wanted = all(finding.rule in REBUTTABLE and is_judge_file(finding.path) for finding in errors)
         else:
-            is_wanted = bool(red) and not self.may_change_tests and any(map(_is_changed_test, changes))
+            is_wanted = bool(failed_before) and not self.may_change_tests and any(map(_is_changed_test, changes))
         if not is_wanted:
             return list(findings)
         if tied := self._find_tied_to_place(checks):
@@ -84,16 +88,18 @@ class Counterproof:
             return [*findings, *_report_not_run_apart(checks, f"the tree has more than {MOST_FILES} files")]
         if not verdict.failed and self._ran_as_many(verdict):
             return _rebut_errors(findings, checks, verdict)
-        return list(findings) if errors else [*findings, *_still_red(verdict, red)]
+        return list(findings) if errors else [*findings, *_judge_original_tests(verdict, failed_before)]
 
     async def find_changed_since_red(self, red: Red, checks: Sequence[Check]) -> list[Finding]:
         """Tests that were seen to fail, were changed since, and still fail as they were."""
         latest = self.snapshots.latest() or red.tree
-        back = {path for path in self.snapshots.read_changed(red.tree, latest) if is_test_path(path)}
+        changed = self.snapshots.read_changed(red.tree, latest)
+        back = {path for path in changed if is_test_path(path) and not self.may_change(path)}
         if back and (tied := self._find_tied_to_place(checks)):
             return tied
         verdict = await self._run_with(back, red.tree, "as-red", checks) if back else None
-        return _still_red(verdict, red.tests, "was seen to fail") if verdict else []
+        failing = [test for result in verdict.failed for test in result.failing] if verdict else []
+        return _report_still_red(failing, red.tests, "was seen to fail")
 
     async def require_go_tests(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
         """Run passing Go tests once more with `-v`: only then does Go say which tests ran.
@@ -136,9 +142,14 @@ class Counterproof:
     def _read_packages(self, result: CheckResult) -> dict[str, bool]:
         return read_go_packages(read_output(self.runner.run_dir / result.log)) if result.log else {}
 
-    def _find_red_tests(self) -> set[str]:
-        results = self.baseline.results if self.baseline else ()
-        return {test for result in results for test in result.failing}
+    def _find_failed_tests(self, checks: Sequence[Check]) -> dict[str, CheckResult]:
+        """The checks that ran tests before the run and failed, by title."""
+        known = {result.title: result for result in self.baseline.failed} if self.baseline else {}
+        return {
+            check.title: known[check.title]
+            for check in checks
+            if check.title in known and is_about_tests(check, known[check.title])
+        }
 
     def _find_tied_to_place(self, checks: Sequence[Check]) -> list[Finding]:
         """A warning for each check that judges what is at a fixed place, and not a copy of the tree."""
@@ -174,7 +185,14 @@ class Counterproof:
         with self._copy_with(back, tree) as workspace:
             if workspace is None:
                 return None
-            return await replace(self.runner, workspace=workspace).run(key, checks)
+            # A runner that stops at the first failure would hide the failures after it.
+            complete = [replace(check, command=drop_fail_fast(check.command)) for check in checks]
+            verdict = await replace(self.runner, workspace=workspace).run(key, complete)
+        named = [
+            replace(result, title=check.title, command=check.command)
+            for check, result in zip(checks, verdict.results, strict=True)
+        ]
+        return replace(verdict, results=tuple(named))
 
     @contextmanager
     def _copy_with(self, back: Collection[str], tree: str) -> Iterator[Path | None]:
@@ -264,13 +282,88 @@ def _ran_tests(checks: Sequence[Check], verdict: Verdict) -> bool:
     return any(step.kind == "tests" for check in checks for step in find_steps(split_commands(check.command)))
 
 
-def _still_red(verdict: Verdict, red: Collection[str], when: str = "failed before the run") -> list[Finding]:
-    """Tests that failed and still do as they were; none if others fail too, which may have other causes."""
-    failing = [test for result in verdict.failed for test in result.failing]
-    if not failing or not set(failing) <= set(red):
+def is_about_tests(check: Check, before: CheckResult) -> bool:
+    """Whether a check failed because of tests, as far as that is known: it counted or named some, or runs nothing else."""
+    if before.tests or before.failing:
+        return True
+    steps = list(find_steps(split_commands(check.command)))
+    return bool(steps) and all(step.kind == "tests" for step in steps)
+
+
+def _judge_original_tests(verdict: Verdict, failed_before: Mapping[str, CheckResult]) -> list[Finding]:
+    """What the work does to the tests as they were, for every check that failed before the run.
+
+    A test that failed before and still does is an error, whatever else fails: other failures are easy to provoke. Tests that
+    do not run any more prove nothing. Tests that passed before and fail now may be what the task is about: a warning.
+    """
+    found: list[Finding] = []
+    for result in verdict.results:
+        before = failed_before.get(result.title)
+        if before is not None:
+            found += _judge_original(result, before)
+    return found
+
+
+def _judge_original(result: CheckResult, before: CheckResult) -> list[Finding]:
+    still = _report_still_red(result.failing, before.failing, "failed before the run")
+    if still:
+        return still
+    ran_as_many = _ran_as_many(result, before)
+    if result.passed and ran_as_many:
         return []
-    sentence = "{} {}, and its original version still fails: the work must pass it unchanged."
-    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in failing[:MOST_NAMED]]
+    if not ran_as_many or (result.failing and not before.failing):
+        return [_report_unproven(result, before)]
+    sentence = "{} passed before the run, and its original version fails now: say why it had to change."
+    return [
+        Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test), Severity.WARNING)
+        for test in result.failing[:MOST_NAMED]
+    ]
+
+
+def _ran_as_many(result: CheckResult, before: CheckResult) -> bool:
+    """Whether a check ran as many tests as before. One that counts no tests did if it passes."""
+    if before.tests is None:
+        return result.passed or bool(result.failing)
+    return result.tests is not None and result.tests.ran >= before.tests.ran - before.tests.repeated
+
+
+def _report_unproven(result: CheckResult, before: CheckResult) -> Finding:
+    """The error for a check that says nothing about the tests as they were before the run."""
+    if result.failing:
+        why = f"{', '.join(result.failing[:MOST_NAMED])} fails"
+    elif result.tests and before.tests:
+        why = f"{count(result.tests.ran, 'test')} ran, and {before.tests.ran} before the run"
+    else:
+        why = result.reason or "it counts no tests"
+    sentence = (
+        f"With the tests as they were before the run, `{result.command}` does not show that the work is done: {why}. "
+        "Does the work keep what they use? Were they wrong?"
+    )
+    return Finding(Rule.VERIFIER_EDITED, result.title, 0, sentence)
+
+
+def _report_still_red(failing: Sequence[str], red: Collection[str], when: str) -> list[Finding]:
+    """An error for every test that failed and still does as it was."""
+    still = [test for test in failing if test in red]
+    sentence = "{} {}, and its original version still fails: the work must pass it unchanged. Or was the test wrong?"
+    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in still[:MOST_NAMED]]
+
+
+_FAIL_FAST = re.compile(
+    r"(?<!\S)(?:-x|--exitfirst|--maxfail[= ]\S+|--?failfast|--bail(?:[= ]\d+)?|-ff|--fail-fast)(?!\S)"
+)
+"""Options with which runners stop at the first failure. `-ff` is Maven's."""
+_RUNNER = re.compile(r"\b(?:pytest|py\.test|unittest|go test|jest|vitest|mocha|mvnw?|nextest run|rspec|phpunit)\b")
+_CARGO_TEST = re.compile(r"\bcargo (?:\+\S+ )?test\b(?!.*--no-fail-fast)")
+_MAVEN = re.compile(r"(?<![\w/.-])(?:\./)?mvnw?(?=\s)(?!.*(?:\s-fae|\s-fn|--fail-(?:at-end|never)))")
+
+
+def drop_fail_fast(command: str) -> str:
+    """A command that runs all tests, whatever fails: `cargo test` and Maven stop early unless they are told not to."""
+    if _RUNNER.search(command):
+        command = re.sub(r" {2,}", " ", _FAIL_FAST.sub("", command)).strip()
+    command = _CARGO_TEST.sub(lambda found: f"{found[0]} --no-fail-fast", command)
+    return _MAVEN.sub(lambda found: f"{found[0]} -fae", command)
 
 
 def _is_changed_test(change: FileChange) -> bool:

@@ -22,8 +22,8 @@ from ralph.core.text import count
 from ralph.git.history import UserRefs
 from ralph.git.snapshots import Snapshots
 from ralph.store.held_trees import HeldTrees
-from ralph.verify.changed_files import FileChange, is_test_path
-from ralph.verify.counterproof import REBUTTABLE, Counterproof
+from ralph.verify.changed_files import FileChange, is_judge_file, is_test_path
+from ralph.verify.counterproof import REBUTTABLE, Counterproof, drop_fail_fast, is_about_tests
 from ralph.verify.guards import scan
 from ralph.verify.runner import CheckRunner
 from ralph.verify.summaries import has_lasting_summary
@@ -55,6 +55,8 @@ class Rules:
     """The hashes, before the run, of files that the checks use and no snapshot holds."""
     allowed: Mapping[str, str] = field(default_factory=dict)
     """Rules of the guards that the user lifted for this run, with the reason."""
+    may_change: tuple[str, ...] = ()
+    """Patterns of judge files that the user lets the run change."""
 
 
 @dataclass
@@ -85,6 +87,7 @@ class Verifier:
         results = await self._run_checks(key, checks, tree)
         verdict = Verdict(tuple(self._require_tests(result) for result in results), tree=tree)
         if is_baseline:
+            verdict = await self._complete_baseline(verdict, checks)
             self.baseline = verdict
         elif verdict.passed and self._work:
             verdict = await self._make_counterproof(self._work).require_go_tests(verdict, checks)
@@ -92,6 +95,8 @@ class Verifier:
         is_begun = not is_baseline or (self._work is not None and self._work.earlier is not None)
         if verdict.passed and is_begun:
             verdict = await self.judge_work(verdict, checks, red, is_baseline=is_baseline)
+        elif is_begun:
+            verdict = await self._warn_early(verdict, checks)
         self.last = verdict
         return verdict
 
@@ -99,6 +104,48 @@ class Verifier:
         """Put on record, before a turn starts, that no verdict covers what it changes."""
         if self._work:
             self._work.note_turn(self._before)
+
+    async def _complete_baseline(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
+        """The baseline with all tests that fail and all that ran, also if the runner stops at the first failure."""
+        results = []
+        for check, result in zip(checks, verdict.results, strict=True):
+            command = drop_fail_fast(check.command)
+            if result.status is CheckStatus.FAILED and command != check.command:
+                again = (await self.runner.run("baseline-complete", [replace(check, command=command)])).results[0]
+                if again.status is CheckStatus.FAILED:
+                    failing = tuple(dict.fromkeys((*result.failing, *again.failing)))
+                    result = replace(result, failing=failing, tests=again.tests or result.tests)
+            results.append(result)
+        return replace(verdict, results=tuple(results))
+
+    async def _warn_early(self, verdict: Verdict, checks: Sequence[Check]) -> Verdict:
+        """The verdict with warnings of what would hold the work up if the checks passed, so that no turn builds on it."""
+        if self._work is None or not verdict.failed or verdict.unrunnable:
+            return verdict
+        changes = await asyncio.to_thread(self._work.find_changes)
+        findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
+        # A failing check runs fewer tests for many reasons.
+        counts = [one for one in findings if one.severity is Severity.ERROR and one.rule is not Rule.FEWER_TESTS]
+        standing = self._without_allowed(counts, changes)
+        early = [replace(one, severity=Severity.WARNING) for one in standing if one.severity is Severity.ERROR]
+        return replace(verdict, findings=tuple(early))
+
+    def _without_allowed(self, findings: Sequence[Finding], changes: Sequence[FileChange]) -> list[Finding]:
+        """The findings without rules that the user lifted; about judge files that may change, they only warn."""
+        allowed = [change.path for change in changes if self._may_change(change.path)]
+        kept = []
+        for finding in findings:
+            if finding.rule in self.rules.allowed:
+                continue
+            is_counted = finding.rule is Rule.FEWER_TESTS and bool(allowed)
+            if finding.rule in REBUTTABLE and (is_counted or self._may_change(finding.path)):
+                finding = replace(finding, severity=Severity.WARNING)
+            kept.append(finding)
+        return kept
+
+    def _may_change(self, path: str) -> bool:
+        """Whether the user let the run change this judge file."""
+        return is_judge_file(path) and any(compile_glob(glob).fullmatch(path) for glob in self.rules.may_change)
 
     async def _run_checks(self, key: str, checks: Sequence[Check], tree: str) -> list[CheckResult]:
         """Run all checks, and those in doubt again."""
@@ -151,7 +198,8 @@ class Verifier:
         findings = await asyncio.to_thread(self._collect, checks, verdict, changes)
         if self._work:
             findings += self._work.find_earlier_findings()
-        findings = [finding for finding in findings if finding.rule not in self.rules.allowed]
+            findings += find_unexplained_success(self._before, verdict, checks, changes)
+        findings = self._without_allowed(findings, changes)
         if self._work is None:
             return replace(verdict, findings=tuple(findings))
         counterproof = self._make_counterproof(self._work)
@@ -174,7 +222,10 @@ class Verifier:
             return [*found, *find_fewer_tests(self._before, verdict, changes), *history]
         commands = [check.command for check in checks if check.command]
         texts = [change for change in changes if (change.old, change.new) != (None, None)]
-        found += _raise_for_coverage(scan(texts, checks=commands, unchanged=self._work.read_unchanged(changes)), checks)
+        red = [test for result in (self._before.failed if self._before else ()) for test in result.failing]
+        unchanged = self._work.read_unchanged(changes)
+        scanned = scan(texts, checks=commands, unchanged=unchanged, red=() if verdict.failed else red)
+        found += _raise_for_coverage(scanned, checks)
         if not any(finding.rule in _SAY_WHY_FEWER_RUN for finding in found):
             found += find_fewer_tests(self._before, verdict, changes)
         own = self._work.find_own_changes() if self.rules.scope else []
@@ -187,6 +238,7 @@ class Verifier:
             base=work.base,
             baseline=self._before,
             may_change_tests=self._may_change_tests,
+            may_change=self._may_change,
         )
 
     @property
@@ -206,6 +258,30 @@ def _raise_for_coverage(findings: Sequence[Finding], checks: Sequence[Check]) ->
         return list(findings)
     empty = [replace(one, severity=Severity.ERROR) for one in findings if one.rule is Rule.TEST_EMPTIED]
     return [*empty, *(one for one in findings if one.rule is not Rule.TEST_EMPTIED)]
+
+
+def find_unexplained_success(
+    before: Verdict | None, now: Verdict, checks: Sequence[Check], changes: Sequence[FileChange]
+) -> list[Finding]:
+    """A finding for every check that failed before the run and passes now, though no file changed.
+
+    If it runs tests, something outside the tree decides: an ignored file, an installed package, a service, chance. Other
+    checks may ask for just that, for example for a build product.
+    """
+    if before is None or changes:
+        return []
+    failed = {result.title: result for result in before.failed}
+    found = []
+    for check, result in zip(checks, now.results, strict=True):
+        if result.title not in failed:
+            continue
+        sentence = (
+            f"{check.title.removesuffix(' passes')} failed before the run and passes now, though no file of the project changed: "
+            "what made the difference is not in the work. Is it flaky, or was something changed that git ignores?"
+        )
+        severity = Severity.ERROR if is_about_tests(check, failed[result.title]) else Severity.WARNING
+        found.append(Finding(Rule.VERIFIER_EDITED, result.title, 0, sentence, severity))
+    return found
 
 
 def find_fewer_tests(before: Verdict | None, now: Verdict, changes: Sequence[FileChange]) -> list[Finding]:

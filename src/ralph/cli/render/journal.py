@@ -12,6 +12,7 @@ from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
     Entry,
+    GuardRulesChanged,
     HistoryChanged,
     LimitExtended,
     MergeStarted,
@@ -286,6 +287,10 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     RefsRecorded: _no_lines,
     HistoryChanged: _history_changed,
     AgentsChanged: lambda run, entry: [f"{entry.label} does the turns from now on"],
+    GuardRulesChanged: lambda run, entry: [
+        *(f"the guard rule {rule} is off from now on: {reason}" for rule, reason in entry.allowed.items()),
+        *(f"judge files that match {glob} may change from now on" for glob in entry.may_change),
+    ],
     LimitExtended: lambda run, entry: [f"limits extended: {entry.reason}"],
     TurnStarted: _turn_started,
     TurnEnded: lambda run, entry: turn_ended_lines(entry),

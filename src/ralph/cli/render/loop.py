@@ -10,7 +10,7 @@ from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 from ralph.workflows.loop import HOME
-from ralph.workflows.loop.report import duration, list_lessons, totals
+from ralph.workflows.loop.report import allow_command, duration, list_lessons, totals
 from ralph.workflows.loop.rules import Loop, reopen
 from ralph.workflows.loop.state import LoopState, Phase
 
@@ -95,7 +95,7 @@ class LoopRenderer(Renderer):
             result = "COULD NOT RUN"
         lines.append(f"Result: {result}")
         waits = {Phase.REFLECT, Phase.COMMIT}.intersection((self.state.phase, *self.state.ahead))
-        return lines if waits else [*lines, *self._render_lesson()]
+        return lines if waits or verdict.passed else [*lines, *self._render_lesson()]
 
     def _render_lesson(self) -> list[str]:
         """What the last iteration taught, and what to try next."""
@@ -142,6 +142,7 @@ class LoopRenderer(Renderer):
             f"Duration: {duration(spent.active_seconds)} · turns {spent.turns} · cost {describe_cost(spent)}",
             *(("", "Last attempt:", last.action + unverified) if last else ()),
             *(("", f"Last failure ({judged}):", *state.failure.splitlines()[-12:]) if state.failure else ()),
+            *(("", "Findings that hold the run up:", *last.gaming) if last and state.held_by else ()),
             *(("", "Learnings accumulated:", *lessons) if lessons else ()),
             *(("", "Options:", *self._options(ended)) if ended.outcome.resumable else ()),
             *(("", f"Report: {self.locate(report)}") if report else ("",)),
@@ -154,7 +155,10 @@ class LoopRenderer(Renderer):
         run, best = self.run, self.state.best
         last = self.state.iterations[-1].snapshot if self.state.iterations else ""
         ways = ways_to_go_on(ended.outcome, ended.limits, ended.spent)
-        lines = [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
+        lines = []
+        if self.state.held_by:
+            lines.append(f"- {allow_command(run, self.state.held_by)}   (if the changes are right)")
+        lines += [f"- ralph resume {run} {way.option}   ({way.grants})" for way in ways]
         if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
             lines.append(f'- ralph resume {run} --guidance "what to do differently"')
             lines.append(f"- ralph resume {run} --agent NAME   (another agent; or --model NAME, another model)")

@@ -19,9 +19,13 @@ __all__ = ["FileChange", "scan"]
 
 
 def scan(
-    changes: Sequence[FileChange], *, checks: Sequence[str] = (), unchanged: Mapping[str, str] | None = None
+    changes: Sequence[FileChange],
+    *,
+    checks: Sequence[str] = (),
+    unchanged: Mapping[str, str] | None = None,
+    red: Sequence[str] = (),
 ) -> list[Finding]:
-    """Find work that gamed the checks. Errors come first."""
+    """Find work that gamed the checks. Errors come first. `red` are tests that failed before the run and pass now."""
     files = tuple(change for change in changes if change.old != change.new or change.renamed_from)
     if not files:
         return []
@@ -29,7 +33,7 @@ def scan(
     from ralph.verify.guards.comparison import Comparison
 
     same = {change.path: change.new for change in changes if change.new is not None and change.old == change.new}
-    work = Comparison(files, tuple(checks), {**same, **(unchanged or {})})
+    work = Comparison(files, tuple(checks), {**same, **(unchanged or {})}, tuple(red))
     found = dict.fromkeys(finding for rule in _import_rules() for finding in rule(work))
     return sorted(found, key=lambda f: (f.severity is not Severity.ERROR, f.path, f.line, f.rule))
 
@@ -37,7 +41,12 @@ def scan(
 def _import_rules() -> "tuple[Callable[[Comparison], Iterator[Finding]], ...]":
     """The rules, in the order in which they are asked."""
     from ralph.verify.guards.fitted_to_tests import find_hardcoded_results, find_test_detection
-    from ralph.verify.guards.loosened_checkers import find_any_types, find_loosened_settings, find_suppressions
+    from ralph.verify.guards.loosened_checkers import (
+        find_any_types,
+        find_hiding_stubs,
+        find_loosened_settings,
+        find_suppressions,
+    )
     from ralph.verify.guards.weakened_checks import find_weakened_checks
     from ralph.verify.guards.weakened_product import find_removed_validation, find_swallowed_errors
     from ralph.verify.guards.weakened_tests import find_weakened_cases, find_weakened_other_files
@@ -51,6 +60,7 @@ def _import_rules() -> "tuple[Callable[[Comparison], Iterator[Finding]], ...]":
         find_removed_validation,
         find_suppressions,
         find_any_types,
+        find_hiding_stubs,
         find_loosened_settings,
         find_weakened_checks,
     )

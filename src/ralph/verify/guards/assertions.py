@@ -125,6 +125,12 @@ _NOTHING = regex(r"(?i)is_?(empty|none|null|absent)")
 _EMPTY = frozenset(("[ ]", "{ }", '""', "0", "( )", "null"))
 
 
+_TRUTH = {
+    "true": frozenset(("Boolean . TRUE", "true", "True")),
+    "false": frozenset(("Boolean . FALSE", "false", "False")),
+}
+
+
 def is_as_strong(claim: Assertion, now: Assertion) -> bool:
     """Whether the second claim fails whenever the first does, judging by their kinds."""
     if now.doubt and not claim.doubt:
@@ -132,6 +138,8 @@ def is_as_strong(claim: Assertion, now: Assertion) -> bool:
     if claim.kind is now.kind:
         return _is_as_strong_of_its_kind(claim, now)
     if now.rank >= claim.rank or claim.kind is ClaimKind.CUSTOM:
+        return True
+    if now.kind is ClaimKind.BOOL and _TRUTH.get(now.detail, frozenset()) & set(claim.sides):
         return True
     if {claim.kind, now.kind} == {ClaimKind.EQUAL, ClaimKind.PATTERN}:
         return True

@@ -1,12 +1,20 @@
 """The tree before and the tree now, read once and paired for all rules."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from ralph.core.checks import Finding, Rule
 from ralph.core.text import regex
-from ralph.verify.changed_files import FileChange, is_build_code, is_handwritten, is_ignored, is_test_path, make_finding
+from ralph.verify.changed_files import (
+    LARGEST,
+    FileChange,
+    is_build_code,
+    is_handwritten,
+    is_ignored,
+    is_test_path,
+    make_finding,
+)
 from ralph.verify.guards.commands import CheckStep, CommandTree, find_steps
 from ralph.verify.guards.units import SourceFile, Unit, match_units, read_source
 
@@ -31,6 +39,8 @@ class Comparison:
     checks: tuple[str, ...] = ()
     unchanged: Mapping[str, str] = field(default_factory=dict)
     """Files that did not change and help to judge: tests, scripts that the checks call."""
+    red: tuple[str, ...] = ()
+    """The names of tests that failed before the run and pass now."""
 
     @cached_property
     def renames(self) -> dict[str, str]:
@@ -65,7 +75,9 @@ class Comparison:
 
     @cached_property
     def new(self) -> list[SourceFile]:
-        return _read_sources((change.path, change.new) for change in self.files)
+        # A file that was written by hand does not become generated code by a comment.
+        written = {c.path for c in self.files if c.old is not None and is_handwritten(c.renamed_from or c.path, c.old)}
+        return _read_sources(((change.path, change.new) for change in self.files), written)
 
     @cached_property
     def unchanged_tests(self) -> list[SourceFile]:
@@ -90,6 +102,22 @@ class Comparison:
     def may_use(self, kind: str) -> bool:
         """Whether the checks use a checker of that kind: they run one, or something of which it is not known what it runs."""
         return not self.checks or kind in self.kinds or any(map(self._is_opaque, self.checks))
+
+    def is_tool_the_check(self, kind: str) -> bool:
+        """Whether the checks are known to run a checker of that kind."""
+        return bool(self.checks) and kind in self.kinds
+
+    def is_only_check(self, kind: str) -> bool:
+        """Whether the checks run nothing but checkers of that kind: to pass it is all that the work is for."""
+        return self.is_tool_the_check(kind) and not self.kinds - {kind, "format"}
+
+    @cached_property
+    def red_tests(self) -> list[Unit]:
+        """The tests that failed before the run, pass now, and were not changed."""
+        tests = [
+            unit for source in self.unchanged_tests for unit in source.units if unit.is_test and len(unit.name) > 3
+        ]
+        return [unit for unit in tests if any(unit.name in name for name in self.red)]
 
     def _is_opaque(self, command: str) -> bool:
         """Whether it is not known what a command runs."""
@@ -167,6 +195,13 @@ def _find_defined(sources: Sequence[SourceFile]) -> frozenset[str]:
     return frozenset(functions.union(*(_TYPES.findall(source.outside.text) for source in product)))
 
 
-def _read_sources(texts: Iterable[tuple[str, str | None]]) -> list[SourceFile]:
-    handwritten = ((path, text) for path, text in texts if text is not None and is_handwritten(path, text))
-    return [source for path, text in handwritten if (source := read_source(path, text)) is not None]
+def _read_sources(texts: Iterable[tuple[str, str | None]], written: Collection[str] = ()) -> list[SourceFile]:
+    """The sources that are written by hand: those known to be, and those that look so."""
+    found = []
+    for path, text in texts:
+        if text is None or not (is_handwritten(path, text) or (path in written and len(text) <= LARGEST)):
+            continue
+        source = read_source(path, text)
+        if source is not None:
+            found.append(source)
+    return found

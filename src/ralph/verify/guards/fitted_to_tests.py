@@ -262,7 +262,11 @@ _READS = regex(r"(?i)\b(open|read\w*|load\w*|import|require|include_str|include_
 _CFG_TEST = regex(r"# \[ cfg \( test \) \]")
 _LONG = 60
 """A longer string is not the name of anything."""
-_QUIET = regex(r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \(')
+_QUIET = regex(
+    r'(?:!==?|not =) "test" [^;]{0,40}\b(?:listen|morgan|log\w*) \('
+    r'|===? "test" \? "(?:silent|none|off|error|fatal|warn)" :'
+    r'|===? "test" \)? ?(?:\{ )?return ;?(?: \})? ?;? ?(?:console|logger|log) \. \w+ \([^;]*\) ;? ?\}?$'
+)
 """Known ways to keep a server from listening, or a log from growing, while tests run."""
 
 

@@ -6,6 +6,7 @@ file is not lost. A comment that names its rule and gives a reason only warns; i
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -40,11 +41,13 @@ _USUAL = regex(
     r"skipLibCheck|(overrides|mypy-).*ignore_missing_imports|line-?length"
 )
 """What is left out in many projects, for good reasons."""
+_NESTED_RUFF = regex(r"/\.?ruff\.toml$")
 _CHECKERS = {
     "coverage": regex(r"(?i)coverage|codecov|\.nycrc|\.c8rc|\b(nyc|c8)\.|jacoco|fail_under"),
     "types": regex(r"mypy|pyright|tsconfig"),
     "lint": regex(r"ruff|flake8|pylint|eslint|biome|golangci|bandit|stylelint|tslint|clippy|checkstyle|\blints\b"),
 }
+_SOURCE_FILE = regex(r"^[^*]*\.(py|[cm]?[jt]sx?)$")
 _LEVELS = {**dict.fromkeys(("false", "off", "allow", "none", "ignore"), 0.0), **dict.fromkeys(("true", "warn", "warning"), 1.0),
            **dict.fromkeys(("error", "deny", "forbid"), 2.0)}  # fmt: skip
 
@@ -72,6 +75,8 @@ class Loosened:
     warn: bool = False
     is_loss: bool = False
     """Something is gone, and may have gone to another file."""
+    counts_if_used: bool = False
+    """It only warns, unless the criterion is known to run that checker."""
 
 
 def find_loosened_settings(work: Comparison) -> Iterator[Finding]:
@@ -82,6 +87,11 @@ def find_loosened_settings(work: Comparison) -> Iterator[Finding]:
         (_last_part(key), value) for settings in now.values() for key, values in settings.items() for value in values
     ]
     for change in changes:
+        is_new_nested = change.old is None and _NESTED_RUFF.search(change.path) is not None
+        extends = any(_last_part(key) == "extend" for key in now[change.path])
+        if is_new_nested and not extends and work.is_tool_the_check("lint"):
+            sentence = f"{change.path} replaces the settings of ruff for its directory."
+            yield make_finding(Rule.CHECK_DISABLED, change.path, 1, sentence)
         old, new = read_settings(change.renamed_from or change.path, change.old or ""), now[change.path]
         for key in sorted(key for key in {*old, *new} if old.get(key) != new.get(key)):
             setting = Setting(key, old.get(key, []), new.get(key, []), change.old is None)
@@ -109,14 +119,20 @@ def _report(work: Comparison, path: str, key: str, loosened: Loosened) -> Findin
     reasoned = bool(is_code and re.search(r"(#|//)\s*\w+\W+\w+", text))
     kind = _find_checker(path, key)
     is_unused = kind is not None and not work.may_use(kind)
+    is_doubtful = loosened.warn and not (loosened.counts_if_used and kind is not None and work.is_tool_the_check(kind))
     sentence = f"{path}: {key} {loosened.sentence}" + (" The criterion does not use that checker." if is_unused else "")
-    return make_finding(Rule.CHECK_DISABLED, path, line, sentence, text, warn=loosened.warn or reasoned or is_unused)
+    return make_finding(Rule.CHECK_DISABLED, path, line, sentence, text, warn=is_doubtful or reasoned or is_unused)
 
 
 def _find_checker(path: str, key: str) -> str | None:
     """The kind of checker that a setting is for; None if that is not plain."""
     place = f"{path.rsplit('/', 1)[-1]} {key}"
     return next((kind for kind, names in _CHECKERS.items() if names.search(place)), None)
+
+
+def _find_skipped_imports(setting: Setting) -> Iterator[Loosened]:
+    if "skip" in setting.added:
+        yield Loosened("is now skip: what is imported is not checked.", "skip")
 
 
 def _compare_flags(setting: Setting) -> Iterator[Loosened]:
@@ -134,7 +150,10 @@ def _compare_amounts(
     if now is not None and before is not None and sign * now < sign * before:
         warn = setting.is_new_file or (sign > 0 and was is None and "overrides" in setting.key)
         yield Loosened(
-            f"is now {setting.now[0]}, and was {setting.was[0] if setting.was else 'not set'}.", setting.now[0], warn
+            f"is now {setting.now[0]}, and was {setting.was[0] if setting.was else 'not set'}.",
+            setting.now[0],
+            warn,
+            counts_if_used=setting.is_new_file,
         )
     elif is_asked and was and not setting.now:
         yield Loosened(f"no longer asks for {setting.was[0]}.", setting.was[0], is_loss=True)
@@ -150,14 +169,20 @@ def _read_amount(values: list[str]) -> float | None:
 def _find_hidden(setting: Setting) -> Iterator[Loosened]:
     if hidden := [value for value in setting.added if not _HARMLESS.search(value)]:
         is_code = all(re.fullmatch(r"[A-Z]+\d*|[\w-]+", value) for value in hidden)
-        yield Loosened(f"now leaves out {hidden[0]!r}.", hidden[0], warn=setting.is_new_file and is_code)
+        warn = setting.is_new_file and is_code
+        yield Loosened(f"now leaves out {hidden[0]!r}.", hidden[0], warn=warn, counts_if_used=True)
 
 
 def _find_uncovered(setting: Setting) -> Iterator[Loosened]:
     about_tests = re.search(r"test|python_", setting.key)
     for lost in [value for value in setting.was if value not in setting.now and setting.now][:1]:
         warn = bool(setting.added) and not about_tests
-        yield Loosened(f"no longer names {lost!r}.", lost, warn=warn, is_loss=True)
+        is_narrowed = any(value.startswith(f"{lost.rstrip('/*')}/") for value in setting.added)
+        yield Loosened(f"no longer names {lost!r}.", lost, warn=warn, is_loss=True, counts_if_used=is_narrowed)
+    for value in setting.now if not setting.was and not about_tests else ():
+        if _SOURCE_FILE.search(value):
+            yield Loosened(f"now names {value!r} alone.", value, warn=True, counts_if_used=True)
+            break
     for value in setting.now if about_tests and not setting.was else ():
         is_file = "*" not in value and (".py" in value or "/" in value.strip("*/."))
         if is_file or ("python_" in setting.key and "est" not in value):
@@ -166,6 +191,7 @@ def _find_uncovered(setting: Setting) -> Iterator[Loosened]:
 
 _FAMILIES: tuple[tuple[str, Callable[[Setting], Iterator[Loosened]]], ...] = (
     (r"(addopts|commands?|args)$", _compare_flags),
+    (r"(^|\.)follow_imports$", _find_skipped_imports),
     (r"(^|\.)(rules|lints|report\w+|linter\.rules)\b", partial(_compare_amounts, sign=1, unset=1)),
     (r"^[\w-]+-threshold$|status\b.*threshold|max[-_]?(complexity|warnings|args|branches|returns|statements|locals|line[-_]?length)|line-length|cognitive", partial(_compare_amounts, sign=-1)),
     (r"fail[-_]under|threshold|check-coverage|(^|\.)minimum|\.target$|(^|\.)min-?(coverage|score)|cov-fail-under", partial(_compare_amounts, sign=1, is_asked=True)),
@@ -195,13 +221,15 @@ _DIRECTIVE = regex(
     r"tslint:disable[\w:-]*|biome-ignore\b|deno-lint-ignore[\w-]*|nolint\b|lint:ignore\b|NOSONAR\b|NOLINT\w*|(?:istanbul|c8|v8) ignore|"
     r"CHECKSTYLE:OFF|noinspection\b|coverage:ignore\w*|shellcheck disable)(?P<rest>[^\n]*)"
 )
-_ABOUT_TYPES = regex(r"type:|mypy:|pyright:|pyre-|@ts-")
+_ABOUT_TYPES = regex(r"type:|mypy:|pyright:|pyre-|@ts-|@(\w+\.)?no_type_check")
 _ABOUT_COVERAGE = regex(r"pragma:\s*no|(istanbul|c8|v8) ignore|coverage:ignore")
 _UNNAMED = regex(r"pragma|@ts-|NOSONAR|ignore (next|if|else|file|start)|(istanbul|c8|v8) ignore|CHECKSTYLE|coverage")  # fmt: skip
 _WHOLE = regex(r"(ruff|flake8|mypy): ?|pyright: basic|eslint-disable$|ts-nocheck|tslint:disable$|ignore-file")
 _CODE = regex(r"\s*[:=\[(]?\s*([@\w][\w@./:-]*(?:\s*,\s*[@\w][\w@./:-]*)*)[\])]?")
-_ATTRIBUTE = regex(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]")  # fmt: skip
-_BROAD = regex(r'#!|"all"|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)')
+_ATTRIBUTE = regex(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnings\b|# !? ?\[ (?:allow|expect) \( (?P<rust>[^\]]*) \]|@ (?:\w+ \. )?no_type_check\b")  # fmt: skip
+_BROAD = regex(
+    r'#!|"all"|no_type_check|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)'
+)
 _PLAIN = regex(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|@overload|^\s*\.\.\.")
 
 
@@ -217,24 +245,38 @@ class Suppression:
     """It names a rule, and holds for a line or a function."""
     reasoned: bool
     """It says why."""
+    directive: str = ""
+    """What it says, without the rule that it names."""
 
 
 def find_suppressions(work: Comparison) -> Iterator[Finding]:
     """Places that are new; a line that was moved is not."""
     was = [place for path, source in work.before.items() for place in _read_suppressions(source, path)]
     now = [place for source in work.new for place in _read_suppressions(source, source.path)]
-    gone, fresh = (find_gained(*pair, lambda place: place.text) for pair in ((now, was), (was, now)))
-    for place in find_gained(gone, fresh, lambda place: (place.path, place.what)):
+    gone, fresh = (list(find_gained(*pair, lambda place: place.text)) for pair in ((now, was), (was, now)))
+    kept, added = (
+        list(find_gained(*pair, lambda place: (place.path, place.what))) for pair in ((fresh, gone), (gone, fresh))
+    )
+    # One that names its rule now and did not before turns off less.
+    widened = Counter((place.path, place.directive) for place in kept if not place.is_narrow)
+    for place in added:
+        if place.is_narrow and widened[place.path, place.directive]:
+            widened[place.path, place.directive] -= 1
+            continue
         if not place.is_narrow:
             how = " without naming a rule, or for a whole file"
         elif not place.reasoned:
             how = " without a reason"
         else:
             how = ", with a reason"
-        is_used = work.may_use(_find_checker_of_comment(place.what))
+        kind = _find_checker_of_comment(place.what)
+        is_used = work.may_use(kind)
         unused = "" if is_used else " The criterion does not use that checker."
         sentence = f"`{place.what}` turns a check off in {place.path}{how}.{unused}"
-        warn = not is_used or (place.is_narrow and (place.reasoned or is_test_path(place.path)))
+        # Words excuse nothing if the checker decides: `@ts-expect-error` names no rule, and to pass may be all that is asked.
+        is_excused = place.reasoned and not (kind != "lint" and work.is_only_check(kind))
+        is_excused = is_excused and not (place.directive == "@ts-expect-error" and work.is_tool_the_check(kind))
+        warn = not is_used or (place.is_narrow and (is_excused or is_test_path(place.path)))
         yield make_finding(Rule.CHECK_DISABLED, place.path, place.line, sentence, place.text, warn=warn)
 
 
@@ -270,7 +312,7 @@ def _read_suppressions(source: SourceFile, path: str) -> Iterator[Suppression]:
 
 def _read_directive(match: re.Match[str], path: str, line: int, text: str, *, is_explained: bool) -> Suppression:
     """A comment that turns a checker off, such as `# noqa: F401  the plug-in registers itself`."""
-    what, rest = match["what"], match["rest"]
+    what, rest = re.sub(r":\s*", ": ", match["what"]), match["rest"]
     has_no_name = _UNNAMED.search(what) or re.match(r"\s+(-|#|//)", rest)
     named = None if has_no_name else _CODE.match(rest)
     words = re.sub(r"[^\w ]", "", rest[named.end() if named else 0 :]).split()
@@ -283,7 +325,21 @@ def _read_directive(match: re.Match[str], path: str, line: int, text: str, *, is
         text=text,
         is_narrow=(named is not None or is_usual) and not _WHOLE.search(what),
         reasoned=has_reason,
+        directive=what,
     )
+
+
+_STUBS = regex(r"(^|/)(stubs?|typings|types|typeshed|[\w-]+-stubs)/")
+"""Where stubs of other people's packages are kept."""
+
+
+def find_hiding_stubs(work: Comparison) -> Iterator[Finding]:
+    """New `.pyi` files: a type checker reads them in place of the modules beside them."""
+    for change in work.files:
+        is_new_stub = change.path.endswith(".pyi") and change.old is None and not _STUBS.search(change.path)
+        if is_new_stub and work.is_tool_the_check("types"):
+            sentence = f"{change.path} hides the module of that name from the type checker."
+            yield make_finding(Rule.CHECK_DISABLED, change.path, 1, sentence)
 
 
 _TYPED = regex(r"(?<!\.d)\.([cm]?tsx?|pyi?)$")

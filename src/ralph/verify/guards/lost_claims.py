@@ -45,6 +45,8 @@ _AKIN = 0.25
 RUNS_BEFORE = regex(r"autouse = True|@ Before\w*|\b(setUp\w*|setup_\w+|beforeEach|beforeAll|TestMain)\b")
 """Code that the test runner calls by itself."""
 
+_SETS_UP = regex(rf"{RUNS_BEFORE.pattern}|\bfixture\b")
+
 Loss = Literal["weakened", "changed", "input"]
 """What became of a claim that no new claim covers."""
 
@@ -100,6 +102,8 @@ class ClaimTracker:
         used = [unit for unit in helpers if named[unit.name] > 1 or not unit.name or RUNS_BEFORE.search(unit.head_text)]
         self.prepared = frozenset(literal for unit in used for literal in unit.literals)
         """The literals of fixtures and helpers."""
+        self.set_up = [unit for unit in helpers if unit.name and _SETS_UP.search(unit.head_text)]
+        """Code that runs before tests: for all of a class or file, or for those that name the fixture."""
         self.tables = [find_all_literals(row) for unit in used for row in find_rows(unit)]
         """The rows of tables that stand outside of tests."""
 
@@ -148,6 +152,16 @@ class ClaimTracker:
         new = (new_claim for new_claim in candidates if new_claim.unit not in self.work.origin)
         return any(own <= new_claim.values and is_as_strong(claim, new_claim.claim) for new_claim in new)
 
+    def _is_made_before(self, claim: Assertion, test: Unit) -> bool:
+        """Whether the set-up of a test makes the claim now."""
+        for unit in self.set_up:
+            is_fixture = "fixture" in unit.head_text and "autouse" not in unit.head_text
+            is_run = unit.name in test.tokens if is_fixture else unit.path == test.path or unit.scope != test.scope
+            claims = self.new.find_claims(unit) if is_run else ()
+            if any(claim.text == one.text or key(claim) == key(one) for one in claims if one.rank for key in _KEYS[:2]):
+                return True
+        return False
+
     def is_fully_covered(self, old: Unit) -> bool:
         """Whether a test was merged into others, split, put into a table, or was there twice."""
         if (old.scope, old.tokens[old.body :]) in self._bodies:
@@ -183,6 +197,8 @@ class ClaimTracker:
         for claim in before:
             uncalled = claim.kind is ClaimKind.PASSES and claim.callee not in new.text
             if not claim.is_real or uncalled or self.is_answered(claim, new) or self.is_tried_elsewhere(claim, old):
+                continue
+            if self._is_made_before(claim, new):
                 continue
             other = max(now, key=lambda other: _rate_relation(claim, other), default=None)
             if other is not None and _rate_relation(claim, other):

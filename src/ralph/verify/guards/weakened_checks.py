@@ -1,6 +1,7 @@
 """What the checks run, followed through recipes, scripts and pipelines: it may ask for more, never for less."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ralph.core.checks import Finding, Rule
@@ -16,6 +17,8 @@ _MATRIX = regex(r"(?m)^\s*([\w-]+):\s*\[([^\]\n]*)\]")
 _CELL = regex(r"\$\{\{\s*matrix\.([\w-]+)\s*\}\}")
 _FIRST = regex(r"(^|/)GNUmakefile$")
 """What is taken before a file of another name, which need not be known here."""
+_JOB = regex(r"(?m)^( +)([\w-]+):")
+_STEP = regex(r"(?m)^( +)- ")
 _IDLE = regex(r"(?:echo\b.*|true|:|exit 0|node -e .*exit\(0\).*)$")
 _FAILS = regex(r"\bassert\b|\braise\b|\bthrow\b|exit\s*\((?!\s*0?\s*\))|\bfail\w*\(|check=True|returncode")
 _HOOK = regex(r"pytest_(?!addoption|generate_tests|make_parametrize_id|report_header)\w+$")
@@ -86,12 +89,49 @@ def _compare_pipelines(work: Comparison, changes: Sequence[FileChange]) -> Itera
     if not files:
         return
     was = work.tree_before.expand([line for c in files for line in _expand_matrix(c.old or "")])
+    kept = [drop_added_jobs(c.old or "", c.new or "") for c in files]
+    known = work.tree_now.expand([line for text in kept for line in _expand_matrix(text)])
     now = work.tree_now.expand([line for c in files for line in _expand_matrix(c.new or "")])
     gone = [
         *(step.text for step in find_lost_steps(was, now) if step.is_known),
         *sorted(_read_events(was) - _read_events(now)),
     ]
-    yield from _report_less([*find_eased(was, now), *gone], "which runs checks", files)
+    yield from _report_less([*find_eased(was, known), *gone], "which runs checks", files)
+
+
+def drop_added_jobs(old: str, new: str) -> str:
+    """A pipeline without the jobs and steps that it gained: they cannot ask for less than what was there before."""
+    known = dict(_read_jobs(old))
+    kept = new
+    for name, block in _read_jobs(new):
+        if name not in known:
+            kept = kept.replace(block, "", 1) if known else kept
+            continue
+        had, has = _read_steps(known[name]), _read_steps(block)
+        if Counter(had) - Counter(has):
+            continue
+        for step in Counter(has) - Counter(had):
+            kept = kept.replace(step, "", 1)
+    return kept
+
+
+def _read_jobs(text: str) -> list[tuple[str, str]]:
+    """The jobs of a GitHub workflow, with their lines."""
+    _, _, jobs = text.partition("\njobs:")
+    keys = list(_JOB.finditer(jobs))
+    depth = min((len(key[1]) for key in keys), default=0)
+    heads = [key for key in keys if len(key[1]) == depth]
+    ends = [*(head.start() for head in heads), len(jobs)]
+    return [(head[2], jobs[head.start() : end]) for head, end in zip(heads, ends[1:], strict=True)]
+
+
+def _read_steps(job: str) -> list[str]:
+    """The steps of a job, with their lines."""
+    heads = list(_STEP.finditer(job))
+    depth = min((len(head[1]) for head in heads), default=0)
+    starts = [head.start() for head in heads if len(head[1]) == depth]
+    ends = [*starts, len(job)]
+    return [job[start:end].rstrip("\n") for start, end in zip(starts, ends[1:], strict=True)]
 
 
 def _compare_program(change: FileChange, old: str) -> Iterator[Finding]:

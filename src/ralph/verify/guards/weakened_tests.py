@@ -13,6 +13,7 @@ from ralph.verify.guards.claims import ClaimKind
 from ralph.verify.guards.comparison import Comparison
 from ralph.verify.guards.lost_claims import RUNS_BEFORE, ClaimTracker, Loss
 from ralph.verify.guards.units import SourceFile, Unit, find_rows, match_units, measure_likeness
+from ralph.verify.guards.weakened_product import CLEANS_UP
 
 _WAYS = {
     "python": r"@ (?:\w+ \. )*(?:skip|skipif|skipIf|skipUnless|xfail|expectedFailure)\b(?: \( .*?(?= ;))?"
@@ -20,7 +21,7 @@ _WAYS = {
     r"|\bpytestmark = [^;]*\b(?:skip|skipif|xfail)\b[^;]*|__test__ = False|collect_ignore(?:_glob)? (?:= \[ [^\]]|\+=|\. \w+ \()",
     "js": r"\b(?:it|test|describe|context|suite|specify)(?: \. \w+)* \. (?:skip|only|todo|fixme|failing|fails|skipIf|runIf)\b"
     r"|(?<!\. )\b(?:xit|xtest|xdescribe|xcontext|fit|fdescribe)\b(?= [(.])|\bthis \. skip \(|\bpending \( |\bt \. skip \("
-    r"|\{ (?:skip|todo|only) : (?:true|\")",
+    r"|(?<=, )\{ (?:skip|todo|only) : (?:true|\")",
     "go": r"(?:if testing \. Short \( \) \{ |if runtime \. GOOS [^{]*\{ )?\b\w+ \. Skip(?:f|Now)? \(",
     "java": r"@ (?:Disabled\w*|Ignore|EnabledIf\w*|EnabledOn\w*)\b|enabled = false|\bassume(?:True|False|That|NotNull) \(",
     "rust": r"# \[ (?:ignore|cfg_attr \( [^\]]*ignore)[^\]]*|# \[ cfg \( (?!test \) \]|all \( test \) )[^\]]*\](?= (?:# \[ [^\]]*\] )*(?:mod tests?\b|(?:async )?fn))",
@@ -35,6 +36,8 @@ _PLATFORM = regex(r"sys \. platform|os \. name\b|version_info|platform \. system
 _NEVER = regex(r"(?i)skip|ignore|disabled|enabled=false|todo|pending|\b(xit|xtest|xdescribe|xcontext)\b")
 _MUST_FAIL = regex(r"xfail(\((reason|strict|raises|run)=.*)?$|expectedFailure$")
 _SOMETIMES = regex(r"(?i)if|unless|importor|only|collect|disabled\w|cfg")
+_CONDITIONAL = regex(r"(?i)skipif|skipunless|runif|enabledif|enabledon|disabledif|disabledon|cfg")
+_CONSTANT = regex(r"\((?:not)?(?:True|False|true|false|\d+|\"[^\"]*\")[,)]|\(not")
 _ERRORS = (ClaimKind.FAILS, ClaimKind.RAISES)
 
 
@@ -47,6 +50,16 @@ class Mark:
     weak: bool = False
     """It holds on some platforms only, or on request."""
     hides_others: bool = False
+
+    @property
+    def head(self) -> str:
+        """The mark without its condition."""
+        return self.label.partition("(")[0]
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it has a condition that may hold or not."""
+        return bool(_CONDITIONAL.search(self.label)) and not _CONSTANT.search(self.label)
 
     @property
     def key(self) -> str:
@@ -107,6 +120,7 @@ def cannot_fail(unit: Unit, helpers: Collection[str]) -> bool:
 
 _MOCKS = regex(r'(?:\bpatch(?: \. object)?|setattr|spyOn|stub|replace) \( (?:[\w. ]+ , )?"([\w.]+)"|\bwhen \( (?:\w+ \. )+(\w+) \(|\b[\w.]+ \. (\w+) = (?:jest|vi|sinon|mock|Mock|MagicMock)\b|\b(?:jest|vi) \. (?:mock|doMock) \( (?P<module>"[^"]+")')  # fmt: skip
 _OF_MOCKS = (ClaimKind.CALLED, ClaimKind.CALLED_WITH)
+_CLASS_HEAD = regex(r"\bclass (\w+) \( ([^)]*) \)")
 _MANY = 3
 """More tests than this that were deleted with their file make one finding."""
 
@@ -143,13 +157,20 @@ class _Cases:
     def _compare_pair(self, old: Unit, new: Unit) -> Iterator[Finding]:
         base = new.scope.rsplit(".", 1)[-1]
         is_inherited = base and sum(source.outside.tokens.count(base) for source in self.work.new) > 1
-        if old.is_test and old.collected and not new.collected and not is_inherited:
+        if old.is_test and old.collected and not new.collected and not is_inherited and not self._extends_tests(new):
             sentence = f"{old.name} is in {new.path} now, where the test runner does not find it."
             yield self.work.report(Rule.TEST_SKIPPED, new.path, new.line, sentence)
         if old.expanded_tokens != new.expanded_tokens:
             yield from self._compare_marks(old, new)
             yield from self._compare_claims(old, new)
             yield from self._compare_rows(old, new)
+
+    def _extends_tests(self, unit: Unit) -> bool:
+        """Whether the class of a Python test extends another one that is a test case."""
+        sources = [*self.work.new, *self.work.unchanged_tests]
+        name = unit.scope.rsplit(".", 1)[-1]
+        heads = {match[1]: match[2] for source in sources for match in _CLASS_HEAD.finditer(source.outside.text)}
+        return any("Test" in heads.get(base, "") for base in heads.get(name, "").replace(",", " ").split())
 
     def _find_replaced(self, unit: Unit) -> Iterator[Finding]:
         """A test, or what stands around the tests of a file, that replaces what is tested checks only itself."""
@@ -168,12 +189,21 @@ class _Cases:
 
     def _compare_marks(self, old: Unit | None, new: Unit) -> Iterator[Finding]:
         asked_short = any("-short" in check for check in self.work.checks)
-        for mark in find_gained(find_marks(old) if old else (), find_marks(new), lambda mark: mark.key):
+        had, has = (find_marks(unit) if unit else [] for unit in (old, new))
+        lost = Counter(mark.head for mark in find_gained(has, had, lambda mark: mark.key) if mark.is_conditional)
+        for mark in find_gained(had, has, lambda mark: mark.key):
             is_new = old is None and not mark.hides_others
-            yield self._report_mark(mark, new, warn=is_new or (mark.weak and not asked_short))
+            is_reworded = mark.is_conditional and lost[mark.head] > 0
+            lost[mark.head] -= is_reworded
+            warn = is_new or is_reworded or (mark.weak and not asked_short)
+            yield self._report_mark(mark, new, warn=warn, verb="changed" if is_reworded else "added")
 
-    def _report_mark(self, mark: Mark, unit: Unit, *, warn: bool) -> Finding:
-        sentence = f"{unit.name or unit.path} no longer runs in full: `{mark.label[:60]}` was added."
+    def _report_mark(self, mark: Mark, unit: Unit, *, warn: bool, verb: str = "added") -> Finding:
+        sentence = f"{unit.name or unit.path} no longer runs in full: `{mark.label[:60]}` was {verb}."
+        if verb == "changed":
+            sentence = (
+                f"The condition under which {unit.name or unit.path} is skipped was changed: `{mark.label[:60]}`."
+            )
         if mark.hides_others:
             sentence = f"`{mark.label[:60]}` in {unit.path} keeps all other tests there from running."
         return self.work.report(Rule.TEST_SKIPPED, unit.path, mark.line, sentence, warn=warn)
@@ -214,9 +244,11 @@ class _Cases:
         else:
             sentence = f"{new.name} no longer checks {before}."
             is_heeded = was.kind is ClaimKind.PASSES and not re.search(r"(^|[ ,;{])_ (:?=|,)", new.text)
+            is_cleanup = new.language == "go" and bool(CLEANS_UP.search(was.text.partition(" (")[0]))
             replaced = was.kind in _OF_MOCKS and not {*was.sides[0].split()[:1]} & {*new.tokens}
             warn = (
                 has_grown
+                or is_cleanup
                 or replaced
                 or bool(was.names & self.work.removed_names)
                 or (is_heeded and self.work.product_changed)

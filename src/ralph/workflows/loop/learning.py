@@ -77,7 +77,7 @@ def _find_cause(pending: Iteration, verdict: Verdict, state: LoopState) -> str:
     """Why the checks fail, if it follows from what the run did; what they print is in the prompt anyway."""
     if verdict.gamed:
         outside = all(finding.rule is Rule.OUT_OF_SCOPE for finding in verdict.gamed)
-        gamed = "the changes make the checks pass without the work"
+        gamed = "the guards found changes that may make the checks pass without the work"
         return "files were changed that the run must not change" if outside else gamed
     if state.agent_error:
         return f"the agent's turn failed: {state.agent_error}"
@@ -97,7 +97,8 @@ def _find_next_step(verdict: Verdict) -> str:
     """What to do first, as far as a rule can tell: nothing that the next prompt says anyway."""
     if verdict.gamed:
         places = ", ".join(dict.fromkeys(f.place for f in verdict.gamed if f.line))
-        return f"undo {f'the change at {places[:150]}' if places else 'that'} and make the product code right"
+        what = f"the change at {places[:150]}" if places else "what was found"
+        return f"undo {what} if it only makes a check pass; keep it and say why if the task asks for it"
     if flaky := [name_check(r) for r in verdict.failed if r.flaky]:
         return f"find what {flaky[0]} depends on beside the code (time, order, network, chance), and make it the same every time"
     for result in verdict.failed:

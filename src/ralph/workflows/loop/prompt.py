@@ -81,7 +81,7 @@ def actor_prompt(
         "role": templates[f"role-{choose_role(state, settings)}"].strip(),
         "task": state.task,
         "checks": "\n".join(f"- {check.title}" for check in checks),
-        "scope": _scope_rule(settings),
+        "scope": "\n".join(filter(None, (_scope_rule(settings), _may_change_rule(settings)))),
         "iteration": str(state.iteration),
         "most": str(settings.most) if settings.most else "as many as it takes",
         "final": ", the final one" if is_last else "",
@@ -164,6 +164,16 @@ def _scope_rule(settings: LoopParameters) -> str:
         return "- Work only in this directory, and only on what the task and its checks need."
     patterns = ", ".join(f"`{glob}`" for glob in settings.scope)
     return f"- Change only files that match {patterns}. A change to any other file fails the run."
+
+
+def _may_change_rule(settings: LoopParameters) -> str:
+    if not settings.may_change:
+        return ""
+    patterns = ", ".join(f"`{glob}`" for glob in settings.may_change)
+    return (
+        f"- You may change tests and settings of checks that match {patterns}, if the task needs it. Say why in `summary`."
+        " The next rule is about all others."
+    )
 
 
 def _describe_changes(changed: Sequence[FileStat], settings: LoopParameters) -> str:

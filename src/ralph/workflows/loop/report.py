@@ -29,7 +29,8 @@ def verdict_summary(verdict: Verdict) -> str:
 
 def failure_text(verdict: Verdict, baseline: tuple[CheckStatus, ...] = (), red: Collection[str] = ()) -> str:
     """The failing checks and the guards' findings, for the prompt of a hat."""
-    parts = [results_text(verdict, baseline, red, {}) if verdict.failed else "", findings_text(verdict)]
+    findings = findings_text(verdict, asks_user=False)
+    parts = [results_text(verdict, baseline, red, {}) if verdict.failed else "", findings]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -77,14 +78,29 @@ def _has_passed(verdict: Verdict) -> bool:
     return any(result.passed for result in verdict.results)
 
 
-def findings_text(verdict: Verdict) -> str:
-    """What the guards found: what must be undone, and what only looks wrong."""
+def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
+    """What the guards found: what holds the run up, and what only looks wrong.
+
+    `asks_user` is whether the run asks the user if the agent keeps a change.
+    """
     gamed, others = verdict.gamed, [one for one in verdict.findings if one not in verdict.gamed]
     lines = []
     if gamed:
-        lines.append("These changes make the checks pass without the work. Undo them, and do the work:")
+        lines.append("The run cannot succeed with these changes unless the user allows them:")
         lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in gamed[:MOST_NAMES]]
-    if others:
+        lines.append(
+            "Does a change only make a check pass? Then undo it, and do the work. Does the task ask for it, or was a test"
+            " wrong? Then keep it, and say why in `summary`. Do not make the product wrong to satisfy a wrong test."
+        )
+        if asks_user:
+            lines[-1] += " If nothing else is left to do, change nothing and stop: Ralph asks the user."
+    if others and verdict.failed:
+        lines.append(
+            "The checks do not pass yet. These changes would hold the run up once they do. Undo what only makes a check pass."
+            " Keep what the task asks for, and say why in `summary`:"
+        )
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MOST_NAMES]]
+    elif others:
         lines.append(
             "Check these too. If one only makes a check pass, replace it with a real solution. If it is right, keep it and"
             " say why in `summary`:"
@@ -244,12 +260,22 @@ def _next(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
             f"The run is closed; its work is still in the tree. See it with `ralph diff {run}`, "
             f"undo all of it with `ralph abort {run} --revert`."
         )
+    if state.held_by:
+        return (
+            f"See the changes with `ralph diff {run}`. If they are right, allow them: `{allow_command(run, state.held_by)}`. "
+            f'If not, say so: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.'
+        )
     lines = [f"Continue with `ralph resume {run}`, or end it with `ralph abort {run}`."]
     if ended.outcome in (Outcome.STUCK, Outcome.AWAITING_GUIDANCE):
         lines = [f'Say what to do differently: `ralph resume {run} --guidance "..."`, or end it: `ralph abort {run}`.']
     if best and state.iterations and best.snapshot != state.iterations[-1].snapshot:
         lines.append(f"Iteration {best.number} was the best: restore it with `ralph restore best {run}`.")
     return "\n\n".join(lines)
+
+
+def allow_command(run: str, rules: Sequence[str]) -> str:
+    """The command with which the user allows what holds a run up."""
+    return " ".join((f"ralph resume {run}", *(f"--allow '{rule}=REASON'" for rule in rules)))
 
 
 def totals(ended: RunEnded) -> Change:

@@ -306,6 +306,10 @@ class Loop:
         if verdict.passed:
             return _finish(state, Outcome.SUCCESS, "all checks pass")
         has_changed = bool(state.iterations) and state.iterations[-1].files > 0
+        if follows_turn and not has_changed and self._is_change_kept(state, verdict):
+            rules = ", ".join(state.held_by)
+            why = f"all checks pass, and the agent keeps what the guards found ({rules}): decide whether it is right"
+            return _finish(state, Outcome.AWAITING_GUIDANCE, why)
         if state.agent_error and (not has_changed or state.failed_turns >= len(FAILED_TURN_WAITS)):
             return _finish(state, Outcome.FAILED, f"the agent failed repeatedly: {state.agent_error}")
         if state.unverified >= GIVE_UP_UNVERIFIED:
@@ -316,6 +320,12 @@ class Loop:
         if verdict.unrunnable or not follows_turn or state.agent_error:
             return state
         return self._decide_if_stuck(state, verdict)
+
+    def _is_change_kept(self, state: LoopState, verdict: Verdict) -> bool:
+        """Whether only findings are left, and an agent that read them changed nothing: only the user can decide."""
+        has_read = len(state.iterations) > 1 and bool(state.iterations[-2].gaming)
+        is_answer = has_read and not state.agent_error and self.settings.on_stuck is not OnStuck.CONTINUE
+        return is_answer and bool(verdict.gamed) and not verdict.failed
 
     def _decide_if_stuck(self, state: LoopState, verdict: Verdict) -> LoopState:
         """Ask a loop that is stuck for another approach; if that does not help, do what `--on-stuck` says."""
@@ -363,6 +373,7 @@ class Loop:
             state,
             failure=results_text(verdict, state.baseline, state.red, paths),
             findings=findings_text(verdict),
+            held_by=tuple(sorted({str(finding.rule) for finding in verdict.gamed})),
             logs=logs,
             verification=verification_text(verdict, state.baseline),
         )
@@ -398,6 +409,11 @@ def reopen(state: LoopState) -> LoopState:
         return state
     done = state.phase is Phase.DONE
     state = replace(state, outcome=None, reason="", agent_error="", failed_turns=0, rescope="", ended=False)
+    if state.held_by and state.iterations and state.phase in (Phase.ACT, Phase.DONE):
+        # The user may have allowed what held the run up, or undone it: look before the agent is paid again.
+        last = state.iterations[-1].number
+        progress = state.progress.restart() if done else state.progress
+        return replace(state, phase=Phase.VERIFY, iteration=last, unverified=0, progress=progress, pivot=False)
     if not done:
         return state
     phase = Phase.ACT if state.iterations else Phase.BASELINE

@@ -199,6 +199,8 @@ class LoopState:
     """What the checks said last, as the next prompt quotes it."""
     findings: str = ""
     """What the guards found last, as the next prompt quotes it."""
+    held_by: tuple[str, ...] = ()
+    """The rules of the guards that hold the run up: all checks pass, and only these findings are left."""
     logs: Mapping[str, str] = field(default_factory=dict)
     """The outputs of checks that the prompt has no room for, by their names in the inbox."""
     changed: tuple[FileStat, ...] = ()
@@ -243,6 +245,8 @@ class LoopParameters:
     type: TaskType = TaskType.GENERAL
     scope: tuple[str, ...] = ()
     """The paths that may be changed, as patterns; empty where all may."""
+    may_change: tuple[str, ...] = ()
+    """Patterns of tests and settings that the user lets the run change."""
     on_stuck: OnStuck = OnStuck.STOP
     reflector: bool = False
     """Whether a turn of its own reflects on every failed iteration."""
