@@ -7,7 +7,7 @@ TEST_PROGRAMS = $(filter-out %/conftest.py,$(wildcard tests/*/*.py bench/*.py do
 MUTATED := workflows/session verify engine
 MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
-.PHONY: demo session prompts test test-slow chaos coverage mutants mutants-sample test-agents check fix bench docs clean
+.PHONY: demo session prompts test test-slow chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -59,6 +59,10 @@ prompts: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/run.py $(BENCH_ARGS)
+
+# Honest and gaming changes in small projects: what Ralph catches, misses and wrongly holds up.
+bench-verdicts: $(READY)
+	$(BIN)/python bench/verdicts.py $(VERDICT_ARGS)
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

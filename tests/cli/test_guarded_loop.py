@@ -201,6 +201,20 @@ def test_another_failing_test_does_not_drop_the_evidence(calculator: Project) ->
     assert "its original version still fails" in done.out
 
 
+def test_a_renamed_function_does_not_hold_up_a_real_fix(calculator: Project) -> None:
+    """The original test of the renamed function cannot run any more. The red test is as it was, and passes."""
+    (calculator.root / "names.py").write_text("def first():\n    return 1\n")
+    other = "import unittest\nfrom names import {0}\n\n\nclass NamesTest(unittest.TestCase):\n"
+    other += "    def test_{0}(self):\n        self.assertEqual({0}(), 1)\n"
+    (calculator.root / "test_names.py").write_text(other.format("first"))
+    calculator.git("add", "-A")
+    calculator.git("commit", "-qm", "Names")
+    files = {"app.py": RIGHT, "names.py": "def initial():\n    return 1\n", "test_names.py": other.format("initial")}
+    steps = ", ".join(f"{{write: {{path: {path}, content: {json.dumps(text)}}}}}" for path, text in files.items())
+    done = calculator.play(f"turns: [{{steps: [{steps}]}}]", until=CHECK)
+    assert done.code == 0, done.said
+
+
 def test_a_rule_is_lifted_with_a_reason_that_is_journaled(calculator: Project) -> None:
     lifted = ("--allow", "test-skipped=the test needs a database")
     assert calculator.play(skipping(REAL_FIX), *lifted, until=CHECK).code == 0

@@ -246,6 +246,34 @@ class TestRedTests:
         (found,) = review(tree.counterproof({"as-before": self.STILL}, unnamed), tree, [])
         assert "does not show that the work is done: test_f fails" in found.sentence
 
+    def test_only_the_files_of_red_tests_count_if_others_cannot_run_any_more(self, tmp_path: Path) -> None:
+        """A function was renamed, and a test of it with it. The red tests are as they were, or pass as they were."""
+        other = "from names import {}\n\n\ndef test_name():\n    assert {}() == 1\n"
+        before = {**BEFORE, "tests/test_names.py": other.format("first", "first")}
+        now = {
+            **NOW,
+            "tests/test_app.py": BEFORE["tests/test_app.py"],
+            "tests/test_names.py": other.format("one", "one"),
+        }
+        root = tmp_path / "renamed"
+        root.mkdir()
+        renamed = Tree(root, before, now)
+        baseline = result(status=CheckStatus.FAILED, tests=Counts(1, 1), failing=("tests/test_app.py::test_f",))
+        fewer = result(status=CheckStatus.FAILED, tests=Counts(1, 1), failing=("tests/test_names.py",))
+        fewer = replace(fewer, results=(replace(fewer.results[0], tests=Counts(0, 1)),))
+        proof = renamed.counterproof({"as-before": fewer}, baseline)
+        assert [one.severity for one in review(proof, renamed, [])] == [Severity.WARNING]
+        assert list(seen(proof)) == ["as-before"], "no changed file has a red test"
+        renamed.write({"tests/test_app.py": TEST.format("1") + "\n\ndef test_more():\n    pass\n"})
+        renamed.snapshots.take("more tests")
+        proof = renamed.counterproof({"as-before": fewer, "as-red-before": result(tests=Counts(2))}, baseline)
+        assert [one.severity for one in review(proof, renamed, [])] == [Severity.WARNING]
+        copy = seen(proof)["as-red-before"]
+        assert copy["tests/test_app.py"] == BEFORE["tests/test_app.py"]
+        assert "import one" in copy["tests/test_names.py"]
+        proof = renamed.counterproof({"as-before": fewer, "as-red-before": fewer}, baseline)
+        assert [one.severity for one in review(proof, renamed, [])] == [Severity.ERROR]
+
     def test_a_linter_that_failed_says_nothing_about_tests(self, tree: Tree) -> None:
         lint = Check("ruff check")
         proof = tree.counterproof({}, result(lint, status=CheckStatus.FAILED))
