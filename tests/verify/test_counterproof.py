@@ -463,7 +463,7 @@ def test_original_tests_that_pass_and_all_run_are_no_finding() -> None:
         ("cat mvn.txt", "cat mvn.txt"),
     ],
 )
-def test_runners_that_stop_at_the_first_failure_are_told_to_go_on(command: str, complete: str) -> None:
+def test_runners_that_stop_at_the_first_failure_run_to_the_end(command: str, complete: str) -> None:
     assert drop_fail_fast(command) == complete
 
 

@@ -17,6 +17,7 @@ from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
     Entry,
+    GuardRulesChanged,
     HistoryChanged,
     LimitExtended,
     MergeStarted,
@@ -124,6 +125,7 @@ ENTRIES: st.SearchStrategy[Entry] = st.one_of(
     ),
     st.builds(LimitExtended, limits=LIMITS, reason=TEXTS),
     st.builds(AgentsChanged, crew=st.just("{}"), label=NAMES),
+    st.builds(GuardRulesChanged, allowed=st.just({"test-skipped": "no database"}), may_change=st.just(("tests/**",))),
     st.builds(
         TurnStarted, turn=TURNS, key=KEYS, role=ROLES, attempt=TURNS, agent=NAMES, counts=st.booleans(), words=WORDS
     ),

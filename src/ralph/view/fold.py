@@ -11,6 +11,7 @@ from ralph.core.entries import (
     AgentsChanged,
     ChecksStarted,
     Entry,
+    GuardRulesChanged,
     HistoryChanged,
     LimitExtended,
     MergeStarted,
@@ -142,6 +143,14 @@ def _change_history(view: RunView, record: Record, entry: HistoryChanged) -> Run
 
 def _extend_limits(view: RunView, record: Record, entry: LimitExtended) -> RunView:
     return replace(_add_notice(view, record, f"limits extended: {entry.reason}"), allowed=entry.limits)
+
+
+def _allow_changes(view: RunView, record: Record, entry: GuardRulesChanged) -> RunView:
+    for rule, reason in entry.allowed.items():
+        view = _add_notice(view, record, f"the user switched off the guard rule {rule}: {reason}")
+    for glob in entry.may_change:
+        view = _add_notice(view, record, f"the user let tests and settings change that match {glob}")
+    return view
 
 
 def _change_agents(view: RunView, record: Record, entry: AgentsChanged) -> RunView:
@@ -343,6 +352,7 @@ _STEPS: dict[type[Entry], Callable[[RunView, Record, Any], RunView]] = {
     HistoryChanged: _change_history,
     LimitExtended: _extend_limits,
     AgentsChanged: _change_agents,
+    GuardRulesChanged: _allow_changes,
     TurnStarted: _start_turn,
     TurnEnded: _end_turn,
     ChecksStarted: _start_checks,
