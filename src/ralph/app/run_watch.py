@@ -84,6 +84,11 @@ class RunWatch:
         return assess(self._facts, self._look(is_alive=self.run.alive))
 
     @property
+    def facts(self) -> RunView:
+        """The view of what was read so far, without what depends on the present."""
+        return self._facts
+
+    @property
     def seq(self) -> int:
         """The last journal line that was read."""
         return self._facts.seq

@@ -40,6 +40,15 @@ def open_view(project: Project, run: str | RunDir, *, at: int | None = None) -> 
     return watch.view_back_then()
 
 
+def read_facts(project: Project, run: RunDir) -> "RunView":
+    """What the journal of a run says so far, for an interface that folds what follows itself."""
+    from ralph.app.run_watch import RunWatch
+
+    watch = RunWatch(project, run)
+    watch.catch_up()
+    return watch.facts
+
+
 def follow(project: Project, run: str | RunDir, from_seq: int = 0) -> "Iterator[Update]":
     """Everything that happens in a run after a line of its journal, until no engine works on it.
 

@@ -14,6 +14,7 @@ from ralph.app.loop import LoopRequest, plan_loop
 from ralph.app.run_options import RunOptions
 from ralph.app.runs import count_worktrees, refuse_inside_a_turn
 from ralph.app.start import NewRun, Preview, open_new_run, preview_run
+from ralph.app.views import read_facts
 from ralph.cli.console import here, json_option, print_json, print_result
 from ralph.cli.render.journal import renderer_for
 from ralph.cli.render.live import view_for
@@ -254,7 +255,8 @@ def run_in_foreground(
     record = run.record()
     limits = granted or record.limits
     renderer = renderer_for(project, record, limits)
-    with view_for(renderer, limits, run.path / "journal.jsonl", as_json=as_json) as view:
+    so_far = replace(read_facts(project, run), allowed=limits)
+    with view_for(renderer, so_far, as_json=as_json) as view:
         stop = asyncio.run(run_engine(project, run, view, notices, granted=granted, resumes=resumes))
     report = next((path for path in view.documents if "completion-" in path), "")
     lines = ["", *renderer.closing(view.ended, report)] if view.ended else []

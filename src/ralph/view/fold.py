@@ -38,6 +38,7 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.limits import Usage
 from ralph.core.signals import SignalType
 from ralph.core.turns import AgentEvent, EventKind, TurnResult
@@ -169,9 +170,10 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         repair=entry.repair,
         started_at=record.at,
     )
-    iteration = iteration_of(view.workflow, entry.key) if entry.counts else 0
-    if entry.counts and not iteration:
-        iteration = view.spent.iterations + 1
+    work = WorkKey.parse(entry.key)
+    iteration = view.spent.iterations + 1 if entry.counts else 0
+    if entry.counts and work and work.kind is WorkKind.ITERATION:
+        iteration = work.number
     view = replace(
         view,
         turns=_append(view.turns, turn),
@@ -212,6 +214,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
     view = replace(
         view,
         spent=entry.spent,
+        spent_at=record.at,
         iteration=max(view.iteration, entry.spent.iterations),
         tasks=_set_task_turn(view.tasks, turn.task, 0),
         cost=add_turn_cost(view.cost, turn, record.at),
@@ -228,7 +231,7 @@ def _start_checks(view: RunView, record: Record, entry: ChecksStarted) -> RunVie
 def _end_checks(view: RunView, record: Record, entry: ChecksEnded) -> RunView:
     view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, iteration_of(view.workflow, entry.key))
     running = tuple(one for one in view.checking if one.key != entry.key)
-    return replace(view, spent=entry.spent, checking=running)
+    return replace(view, spent=entry.spent, spent_at=record.at, checking=running)
 
 
 def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
@@ -250,7 +253,7 @@ def _end_merge(view: RunView, record: Record, entry: Merged) -> RunView:
     if entry.verdict:
         view = fold_checks.add_verdict(view, record, entry.key, entry.verdict, 0)
     others = tuple(one for one in view.merges if one is not running)
-    return replace(view, spent=entry.spent, merges=_append(others, merge))
+    return replace(view, spent=entry.spent, spent_at=record.at, merges=_append(others, merge))
 
 
 def _take_snapshot(view: RunView, record: Record, entry: SnapshotTaken) -> RunView:
@@ -333,6 +336,7 @@ def _end_run(view: RunView, record: Record, entry: RunEnded) -> RunView:
         ended=entry,
         ended_at=record.at,
         spent=entry.spent,
+        spent_at=record.at,
         allowed=entry.limits,
         missing=entry.missing,
         missing_places=view.missing_places if entry.missing else (),

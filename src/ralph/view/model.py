@@ -405,6 +405,8 @@ class RunView:
     iteration: int = 0
     """The iteration in progress, or the last one."""
     spent: Spent = field(default_factory=Spent)
+    spent_at: float = 0.0
+    """When these counters were last brought up to date."""
     allowed: Limits = field(default_factory=Limits)
     turns: tuple[TurnView, ...] = ()
     more_turns: int = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from ralph.core.limits import Spent
 
-FORM = "2"
+FORM = "3"
 """Changes with what a view or a row contains. Cached ones of another form are not used."""
 
 

@@ -108,10 +108,6 @@ class Renderer:
         """What a turn or a check is for, as the user reads it."""
         return key
 
-    def name_task(self, key: str) -> str:
-        """The id of the task that a turn is for; empty if the workflow has no tasks."""
-        return ""
-
     def closing(self, ended: RunEnded, report: str) -> list[str]:
         """The banner at the end: what happened, where the evidence is, and what to type next."""
         facts = [count(ended.spent.turns, "turn"), f"{duration(ended.spent.active_seconds)} active"]

@@ -36,10 +36,6 @@ class SessionRenderer(Renderer):
         title = self.titles.get(work.task, "") if work else ""
         return words.replace(work.task, f"{work.task} {title}", 1) if work and title else words
 
-    def name_task(self, key: str) -> str:
-        work = SessionKey.parse(key)
-        return work.task if work else ""
-
     def lines(self, record: Record) -> list[str]:
         lines = super().lines(record)
         if isinstance(record.entry, TaskChanged):

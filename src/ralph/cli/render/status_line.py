@@ -1,0 +1,109 @@
+"""The line below the output of a run on a terminal: how far the run is, what it does, what it cost and how long it took."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ralph.core.entries import Record
+from ralph.core.events import TaskState
+from ralph.core.limits import Limits, Spent
+from ralph.core.turns import AgentEvent, EventKind
+from ralph.view.attention import waits_until
+from ralph.view.fold import fold, fold_event, usage_of
+from ralph.view.model import RunView
+from ralph.workflows.loop.report import duration
+
+_ACTIVITY_CHARS, _LEAST_ACTIVITY_CHARS = 60, 20
+
+
+class StatusLine:
+    """Follows the view of a run while the engine works in this process."""
+
+    def __init__(self, facts: RunView) -> None:
+        self._facts = facts
+        self._since = time.time()
+        """Since when the run does what it does now."""
+
+    def add_record(self, record: Record) -> None:
+        """Take a record of the journal into account."""
+        before, self._facts = _name_activity(self._facts), fold(self._facts, record)
+        if _name_activity(self._facts) != before:
+            self._since = time.time()
+
+    def add_event(self, turn: int, event: AgentEvent) -> None:
+        """Take into account what an agent reports."""
+        if event.kind in (EventKind.TOOL, EventKind.USAGE):
+            self._facts = fold_event(self._facts, turn, event, time.time())
+
+    def text(self, width: int = 0) -> str:
+        """The facts in one line. If `width` is given, the activity is cut, so that cost and time are visible."""
+        facts, now = self._facts, time.time()
+        spent = replace(facts.spent, cost=facts.spent.cost + (usage_of(facts).cost or 0.0))
+        before = [*_describe_iteration(facts), *_describe_tasks(facts)]
+        after = [cost_so_far(spent, facts.allowed), duration(facts.spent.active_seconds + _measure_open(facts, now))]
+        room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
+        return " · ".join([*before, self._describe_activity(max(room, _LEAST_ACTIVITY_CHARS), now), *after])
+
+    def _describe_activity(self, room: int, now: float) -> str:
+        """What is done now: the tasks, if turns run in parallel. It is kept short: cost and time follow it."""
+        facts = self._facts
+        until = waits_until(facts, now + 1)
+        running = facts.running_turns
+        if until is not None:
+            text, clock = facts.turns[-1].retry_reason, f" ({duration(max(0.0, until - now))} to go)"
+        elif len(running) > 1:
+            names = ", ".join(turn.task or turn.role for turn in running)
+            return _shorten(names, room - len(" running")) + " running"
+        else:
+            text, clock = _name_activity(facts), f" ({duration(now - self._since)})"
+            if running and running[0].activity and running[0].activity.text:
+                text = f"turn {running[0].number}: {running[0].activity.text[:80]}"
+        return _shorten(text, min(room - len(clock), _ACTIVITY_CHARS)) + clock
+
+
+def _name_activity(facts: RunView) -> str:
+    """What is in progress."""
+    running = facts.running_turns
+    if running:
+        return f"turn {running[-1].number}: {running[-1].role} at work"
+    if facts.checking:
+        return "checking " + " AND ".join(facts.checking[-1].titles)
+    return "deciding" if facts.turns or facts.checks else "starting"
+
+
+def _measure_open(facts: RunView, now: float) -> float:
+    """Seconds of work that the counters do not contain yet."""
+    begun = [*(turn.started_at for turn in facts.running_turns), *(checks.since for checks in facts.checking)]
+    return max(0.0, now - max(min(begun), facts.spent_at)) if begun else 0.0
+
+
+def _describe_iteration(facts: RunView) -> Iterator[str]:
+    """The iteration in progress, or the last."""
+    most = facts.allowed.iterations
+    if facts.iteration:
+        yield f"iteration {facts.iteration}" + (f"/{most}" if most else "")
+
+
+def _describe_tasks(facts: RunView) -> Iterator[str]:
+    """How far the tasks are, if the workflow has tasks."""
+    tasks = [task for task in facts.tasks if task.state is not TaskState.CANCELLED]
+    if not tasks:
+        return
+    open_waves = [task.wave for task in tasks if task.state not in (TaskState.DONE, TaskState.FAILED) and task.wave]
+    last = max(task.wave for task in tasks)
+    if open_waves and last:
+        yield f"wave {min(open_waves)}/{last}"
+    yield f"{sum(task.state is TaskState.DONE for task in tasks)} of {len(tasks)} done"
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
+
+
+def cost_so_far(spent: Spent, limits: Limits) -> str:
+    """The money spent, its limit, and whether some of it is unknown."""
+    may_be_unpriced = bool(spent.turns) or limits.allow_unpriced
+    if may_be_unpriced and spent.unpriced_turns == spent.turns:
+        return "cost unknown"
+    known = f"${spent.cost:.2f}" + (f" of ${limits.cost:g}" if limits.cost else "")
+    return f"at least {known}" if spent.unpriced_turns else known
