@@ -10,13 +10,13 @@ import click
 from ralph.app.changes import Reverted, diff_run, name_files, refuse_revert, restore_iteration, revert_run, undo_turn
 from ralph.app.runs import latest_run
 from ralph.app.steer import end_run, find_run_to_abort, is_over
-from ralph.cli.console import agree, here, json_option, print_result
+from ralph.cli.console import agree, here, json_option, print_result, run_argument
 from ralph.core.text import count
 from ralph.store.runs import RunDir
 
 
 @click.command("diff")
-@click.argument("run", required=False)
+@run_argument
 @click.argument("turn", required=False, type=int)
 @click.option("--stat", is_flag=True, help="Show only the files and how many lines changed.")
 @json_option
@@ -32,7 +32,7 @@ def diff(run: str | None, turn: int | None, stat: bool, as_json: bool) -> int:
 
 
 @click.command("undo")
-@click.argument("run", required=False)
+@run_argument
 @click.option(
     "--force", is_flag=True, help="Undo even if you changed the same files since. Ralph records your version first."
 )
@@ -57,7 +57,7 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
 
 @click.command("restore")
 @click.argument("which", metavar="best|N|base")
-@click.argument("run", required=False)
+@run_argument
 @json_option
 def restore(which: str, run: str | None, as_json: bool) -> int:
     """Restore your files to their state after iteration N of RUN, after the best iteration, or before the run (base).
@@ -90,7 +90,7 @@ def written_lines(files: Sequence[str], notices: Sequence[str], before: str) -> 
 
 
 @click.command("abort")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--message", default="", help="The reason, for the journal.")
 @click.option(
     "--revert/--keep-changes",

@@ -17,6 +17,25 @@ from ralph.store.runs import Project
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The ids of runs that begin like this, those that need the user first. For shells: it never fails."""
+    from click.shell_completion import CompletionItem
+
+    from ralph.app.views import read_run_list
+    from ralph.core.errors import RalphError
+
+    try:
+        rows = read_run_list(here()).rows
+    except (RalphError, OSError):
+        return []
+    if param.name == "session":
+        rows = tuple(row for row in rows if row["workflow"] in ("session", "classic"))
+    return [CompletionItem(row["id"], help=row["headline"]) for row in rows if row["id"].startswith(incomplete)]
+
+
+run_argument = click.argument("run", required=False, shell_complete=complete_runs)
+
+
 def here(directory: str | None = None) -> Project:
     """The project around a directory, by default the current one; in a turn, the project of its run."""
     main_root = os.environ.get("RALPH_WORKSPACE_ROOT") if os.environ.get("RALPH_TURN") else None

@@ -10,7 +10,7 @@ import click
 
 from ralph.app.runs import latest_run
 from ralph.app.workflows import SESSIONS
-from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line
+from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain
 from ralph.core.entries import NAMES, Record
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.1
 
 
 @click.command("logs")
-@click.argument("run", required=False)
+@run_argument
 @click.option("-f", "--follow", is_flag=True, help="Follow the run until it ends.")
 @click.option("--tools", is_flag=True, help="Also show the agents' thoughts, and the tools that they used.")
 @click.option("--output", is_flag=True, help="Also show the last output of agents and checks.")

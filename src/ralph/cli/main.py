@@ -52,6 +52,7 @@ GROUPS = {
         "hats": "List, show, check or draw presets.",
         "trust": "Agree to what Ralph may start in this project.",
         "doctor": "Check this machine and this project.",
+        "completion": "Complete commands, options and run ids in your shell.",
     },
     "For agents": {
         "emit": "Publish an event.",
@@ -66,6 +67,7 @@ COMMANDS = (*(name for group in GROUPS.values() for name in group), *OLD_NAMES, 
 """All subcommands. `acp-bridge` is for programs: the help leaves it out."""
 MODULES = {
     "agent_tools": ("emit", "wave", "tools", "acp-bridge"),
+    "completion": ("completion",),
     "changes": ("diff", "undo", "restore", "abort"),
     "hats": ("hats", "presets"),
     "logs": ("logs", "events"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ralph.cli.console import agree, here, json_option, print_result
+from ralph.cli.console import agree, here, json_option, print_result, run_argument
 from ralph.core.codec import to_plain
 from ralph.core.errors import StateError, UsageError
 from ralph.core.ids import valid_run_id
@@ -37,7 +37,7 @@ def reflect() -> None:
 
 
 @reflect.command("show")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--last", type=click.IntRange(min=1), help="Show only the last N iterations.", metavar="N")
 @click.option(
     "--format",

@@ -10,7 +10,7 @@ import click
 
 from ralph.app.reports import FiledReport, list_reports, read_receipt, read_report
 from ralph.app.runs import latest_run
-from ralph.cli.console import here, json_option, print_json, print_result
+from ralph.cli.console import here, json_option, print_json, print_result, run_argument
 from ralph.core.codec import from_plain
 from ralph.core.errors import UsageError
 from ralph.core.prompt import PartSize, count_tokens
@@ -21,7 +21,7 @@ from ralph.view.model import Sums
 
 
 @click.command("report")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--list", "listing", is_flag=True, help="List all reports.")
 @json_option
 def report(run: str | None, listing: bool, as_json: bool) -> int:
@@ -57,7 +57,7 @@ def _date(at: str) -> str:
 
 
 @click.command("cost")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--all", "everything", is_flag=True, help="Add up all runs of this project.")
 @json_option
 def cost(run: str | None, everything: bool, as_json: bool) -> int:
@@ -112,7 +112,7 @@ _PROMPT_LIMIT, _TURN_LIMIT = 16 << 20, 1 << 20
 
 
 @click.command("prompt")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--turn", type=int, help="The number of the turn. Default: the latest.")
 @click.option("--parts", "--sections", "only", is_flag=True, help="Show only the parts and their tokens.")
 @json_option

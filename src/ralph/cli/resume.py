@@ -17,14 +17,14 @@ from ralph.app.resume import (
     withdraw_pause,
 )
 from ralph.app.runs import refuse_inside_a_turn
-from ralph.cli.console import agree, here, json_option, one_line, print_result
+from ralph.cli.console import agree, here, json_option, one_line, print_result, run_argument
 from ralph.cli.start import detach, run_in_foreground
 from ralph.cli.trust import ask_consent
 from ralph.store.runs import Project, RunDir, describe_run
 
 
 @click.command("resume")
-@click.argument("run", required=False)
+@run_argument
 @click.option(
     "--guidance", metavar="TEXT", default="", help="What the agent should know or do differently from now on."
 )

@@ -28,7 +28,7 @@ from ralph.app.sessions import (
 )
 from ralph.app.trust import consent_to_resume
 from ralph.app.views import open_view
-from ralph.cli.console import here, json_option, print_result
+from ralph.cli.console import complete_runs, here, json_option, print_result
 from ralph.cli.render.session import contract, session_lines
 from ralph.cli.resume import resume_options
 from ralph.cli.start import detach, options_from, run_in_foreground, run_options, start_or_show
@@ -119,7 +119,7 @@ def _contract_of(found: UserSession) -> dict[str, Any]:
 
 
 @session.command("show")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @json_option
 def show(session: str | None, as_json: bool) -> int:
     """Show the state and tasks of SESSION, and what happens next. Default: the latest open session."""
@@ -145,7 +145,7 @@ def _money(spent: Spent) -> str:
 
 
 @session.command("resume")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @_session_options
 def resume(session: str | None, **params: Any) -> int:
     """Continue SESSION. Default: the latest open session. If you gave feedback, the next iteration starts.
@@ -196,7 +196,7 @@ def _refuse_fixed(session: str, params: Mapping[str, Any]) -> None:
 
 
 @session.command("feedback")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @click.option(
     "--from", "source", type=click.Path(path_type=Path), help="The file with the feedback. Default: an editor opens."
 )
@@ -229,7 +229,7 @@ def _refuse_without_editor(id: str) -> None:
 
 
 @session.command("update")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_runs)
 @click.argument("requirement")
 @json_option
 def update(session: str, requirement: str, as_json: bool) -> int:
@@ -252,7 +252,7 @@ def _show_batch(batch: FeedbackBatch, *, as_json: bool) -> int:
 
 
 @session.command("approve")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @json_option
 def approve(session: str | None, as_json: bool) -> int:
     """Keep what SESSION learned, and continue it."""
@@ -260,7 +260,7 @@ def approve(session: str | None, as_json: bool) -> int:
 
 
 @session.command("skip")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @json_option
 def skip(session: str | None, as_json: bool) -> int:
     """Drop what SESSION learned, and continue it."""
@@ -268,7 +268,7 @@ def skip(session: str | None, as_json: bool) -> int:
 
 
 @session.command("tree")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 def tree(session: str | None) -> int:
     """List the files of SESSION."""
     home = find_session(here(), session).home
@@ -281,7 +281,7 @@ def tree(session: str | None) -> int:
 
 
 @session.command("repair")
-@click.argument("session")
+@click.argument("session", shell_complete=complete_runs)
 @json_option
 def repair(session: str, as_json: bool) -> int:
     """Repair the documents of SESSION from its other files. Ralph keeps a copy of what it changes."""

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ralph.app.views import RunList, open_view, read_run_list
-from ralph.cli.console import here, json_option, one_line, print_result
+from ralph.cli.console import here, json_option, one_line, print_result, run_argument
 from ralph.core.text import count
 from ralph.store.journal import adopt_advice
 from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
@@ -17,7 +17,7 @@ _INDENT = " " * 20
 
 
 @click.command("status")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--all", "everything", is_flag=True, help="Show all runs.")
 @json_option
 def status(run: str | None, everything: bool, as_json: bool) -> int:

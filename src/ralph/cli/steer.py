@@ -8,14 +8,17 @@ import click
 
 from ralph.app.runs import latest_run, live_run
 from ralph.app.steer import ReceiptRow, Sent, SignalRow, answer_question, list_signals, send_signal
-from ralph.cli.console import clock_time, here, json_option, print_json, print_result
+from ralph.cli.console import clock_time, complete_runs, here, json_option, print_json, print_result
 from ralph.core.signals import ASKED_FOR, Signal, SignalType
 from ralph.store.journal import moment
 
 _QUESTION_ID = re.compile(r"q[0-9]+")
 
 run_option = click.option(
-    "--run", metavar="ID", help="The run. Default: the live run, or the only run that can continue."
+    "--run",
+    metavar="ID",
+    shell_complete=complete_runs,
+    help="The run. Default: the live run, or the only run that can continue.",
 )
 to_option = click.option(
     "--to", "role", default="", metavar="ROLE", help="The role that should receive it. Default: all."

@@ -7,14 +7,14 @@ import click
 
 from ralph.app.landing import find_run_to_land, land_run, list_queue
 from ralph.app.runs import clean_runs, list_worktrees, refuse_inside_a_turn
-from ralph.cli.console import here, json_option, note_old_name, print_result
+from ralph.cli.console import here, json_option, note_old_name, print_result, run_argument
 from ralph.core.errors import UsageError
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
 
 
 @click.command("clean")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--keep", type=click.IntRange(min=0), help="Keep the last N ended runs. Default: 20.", metavar="N")
 @click.option(
     "--older-than",
@@ -58,7 +58,7 @@ def worktrees(prune: bool, as_json: bool) -> int:
 
 
 @click.command("land")
-@click.argument("run", required=False)
+@run_argument
 @click.option("--queue", "queued", is_flag=True, help="Only show which tasks and runs wait to be merged or landed.")
 @click.option("--all", "everything", is_flag=True, help="With --queue: also show what is merged or landed.")
 @json_option
@@ -85,7 +85,7 @@ def land(run: str | None, queued: bool, everything: bool, as_json: bool) -> int:
 
 
 @click.command("queue", hidden=True)
-@click.argument("run", required=False)
+@run_argument
 @click.option("--all", "everything", is_flag=True, help="Also what is merged or landed.")
 @json_option
 def queue(run: str | None, everything: bool, as_json: bool) -> int:

@@ -1,0 +1,47 @@
+"""Shells complete commands, options and the ids of runs."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from test_loop import RALPH, SUCCEEDS, Project, project  # noqa: F401 - the fixture
+
+
+def complete(place: Project, *words: str) -> list[str]:
+    """What bash is offered for the last of these words."""
+    environment = {
+        **place.environment,
+        "_RALPH_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run([str(RALPH)], cwd=place.root, env=environment, capture_output=True, text=True, check=True)
+    return [line.partition(",")[2] for line in done.stdout.split()]
+
+
+def test_commands_options_and_run_ids_are_completed(project: Project) -> None:  # noqa: F811
+    project.play(SUCCEEDS)
+    run = project.run.name
+    assert "status" in complete(project, "ralph", "st")
+    assert "--worktree" in complete(project, "ralph", "loop", "--wo")
+    for command in ("status", "logs", "diff", "resume", "report", "cost"):
+        assert complete(project, "ralph", command, run[:6]) == [run], command
+    assert complete(project, "ralph", "steer", "--run", run[:6]) == [run]
+    assert complete(project, "ralph", "session", "show", run[:6]) == [], "it is a loop"
+    assert complete(project, "ralph", "status", "99") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_is_valid_for_its_shell(project: Project, shell: str) -> None:  # noqa: F811
+    done = project.ralph("completion", shell)
+    assert (done.code, "_RALPH_COMPLETE" in done.out) == (0, True)
+    if program := shutil.which(shell):
+        checked = subprocess.run([program, "-n"], input=done.out, text=True, capture_output=True, env=dict(os.environ))
+        assert checked.returncode == 0, checked.stderr
+
+
+def test_an_unknown_shell_is_refused(project: Project) -> None:  # noqa: F811
+    done = project.ralph("completion", "cmd")
+    assert done.code == 2
+    assert "'cmd' is not one of 'bash', 'zsh', 'fish'" in done.err
