@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ralph.core.entries import Notice
 from ralph.core.errors import LockedError, StateError, UsageError
 from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, remove_commits
 from ralph.git.history import HEADS
 from ralph.git.snapshots import Restored, Snapshots, Undone, format_diff
+from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
 from ralph.store.runs import Project, RunDir
@@ -66,10 +68,17 @@ def diff_run(
     return Diff(old, new, snapshots.diff(old, new, stat=stat, color=color))
 
 
-def undo_turn(project: Project, run: RunDir, *, force: bool = False) -> Undone:
-    """Undo what the last turn of a run changed. The tree is recorded first."""
+def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "") -> Undone:
+    """Undo what the last turn of a run changed. The tree is recorded first.
+
+    `by` is who did it, if another interface than the command line did: the journal records that.
+    """
     with _tree_at_rest(project, run) as snapshots:
-        return snapshots.undo(force=force)
+        undone = snapshots.undo(force=force)
+        if by:
+            documents, _ = Documents.open(project.root, run.path)
+            documents.commit(time.time(), Notice(f"undid {undone.undone.label} ({by})"), {})
+        return undone
 
 
 def restore_iteration(project: Project, run: RunDir, which: str) -> RestoredIteration:

@@ -37,6 +37,7 @@ from ralph.store import locks
 from ralph.store.files import signature
 from ralph.store.held_trees import held_trees
 from ralph.store.mailbox import watch_directories
+from ralph.store.projects import register_project
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
 from ralph.supervisor.client import KeeperClient
@@ -63,6 +64,7 @@ async def run_engine(
     refuse_links(project.root)
     record = run.record()
     run.refuse_claimed()
+    register_project(project.root)
     notifier, notifier_warning = notifier_for(project, run, record)
     with contextlib.ExitStack() as held:
         lock = run.lock()

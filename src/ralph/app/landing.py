@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ralph.core.checks import Verdict
 from ralph.core.entries import Entry, MergeStarted
@@ -26,7 +26,7 @@ from ralph.workspace.merge_queue import current_branch, fast_forward_user_branch
 from ralph.workspace.worktree_setup import WorktreeSetup
 
 
-async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | None]:
+async def land_run(project: Project, run: RunDir, by: str = "") -> tuple[Landed, Verdict | None]:
     """Bring the work of a run onto the user's current branch. Returns the result, and the verdict of the checks if they ran.
 
     If that branch has moved, both are merged in a scratch worktree, and the checks must pass on the merged tree.
@@ -53,6 +53,7 @@ async def land_run(project: Project, run: RunDir) -> tuple[Landed, Verdict | Non
                 notice = f"the checks fail on the merged tree: the work stays on the branch {name}"
                 return Landed(commit, name, notice=notice), verdict
         landed = await asyncio.to_thread(fast_forward_user_branch, project.root, run.id, name, commit, onto)
+        landed = replace(landed, by=by)
         documents, _ = Documents.open(project.root, run.path)
         documents.commit(time.time(), landed, {})
         return landed, verdict

@@ -356,7 +356,7 @@ def refuse_aborted(session: UserSession) -> None:
         raise UsageError(f"session {session.id} was aborted", todo=todo)
 
 
-def answer_approval(session: UserSession, answer: SignalType) -> RunDir:
+def answer_approval(session: UserSession, answer: SignalType, message: str = "", by: str = "") -> RunDir:
     """Approve or skip what a session learned."""
     if session.run is None or session.is_classic or session.state().state is not State.KNOWLEDGE_APPROVAL:
         raise UsageError(
@@ -364,7 +364,7 @@ def answer_approval(session: UserSession, answer: SignalType) -> RunDir:
             todo=f"`ralph session show {session.id}` shows its state",
         )
     refuse_without_consent(consent_to_resume(session.project, session.record))
-    session.run.mailbox.post(Signal("", answer))
+    session.run.mailbox.post(Signal("", answer, message, by=by))
     return session.run
 
 

@@ -39,7 +39,7 @@ def send_signal(project: Project, signal: Signal, role: str, wanted: str | None)
     run = _find_run_to_signal(project, wanted)
     signal = _address_signal(signal, role, run)
     if signal.type is SignalType.ABORT:
-        end_run(project, run, signal.message or "aborted by `ralph signal`")
+        end_run(project, run, signal.message or "aborted by `ralph signal`", by=signal.by)
         return Sent(run, signal, "")
     if not run.alive and signal.type in (SignalType.PAUSE, SignalType.RESUME):
         todo = f"`ralph resume {run.id}` continues it"
@@ -68,13 +68,15 @@ def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
     return replace(signal, target=target)
 
 
-def answer_question(project: Project, wanted: str | None, id: str, answer: str) -> tuple[RunDir, Question]:
+def answer_question(
+    project: Project, wanted: str | None, id: str, answer: str, by: str = "person"
+) -> tuple[RunDir, Question]:
     """Answer an open question: the one of that id, or the only one."""
     refuse_inside_a_turn("an agent cannot answer questions", "wait for the answer, or for the default")
     if not answer.strip():
         raise UsageError("the answer is empty", todo='write it in quotes: ralph answer "..."')
     run, question = _find_question(project, wanted, id)
-    if not run.questions.answer(question.id, answer, "person", time.time()):
+    if not run.questions.answer(question.id, answer, by, time.time()):
         raise UsageError(f"question {question.id} was answered already", where=str(run.questions.directory))
     return run, question
 
@@ -112,7 +114,7 @@ def is_over(run: RunDir) -> bool:
     return outcome is not None and not outcome.resumable
 
 
-def end_run(project: Project, run: RunDir, message: str) -> None:
+def end_run(project: Project, run: RunDir, message: str, by: str = "") -> None:
     """End a run, by its engine if it has one; returns when it is over, or after a minute."""
     if not run.alive:
         # The engine takes long to import, and commands that only talk to a run do not need it.
@@ -120,7 +122,7 @@ def end_run(project: Project, run: RunDir, message: str) -> None:
 
         abort_on_disk(project, run, Observer(), message)
         return
-    run.mailbox.post(Signal("", SignalType.ABORT, message))
+    run.mailbox.post(Signal("", SignalType.ABORT, message, by=by))
     # The engine needs this long at most to end its turn: grace, kill, and the report.
     deadline = time.monotonic() + 60
     while run.alive and time.monotonic() < deadline:

@@ -26,6 +26,7 @@ GROUPS = {
         "logs": "Show or follow what happens in a run.",
         "prompt": "Show the prompt of a turn, with the tokens of each part.",
         "cost": "Show what a run cost, by turn, role and agent.",
+        "web": "Show all your runs in the browser.",
     },
     "Steer": {
         "steer": "Give the agents of a run new guidance, even in the middle of a turn.",
@@ -80,6 +81,7 @@ MODULES = {
     "status": ("status",),
     "steer": ("steer", "pause", "signal", "signals", "answer"),
     "trust": ("trust",),
+    "web": ("web",),
     "workspace": ("land", "queue", "worktrees", "clean"),
 }
 """The module of every subcommand."""

@@ -189,6 +189,8 @@ class Landed:
     """Whether the user's branch, or a remote one, was moved to it."""
     notice: str = ""
     """Why it was not, and what to type."""
+    by: str = ""
+    """Who landed it, if another interface than the command line did: `web:NAME`."""
 
 
 @dataclass(frozen=True)

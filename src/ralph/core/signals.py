@@ -68,6 +68,8 @@ class Signal:
     """Whether a running turn is interrupted, so that the agent gets the message at once."""
     key: str = ""
     """The id in the journal, if the file name alone is not unique."""
+    by: str = ""
+    """Who sent it, if another interface than the command line did: `web:NAME`."""
 
     @property
     def id(self) -> str:
@@ -194,7 +196,7 @@ class Question:
     role: str = ""
     answer: str | None = None
     by: str = ""
-    """`person` if the user answered, `default` if the time was over."""
+    """`person` if the user answered, `web:NAME` if they did so in the browser, `default` if the time was over."""
 
     def waits(self, now: float) -> bool:
         """Whether the agent still waits for the answer."""

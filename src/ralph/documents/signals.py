@@ -9,6 +9,7 @@ from ralph.core.signals import Signal, SignalType, addressee
 from ralph.documents.yaml_codec import YamlError, YamlRules, dump, edit, load
 
 SIZE_LIMIT = 64 * 1024
+_BY_CHARS = 120
 
 
 def parse_signal(name: str, text: str) -> Signal:
@@ -36,6 +37,7 @@ def parse_signal(name: str, text: str) -> Signal:
         iteration=_read_iteration(data.get("iteration"), name),
         items=_read_items(data.get("items"), name),
         now=data.get("now") is True,
+        by=_read_text(data, "by", name)[:_BY_CHARS],
     )
 
 
@@ -75,6 +77,7 @@ def render_signal(signal: Signal) -> str:
         "iteration": signal.iteration,
         "items": list(signal.items),
         "now": signal.now,
+        "by": signal.by,
     }
     return dump({name: value for name, value in facts.items() if value or name == "message"})
 

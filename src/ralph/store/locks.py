@@ -81,5 +81,17 @@ def is_held(path: Path) -> bool:
         os.close(descriptor)
 
 
+def read_holder(path: Path) -> Mapping[str, object]:
+    """What the holder wrote into a lock; empty if it cannot be read."""
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except (OSError, StateError):
+        return {}
+    try:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _read_holder(descriptor: int) -> Mapping[str, object]:
     return json_object(os.pread(descriptor, 4096, 0))

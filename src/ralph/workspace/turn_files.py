@@ -8,6 +8,7 @@ removing them.
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -297,7 +298,7 @@ class EventLog:
         if self._room <= 0:
             return
         plain = to_plain(replace(event, text=event.text[:LOGGED_TEXT]))
-        line = dump(plain) + "\n"
+        line = dump({**plain, "at": round(time.time(), 3)}) + "\n"
         self._room -= len(line)
         if self._room <= 0:
             line = '{"kind": "error", "text": "more events than are logged"}\n'
@@ -339,6 +340,7 @@ class OutputTail:
         except FileNotFoundError:
             return
         self.poll_received()
+        self._log.flush()
 
     def poll_received(self) -> tuple[str, ...]:
         """The names of the user's messages that the agent has received; an event is passed on for each new one."""

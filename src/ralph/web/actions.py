@@ -1,0 +1,159 @@
+"""What the user does on the page, as calls of `app`. Each returns what the page shows, and is journaled with who did it.
+
+The engine checks everything again: these are the same functions that the command line calls.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ralph.app.changes import undo_turn
+from ralph.app.engine import start_detached
+from ralph.app.landing import land_run
+from ralph.app.resume import ResumeOptions, plan_next_iteration, plan_resume, prepare_resume
+from ralph.app.runs import refuse_inside_a_turn
+from ralph.app.sessions import answer_approval, find_session, next_batch
+from ralph.app.steer import answer_question, send_signal
+from ralph.core.errors import UsageError
+from ralph.core.signals import Signal, SignalType
+from ralph.documents.diff_comments import DiffComment, render_comments
+from ralph.web.access import User
+from ralph.web.runs import FoundRun
+
+Body = Mapping[str, Any]
+Action = Callable[[FoundRun, User, Body], dict[str, Any]]
+
+TEXT_LIMIT = 20_000
+COMMENTS_LIMIT = 50
+_SIGNALS = (SignalType.STEER, SignalType.INFO, SignalType.PAUSE, SignalType.RESUME, SignalType.ABORT)
+_SESSIONS = ("session", "classic")
+
+
+def read_text(body: Body, name: str, *, most: int = TEXT_LIMIT, required: bool = False) -> str:
+    """A text of the body, or an error that names it."""
+    value = body.get(name, "")
+    if not isinstance(value, str):
+        raise UsageError(f"`{name}` is a text", where=name, todo="send a string")
+    if len(value) > most:
+        raise UsageError(f"`{name}` is longer than {most} characters", where=name, todo="shorten it")
+    if required and not value.strip():
+        raise UsageError(f"`{name}` is empty", where=name, todo="write something")
+    return value
+
+
+def send(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Send a signal to a run."""
+    kind = read_text(body, "type", most=20, required=True).upper()
+    if kind not in _SIGNALS:
+        known = ", ".join(_SIGNALS)
+        raise UsageError(f"{kind[:20]!r} cannot be sent here", where="type", todo=f"use one of {known}")
+    signal = Signal("", SignalType(kind), read_text(body, "text"), now=body.get("now") is True, by=user.by)
+    if kind == SignalType.ABORT and not signal.message:
+        signal = Signal("", SignalType.ABORT, "aborted in the browser", by=user.by)
+    if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
+        refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
+        # The engine that ends a stopped run needs a process of its own, which outlives this server.
+        message = f"--message={signal.message} ({user.by})"
+        start_detached(found.project, found.run, ("abort",), (message,))
+        return {"signal": "", "alive": False}
+    sent = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id)
+    return {"signal": sent.name, "alive": sent.run.alive}
+
+
+def answer(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Answer a question of an agent."""
+    id, text = read_text(body, "question", most=20, required=True), read_text(body, "text", required=True)
+    _, question = answer_question(found.project, found.run.id, id, text, user.by)
+    return {"question": question.id, "answer": text}
+
+
+def comment(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Send comments on lines of the diff: as one STEER, or as a round of feedback to a session that has ended."""
+    comments = [_read_comment(one) for one in _read_items(body)]
+    message = render_comments(comments)
+    record, outcome = found.run.record(), found.run.outcome()
+    if record.workflow in _SESSIONS and outcome and not found.run.alive:
+        refuse_inside_a_turn("an agent cannot give feedback", "put it into your answer instead")
+        batch = next_batch(find_session(found.project, found.run.id))
+        batch.give(batch.requirement(message.replace("\n", "\n  ").rstrip()))
+        return {"feedback": batch.number, "comments": len(comments)}
+    signal = Signal("", SignalType.STEER, message, by=user.by)
+    sent = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id)
+    return {"signal": sent.name, "comments": len(comments), "alive": sent.run.alive}
+
+
+def _read_items(body: Body) -> list[Any]:
+    items = body.get("items")
+    if not isinstance(items, list) or not 0 < len(items) <= COMMENTS_LIMIT:
+        todo = f"send 1 to {COMMENTS_LIMIT} comments"
+        raise UsageError("`items` is a list of comments", where="items", todo=todo)
+    return items
+
+
+def _read_comment(item: Any) -> DiffComment:
+    if not isinstance(item, dict):
+        raise UsageError("a comment is an object", where="items", todo="send path, line, side, hunk and text")
+    line, path, side = item.get("line"), read_text(item, "path", most=1000, required=True), item.get("side", "new")
+    if not isinstance(line, int) or isinstance(line, bool) or not 0 < line < 10_000_000:
+        raise UsageError("`line` is a number from 1 on", where="items", todo="send the line of the diff")
+    if side not in ("new", "old"):
+        raise UsageError("`side` is `new` or `old`", where="items", todo="send one of them")
+    if any(character in path for character in "`\n\r"):
+        raise UsageError("`path` has a character that no comment can name", where="items", todo="send a plain steer")
+    return DiffComment(
+        path=path,
+        line=line,
+        side=side,
+        snippet=read_text(item, "hunk", most=4000),
+        text=read_text(item, "text", most=4000, required=True),
+    )
+
+
+def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Keep or drop what a session learned, and let it continue."""
+    refuse_inside_a_turn("an agent cannot approve", "leave that to the user")
+    choice = read_text(body, "choice", most=20, required=True).upper()
+    if choice not in (SignalType.APPROVE, SignalType.SKIP):
+        raise UsageError("`choice` is approve or skip", where="choice", todo="send one of them")
+    session = find_session(found.project, found.run.id)
+    answer_approval(session, SignalType(choice), message=read_text(body, "text"), by=user.by)
+    _start(found, ("session", "resume"))
+    return {"choice": choice.lower(), "resumed": True}
+
+
+def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Continue a run that stopped, with guidance if there is any."""
+    refuse_inside_a_turn()
+    guidance = read_text(body, "text")
+    is_session = found.run.record().workflow in _SESSIONS
+    plan = plan_next_iteration if is_session else plan_resume
+    planned = plan(found.project, found.run, ResumeOptions())
+    prepare_resume(planned)
+    found.run.mailbox.post(Signal("", SignalType.RESUME, guidance, by=user.by))
+    _start(found, ("session", "resume") if is_session else ("resume",))
+    return {"resumed": True}
+
+
+def _start(found: FoundRun, command: tuple[str, ...]) -> None:
+    start_detached(found.project, found.run, command)
+
+
+def land(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Bring the work of a run onto the user's branch."""
+    refuse_inside_a_turn()
+    landed, verdict = asyncio.run(land_run(found.project, found.run, user.by))
+    failed = [] if verdict is None else [one.title for one in verdict.results if not one.passed]
+    return {"landed": landed.moved, "branch": landed.branch, "notice": landed.notice, "failed": failed}
+
+
+def undo(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
+    """Undo what the last turn of a run changed."""
+    refuse_inside_a_turn()
+    undone = undo_turn(found.project, found.run, by=user.by)
+    return {"undone": undone.undone.label, "files": list(undone.restored.files)[:100]}
+
+
+OPEN_ACTIONS: dict[str, Action] = {"signals": send, "answers": answer, "comments": comment}
+"""What a token with the role admin may do."""
+GUARDED_ACTIONS: dict[str, Action] = {"approve": approve, "resume": resume, "land": land, "undo": undo}
+"""What also needs the passphrase, because an agent that found the token could do it."""

@@ -1,0 +1,164 @@
+"""The symbol, word and color of every state. The page has no list of states of its own: it shows what it finds here."""
+
+from typing import Any
+
+from ralph.core.checks import Attribution, CheckStatus
+from ralph.core.events import TaskState
+from ralph.core.outcomes import Outcome
+from ralph.view.model import NeedKind, RunRow, RunView, SignalView, Tier
+
+Label = tuple[str, str, str]
+"""Symbol, word and color."""
+
+_STATES: dict[str, Label] = {
+    "new": ("wait", "Not started", "idle"),
+    "running": ("work", "Working", "work"),
+    "waiting": ("wait", "Waiting", "idle"),
+    "interrupted": ("warn", "Interrupted", "fail"),
+    Outcome.SUCCESS: ("pass", "Done", "pass"),
+    Outcome.NOTHING_TO_DO: ("pass", "Nothing to do", "idle"),
+    Outcome.STUCK: ("stuck", "Stuck", "fail"),
+    Outcome.AWAITING_GUIDANCE: ("ask", "Guidance", "need"),
+    Outcome.AWAITING_FEEDBACK: ("ask", "Feedback", "need"),
+    Outcome.AWAITING_APPROVAL: ("book", "Approval", "need"),
+    Outcome.UNVERIFIABLE: ("unproven", "Unproven", "need"),
+    Outcome.PAUSED: ("pause", "Paused", "idle"),
+    Outcome.ABORTED: ("stop", "Aborted", "idle"),
+    Outcome.BLOCKED: ("failo", "Blocked", "fail"),
+    Outcome.AGENT_UNAVAILABLE: ("failo", "No agent", "fail"),
+    Outcome.INTERRUPTED: ("warn", "Interrupted", "fail"),
+    Outcome.COST_UNKNOWN: ("stuck", "Cost unknown", "fail"),
+}
+_LIMIT: Label = ("stuck", "Limit", "fail")
+_FAILED: Label = ("failo", "Failed", "fail")
+_NEEDS: dict[NeedKind, Label] = {
+    NeedKind.QUESTION: ("ask", "Question", "need"),
+    NeedKind.APPROVAL: ("book", "Approval", "need"),
+    NeedKind.FEEDBACK: ("ask", "Feedback", "need"),
+    NeedKind.GUIDANCE: ("ask", "Guidance", "need"),
+    NeedKind.UNPROVEN: ("unproven", "Unproven", "need"),
+    NeedKind.CONFLICT: ("conflict", "Conflict", "need"),
+    NeedKind.MISSING: ("warn", "Lost work", "need"),
+    NeedKind.RESUME: ("pause", "Stopped", "need"),
+}
+CHECKS: dict[str, Label] = {
+    CheckStatus.PASSED: ("check", "Passed", "pass"),
+    CheckStatus.FAILED: ("fail", "Failed", "fail"),
+    CheckStatus.NOT_FOUND: ("norun", "Could not run", "need"),
+    CheckStatus.COULD_NOT_RUN: ("norun", "Could not run", "need"),
+    "flaky": ("flaky", "Flaky", "need"),
+    "": ("none", "Not run", "idle"),
+}
+_ATTRIBUTIONS = {
+    Attribution.CLEAN: "clean",
+    Attribution.REGRESSED: "broken by this run",
+    Attribution.FIXED: "fixed by this run",
+    Attribution.BASELINE_BROKEN: "failed before the run",
+}
+_TASKS: dict[TaskState, Label] = {
+    TaskState.PLANNED: ("[ ]", "open", "idle"),
+    TaskState.RETRY: ("[ ]", "next attempt", "idle"),
+    TaskState.QUALIFIED: ("[P]", "in review", "idle"),
+    TaskState.DONE: ("[x]", "done", "pass"),
+    TaskState.FAILED: ("[F]", "failed", "fail"),
+    TaskState.BLOCKED: ("[ ]", "blocked", "fail"),
+    TaskState.CANCELLED: ("[C]", "cancelled", "idle"),
+}
+_AT_WORK: Label = ("[/]", "at work", "work")
+GROUPS = {
+    "needs you": ("Needs you", "what holds up a run first, then the longest waiting"),
+    "working": ("Working", ""),
+    "waiting": ("Waiting", "continue by themselves, or paused by you"),
+    "done": ("Done", ""),
+}
+"""The title of each group, and a remark."""
+LIMITS = {"iterations": "Iterations", "time": "Time", "cost": "Money", "tokens": "Tokens", "deadline": "Deadline"}
+_MEANS = {
+    "prompt": "in its prompt",
+    "hook": "via hook",
+    "live": "live",
+    "tool": "by its own question",
+    "heard": "while it ran",
+}
+
+
+def label_state(row: RunView | RunRow) -> Label:
+    """The state of a run."""
+    if row.doubt and not row.alive:
+        return "warn", "Claimed", "need"
+    if row.needs and row.alive:
+        return _NEEDS[row.needs[0].kind]
+    if row.state == "running" and row.attention is Tier.WATCH:
+        return "warn", "Look", "need"
+    if row.state == "running" and isinstance(row, RunView) and row.checking and not row.running_turns:
+        return "work", "Verifying", "work"
+    if row.attention is Tier.UNLANDED:
+        return "land", "Not landed", "pass"
+    if row.state.startswith("limit-"):
+        return _LIMIT
+    return _STATES.get(row.state, _FAILED)
+
+
+def label_grade(view: RunView) -> Label:
+    """The grade of a run. Nothing is green before the verdict."""
+    if view.ended is None or view.alive or not view.ended.outcome.succeeded:
+        if view.ended and not view.alive and view.ended.outcome is Outcome.UNVERIFIABLE:
+            return "unproven", "Unproven", "need"
+        return "none", "No grade yet", "idle"
+    if view.run_checks or view.run.checks:
+        return "pass", "Verified", "pass"
+    return "none", "Unverified", "idle"
+
+
+def describe_row(row: RunRow, key: str, project: str) -> dict[str, Any]:
+    """What a list adds to a row."""
+    return {
+        "key": key,
+        "project_name": project,
+        "label": label_state(row),
+        "need_labels": [_NEEDS[need.kind] for need in row.needs],
+    }
+
+
+def describe_view(view: RunView, now: float) -> dict[str, Any]:
+    """What a run's page adds to a view."""
+    return {
+        "label": label_state(view),
+        "grade": label_grade(view),
+        "need_labels": [_NEEDS[need.kind] for need in view.needs],
+        "checks": CHECKS,
+        "attributions": {str(one): text for one, text in _ATTRIBUTIONS.items()},
+        "tasks": {task.id: _AT_WORK if task.turn else _TASKS[task.state] for task in view.tasks},
+        "limits": LIMITS,
+        "signals": {one.id: describe_signal(one, now) for one in view.signals},
+    }
+
+
+def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]]:
+    """What became of a signal: symbol, color and sentence, one after the other."""
+    if signal.state == "refused":
+        return [("failo", "fail", f"Refused: {signal.reason}")]
+    acks = []
+    for receipt in signal.receipts:
+        after = f" after {_span(receipt.at - signal.at)}" if receipt.at >= signal.at > 0 else ""
+        how = _MEANS.get(receipt.means, receipt.means)
+        acks.append(("pass", "pass", f"Taken in by turn {receipt.turn} ({receipt.role}), {how}{after}"))
+        if receipt.response:
+            note = f": {receipt.note}" if receipt.note else ""
+            acks.append(("note", "idle", f"Its response: {receipt.response}{note}"))
+    if acks:
+        return acks
+    if not signal.has_words and signal.state == "taken":
+        return [("pass", "pass", "Done")]
+    age = max(0.0, now - signal.at) if signal.at else 0.0
+    reason = f" {signal.reason}." if signal.reason else ""
+    return [("wait", "need" if age > 60 else "idle", f"Not taken in yet, {_span(age)}.{reason}")]
+
+
+def _span(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"

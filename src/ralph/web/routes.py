@@ -1,0 +1,370 @@
+"""The routes of the server: the page, JSON to read, actions, and streams. Errors are JSON with what, where and what to do."""
+
+import asyncio
+import hashlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ralph import __version__
+from ralph.app.changes import diff_run
+from ralph.core.errors import LockedError, RalphError, StateError, UsageError
+from ralph.core.text import clean_text
+from ralph.documents.diff_comments import parse_comments
+from ralph.store.files import open_regular
+from ralph.store.journal import read_raw
+from ralph.view.json_form import to_json
+from ralph.web import labels
+from ralph.web.access import PROOF_SECONDS, AccessControl, Role, User, has_passphrase
+from ralph.web.actions import GUARDED_ACTIONS, OPEN_ACTIONS, read_text
+from ralph.web.diffs import parse_diff
+from ralph.web.feed import Feeds, StreamPosition, find_turn, shorten_event
+from ralph.web.filters import parse_filter
+from ralph.web.rows import RowsFeed, show_row
+from ralph.web.runs import FoundRun, NoSuchRunError, RunIndex, Snoozes
+
+STATIC = Path(__file__).parent / "static"
+PAGE_ROWS = 100
+RANGE_LINES, RANGE_BYTES = 500, 256 * 1024
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Site:
+    """What the routes share."""
+
+    def __init__(self, index: RunIndex, gate: AccessControl, snoozes: Snoozes, *, read_only: bool = False) -> None:
+        self.index, self.gate, self.snoozes, self.read_only = index, gate, snoozes, read_only
+        self.feeds = Feeds()
+        self.rows = RowsFeed(index, snoozes)
+        self._done: dict[str, dict[str, Any]] = {}
+        """The results of actions by idempotency key: a request that is sent twice acts once."""
+
+    def application(self) -> Starlette:
+        """The application, without the guard around it."""
+        read, act = self._read, self._act
+        routes = [
+            Route("/healthz", _healthz),
+            Route("/api/me", read(self.me)),
+            Route("/api/runs", read(self.runs)),
+            Route("/api/runs/{key}", read(self.view)),
+            Route("/api/runs/{key}/turns/{turn:int}/events", read(self.turn_events)),
+            Route("/api/runs/{key}/turns/{turn:int}/prompt", read(self.prompt)),
+            Route("/api/runs/{key}/output", read(self.output)),
+            Route("/api/runs/{key}/diff", read(self.diff)),
+            Route("/api/stream", self.stream),
+            Route("/api/unlock", act(self.unlock), methods=["POST"]),
+            Route("/api/runs/{key}/snooze", act(self.snooze), methods=["POST"]),
+            Route("/api/runs/{key}/{action}", act(self.action), methods=["POST"]),
+            Route("/api/{rest:path}", _no_route),
+            Route("/static/{path:path}", _static),
+            Route("/", _page),
+            Route("/runs", _page),
+            Route("/r/{key}", _page),
+            Route("/r/{key}/{tab}", _page),
+        ]
+        return Starlette(routes=routes)
+
+    def _read(self, function: Callable[[Request], Any]) -> Handler:
+        """A route that reads: the function runs in a thread, because it reads files."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                result = await asyncio.to_thread(function, request)
+            except (RalphError, OSError) as error:
+                return error_response(error)
+            return result if isinstance(result, Response) else json_response(result)
+
+        return handle
+
+    def _act(self, function: Callable[[Request, dict[str, Any]], Any]) -> Handler:
+        """A route that changes something. The body is a JSON object."""
+
+        async def handle(request: Request) -> Response:
+            try:
+                body = json.loads(await request.body() or b"{}")
+                if not isinstance(body, dict):
+                    raise UsageError("the body is not a JSON object", todo="send an object")
+                result = await asyncio.to_thread(function, request, body)
+            except (ValueError, RecursionError) as error:
+                return error_response(UsageError(f"the body is not JSON: {error}", todo="send a JSON object"))
+            except (RalphError, OSError) as error:
+                return error_response(error)
+            return result if isinstance(result, Response) else json_response(result)
+
+        return handle
+
+    # What can be read
+
+    def me(self, request: Request) -> dict[str, Any]:
+        """Who the user is, and what they may do."""
+        user = user_of(request)
+        projects = [{"name": project.root.name, "root": str(project.root)} for project in self.index.projects()]
+        return {
+            "name": user.login or user.token,
+            "role": user.role,
+            "read_only": self.read_only,
+            "has_passphrase": has_passphrase(),
+            "version": __version__,
+            "projects": projects,
+            "groups": labels.GROUPS,
+        }
+
+    def runs(self, request: Request) -> Response:
+        """The rows of the inbox, 100 a page."""
+        wanted = parse_filter(request.query_params.get("q", ""))
+        snoozed = self.snoozes.read()
+        rows = [
+            show_row(found, row, snoozed)
+            for found, row in self.index.rows()
+            if wanted.accepts(row, found.project.root.name)
+        ]
+        rows = put_snoozed_last(rows)
+        cursor = _number(request.query_params.get("cursor", "0"), "cursor")
+        page = rows[cursor : cursor + PAGE_ROWS]
+        counts: dict[str, int] = {}
+        for row in rows:
+            counts[row["group"]] = counts.get(row["group"], 0) + 1
+        more = cursor + PAGE_ROWS if len(rows) > cursor + PAGE_ROWS else None
+        return tagged_response(
+            request, {"rows": page, "counts": counts, "total": len(rows), "cursor": more, "version": self.rows.version}
+        )
+
+    def view(self, request: Request) -> Response:
+        """The view of a run, now or at a line of its journal."""
+        found = self.find(request)
+        at = request.query_params.get("at")
+        view = self.index.view(found, None if at is None else _number(at, "at"))
+        now = time.time()
+        comments = [
+            {"signal": signal.id, **asdict(one)} for signal in view.signals for one in parse_comments(signal.message)
+        ]
+        data = {
+            **to_json(view),
+            "key": found.key,
+            "project_name": found.project.root.name,
+            "can_go_on": found.run.can_go_on,
+            "now": now,
+            "comments": comments,
+            "display": labels.describe_view(view, now),
+        }
+        return json_response(data)
+
+    def turn_events(self, request: Request) -> dict[str, Any]:
+        """The events of a turn from one on, 500 at most."""
+        found, turn = self.find(request), int(request.path_params["turn"])
+        first = max(1, _number(request.query_params.get("from", "1"), "from"))
+        directory = find_turn(found.run.path, turn)
+        events: list[dict[str, Any]] = []
+        count = size = 0
+        path = directory / "events.jsonl" if directory else None
+        for _, line in read_raw(path) if path and path.exists() else ():
+            count += 1
+            if count < first or len(events) >= RANGE_LINES or size > RANGE_BYTES:
+                continue
+            events.append({"turn": turn, "index": count, **shorten_event(line)})
+            size += len(events[-1]["text"])
+        return {"turn": turn, "events": events, "total": count}
+
+    def prompt(self, request: Request) -> dict[str, Any]:
+        """The prompt of a turn."""
+        directory = find_turn(self.find(request).run.path, int(request.path_params["turn"]))
+        if directory is None:
+            raise NoSuchRunError("there is no such turn", todo="choose another turn")
+        return _read_range(directory / "prompt.md", 0)
+
+    def output(self, request: Request) -> dict[str, Any]:
+        """The whole output of a check, a range at a time."""
+        found, log = self.find(request), request.query_params.get("log", "")
+        parts = log.split("/")
+        if len(parts) != 3 or parts[0] != "checks" or parts[2] != "stdout" or parts[1] in ("", ".", ".."):
+            raise NoSuchRunError("there is no such output", where=log[:200], todo="use the `log` of a check")
+        directory = found.run.path / "checks" / parts[1]
+        if directory.is_symlink():
+            raise NoSuchRunError("there is no such output", where=log[:200], todo="use the `log` of a check")
+        return _read_range(directory / "stdout", _number(request.query_params.get("offset", "0"), "offset"))
+
+    def diff(self, request: Request) -> dict[str, Any]:
+        """What a run or one of its turns changed, as files, hunks and lines."""
+        found, turn = self.find(request), request.query_params.get("turn")
+        found_diff = diff_run(found.project, found.run, _number(turn, "turn") if turn else None)
+        return {"old": found_diff.old, "new": found_diff.new, "files": parse_diff(found_diff.text)}
+
+    def find(self, request: Request) -> FoundRun:
+        """The run that a request is about."""
+        return self.index.find(request.path_params["key"])
+
+    # What changes something
+
+    def unlock(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
+        """Exchange the passphrase for a proof that holds for 15 minutes."""
+        user, client = user_of(request), request.client.host if request.client else "socket"
+        if not has_passphrase():
+            return json_error(403, "no passphrase is set", "set one in a terminal: `ralph web passphrase`")
+        if self.gate.passphrase_failures.is_locked(client):
+            return json_error(429, "too many wrong passphrases", "wait for 15 minutes")
+        proof = self.gate.unlock(user, client, read_text(body, "passphrase", most=1000))
+        if not proof:
+            return json_error(403, "that is not the passphrase", "try again; `ralph web passphrase` sets another")
+        return {"proof": proof, "seconds": PROOF_SECONDS}
+
+    def snooze(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
+        """Put a run aside for some minutes."""
+        if refusal := self._refuse(user_of(request)):
+            return refusal
+        minutes = body.get("minutes", 60)
+        if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 <= minutes <= 7 * 24 * 60:
+            raise UsageError("`minutes` is a number from 0 to 10080", where="minutes", todo="send a number")
+        self.snoozes.set(self.find(request).key, float(minutes))
+        return {"minutes": minutes}
+
+    def action(self, request: Request, body: dict[str, Any]) -> Response | dict[str, Any]:
+        """Do something with a run."""
+        user, name = user_of(request), request.path_params["action"]
+        function = OPEN_ACTIONS.get(name) or GUARDED_ACTIONS.get(name)
+        if function is None:
+            return json_error(404, f"there is no action {clean_text(name)[:40]!r}")
+        if refusal := self._refuse(user):
+            return refusal
+        if name in GUARDED_ACTIONS and not self.gate.has_proof(user, request.headers.get("x-ralph-proof", "")):
+            if not has_passphrase():
+                todo = "set one in a terminal: `ralph web passphrase`"
+                return json_error(403, "this needs a passphrase, and none is set", todo, code="no-passphrase")
+            return json_error(403, "this needs the passphrase", "type it", code="passphrase")
+        found = self.find(request)
+        once = request.headers.get("idempotency-key", "")[:100]
+        if once and (known := self._done.get(f"{user.token} {once}")):
+            return known
+        result = function(found, user, body)
+        if once:
+            if len(self._done) > 1000:
+                self._done.clear()
+            self._done[f"{user.token} {once}"] = result
+        return result
+
+    def _refuse(self, user: User) -> Response | None:
+        if self.read_only:
+            return json_error(403, "this server is read-only", "start `ralph web` without --read-only")
+        if user.role is not Role.ADMIN:
+            return json_error(403, f"the token {user.token!r} may only view", "use a token with the role admin")
+        return None
+
+    # Streams
+
+    async def stream(self, request: Request) -> Response:
+        """What happens in a run, or in the list of runs, as server-sent events."""
+        seen = request.headers.get("last-event-id", "")
+        try:
+            if key := request.query_params.get("run"):
+                found = await asyncio.to_thread(self.index.find, key)
+                feed = self.feeds.get(found.run.path)
+                events: AsyncIterator[bytes] = feed.watch(StreamPosition.parse(seen) if seen else None)
+            else:
+                events = self.rows.watch(seen)
+        except (RalphError, OSError) as error:
+            return error_response(error)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def put_snoozed_last(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that the user put aside are waiting, at the end of that group."""
+    awake = [row for row in rows if not row["snoozed_until"]]
+    asleep = [{**row, "group": "waiting"} for row in rows if row["snoozed_until"]]
+    at = sum(row["group"] != "done" for row in awake)
+    return [*awake[:at], *asleep, *awake[at:]]
+
+
+def user_of(request: Request) -> User:
+    """Who sends a request, as the guard found out."""
+    user: User = request.state.user
+    return user
+
+
+def _number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise UsageError(f"`{name}` is a number, not {text[:40]!r}", where=name, todo="send digits")
+    return int(text)
+
+
+def _read_range(path: Path, offset: int) -> dict[str, Any]:
+    """A part of a text file of a run, without control characters that are not layout."""
+    with os.fdopen(open_regular(path, os.O_RDONLY), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(offset)
+        data = file.read(RANGE_BYTES)
+    text = clean_text(data.decode(errors="replace"))
+    following = offset + len(data)
+    return {"text": text, "offset": offset, "next": following if following < size else None, "size": size}
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    """JSON with the version of its form."""
+    if isinstance(data, dict):
+        data = {"schema": 1, **data}
+    return JSONResponse(data, status)
+
+
+def tagged_response(request: Request, data: dict[str, Any]) -> Response:
+    """JSON with an ETag; only the status if the page has it already."""
+    body = json.dumps({"schema": 1, **data}).encode()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:24]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={"etag": tag})
+    return Response(body, media_type="application/json", headers={"etag": tag})
+
+
+def json_error(status: int, what: str, todo: str = "", *, where: str = "", code: str = "") -> Response:
+    """An error as JSON."""
+    return json_response({"error": {"what": what, "where": where, "todo": todo, "code": code}}, status)
+
+
+def error_response(error: RalphError | OSError) -> Response:
+    """The error of a use case as JSON."""
+    if isinstance(error, FileNotFoundError):
+        return json_error(404, "that is not there any more", "go back to the inbox")
+    if isinstance(error, OSError):
+        return json_error(500, error.strerror or "a file cannot be read", where=str(error.filename or ""))
+    status = 400
+    if isinstance(error, NoSuchRunError):
+        status = 404
+    elif isinstance(error, LockedError):
+        status = 409
+    elif isinstance(error, StateError):
+        status = 422
+    return json_error(status, clean_text(error.what), clean_text(error.todo), where=clean_text(error.where))
+
+
+async def _healthz(request: Request) -> Response:
+    return json_response({"ok": True})
+
+
+async def _no_route(request: Request) -> Response:
+    return json_error(404, "there is nothing at this address")
+
+
+async def _page(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", media_type="text/html", headers={"cache-control": "no-cache"})
+
+
+def _static_files() -> dict[str, Path]:
+    return {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*") if path.suffix in _TYPES}
+
+
+async def _static(request: Request) -> Response:
+    """A file of the page. Only files that were there when the server started can be served."""
+    path = STATIC_FILES.get(request.path_params["path"])
+    if path is None:
+        return json_error(404, "there is no such file")
+    return FileResponse(path, media_type=_TYPES[path.suffix], headers={"cache-control": "no-cache"})
+
+
+STATIC_FILES = _static_files()

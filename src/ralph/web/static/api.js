@@ -1,0 +1,179 @@
+// Requests and streams. The token stays in this tab (sessionStorage) and goes out as `Authorization` only.
+const KEY = 'ralph-token';
+const RETRIES = [0.2, 0.4, 0.8, 1.5, 3, 6, 10];
+
+let token = '';
+let proof = '';
+let askForPassphrase = async () => '';
+
+export function takeToken() {
+  const url = new URL(location.href);
+  const given = url.searchParams.get('token');
+  if (given) {
+    sessionStorage.setItem(KEY, given);
+    url.searchParams.delete('token');
+    history.replaceState(null, '', url.pathname + url.search + url.hash);
+  }
+  token = sessionStorage.getItem(KEY) || '';
+  return token;
+}
+
+// Other tabs of this page know the token: a link in a notification opens a new tab. Channels are per origin, port included.
+const channel = 'BroadcastChannel' in window ? new BroadcastChannel('ralph-token') : null;
+if (channel) {
+  channel.onmessage = ({ data }) => {
+    if (data === 'ask' && token) channel.postMessage({ token });
+  };
+}
+
+export function askOtherTabs() {
+  return new Promise((resolve) => {
+    if (!channel) { resolve(''); return; }
+    const asking = new BroadcastChannel('ralph-token');
+    const finish = (found) => { asking.close(); resolve(found); };
+    asking.onmessage = ({ data }) => {
+      if (data?.token) { setToken(data.token); finish(data.token); }
+    };
+    asking.postMessage('ask');
+    setTimeout(() => finish(token), 400);
+  });
+}
+
+export function setToken(value) {
+  token = value.trim();
+  sessionStorage.setItem(KEY, token);
+}
+
+export function onPassphrase(ask) {
+  askForPassphrase = ask;
+}
+
+export class ApiError extends Error {
+  constructor(status, error) {
+    super(error.what);
+    this.status = status;
+    Object.assign(this, { where: '', todo: '', code: '', ...error });
+  }
+}
+
+async function call(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, {
+      cache: 'no-store', ...options, headers: { Authorization: `Bearer ${token}`, ...options.headers },
+    });
+  } catch {
+    throw new ApiError(0, { what: 'The server does not answer', todo: 'Start `ralph web` again.' });
+  }
+  if (response.ok || response.status === 304) return response;
+  const body = await response.json().catch(() => ({}));
+  throw new ApiError(response.status, body.error || { what: `The server answered ${response.status}` });
+}
+
+export async function get(path) {
+  return (await call(path)).json();
+}
+
+const etags = new Map();
+
+// The same data as before if nothing changed.
+export async function getTagged(path) {
+  const known = etags.get(path);
+  const response = await call(path, known ? { headers: { 'If-None-Match': known.tag } } : {});
+  if (response.status === 304) return known.data;
+  const data = await response.json();
+  if (etags.size > 50) etags.clear();
+  etags.set(path, { tag: response.headers.get('etag'), data });
+  return data;
+}
+
+async function post(path, body, once) {
+  const response = await call(path, {
+    method: 'POST',
+    body: JSON.stringify(body),
+    headers: { 'Content-Type': 'application/json', 'X-Ralph-Proof': proof, 'Idempotency-Key': once },
+  });
+  return response.json();
+}
+
+// Do something with a run. If it needs the passphrase, ask for it once and try again.
+export async function act(run, action, body = {}) {
+  const path = `/api/runs/${encodeURIComponent(run)}/${action}`;
+  const once = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
+  try {
+    return await post(path, body, once);
+  } catch (error) {
+    if (error.code !== 'passphrase') throw error;
+    let problem = '';
+    for (;;) {
+      const text = await askForPassphrase(problem);
+      if (text === null) throw new ApiError(403, { what: 'Nothing was done', code: 'cancelled' });
+      try {
+        proof = (await post('/api/unlock', { passphrase: text }, '')).proof;
+        break;
+      } catch (wrong) {
+        if (wrong.status !== 403) throw wrong;
+        problem = wrong.message;
+      }
+    }
+    return post(path, body, once);
+  }
+}
+
+// Server-sent events by fetch, because EventSource sends no Authorization. Comes back with the id of the last event.
+export function stream(query, { onEvent, onState }) {
+  const ending = new AbortController();
+  let last = '';
+  let failures = 0;
+
+  async function read() {
+    const headers = { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' };
+    if (last) headers['Last-Event-ID'] = last;
+    const response = await fetch(`/api/stream?${query}`, { headers, signal: ending.signal, cache: 'no-store' });
+    if (!response.ok) {
+      const body = await response.json().catch(() => ({}));
+      throw new ApiError(response.status, body.error || { what: `The server answered ${response.status}` });
+    }
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      failures = 0;
+      onState({ connected: true });
+      const frames = (rest + value).split('\n\n');
+      rest = frames.pop();
+      for (const text of frames) take(text);
+    }
+  }
+
+  function take(text) {
+    let kind = 'message';
+    let data = '';
+    for (const line of text.split('\n')) {
+      if (line.startsWith('id: ')) last = line.slice(4);
+      else if (line.startsWith('event: ')) kind = line.slice(7);
+      else if (line.startsWith('data: ')) data += line.slice(6);
+    }
+    if (data) onEvent(kind, JSON.parse(data));
+  }
+
+  async function loop() {
+    while (!ending.signal.aborted) {
+      try {
+        await read();
+      } catch (error) {
+        if (ending.signal.aborted) return;
+        if (error.status === 401 || error.status === 404) { onState({ connected: false, error }); return; }
+      }
+      if (ending.signal.aborted) return;
+      const wait = RETRIES[Math.min(failures, RETRIES.length - 1)];
+      failures += 1;
+      if (failures > 1) onState({ connected: false, retry: wait });
+      await new Promise((resolve) => { setTimeout(resolve, wait * 1000); });
+    }
+  }
+
+  loop();
+  return () => ending.abort();
+}

@@ -1,0 +1,146 @@
+// Evidence: a matrix of checks by iteration, the output of each, and what the guards found.
+import { html, clock, count, Empty, ErrorNote, Icon, CopyButton, shortSpan, useEffect, useKeys, useState, copyText } from './lib.js';
+import { get } from './api.js';
+import { Hunk, useDiff } from './diff.js';
+
+const MOST_COLUMNS = 12;
+
+export function ChecksTab({ view, iteration, onIteration }) {
+  const scopes = [...new Set(view.checks.map((check) => check.scope))];
+  const [chosen, setChosen] = useState(null);
+  if (!view.checks.length) {
+    return html`<section class="pane" aria-label="Checks"><div class="box"><${Empty} title=${view.run.checks.length ? 'Not checked yet'
+      : 'This run has no checks'}>${view.run.checks.length ? `${view.run.checks.join(', ')} runs before the first turn and after each.`
+  : 'Its result cannot be verified.'}<//></div></section>`;
+  }
+  const first = view.checks.find((check) => check.status !== 'passed') || view.checks[0];
+  const check = view.checks.find((one) => chosen && one.scope === chosen.scope && one.title === chosen.title) || first;
+  const point = pointAt(check, chosen?.column ?? iteration) || check.history.at(-1);
+  return html`<section class="pane" aria-label="Checks">
+    ${scopes.map((scope) => html`<${Matrix} key=${scope} view=${view} scope=${scope} check=${check} point=${point}
+      onChoose=${(one, column) => { setChosen({ scope: one.scope, title: one.title, column }); onIteration?.(column); }} />`)}
+    <${Detail} key=${`${check.scope} ${check.title}`} view=${view} check=${check} point=${point} />
+    <${Findings} view=${view} /></section>`;
+}
+
+export function columnsOf(checks) {
+  const columns = new Map();
+  for (const check of checks) for (const point of check.history) columns.set(columnOf(point), point);
+  return [...columns.keys()].sort((a, b) => a - b).slice(-MOST_COLUMNS);
+}
+
+function columnOf(point) {
+  return point.key === 'baseline' ? 0 : point.iteration;
+}
+
+export function pointAt(check, column) {
+  return check.history.filter((point) => columnOf(point) === column).at(-1);
+}
+
+export function labelOf(view, point) {
+  const labels = view.display.checks;
+  if (!point) return labels[''];
+  return point.flaky ? labels.flaky : labels[point.status];
+}
+
+function Matrix({ view, scope, check, point, onChoose }) {
+  const checks = view.checks.filter((one) => one.scope === scope);
+  const columns = columnsOf(checks);
+  return html`<div class="box scroll"><table class="mx"><caption class="sr">Checks by iteration${scope ? ` of ${scope}` : ''}</caption>
+    <thead><tr><th>${scope ? `Check of ${scope}` : 'Check'}</th>${columns.map((column) => html`<th>${column || html`<abbr
+      title="before the run">Base</abbr>`}</th>`)}<th class="only-wide">Duration</th><th class="num">Last</th>
+      <th class="l since only-wide">Since the base</th></tr></thead>
+    <tbody>${checks.map((one) => html`<tr><th scope="row"><code>${one.command || one.title}</code></th>
+      ${columns.map((column) => {
+    const here = pointAt(one, column);
+    const label = labelOf(view, here);
+    const isOn = one === check && here && here === point;
+    return html`<td>${here ? html`<button class=${`cell ${isOn ? 'on' : ''}`} aria-pressed=${isOn} title=${`${label[1]}, ${shortSpan(here.seconds)}`}
+        onClick=${() => onChoose(one, column)}><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></button>`
+    : html`<span class="cell"><${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} /></span>`}</td>`;
+  })}
+      <td class="only-wide"><${Spark} points=${one.history} /></td><td class="num">${shortSpan(one.seconds)}</td>
+      <td class="l dim since only-wide">${sinceBase(view, one)}</td></tr>`)}</tbody></table></div>`;
+}
+
+function sinceBase(view, check) {
+  const text = view.display.attributions[check.attribution] || '';
+  return check.attribution === 'fixed' && check.since?.iteration ? `fixed in ${check.since.iteration}` : text;
+}
+
+function Spark({ points }) {
+  const seconds = points.slice(-MOST_COLUMNS).map((point) => point.seconds);
+  if (seconds.length < 2) return null;
+  const most = Math.max(...seconds, 0.001);
+  const at = seconds.map((value, n) => [2 + (n * 84) / (seconds.length - 1), 18 - (value / most) * 15]);
+  const [x, y] = at.at(-1);
+  return html`<svg class="spark" viewBox="0 0 88 20" aria-hidden="true"><polyline class="spark-line"
+    points=${at.map((pair) => pair.map((n) => n.toFixed(1)).join(',')).join(' ')} /><circle class="spark-end" cx=${x} cy=${y} r="2" /></svg>`;
+}
+
+function Detail({ view, check, point }) {
+  const isLast = point === check.history.at(-1);
+  const label = labelOf(view, point);
+  const [whole, setWhole] = useState(null);
+  const [error, setError] = useState(null);
+  const log = isLast ? check.log : '';
+  const rerun = check.command ? `cd ${quote(view.run.project)} && ${check.command}` : '';
+  useKeys(rerun ? { y: () => copyText(rerun) } : {});
+  useEffect(() => { setWhole(null); setError(null); }, [point]);
+  const load = async () => {
+    try {
+      setWhole(await get(`/api/runs/${encodeURIComponent(view.key)}/output?log=${encodeURIComponent(log)}`));
+    } catch (problem) { setError(problem); }
+  };
+  const median = [...check.history].map((one) => one.seconds).sort((a, b) => a - b)[Math.floor(check.history.length / 2)];
+  const where = point.key === 'baseline' ? 'before the run' : point.iteration ? `in iteration ${point.iteration}` : `in ${point.key}`;
+  const facts = [['Verdict', html`<span class=${`c-${label[2]}`}>${label[1]}${isLast && check.code !== null ? `, exit code ${check.code}` : ''}</span>`]];
+  if (isLast && check.reason) facts.push(['Reason', check.reason]);
+  if (isLast && check.tests) facts.push(['Counts', `${check.tests.passed} passed, ${check.tests.failed} failed`]);
+  if (check.status !== 'passed' && check.since) facts.push(['Since', check.since.key === 'baseline' ? 'before the run' : `iteration ${check.since.iteration}`]);
+  if (isLast && check.same_since && check.same_since.seq !== point.seq) {
+    facts.push(['Same failure', check.same_since.key === 'baseline' ? 'since before the run' : `since iteration ${check.same_since.iteration}`]);
+  }
+  if (check.attribution) facts.push(['Attribution', view.display.attributions[check.attribution]]);
+  facts.push(['Took', `${shortSpan(point.seconds)}, median ${shortSpan(median)}`], ['At', clock(point.at, true)]);
+  const output = whole ? whole.text : isLast ? check.output : '';
+  return html`<div class="box"><header><${Icon} name=${label[0]} tone=${label[2]} /><h3 class="cut"><code>${check.command || check.title}</code></h3>
+    <span class="dim now">${label[1].toLowerCase()} ${where}</span><span class="grow"></span>
+    ${rerun && html`<${CopyButton} text=${rerun} label="Copy command to rerun" kbd="y" />`}</header>
+    <div class="in detail"><dl class="kv">${facts.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>
+    <div>${error && html`<${ErrorNote} error=${error} onRetry=${load} />`}
+      ${output ? html`<pre class="out tall" tabindex="0" aria-label="Output">${output.split('\n').map((line) => html`<span class=${lineTone(line)}>${line}
+</span>`)}</pre>` : html`<p class="dimmer sm">${isLast ? 'It printed nothing that says more.' : 'The output of earlier iterations is in the run directory.'}</p>`}
+      ${log && !whole && html`<p class="sm below"><button class="linkish" onClick=${load}>Whole output</button></p>`}
+      ${whole?.next && html`<p class="sm dimmer">The first 256 KB of ${Math.round(whole.size / 1024)} KB.</p>`}</div></div></div>`;
+}
+
+function lineTone(line) {
+  if (/^(E |>|FAILED|ERROR|error)|\b(Error|Exception|FAILED|failed|assert)\b/.test(line)) return 'e';
+  return '';
+}
+
+function quote(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function Findings({ view }) {
+  const open = view.findings.filter((one) => one.is_open);
+  const { data } = useDiff(view, '', open.length > 0);
+  if (!open.length) return null;
+  return html`<div class="box"><header><${Icon} name="warn" tone="need" /><h3>${count(open.length, 'guard finding')}</h3>
+      <span class="dim">${view.alive ? 'goes to the agent with the next prompt' : 'holds the result up'}</span></header>
+    ${open.map(({ finding, key }) => html`<div class="finding"><p><b>${finding.sentence}</b></p>
+      <p class="sm dimmer"><code>${finding.rule}</code> · <a class="link mono" href=${`/r/${view.key}/diff`}>${finding.path}${finding.line
+  ? `:${finding.line}` : ''}</a> · ${key} · ${finding.severity}</p></div>
+      <${FindingHunk} data=${data} finding=${finding} />`)}</div>`;
+}
+
+function FindingHunk({ data, finding }) {
+  const file = data?.files.find((one) => one.path === finding.path);
+  const hunk = file?.hunks.find((one) => one.lines.some((line) => line[2] === finding.line || line[1] === finding.line));
+  if (!hunk) return finding.excerpt ? html`<pre class="out in-box">${finding.excerpt}</pre>` : null;
+  const at = hunk.lines.findIndex((line) => line[2] === finding.line || line[1] === finding.line);
+  const lines = hunk.lines.slice(Math.max(0, at - 5), at + 6);
+  return html`<table class="hunk"><tbody><${Hunk} hunk=${{ ...hunk, lines }} hit=${finding.line} /></tbody></table>`;
+}

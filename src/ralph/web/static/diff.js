@@ -1,0 +1,193 @@
+// The diff of the whole run or of one turn, with comments on lines. Drafts stay in this tab; what is sent is kept by the run.
+import { html, Badge, clock, count, Empty, ErrorNote, Icon, Loading, useEffect, useKeys, useRef, useState } from './lib.js';
+import { act, get } from './api.js';
+
+export function useDiff(view, turn, isWanted = true) {
+  const [state, setState] = useState({ data: null, error: null });
+  const changed = view.turns.filter((one) => one.end !== null).length;
+  useEffect(() => {
+    if (!isWanted) return undefined;
+    let isCurrent = true;
+    get(`/api/runs/${encodeURIComponent(view.key)}/diff${turn ? `?turn=${turn}` : ''}`)
+      .then((data) => isCurrent && setState({ data, error: null }))
+      .catch((error) => isCurrent && setState((before) => ({ data: before.data, error })));
+    return () => { isCurrent = false; };
+  }, [view.key, turn, changed, isWanted]);
+  return state;
+}
+
+export function DiffTab({ view, me, turn, onTurn }) {
+  const { data, error } = useDiff(view, turn);
+  const [drafts, setDrafts] = useDrafts(view.key);
+  const [closed, setClosed] = useState({});
+  const [state, setState] = useState({ phase: '', text: '' });
+  const isMine = me.role === 'admin' && !me.read_only && (view.alive || view.can_go_on || ['session', 'classic'].includes(view.workflow));
+  const ready = drafts.filter((draft) => draft.text.trim() && !draft.editing);
+  const files = data?.files || [];
+  const sent = placeComments(view.comments, files);
+  const send = async () => {
+    if (!ready.length) return;
+    setState({ phase: 'sending', text: '' });
+    try {
+      const items = ready.map(({ path, line, side, hunk, text }) => ({ path, line, side, hunk, text }));
+      await act(view.key, 'comments', { items });
+      setDrafts(drafts.filter((draft) => !ready.includes(draft)));
+      setState({ phase: '', text: '' });
+    } catch (problem) { setState({ phase: '', text: `${problem.what || problem.message}. ${problem.todo || ''}` }); }
+  };
+  useKeys({ C: send });
+  const turns = view.turns.filter((one) => one.files);
+  const added = files.reduce((sum, file) => sum + file.added, 0);
+  const removed = files.reduce((sum, file) => sum + file.removed, 0);
+  return html`<aside class="pane side l" aria-label="Files"><div class="sec"><h2>${count(files.length, 'file')}</h2><${Stat} added=${added}
+        removed=${removed} /><span class="grow"></span>${view.comments.length > 0 && html`<span class="sm dim">${count(view.comments.length, 'comment')}</span>`}</div>
+      <ul class="list">${files.map((file) => html`<li><a href=${`#${fileId(file.path)}`}><span class="cut grow mono" title=${file.path}>${file.path}</span>
+        ${view.findings.some((one) => one.is_open && one.finding.path === file.path) && html`<${Icon} name="warn" tone="need" label="guard finding" />`}
+        ${commentsOn(sent, drafts, file.path) > 0 && html`<span class="row sm dim tight"><${Icon} name="note" />${commentsOn(sent, drafts, file.path)}</span>`}
+        <${Stat} added=${file.added} removed=${file.removed} /></a></li>`)}</ul>
+      ${(view.comments.length > 0 || drafts.length > 0) && html`<div class="divided"><h2>Comments</h2><ul class="list">
+        ${sent.map((one) => html`<li><a href=${`#${fileId(one.path)}`}><${Icon} name=${ackOf(view, one)[0]} tone=${ackOf(view, one)[2]} />
+          <span class="cut grow">${one.text}</span><span class="sm dimmer now">${ackOf(view, one)[1].toLowerCase()}</span></a></li>`)}
+        ${drafts.map((one) => html`<li><a href=${`#${fileId(one.path)}`}><${Icon} name="edit" tone="idle" /><span class="cut grow">${one.text
+    || '…'}</span><span class="sm dimmer now">draft</span></a></li>`)}</ul></div>`}</aside>
+    <section class="diff-main" aria-label="Diff"><div class="pane"><div class="row bar-diff"><label class="pick"><span class="sr">Changes of</span>
+        <select value=${turn} onChange=${(event) => onTurn(event.target.value)}><option value="">Whole run, base to now</option>
+        ${turns.map((one) => html`<option value=${String(one.number)}>${one.counts ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${one.role}${one.task
+    ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
+        <span class="sm dimmer">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
+      ${error && html`<${ErrorNote} error=${error} />`}
+      ${!data && !error && html`<${Loading} lines=${8} />`}
+      ${data && !files.length && html`<div class="box"><${Empty} title="Nothing changed">${turn ? 'This turn changed no files.' : 'The run has changed no files so far.'}<//></div>`}
+      ${files.map((file) => html`<article class="box" id=${fileId(file.path)} key=${file.path}><header>
+        <button class="linkish plain" aria-expanded=${!closed[file.path]} aria-label=${`Fold ${file.path}`}
+          onClick=${() => setClosed({ ...closed, [file.path]: !closed[file.path] })}><${Icon} name=${closed[file.path] ? 'right' : 'down'} tone="idle" /></button>
+        <h3 class="mono cut">${file.path}</h3><${Stat} added=${file.added} removed=${file.removed} />${file.status !== 'changed'
+    && html`<span class="sm dimmer">${file.status}</span>`}<span class="grow"></span><span class="sm dimmer only-wide">${changedIn(view, file.path)}</span></header>
+        ${!closed[file.path] && html`<${FileBody} file=${file} view=${view} sent=${sent} drafts=${drafts} setDrafts=${setDrafts} isMine=${isMine} />`}</article>`)}
+      ${sent.filter((one) => !files.some((file) => file.path === one.path)).map((one) => html`<article class="box"><header><h3 class="mono">${one.path}</h3>
+        <span class="sm dimmer">not in these changes</span></header><div class="in"><${Sent} view=${view} comment=${one} /></div></article>`)}</div>
+      ${(drafts.length > 0 || state.text) && html`<div class="send"><b>${count(ready.length, 'comment')} not sent</b><span class="dim sm only-wide">${view.alive
+    ? 'The run is working: they go to the running turn as one steer, with file, line and the quoted lines.'
+    : 'The run has stopped: they reach it when it continues.'}</span>
+        ${state.text && html`<span class="sm c-fail" role="alert">${state.text}</span>`}<span class="grow"></span>
+        <button class="btn" onClick=${() => setDrafts([])}>Discard</button>
+        <button class="btn primary" disabled=${!ready.length || state.phase === 'sending'} onClick=${send}>${state.phase === 'sending' ? 'Sending…'
+    : `Send ${count(ready.length, 'comment')}`} <kbd>C</kbd></button></div>`}</section>`;
+}
+
+function FileBody({ file, view, sent, drafts, setDrafts, isMine }) {
+  if (file.binary) return html`<${Empty} title="Binary file" />`;
+  const comment = (line, side, hunk) => {
+    const draft = { path: file.path, line, side, hunk, text: '', editing: true, id: `${file.path} ${side} ${line} ${Date.now()}` };
+    setDrafts([...drafts, draft]);
+  };
+  return html`<table class="hunk"><tbody>${file.hunks.map((hunk) => html`<${Hunk} hunk=${hunk} onComment=${isMine ? comment : null}
+      below=${(line) => [
+    ...sent.filter((one) => one.path === file.path && !one.isStale && isAt(one, line)).map((one) => html`<${Sent} view=${view} comment=${one} />`),
+    ...drafts.filter((one) => one.path === file.path && isAt(one, line)).map((one) => html`<${Draft} draft=${one} drafts=${drafts} setDrafts=${setDrafts} />`),
+  ]} />`)}
+    ${sent.filter((one) => one.path === file.path && one.isStale).map((one) => html`<tr><td class="cm" colspan="4"><${Sent} view=${view} comment=${one} /></td></tr>`)}
+    </tbody></table>${file.left_out > 0 && html`<p class="sm dimmer in">${count(file.left_out, 'more line')}; <code>ralph diff ${view.run.id}</code> shows all.</p>`}`;
+}
+
+export function Hunk({ hunk, hit = 0, onComment = null, below = null }) {
+  return html`<tr class="at"><td class="n"></td><td class="n"></td><td class="s"></td><td>${hunk.head} ${hunk.context}</td></tr>
+    ${hunk.lines.map((line, n) => {
+    const [sign, old, fresh, text] = line;
+    const kind = sign === '+' ? 'add' : sign === '-' ? 'del' : '';
+    const side = sign === '-' ? 'old' : 'new';
+    const number = sign === '-' ? old : fresh;
+    const notes = below ? below(line) : [];
+    return html`<tr class=${`${kind} ${hit && hit === fresh ? 'hit' : ''}`}><td class="n">${old ?? ''}</td><td class="n">${fresh ?? ''}</td>
+        <td class="s">${onComment ? html`<button class="add-comment" aria-label=${`Comment on line ${number}`}
+          onClick=${() => onComment(number, side, around(hunk.lines, n))}>${sign === '-' ? '−' : sign}</button>` : sign === '-' ? '−' : sign}</td>
+        <td>${text}</td></tr>
+      ${notes.length > 0 && html`<tr><td class="cm" colspan="4">${notes}</td></tr>`}`;
+  })}`;
+}
+
+function around(lines, n) {
+  return lines.slice(Math.max(0, n - 2), n + 2).map(([sign, , , text]) => sign + text).join('\n');
+}
+
+function isAt(comment, [sign, old, fresh]) {
+  return comment.side === 'old' ? sign === '-' && comment.line === old : sign !== '-' && comment.line === fresh;
+}
+
+// A comment whose line has another text now is stale: it stays, with the lines on which it was written.
+function placeComments(comments, files) {
+  return comments.map((one) => {
+    const file = files.find((candidate) => candidate.path === one.path);
+    const line = file?.hunks.flatMap((hunk) => hunk.lines).find((candidate) => isAt(one, candidate));
+    const text = line ? line[3].trimEnd() : null;
+    const isThere = text !== null && one.snippet.split('\n').some((known) => known.slice(1).trimEnd() === text);
+    return { ...one, isStale: !isThere };
+  });
+}
+
+function ackOf(view, comment) {
+  const acks = view.display.signals[comment.signal] || [];
+  const taken = acks.find(([icon]) => icon === 'pass');
+  if (comment.isStale) return ['none', 'Stale', 'idle'];
+  if (taken) return ['pass', changeAfter(view, comment) ? 'Taken in, changed' : 'Taken in', 'pass'];
+  return ['wait', 'Not taken in yet', acks[0]?.[1] === 'need' ? 'need' : 'idle'];
+}
+
+// The first turn from the one that took the comment in that changed the file.
+function changeAfter(view, comment) {
+  const signal = view.signals.find((one) => one.id === comment.signal);
+  const from = Math.min(...(signal?.receipts || []).map((receipt) => receipt.turn));
+  return view.turns.find((turn) => turn.number >= from && turn.end !== null && turn.names.includes(comment.path));
+}
+
+function Sent({ view, comment }) {
+  const signal = view.signals.find((one) => one.id === comment.signal);
+  const change = changeAfter(view, comment);
+  return html`<div class="cmt" data-comment="sent"><div class="meta"><b>You</b><span>${comment.isStale ? 'was ' : ''}line ${comment.line}${signal?.at
+    ? ` · ${clock(signal.at)}` : ''}</span><span class="grow"></span><${Badge} label=${ackOf(view, comment)} /></div><p>${comment.text}</p>
+    ${comment.isStale && html`<pre class="out">${comment.snippet}</pre>`}
+    ${(view.display.signals[comment.signal] || []).map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span>${text}</span></p>`)}
+    ${change && html`<p class="ack"><${Icon} name="check" tone="pass" /><span>Turn ${change.number} changed the file${change.snapshot
+    ? html` (<code>${change.snapshot.slice(0, 8)}</code>)` : ''}</span></p>`}
+    ${comment.isStale && html`<p class="ack"><${Icon} name="none" tone="idle" /><span>The line has changed since; this is the text it was written on.</span></p>`}</div>`;
+}
+
+function Draft({ draft, drafts, setDrafts }) {
+  const area = useRef(null);
+  useEffect(() => { if (draft.editing) area.current?.focus(); }, [draft.editing]);
+  const change = (facts) => setDrafts(drafts.map((one) => (one.id === draft.id ? { ...one, ...facts } : one)));
+  const remove = () => setDrafts(drafts.filter((one) => one.id !== draft.id));
+  return html`<div class="cmt" data-comment="draft"><div class="meta"><b>You</b><span>line ${draft.line} · not sent</span><span class="grow"></span>
+      <${Badge} label=${['edit', 'Draft', 'idle']} /></div>
+    ${draft.editing ? html`<label><span class="sr">Comment</span><textarea ref=${area} rows="2" value=${draft.text}
+        onInput=${(event) => change({ text: event.target.value })}></textarea></label>
+      <div class="row"><button class="btn sm" disabled=${!draft.text.trim()} onClick=${() => change({ editing: false })}>Keep</button>
+      <button class="btn sm quiet" onClick=${remove}>Remove</button></div>`
+    : html`<p>${draft.text}</p><div class="row"><button class="btn sm" onClick=${() => change({ editing: true })}>Edit</button>
+      <button class="btn sm quiet" onClick=${remove}>Remove</button></div>`}</div>`;
+}
+
+function useDrafts(key) {
+  const name = `ralph-drafts ${key}`;
+  const [drafts, setDrafts] = useState(() => { try { return JSON.parse(sessionStorage.getItem(name)) || []; } catch { return []; } });
+  const save = (value) => { sessionStorage.setItem(name, JSON.stringify(value)); setDrafts(value); };
+  return [drafts, save];
+}
+
+function commentsOn(sent, drafts, path) {
+  return sent.filter((one) => one.path === path).length + drafts.filter((one) => one.path === path).length;
+}
+
+function changedIn(view, path) {
+  const turns = view.turns.filter((turn) => turn.names.includes(path)).map((turn) => turn.number);
+  return turns.length ? `changed in turn${turns.length > 1 ? 's' : ''} ${turns.slice(-5).join(', ')}` : '';
+}
+
+function Stat({ added, removed }) {
+  return html`<span class="dstat"><span class="plus">+${added}</span><span class="minus">−${removed}</span></span>`;
+}
+
+function fileId(path) {
+  return `file-${encodeURIComponent(path)}`;
+}
+

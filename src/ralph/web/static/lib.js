@@ -1,0 +1,152 @@
+// What every screen uses: templates, icons, labels, times and numbers.
+import { h } from './vendor/preact.js';
+import htm from './vendor/htm.js';
+import { useEffect, useReducer, useRef, useState } from './vendor/hooks.js';
+
+export const html = htm.bind(h);
+
+export function Icon({ name, tone = '', label = '' }) {
+  const kind = `i ${tone ? `c-${tone}` : ''}`;
+  const use = html`<use href=${`/static/icons.svg#i-${name}`} />`;
+  return label
+    ? html`<svg class=${kind} role="img" aria-label=${label}>${use}</svg>`
+    : html`<svg class=${kind} aria-hidden="true">${use}</svg>`;
+}
+
+// A label comes from the server as [symbol, word, color].
+export function State({ label }) {
+  return html`<span class="state"><${Icon} name=${label[0]} tone=${label[2]} />${label[1]}</span>`;
+}
+
+export function Badge({ label, text = '' }) {
+  return html`<span class=${`badge ${label[2]}`}><${Icon} name=${label[0]} />${text || label[1]}</span>`;
+}
+
+export function Bar({ share }) {
+  const kind = share >= 1 ? 'over' : share >= 0.8 ? 'warn' : '';
+  return html`<span class=${`bar ${kind}`}><i style=${{ width: `${Math.min(100, share * 100)}%` }}></i></span>`;
+}
+
+// Commands and paths between backticks are code; everything else stays text.
+export function Prose({ text }) {
+  return String(text).split('`').map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
+}
+
+export function Empty({ title, children }) {
+  return html`<div class="empty"><b>${title}</b>${children}</div>`;
+}
+
+export function Note({ kind = '', icon = 'warn', children }) {
+  const tone = kind === 'fail' ? 'fail' : kind === 'need' ? 'need' : 'idle';
+  return html`<p class=${`note ${kind}`}><${Icon} name=${icon} tone=${tone} /><span>${children}</span></p>`;
+}
+
+export function ErrorNote({ error, onRetry }) {
+  return html`<${Note} kind="fail" icon="failo"><b>${error.what}.</b>${' '}
+    ${error.where && html`<code>${error.where}</code>`}${' '}${error.todo}${' '}
+    ${onRetry && html`<button class="linkish" onClick=${onRetry}>Try again</button>`}<//>`;
+}
+
+// Bars of the final height, after 300 ms.
+export function Loading({ lines = 3 }) {
+  const [shows, setShows] = useState(false);
+  useEffect(() => { const id = setTimeout(() => setShows(true), 300); return () => clearTimeout(id); }, []);
+  if (!shows) return null;
+  return html`<div class="loading" aria-label="Loading">${Array.from({ length: lines }, (_, n) =>
+    html`<span class=${`skel w${n % 3}`}></span>`)}</div>`;
+}
+
+export function CopyButton({ text, label, kbd = '', kind = 'sm' }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await copyText(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 2000);
+  };
+  return html`<button class=${`btn ${kind}`} onClick=${copy} title=${text}>
+    <${Icon} name=${done ? 'check' : 'copy'} tone=${done ? 'pass' : ''} />${done ? 'Copied' : label}
+    ${kbd && html`<kbd>${kbd}</kbd>`}</button>`;
+}
+
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = document.createElement('textarea');
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand('copy');
+    area.remove();
+  }
+}
+
+// Renders again every so many seconds, so that ages are right.
+export function useClock(seconds = 5) {
+  const [, tick] = useReducer((n) => n + 1, 0);
+  useEffect(() => { const id = setInterval(tick, seconds * 1000); return () => clearInterval(id); }, [seconds]);
+  return Date.now() / 1000;
+}
+
+// Keys act only if the user is not typing. `keys` maps a key to a function.
+export function useKeys(keys, within = null) {
+  const latest = useRef(keys);
+  latest.current = keys;
+  useEffect(() => {
+    const target = within?.current || document;
+    const handle = (event) => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      const action = latest.current[event.key];
+      if (action) { event.preventDefault(); action(event); }
+    };
+    target.addEventListener('keydown', handle);
+    return () => target.removeEventListener('keydown', handle);
+  }, [within?.current]);
+}
+
+export function isTyping(node) {
+  return node instanceof HTMLElement
+    && (node.isContentEditable || /^(TEXTAREA|SELECT)$/.test(node.tagName)
+      || (node.tagName === 'INPUT' && !/^(radio|checkbox|button)$/.test(node.type)));
+}
+
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 90) return `${s} s`;
+  const minutes = Math.round(s / 60);
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 600 && minutes % 60) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 48 * 60) return `${Math.round(minutes / 60)} h`;
+  return `${Math.round(minutes / 1440)} d`;
+}
+
+export function shortSpan(seconds) {
+  return seconds < 10 ? `${seconds.toFixed(1)} s` : span(seconds);
+}
+
+export function clock(at, withSeconds = false) {
+  const date = new Date(at * 1000);
+  const time = date.toTimeString().slice(0, withSeconds ? 8 : 5);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? time : `${date.toISOString().slice(5, 10)} ${time}`;
+}
+
+export function money(value) {
+  return `$${value.toFixed(value && value < 0.1 ? 3 : 2)}`;
+}
+
+export function count(n, noun) {
+  return `${n} ${noun}${n === 1 ? '' : 's'}`;
+}
+
+export function tokens(n) {
+  if (n >= 1e6) return `${(n / 1e6).toFixed(2)} M`;
+  return n >= 1e4 ? `${Math.round(n / 1e3)} k` : String(Math.round(n));
+}
+
+export function firstLine(text) {
+  return (text || '').trim().split('\n')[0].replace(/^#+\s*/, '');
+}
+
+export { h, useEffect, useRef, useState };
+export { useMemo, useCallback } from './vendor/hooks.js';

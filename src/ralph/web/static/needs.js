@@ -1,0 +1,118 @@
+// Cards for what needs the user, answered in place. Keys work only while the card has the focus.
+import { html, Badge, CopyButton, firstLine, Icon, Prose, clock, span, useKeys, useRef, useState } from './lib.js';
+import { act } from './api.js';
+
+export function NeedCard({ row, need, label, now, me, onDone, showsRun = true }) {
+  const card = useRef(null);
+  const [state, setState] = useState({ phase: 'open', text: '' });
+  const isMine = me.role === 'admin' && !me.read_only;
+
+  const run = async (action, body, said) => {
+    setState({ phase: 'sending', text: '' });
+    try {
+      await act(row.key, action, body);
+      setState({ phase: 'done', text: said });
+      onDone?.(said);
+    } catch (error) {
+      const text = error.code === 'cancelled' ? '' : `${error.what || error.message}. ${error.todo || ''}`;
+      setState({ phase: 'open', text });
+    }
+  };
+  if (state.phase === 'done') {
+    return html`<article class="card done" tabindex="0"><p class="row"><${Icon} name="pass" tone="pass" />
+      <span>${state.text}</span></p></article>`;
+  }
+  const shared = { row, need, run, me, isMine, card, now, isSending: state.phase === 'sending' };
+  const Body = BODIES[need.kind] || ResumeBody;
+  const id = `need-${row.key}-${need.kind}-${need.id}`;
+  return html`<article class="card" tabindex="0" ref=${card} aria-labelledby=${id} data-need=${need.kind}>
+    <div class="meta"><${Badge} label=${label} />
+      ${showsRun && html`<a class="cut" href=${`/r/${row.key}`}>${firstLine(row.task) || row.id}</a>`}
+      <span class="grow"></span><span class="now">${showsRun && html`<span class="only-wide">${row.project_name} · </span>`}
+      ${need.since ? `waiting ${span(now - need.since)}` : ''}</span></div>
+    <${Body} ...${shared} id=${id} />
+    ${state.text && html`<p class="sm c-fail row" role="alert"><${Icon} name="failo" />${state.text}</p>`}</article>`;
+}
+
+function Question({ row, need, run, isMine, isSending, card, id }) {
+  const own = need.options.length;
+  const [choice, setChoice] = useState(need.options.length ? Math.max(0, need.options.indexOf(need.default)) : own);
+  const [text, setText] = useState('');
+  const area = useRef(null);
+  const answer = choice === own ? text.trim() : need.options[choice];
+  const send = () => answer && run('answers', { question: need.id, text: answer }, `Answered “${answer}”. The agent gets it now.`);
+  const keys = { r: send };
+  need.options.forEach((_, n) => { keys[String(n + 1)] = () => setChoice(n); });
+  keys[String(own + 1)] = () => { setChoice(own); setTimeout(() => area.current?.focus()); };
+  useKeys(isMine ? keys : {}, card);
+  const name = `${row.key}-${need.id}`;
+  const [question, ...why] = need.text.trim().split('\n');
+  return html`<h3 class="ask" id=${id}><${Prose} text=${question} /></h3>
+    ${why.length > 0 && html`<p class="why"><${Prose} text=${why.join(' ')} /></p>`}
+    <fieldset class="body"><legend class="sr">Choices</legend>
+    ${need.options.map((option, n) => html`<label class=${`choice ${choice === n ? 'on' : ''}`}>
+      <input type="radio" name=${name} checked=${choice === n} onChange=${() => setChoice(n)} />${option}
+      <span class="grow"></span><kbd class="only-wide">${n + 1}</kbd></label>`)}
+    ${own > 0 && html`<label class=${`choice ${choice === own ? 'on' : ''}`}><input type="radio" name=${name}
+      checked=${choice === own} onChange=${() => { setChoice(own); setTimeout(() => area.current?.focus()); }} />Something else, in
+      my words…<span class="grow"></span><kbd class="only-wide">${own + 1}</kbd></label>`}
+    ${choice === own && html`<label class="composer"><span class="sr">Your answer</span><textarea ref=${area} rows="2"
+      placeholder="Your answer" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`}
+    </fieldset>
+    <div class="acts"><button class="btn primary" disabled=${!isMine || !answer || isSending} onClick=${send}>
+      ${isSending ? 'Sending…' : 'Send answer'} <kbd>r</kbd></button><span class="grow"></span>
+      ${need.until && html`<span class="sm dimmer">Until ${clock(need.until)}${need.default
+    ? `, then “${need.default}” counts` : ', then the agent decides'}</span>`}</div>`;
+}
+
+function Approval({ need, run, isMine, isSending, card, id }) {
+  const [text, setText] = useState('');
+  const choose = (choice, said) => run('approve', { choice, text }, said);
+  const keep = () => choose('approve', 'Approved. The session keeps what it learned and continues.');
+  const skip = () => choose('skip', 'Skipped. The session continues without it.');
+  useKeys(isMine ? { a: keep, d: skip } : {}, card);
+  return html`<h3 class="ask" id=${id}>Keep what this session learned?</h3><p class="why"><${Prose} text=${need.text} /></p>
+    <label class="composer body"><span class="sr">What to keep</span><textarea rows="2" value=${text}
+      placeholder="What to keep, if not all of it" onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <div class="acts"><button class="btn" disabled=${!isMine || isSending} onClick=${keep}>Approve… <kbd>a</kbd></button>
+      <button class="btn" disabled=${!isMine || isSending} onClick=${skip}>Skip… <kbd>d</kbd></button><span class="grow"></span>
+      <span class="sm dimmer">Recorded with your name; needs your passphrase</span></div>`;
+}
+
+function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
+  const [text, setText] = useState('');
+  const asks = ['guidance', 'feedback'].includes(need.kind);
+  const go = () => run('resume', { text }, 'It continues now.');
+  const area = useRef(null);
+  useKeys(isMine ? { r: () => area.current?.focus() } : {}, card);
+  const title = { guidance: 'Which way should it go on?', feedback: 'What should change in the next round?',
+    unproven: 'The result could not be judged' }[need.kind] || 'It stopped before it was done';
+  return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${need.text} /></p>
+    ${row.headline && row.headline !== need.text && html`<p class="sm dim body"><${Prose} text=${row.headline} /></p>`}
+    <label class="composer body"><span class="sr">Guidance</span><textarea ref=${area} rows="2" value=${text}
+      placeholder=${asks ? 'Your guidance' : 'Guidance for the next turn, if any'}
+      onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} onClick=${go}
+        disabled=${!isMine || isSending || (asks && !text.trim())}>${isSending ? 'Starting…' : 'Resume…'}</button>
+      <a class="btn quiet" href=${`/r/${row.key}/checks`}>See evidence</a>
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
+      <span class="sm dimmer only-wide">Needs your passphrase</span></div>`;
+}
+
+function Conflict({ row, need, id }) {
+  return html`<h3 class="ask" id=${id}><${Prose} text=${need.text.split(':')[0]} /></h3>
+    <p class="why">Both branches are kept.</p>
+    <ul class="body facts">${need.files.slice(0, 6).map((file) => html`<li><${Icon} name="conflict" tone="fail" />
+      <code>${file}</code></li>`)}</ul>
+    <div class="acts"><a class="btn" href=${`/r/${row.key}`}>Open the run</a>
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
+      <span class="sm dimmer cut mono">${need.branch}</span></div>`;
+}
+
+function Missing({ row, need, id }) {
+  return html`<h3 class="ask" id=${id}>Something of yours is not as it was</h3><p class="why body"><${Prose} text=${need.text} /></p>
+    <div class="acts"><a class="btn" href=${`/r/${row.key}`}>Open the run</a>
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /></div>`;
+}
+
+const BODIES = { question: Question, approval: Approval, conflict: Conflict, missing: Missing };

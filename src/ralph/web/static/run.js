@@ -1,0 +1,270 @@
+// The page of one run: headline, limits, actions, the work on the left, tabs.
+import { html, Badge, Bar, clock, CopyButton, count, ErrorNote, firstLine, Icon, Loading, money, Note, Prose, span, tokens, useClock, useEffect,
+  useKeys, useRef, useState } from './lib.js';
+import { act, get, stream } from './api.js';
+import { navigate } from './app.js';
+import { ChecksTab, columnsOf, labelOf, pointAt } from './checks.js';
+import { DiffTab } from './diff.js';
+import { LiveTab } from './live.js';
+import { NeedCard } from './needs.js';
+import { Composer, SignalList, SignalsTab } from './signals.js';
+
+const KEPT_OUTPUTS = 2000;
+
+export function RunPage({ id, tab, me, onLost, onSay }) {
+  const now = useClock(5);
+  const { view, error, outputs, offline, gone, reload } = useRun(id, onLost);
+  const [turn, setTurn] = useState(0);
+  const [diffTurn, setDiffTurn] = useState('');
+  const [iteration, setIteration] = useState(null);
+  const [panel, setPanel] = useState('');
+  const [problem, setProblem] = useState('');
+  const composer = useRef(null);
+  const isMine = me.role === 'admin' && !me.read_only;
+  const current = tab || (view && !view.alive ? 'checks' : 'live');
+  const open = (name) => navigate(`/r/${id}/${name}`);
+  useEffect(() => { if (view) document.title = `${firstLine(view.run.task)} · Ralph`; }, [view?.run.task]);
+  useEffect(() => { if (view) onSay(`${view.display.label[1]}: ${view.headline}`); }, [view?.display.label[1]]);
+
+  const send = async (action, body) => {
+    setProblem('');
+    try {
+      await act(id, action, body);
+      setPanel('');
+      reload();
+    } catch (failed) { if (failed.code !== 'cancelled') setProblem(`${failed.what || failed.message}. ${failed.todo || ''}`); }
+  };
+  const steer = () => {
+    if (composer.current?.offsetParent) { composer.current.focus(); return; }
+    open('signals');
+    setTimeout(() => composer.current?.focus(), 50);
+  };
+  const step = (by) => {
+    const numbers = view.turns.map((one) => one.number);
+    const at = turn ? numbers.indexOf(turn) : numbers.length - 1;
+    setTurn(numbers[Math.max(0, Math.min(numbers.length - 1, at + by))] || 0);
+    open('live');
+  };
+  const tabs = ['live', 'checks', 'diff', 'signals'];
+  const keys = { ':': steer, '[': () => step(-1), ']': () => step(1), w: () => document.querySelector('.card[tabindex]')?.focus() };
+  tabs.forEach((name, n) => { keys[String(n + 1)] = () => open(name); });
+  if (isMine && view?.alive) keys.p = () => send('signals', { type: view.paused ? 'RESUME' : 'PAUSE' });
+  useKeys(view ? keys : {});
+
+  if (error && !view) return html`<main class="page" id="main"><${ErrorNote} error=${error} onRetry=${reload} /><p class="more"><a class="btn" href="/">Inbox</a></p></main>`;
+  if (!view) return html`<main class="page" id="main"><${Loading} lines=${6} /></main>`;
+  const row = { ...view, id: view.run.id, task: view.run.task, project: view.run.project };
+  const side = html`<aside class="pane side r only-wide" aria-label="Signals"><div class="sec"><h2>Signals</h2><span class="count">${view.signals.length}</span>
+      <span class="grow"></span><a class="link sm" href=${`/r/${id}/signals`}>All</a></div>
+    <${Composer} view=${view} me=${me} composer=${composer} onSaid=${reload} /><${SignalList} view=${view} now=${now} most=${6} /></aside>`;
+  return html`<${Head} view=${view} now=${now} id=${id} tab=${current} isMine=${isMine} panel=${panel} setPanel=${setPanel} send=${send} steer=${steer} />
+    ${(problem || offline || gone || view.doubt || view.needs.length > 0) && html`<div class="strip">
+      ${problem && html`<${Note} kind="fail" icon="failo">${problem}<//>`}
+      ${gone && html`<${Note} kind="need"><b>The run was removed.</b> What you see is the last that was known. <a class="link" href="/">Inbox</a><//>`}
+      ${offline && html`<${Note} kind="need"><b>Not connected.</b> What you see is from ${offline}. Trying again.<//>`}
+      ${view.doubt && html`<${Note} kind="need"><b>Ralph cannot vouch for this run:</b> ${view.doubt}.<//>`}
+      ${view.needs.slice(0, 4).map((need, n) => html`<${NeedCard} key=${`${need.kind}-${need.id}`} row=${row} need=${need} label=${view.display.need_labels[n]}
+        now=${now} me=${me} showsRun=${false} onDone=${(said) => { onSay(said); reload(); }} />`)}</div>`}
+    <main class=${`panes ${current === 'diff' ? 'two' : ''} ${current === 'signals' ? 'two' : ''}`} id="main">
+      ${current === 'diff' ? html`<${DiffTab} view=${view} me=${me} turn=${diffTurn} onTurn=${setDiffTurn} />` : html`
+        <${Work} view=${view} now=${now} turn=${turn} iteration=${iteration} onTurn=${(number) => { setTurn(number); open('live'); }}
+          onIteration=${(number) => { setIteration(number); open('checks'); }} />
+        ${current === 'live' && html`<${LiveTab} view=${view} outputs=${outputs} now=${now} selected=${turn} />${side}`}
+        ${current === 'checks' && html`<${ChecksTab} view=${view} iteration=${iteration} onIteration=${setIteration} />${side}`}
+        ${current === 'signals' && html`<${SignalsTab} view=${view} me=${me} now=${now} composer=${composer} />`}`}</main>`;
+}
+
+function Head({ view, now, id, tab, isMine, panel, setPanel, send, steer }) {
+  const passed = view.checks.filter((check) => !check.scope && check.status === 'passed').length;
+  const total = view.checks.filter((check) => !check.scope).length || view.run.checks.length;
+  const files = new Set(view.turns.flatMap((turn) => turn.names)).size;
+  const isRunning = view.turns.some((turn) => turn.end === null);
+  const link = (name, text, extra) => html`<a href=${`/r/${id}/${name}`} aria-current=${tab === name ? 'page' : null}>${text}${extra}</a>`;
+  return html`<div class="rhead"><nav class="crumb" aria-label="Where you are"><a href="/runs">${view.project_name}</a><${Icon} name="right" />${view.workflow}
+      <${Icon} name="right" /><span class="mono">${view.run.id}</span><span>·</span>${view.agent || view.run.agents.join(', ')}
+      ${view.run.branch && html`<span>·</span><${Icon} name="branch" /><span class="mono cut">${view.run.branch}</span>`}
+      <span class="only-wide">·</span><span class="only-wide now">started ${clock(view.started_at || view.run.created_at)}, ${span(now - (view.started_at || view.run.created_at))} ago</span></nav>
+    <div class="line1"><h1 class="cut" title=${view.run.task}>${firstLine(view.run.task)}</h1><${Badge} label=${view.display.label} />
+      <${Badge} label=${view.display.grade} /><span class="grow"></span><${Actions} view=${view} isMine=${isMine} setPanel=${setPanel} send=${send} steer=${steer} /></div>
+    ${panel && html`<${Confirm} view=${view} panel=${panel} onClose=${() => setPanel('')} send=${send} />`}
+    <p class="headline"><${Prose} text=${view.headline} /></p>
+    <div class="limits">${view.limits.filter((limit) => limit.name !== 'deadline').map((limit) => html`<div class="limit"><div class="k">
+      <span>${view.display.limits[limit.name] || limit.name}</span><span>${amount(limit)}</span></div><${Bar} share=${limit.share} /></div>`)}
+      ${!view.limits.some((limit) => limit.name === 'cost') && html`<div class="limit"><div class="k"><span>${view.display.limits.cost}, no limit</span>
+        <span>${money(view.spent.cost)}</span></div></div>`}</div>
+    <nav class="tabs" aria-label="Run">${link('live', 'Live', isRunning && html`<span class="live" role="img" aria-label="a turn is running"></span>`)}
+      ${link('checks', 'Checks', total > 0 && html`<span class="count">${passed} / ${total}</span>`)}
+      ${link('diff', 'Diff', files > 0 && html`<span class="count">${files}</span>`)}
+      ${link('signals', 'Signals', view.signals.length > 0 && html`<span class="count">${view.signals.length}</span>`)}</nav></div>`;
+}
+
+function Actions({ view, isMine, setPanel, send, steer }) {
+  if (view.alive) {
+    return html`<span class="row wrap head-acts"><button class="btn" disabled=${!isMine} onClick=${() => send('signals', { type: view.paused ? 'RESUME' : 'PAUSE' })}>
+        <${Icon} name="pause" />${view.paused ? 'Do not pause' : 'Pause'} <kbd>p</kbd></button>
+      <button class="btn" disabled=${!isMine} onClick=${steer}><${Icon} name="steer" />Steer <kbd>:</kbd></button>
+      <button class="btn danger" disabled=${!isMine} onClick=${() => setPanel('abort')}><${Icon} name="stop" />Abort…</button></span>`;
+  }
+  const isUnlanded = view.attention === 5;
+  const isPaused = view.can_go_on && !view.needs.length;
+  return html`<span class="row wrap head-acts">
+    ${isPaused && html`<button class="btn" disabled=${!isMine} onClick=${() => send('resume', {})}><${Icon} name="work" />Resume…</button>`}
+    ${isUnlanded && html`<button class="btn" disabled=${!isMine} onClick=${() => setPanel('land')}><${Icon} name="land" />Land…</button>`}
+    ${view.run.has_snapshots && !view.run.branch && view.turns.some((turn) => turn.files) && html`<button class="btn" disabled=${!isMine}
+      onClick=${() => setPanel('undo')}><${Icon} name="undo" />Undo…</button>`}
+    ${view.can_go_on && html`<button class="btn danger" disabled=${!isMine} onClick=${() => setPanel('abort')}><${Icon} name="stop" />Abort…</button>`}
+    ${view.next && html`<${CopyButton} text=${view.next} label="Copy next command" kind="quiet" />`}</span>`;
+}
+
+const QUESTIONS = {
+  abort: { ask: 'Abort this run?', more: 'Its turn ends at once. Its changes stay; `ralph undo` takes them back.', button: 'Abort run', keep: 'Keep running' },
+  land: { ask: 'Land this work on your branch?', more: 'If your branch has moved, both are merged and the checks must pass first.', button: 'Land', keep: 'Not now' },
+  undo: { ask: 'Undo what the last turn changed?', more: 'Ralph records the files as they are first.', button: 'Undo', keep: 'Keep the changes' },
+};
+
+function Confirm({ view, panel, onClose, send }) {
+  const words = QUESTIONS[panel];
+  const end = view.run.id.slice(-4);
+  const [typed, setTyped] = useState('');
+  const field = useRef(null);
+  useEffect(() => { field.current?.focus(); }, [panel]);
+  const go = (event) => {
+    event.preventDefault();
+    if (panel !== 'undo' && typed !== end) return;
+    if (panel === 'abort') send('signals', { type: 'ABORT' });
+    else send(panel, {});
+  };
+  return html`<form class="confirm" onSubmit=${go}><p><b>${words.ask}</b> <${Prose} text=${words.more} /></p><div class="row wrap">
+    ${panel !== 'undo' && html`<label class="field"><span class="sr">Type ${end} to confirm</span><input ref=${field} placeholder=${`Type ${end}`} value=${typed}
+      onInput=${(event) => setTyped(event.target.value)} /></label>`}
+    <button class="btn danger" disabled=${panel !== 'undo' && typed !== end}>${words.button}</button>
+    <button type="button" class="btn quiet" onClick=${onClose}>${words.keep}</button></div></form>`;
+}
+
+function amount({ name, used, limit }) {
+  if (name === 'cost') return `${money(used)} of ${money(limit)}`;
+  if (name === 'time') return `${Math.round(used / 60)} of ${Math.round(limit / 60)} min`;
+  if (name === 'tokens') return `${tokens(used)} of ${tokens(limit)}`;
+  return `${used} of ${limit}`;
+}
+
+function Work({ view, now, turn, iteration, onTurn, onIteration }) {
+  return html`<aside class="pane side l" aria-label="Work">
+    ${view.tasks.length ? html`<${Tasks} view=${view} turn=${turn} onTurn=${onTurn} />`
+    : view.graph.kind === 'hats' ? html`<${Hats} view=${view} turn=${turn} onTurn=${onTurn} />`
+      : html`<${Iterations} view=${view} now=${now} iteration=${iteration} onIteration=${onIteration} />`}
+    ${view.tasks.length === 0 && html`<${Turns} view=${view} turn=${turn} onTurn=${onTurn} now=${now} />`}
+    ${view.run.criterion && html`<div class="divided"><h2>Until</h2><p class="dim spaced"><${Prose} text=${view.run.criterion} /></p></div>`}
+    ${view.notices.length > 0 && html`<div class="divided"><h2>Notices</h2><ul>${view.notices.slice(-3).reverse().map((notice) => html`<li class="sm dim spaced">
+      <${Prose} text=${notice.text} /></li>`)}</ul></div>`}</aside>`;
+}
+
+function Iterations({ view, iteration, onIteration }) {
+  const checks = view.checks.filter((check) => !check.scope);
+  const columns = columnsOf(checks).reverse();
+  const running = view.alive && view.iteration && !columns.includes(view.iteration);
+  return html`<div class="sec"><h2>Iterations</h2></div><ul class="list">
+    ${running && html`<li><button class="pickrow" onClick=${() => onIteration(null)}><span class="now">Iteration ${view.iteration}</span><span class="grow"></span>
+      <${Icon} name="work" tone="work" label="working" /><span class="sm dimmer num w44">now</span></button></li>`}
+    ${columns.map((column) => html`<li><button class="pickrow" aria-current=${iteration === column ? 'true' : null} onClick=${() => onIteration(column)}>
+      <span class="now">${column ? `Iteration ${column}` : 'Before the run'}</span><span class="grow"></span><span class="marks">${checks.slice(0, 8).map((check) => {
+    const label = labelOf(view, pointAt(check, column));
+    return html`<${Icon} name=${label[0]} tone=${label[2]} label=${label[1]} />`;
+  })}</span></button></li>`)}
+    ${!columns.length && !running && html`<li class="sm dimmer">None yet</li>`}</ul>`;
+}
+
+function Turns({ view, turn, onTurn, now }) {
+  const turns = [...view.turns].reverse().slice(0, 12);
+  if (!turns.length) return null;
+  return html`<div class="divided"><div class="sec"><h2>Turns</h2><span class="grow"></span><span class="sm dimmer"><kbd>[</kbd> <kbd>]</kbd></span></div>
+    <ul class="list">${turns.map((one) => html`<li><button class="pickrow" aria-current=${turn === one.number ? 'true' : null} onClick=${() => onTurn(one.number)}>
+      <span class="now">${one.number} ${one.role}</span><span class="grow"></span><span class="sm dimmer now">${one.end === null ? 'now' : one.end === 'finished'
+    ? span((one.ended_at || now) - one.started_at) : one.end}</span></button></li>`)}</ul></div>`;
+}
+
+function Tasks({ view, turn, onTurn }) {
+  const waves = [...new Set(view.tasks.map((task) => task.wave))].sort((a, b) => a - b);
+  const done = view.tasks.filter((task) => task.state === 'done').length;
+  const last = (task) => [...view.turns].reverse().find((one) => one.task === task.id);
+  return html`<div class="sec"><h2>Tasks</h2><span class="grow"></span><span class="sm dim">${done} of ${view.tasks.length} done</span></div>
+    ${waves.map((wave) => html`<p class="wave"><span>${wave ? `Wave ${wave}` : 'Other tasks'}</span></p><ul class="list">
+      ${view.tasks.filter((task) => task.wave === wave).map((task) => {
+    const [mark, word, tone] = view.display.tasks[task.id];
+    const found = last(task);
+    return html`<li><button class="pickrow" aria-current=${found && turn === found.number ? 'true' : null} disabled=${!found} onClick=${() => onTurn(found.number)}>
+        <span class=${`mk c-${tone}`}>${mark}</span><span class="cut grow" title=${`${task.id} ${task.title}${task.reason ? `: ${task.reason}` : ''}`}>${task.title || task.id}</span>
+        <span class="sm dimmer now">${task.turn ? `turn ${task.turn}` : word}</span></button></li>`;
+  })}</ul>`)}
+    <p class="sm dimmer divided"><span class="mono">[ ]</span> open <span class="mono">[/]</span> at work <span class="mono">[P]</span> in review<br />
+      <span class="mono">[x]</span> done <span class="mono">[F]</span> failed <span class="mono">[C]</span> cancelled</p>`;
+}
+
+function Hats({ view, turn, onTurn }) {
+  return html`<div class="sec"><h2>Hats</h2></div><ul class="list">${view.graph.nodes.map((node) => {
+    const found = [...view.turns].reverse().find((one) => one.role === node.id);
+    return html`<li><button class="pickrow" disabled=${!found} aria-current=${found && turn === found.number ? 'true' : null} onClick=${() => onTurn(found.number)}>
+      <${Icon} name=${node.state === 'running' ? 'work' : 'none'} tone=${node.state === 'running' ? 'work' : 'idle'} /><span class="cut grow">${node.title || node.id}</span>
+      <span class="sm dimmer now">${count(node.count, 'turn')}</span></button></li>`;
+  })}</ul>`;
+}
+
+// The view of a run and the output of its turns, kept up to date by the stream. Old data stays until new data is there.
+function useRun(id, onLost) {
+  const [view, setView] = useState(null);
+  const [error, setError] = useState(null);
+  const [outputs, setOutputs] = useState({});
+  const [offline, setOffline] = useState('');
+  const [gone, setGone] = useState(false);
+  const timer = useRef(0);
+  const pending = useRef([]);
+  const isLoading = useRef(false);
+  const isStale = useRef(false);
+
+  const load = async () => {
+    if (isLoading.current) { isStale.current = true; return; }
+    isLoading.current = true;
+    try {
+      setView(await get(`/api/runs/${encodeURIComponent(id)}`));
+      setError(null);
+    } catch (problem) {
+      onLost(problem);
+      setError(problem);
+    }
+    isLoading.current = false;
+    if (isStale.current) { isStale.current = false; later(); }
+  };
+  const later = () => { if (!timer.current) timer.current = setTimeout(() => { timer.current = 0; load(); }, 200); };
+  const flush = () => {
+    const events = pending.current.splice(0);
+    if (!events.length) return;
+    setOutputs((before) => {
+      const after = { ...before };
+      for (const event of events) {
+        const known = after[event.turn] || [];
+        if (!known.length || event.index > known.at(-1).index) after[event.turn] = [...known.slice(-KEPT_OUTPUTS), event];
+      }
+      return after;
+    });
+  };
+  useEffect(() => {
+    load();
+    const ticking = setInterval(flush, 100);
+    const slow = setInterval(later, 15000);
+    const end = stream(`run=${encodeURIComponent(id)}`, {
+      onEvent: (kind, event) => {
+        if (kind === 'output') { pending.current.push(event); return; }
+        if (kind === 'bye') { setGone(true); return; }
+        if (kind === 'start' && !event.gap) { later(); return; }
+        if (kind === 'gap' || kind === 'start') setOutputs({});
+        later();
+      },
+      onState: (state) => {
+        if (state.error) { onLost(state.error); if (state.error.status === 404) setGone(true); }
+        setOffline((before) => (state.connected ? '' : before || new Date().toTimeString().slice(0, 8)));
+      },
+    });
+    return () => { end(); clearInterval(ticking); clearInterval(slow); clearTimeout(timer.current); };
+  }, [id]);
+  return { view, error, outputs, offline, gone, reload: later };
+}

@@ -1,0 +1,66 @@
+// Messages to the agents: the composer, and what became of each signal.
+import { html, firstLine, Icon, span, useState } from './lib.js';
+import { act } from './api.js';
+
+export function Composer({ view, me, composer, onSaid }) {
+  const [text, setText] = useState('');
+  const [target, setTarget] = useState('');
+  const [now, setNow] = useState(false);
+  const [state, setState] = useState({ phase: '', text: '' });
+  const isMine = me.role === 'admin' && !me.read_only;
+  const roles = [...new Set(view.turns.map((turn) => turn.role))];
+  const isOver = !view.alive && !view.can_go_on;
+  const send = async () => {
+    setState({ phase: 'sending', text: '' });
+    try {
+      await act(view.key, 'signals', { type: 'STEER', text, target, now });
+      setText('');
+      setState({ phase: 'sent', text: view.alive ? 'Sent. The ack shows below.' : 'Sent. The run gets it when it continues.' });
+      onSaid?.();
+    } catch (error) {
+      setState({ phase: '', text: `${error.what || error.message}. ${error.todo || ''}` });
+    }
+  };
+  return html`<div class="composer"><label><span class="sr">Message to the agent</span><textarea ref=${composer} rows="2"
+      placeholder=${isOver ? 'The run is over.' : 'Say something to the agent…'} value=${text} disabled=${!isMine || isOver}
+      onInput=${(event) => { setText(event.target.value); setState({ phase: '', text: '' }); }}></textarea></label>
+    <div class="row wrap"><label class="pick sm">To: <select value=${target} disabled=${!isMine || isOver}
+        onChange=${(event) => setTarget(event.target.value)}><option value="">everyone</option>
+        ${roles.map((role) => html`<option value=${role}>${role}</option>`)}</select></label>
+      <label class="row sm dim" title="Interrupt the turn, and continue the same conversation"><input type="checkbox" checked=${now}
+        disabled=${!isMine || isOver} onChange=${(event) => setNow(event.target.checked)} />now</label><span class="grow"></span>
+      <button class="btn sm primary" disabled=${!isMine || isOver || !text.trim() || state.phase === 'sending'} onClick=${send}>
+        ${state.phase === 'sending' ? 'Sending…' : 'Steer'}</button></div>
+    ${state.text && html`<p class=${`sm ${state.phase === 'sent' ? 'dim' : 'c-fail'}`} role="status">${state.text}</p>`}</div>`;
+}
+
+export function SignalList({ view, now, most = 0 }) {
+  const signals = [...view.signals].reverse();
+  const shown = most ? signals.slice(0, most) : signals;
+  if (!signals.length) return html`<p class="sm dimmer spaced">No signals yet. What you send keeps holding until the run ends.</p>`;
+  return html`<ul class="sigs">${shown.map((signal) => html`<${SignalItem} key=${signal.id} signal=${signal} view=${view} now=${now} />`)}</ul>`;
+}
+
+function SignalItem({ signal, view, now }) {
+  const [open, setOpen] = useState(false);
+  const lines = (signal.message || '').trim().split('\n');
+  const acks = view.display.signals[signal.id] || [];
+  const by = signal.by?.startsWith('web:') ? signal.by.slice(4) : 'you';
+  return html`<li class="sig" data-signal=${signal.type}><div class="row top-row"><span class="grow">
+      ${signal.type !== 'STEER' && html`<span class="tok">${(signal.type || 'refused').toLowerCase()}</span> `}
+      <b class="w5">${open ? signal.message : firstLine(signal.message) || (signal.type ? '' : signal.name)}</b></span>
+      ${lines.length > 1 && html`<button class="linkish sm" onClick=${() => setOpen(!open)}>${open ? 'Less' : 'All'}</button>`}</div>
+    <p class="sm dimmer">${by}${signal.at ? ` · ${span(now - signal.at)} ago` : ''} · to ${signal.target || 'everyone'}${signal.now
+  ? ' · at once' : ''}</p>
+    ${acks.map(([icon, tone, text]) => html`<p class="ack"><${Icon} name=${icon} tone=${tone} /><span>${tone === 'need'
+    ? html`<b class="c-need">${text.split(',')[0]}</b>${text.slice(text.split(',')[0].length)}` : text}</span></p>`)}</li>`;
+}
+
+export function SignalsTab({ view, me, now, composer }) {
+  return html`<section class="pane narrow" aria-label="Signals"><div class="box"><header><h2>Send</h2>
+      <span class="sm dim">A steer keeps holding for later turns until the run ends.</span></header>
+      <div class="in"><${Composer} view=${view} me=${me} composer=${composer} /></div></div>
+    <div class="box"><header><h2>Ledger</h2><span class="count">${view.signals.length}</span></header>
+      <div class="in"><${SignalList} view=${view} now=${now} /></div></div></section>`;
+}
+

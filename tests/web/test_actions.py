@@ -1,0 +1,169 @@
+"""What the user does on the page reaches the run, and the journal says who did it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from web_server import Server
+
+LISTENS = """
+turns:
+  - when: {turn: 1}
+    steps:
+      - say: I am looking.
+      - write: {path: value.txt, content: "one\\nTWO\\nthree\\n"}
+      - listen: {seconds: 60}
+      - answer: {status: partial, summary: Changed a line.}
+  - when: {turn: ">=2"}
+    steps:
+      - write: {path: value.txt, content: "one\\nTWO\\nthree\\nright\\n"}
+      - answer: {status: done, summary: Done.}
+"""
+ASKS = """
+turns:
+  - steps:
+      - run: '"$RALPH_BIN" tools interact ask "Round per line, or once?" --options "per line|once" --timeout 60'
+      - write: {path: value.txt, content: "right\\n"}
+      - answer: {status: done, summary: Done.}
+"""
+WAITS = """
+turns:
+  - steps:
+      - write: {path: value.txt, content: "wrong\\n"}
+      - answer: {status: partial, summary: Not yet.}
+"""
+
+
+def is_writing(view: dict) -> bool:
+    return bool(view["turns"] and (view["turns"][0]["activity"] or {}).get("events", 0) >= 2)
+
+
+def test_a_steer_is_taken_in_and_the_page_says_by_whom(server: Server) -> None:
+    key = server.start_loop(LISTENS)
+    server.wait_for(key, is_writing)
+    sent = server.post(f"/api/runs/{key}/signals", {"type": "STEER", "text": "use <b>httpx</b>"})
+    assert sent.status == 200, sent.text
+    view = server.wait_for(key, lambda view: view["signals"] and view["signals"][0]["receipts"])
+    [signal] = view["signals"]
+    assert signal["message"] == "use <b>httpx</b>"
+    acks = view["display"]["signals"][signal["id"]]
+    assert acks[0][2].startswith("Taken in by turn ")
+    taken = next(line for line in server.journal(key) if line["type"] == "signal.taken")
+    assert taken["signal"]["by"] == "web:owner"
+    server.wait_for(key, lambda view: not view["alive"])
+
+
+def test_comments_on_a_line_reach_the_next_prompt_with_path_line_and_hunk(server: Server) -> None:
+    key = server.start_loop(LISTENS)
+    server.wait_for(key, is_writing)
+    item = {"path": "value.txt", "line": 2, "side": "new", "hunk": "-two\n+TWO", "text": "Why upper case?\nSay it."}
+    second = {"path": "check.py", "line": 1, "side": "old", "hunk": "-import sys", "text": "Keep this."}
+    sent = server.post(f"/api/runs/{key}/comments", {"items": [item, second]})
+    assert (sent.status, sent.data["comments"]) == (200, 2)
+    view = server.wait_for(key, lambda view: view["signals"] and view["signals"][0]["receipts"])
+    assert [(one["path"], one["line"], one["side"], one["text"]) for one in view["comments"]] == [
+        ("value.txt", 2, "new", "Why upper case?\nSay it."),
+        ("check.py", 1, "old", "Keep this."),
+    ]
+    server.wait_for(key, lambda view: len(view["turns"]) > 1 and not view["alive"])
+    prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
+    for words in ("`value.txt`, line 2", "> +TWO", "Why upper case?", "`check.py`, removed line 1", "Keep this."):
+        assert words in prompt
+
+
+def test_an_answer_is_given_in_place(server: Server) -> None:
+    key = server.start_loop(ASKS)
+    view = server.wait_for(key, lambda view: view["needs"])
+    [need] = view["needs"]
+    assert (need["kind"], need["options"]) == ("question", ["per line", "once"])
+    row = next(row for row in server.get("/api/runs").data["rows"] if row["key"] == key)
+    assert (row["group"], row["need_labels"][0][1]) == ("needs you", "Question")
+    answered = server.post(f"/api/runs/{key}/answers", {"question": need["id"], "text": "once"})
+    assert answered.status == 200, answered.text
+    again = server.post(f"/api/runs/{key}/answers", {"question": need["id"], "text": "per line"})
+    assert again.status == 400
+    server.wait_for(key, lambda view: not view["alive"])
+    line = next(line for line in server.journal(key) if line["type"] == "question.answered")
+    assert (line["answer"], line["by"]) == ("once", "web:owner")
+
+
+def test_undo_needs_the_passphrase_and_is_journaled_with_who_did_it(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    assert (server.root / "value.txt").read_text() == "wrong\n"
+    refused = server.post(f"/api/runs/{key}/undo", {})
+    assert (refused.status, refused.error["code"]) == (403, "passphrase")
+    assert server.post("/api/unlock", {"passphrase": "wrong"}).status == 403
+    assert (server.root / "value.txt").read_text() == "wrong\n"
+    server.unlock()
+    try:
+        done = server.post(f"/api/runs/{key}/undo", {}, headers={"Idempotency-Key": "a"})
+        assert (done.status, done.data["files"]) == (200, ["value.txt"])
+        assert server.post(f"/api/runs/{key}/undo", {}, headers={"Idempotency-Key": "a"}).data == done.data
+    finally:
+        server.proof = ""
+    assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
+    notices = [line["text"] for line in server.journal(key) if line["type"] == "notice"]
+    assert [text for text in notices if text.endswith("(web:owner)")] != []
+
+
+def test_without_a_passphrase_the_page_can_only_view_and_steer(server: Server, tmp_path: Path) -> None:
+    from web_server import make_project, serving
+
+    with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as other:
+        for action in ("undo", "land", "approve", "resume"):
+            refused = other.post(f"/api/runs/x@y/{action}", {})
+            assert (refused.status, refused.error["code"]) == (403, "no-passphrase")
+            assert "ralph web passphrase" in refused.error["todo"]
+
+
+def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    server.unlock()
+    try:
+        resumed = server.post(f"/api/runs/{key}/resume", {"text": "try harder"})
+        assert resumed.status == 200, resumed.text
+    finally:
+        server.proof = ""
+    server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
+    taken = [line["signal"] for line in server.journal(key) if line["type"] == "signal.taken"]
+    assert [(one["type"], one["by"]) for one in taken] == [("RESUME", "web:owner")]
+    assert server.post(f"/api/runs/{key}/signals", {"type": "ABORT"}).status == 200
+    server.wait_for(key, lambda view: view["state"] == "aborted")
+    ended = [line for line in server.journal(key) if line["type"] == "run.ended"][-1]
+    assert "web:owner" in ended["reason"]
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "word"),
+    [
+        ("signals", {"type": "APPROVE"}, "cannot be sent"),
+        ("signals", {"type": "STEER", "text": "  "}, "empty"),
+        ("signals", {"type": "STEER", "text": 7}, "text"),
+        ("signals", {"type": "STEER", "text": "x" * 30_000}, "longer"),
+        ("signals", {"type": "STEER", "text": "x", "target": "nobody"}, "no role"),
+        ("answers", {"question": "q9", "text": "x"}, "no open question"),
+        ("answers", {"question": "../q1", "text": "x"}, "no open question"),
+        ("comments", {"items": []}, "items"),
+        ("comments", {"items": [{"path": "a", "line": 0, "text": "x"}]}, "line"),
+        ("comments", {"items": [{"path": "a`\n", "line": 1, "text": "x"}]}, "path"),
+        ("comments", {"items": ["x"]}, "comment"),
+    ],
+)
+def test_wrong_input_is_refused_with_a_reason(server: Server, action: str, body: dict, word: str) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1") if not hasattr(server, "stopped") else server.stopped
+    server.stopped = key
+    server.wait_for(key, lambda view: not view["alive"])
+    before = server.journal(key)
+    answer = server.post(f"/api/runs/{key}/{action}", body)
+    assert (answer.status, word in answer.error["what"]) == (400, True), answer.text
+    assert server.journal(key) == before
+
+
+def test_an_unknown_action_is_not_found(server: Server) -> None:
+    assert server.post("/api/runs/x@y/explode", {}).status == 404
+    assert (
+        json.loads(server.post("/api/runs/x@y/signals", {"type": "PAUSE"}).text)["error"]["what"]
+        == "there is no such run"
+    )

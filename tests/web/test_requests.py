@@ -1,0 +1,203 @@
+"""Requests that must not be served: a clear answer, and no effect."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from web_server import Server, make_project, serving
+
+ROUTES = ("/api/me", "/api/runs", "/api/runs/x@y", "/api/runs/x@y/diff", "/api/stream?runs=1", "/api/nothing")
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_nothing_of_a_run_is_given_out_without_a_token(server: Server, path: str) -> None:
+    assert server.get(path, headers={"Authorization": ""}).status == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "localhost:{port}.evil"]
+)
+def test_other_host_names_are_refused(server: Server, host: str) -> None:
+    answer = server.get("/api/me", headers={"Host": host.format(port=server.port)})
+    assert answer.status in (400, 421)
+    assert "shop" not in answer.text
+
+
+def test_the_machine_can_be_called_localhost(server: Server) -> None:
+    assert server.get("/api/me", headers={"Host": f"localhost:{server.port}"}).status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:{port}"])
+def test_other_pages_cannot_send_anything(server: Server, origin: str) -> None:
+    headers = {"Origin": origin.format(port=server.port)}
+    assert server.post("/api/unlock", {}, headers=headers).status == 403
+    assert server.get("/api/stream?runs=1", headers=headers).status == 403
+
+
+def test_a_request_of_another_site_without_origin_is_refused(server: Server) -> None:
+    assert server.get("/api/runs", headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    assert server.post("/api/unlock", {}, headers={"Origin": ""}).status == 403
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_other_methods_do_not_work(server: Server, method: str) -> None:
+    assert server.request(method, "/api/runs").status == 405
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""]
+)
+def test_only_json_is_accepted(server: Server, kind: str) -> None:
+    assert server.post("/api/unlock", {}, headers={"Content-Type": kind}).status == 415
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b"[" * 100_000])
+def test_a_body_that_is_no_object_is_an_error_of_the_caller(server: Server, body: bytes) -> None:
+    answer = server.post("/api/unlock", body)
+    assert (answer.status, answer.error["todo"] != "") == (400, True)
+
+
+def test_large_bodies_are_refused_before_they_are_read(server: Server) -> None:
+    assert server.post("/api/unlock", b"x" * 1000, headers={"Content-Length": str(10 << 20)}).status == 413
+    assert server.post("/api/unlock", b'{"passphrase": "' + b"x" * (300 << 10) + b'"}').status == 413
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/runs/..%2f..%2fetc@0123456789",
+        "/api/runs/..@{project}",
+        "/api/runs/%2e%2e@{project}/diff",
+        "/static/../access.py",
+        "/static/..%2faccess.py",
+        "/static/%2e%2e/access.py",
+        "/static//etc/passwd",
+        "/r/../../etc/passwd/x",
+    ],
+)
+def test_paths_cannot_leave_their_directory(server: Server, path: str) -> None:
+    from web_server import project_name
+
+    answer = server.get(path.format(project=project_name(server.root)))
+    assert answer.status == 404
+    assert "root:" not in answer.text and "def " not in answer.text
+
+
+def test_a_long_address_is_refused(server: Server) -> None:
+    assert server.get("/api/runs?q=" + "x" * 5000).status == 414
+
+
+@pytest.mark.parametrize(("query", "word"), [("stat:stuck", "stat"), ("cost>much", "much"), ("x:y", "x")])
+def test_a_wrong_filter_names_the_word(server: Server, query: str, word: str) -> None:
+    answer = server.get(f"/api/runs?q={query}")
+    assert answer.status == 400
+    assert word in answer.error["what"]
+
+
+def test_the_page_forbids_inline_code_frames_and_other_hosts(server: Server) -> None:
+    answer = server.get("/", headers={"Authorization": ""})
+    policy = answer.headers["content-security-policy"]
+    assert answer.status == 200
+    assert "unsafe" not in policy and "http" not in policy and "default-src 'none'" in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "set-cookie" not in answer.headers
+    assert "<script>" not in answer.text and " style=" not in answer.text
+
+
+def test_tokens_have_roles_and_can_be_removed(server: Server) -> None:
+    token = json.loads(server.ralph("web", "token", "add", "phone", "--json"))["token"]
+    assert server.get("/api/me", token=token).data["role"] == "view"
+    refused = server.post("/api/runs/x@y/signals", {"type": "PAUSE"}, token=token)
+    assert (refused.status, "phone" in refused.error["what"]) == (403, True)
+    listed = server.ralph("web", "token", "list")
+    assert "phone" in listed and token not in listed
+    server.ralph("web", "token", "remove", "phone")
+    assert server.get("/api/me", token=token).status == 401
+
+
+def test_wrong_tokens_lock_out_but_not_the_open_page(tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state", passphrase=False) as server:
+        assert server.get("/api/me").status == 200
+        other = json.loads(server.ralph("web", "token", "add", "other", "--json"))["token"]
+        statuses = [server.get("/api/me", token="wrong").status for _ in range(6)]
+        assert statuses == [401] * 5 + [429]
+        assert server.get("/api/me", token=other).status == 429
+        assert server.get("/api/me").status == 200
+
+
+def test_a_read_only_server_changes_nothing(tmp_path: Path) -> None:
+    with serving(make_project(tmp_path), tmp_path / "state", "--read-only", "--port", "0") as server:
+        assert server.get("/api/me").data["role"] == "view"
+        answer = server.post("/api/runs/x@y/signals", {"type": "PAUSE"})
+        assert (answer.status, "read-only" in answer.error["what"]) == (403, True)
+
+
+def test_starting_it_twice_finds_the_first(server: Server) -> None:
+    second = json.loads(server.ralph("web", "--json"))
+    assert (second["new"], second["link"].endswith(server.token)) == (False, True)
+    assert f":{server.port}/" in second["link"]
+
+
+def test_a_unix_socket_is_only_for_its_user(tmp_path: Path) -> None:
+    import os
+    import socket
+
+    root, path = make_project(tmp_path), tmp_path / "s"
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-P", "-m", "ralph", "web", "--unix", str(path)]
+    process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout and "Listening" in process.stdout.readline()
+        assert path.stat().st_mode & 0o077 == 0
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(60)
+            client.connect(str(path))
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost:9999\r\nConnection: close\r\n\r\n")
+            assert b"200 OK" in client.recv(4096)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--bind", "0.0.0.0"), "without encryption"),
+        (("--bind", "0.0.0.0", "--behind-proxy"), "need a name"),
+        (("--cert", "missing.pem"), "belong together"),
+        (("--unix", "s", "--port", "1"), "--unix does not work"),
+        (("--once", "261231-000000-abcd"), "261231-000000-abcd"),
+    ],
+)
+def test_unsafe_and_contradictory_options_are_refused(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    import os
+
+    command = [sys.executable, "-P", "-m", "ralph", "web", *options]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("token", "add", "x"), ("token", "remove", "owner"), ("passphrase",)])
+def test_an_agent_cannot_use_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    import os
+
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "RALPH_TURN": "run/00001"}
+    command = [sys.executable, "-P", "-m", "ralph", "web", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "an agent cannot" in done.stderr) == (2, True)
+
+
+def test_without_its_packages_it_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys, importlib.util as u; real = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name in ('starlette', 'uvicorn') else real(name, *a)\n"
+        "sys.argv = ['ralph', 'web']\nfrom ralph.cli.main import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "pip install 'ralph-engine[web]'" in done.stderr
