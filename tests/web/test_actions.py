@@ -152,8 +152,8 @@ def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
     ],
 )
 def test_wrong_input_is_refused_with_a_reason(server: Server, action: str, body: dict, word: str) -> None:
-    key = server.start_loop(WAITS, "--max-iterations", "1") if not hasattr(server, "stopped") else server.stopped
-    server.stopped = key
+    server.stopped = server.stopped or server.start_loop(WAITS, "--max-iterations", "1")
+    key = server.stopped
     server.wait_for(key, lambda view: not view["alive"])
     before = server.journal(key)
     answer = server.post(f"/api/runs/{key}/{action}", body)

@@ -40,6 +40,8 @@ class Server:
     environment: dict[str, str]
     process: "subprocess.Popen[str]"
     proof: str = field(default="")
+    stopped: str = ""
+    """A run that has stopped, for tests that need any."""
 
     def request(
         self,

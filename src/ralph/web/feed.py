@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class RunFeed:
         """Where the feed is."""
         return StreamPosition(self.seq, tuple((turn, tail.count) for turn, tail in sorted(self._turns.items())))
 
-    async def watch(self, seen: StreamPosition | None) -> AsyncIterator[bytes]:
+    async def watch(self, seen: StreamPosition | None) -> AsyncGenerator[bytes, None]:
         """The frames for one viewer: where it starts, what it missed, then what happens."""
         viewer = Viewer()
         self.viewers.add(viewer)

@@ -1,0 +1,188 @@
+"""The page in a real browser: what a user sees and does, from the first link to the answer of an agent."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_actions import ASKS, LISTENS, WAITS
+from web_server import PASSPHRASE, Server, make_project, serving
+
+HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>\x1b[31m"
+CHROMIUM = os.environ.get("RALPH_CHROMIUM") or shutil.which("chromium") or ""
+playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright: `make test-web`")
+if not CHROMIUM:
+    pytest.skip("browser tests need chromium: `make test-web`", allow_module_level=True)
+WAIT = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        found = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    """A page with the token, which must not report an error nor ask another host."""
+    opened = open_page(browser, server)
+    yield opened
+    assert opened.problems == []
+    opened.context.close()
+
+
+def open_page(browser: Any, server: Server, path: str = "/", **options: Any) -> Any:
+    context = browser.new_context(**options)
+    opened = context.new_page()
+    opened.problems = []
+    opened.on("pageerror", lambda error: opened.problems.append(str(error)))
+    opened.on("request", lambda sent: note_foreign(opened, sent.url, server))
+    opened.set_default_timeout(WAIT)
+    opened.goto(f"http://127.0.0.1:{server.port}{path}?token={server.token}")
+    return opened
+
+
+def note_foreign(opened: Any, url: str, server: Server) -> None:
+    if not url.startswith((f"http://127.0.0.1:{server.port}/", "data:")):
+        opened.problems.append(f"asked {url}")
+
+
+def go(page: Any, server: Server, path: str) -> None:
+    page.goto(f"http://127.0.0.1:{server.port}{path}")
+
+
+def test_the_token_leaves_the_address_and_a_tab_without_it_asks(browser: Any, server: Server, page: Any) -> None:
+    page.get_by_label("Filter runs").wait_for()
+    assert "token" not in page.url
+    context = browser.new_context()
+    other = context.new_page()
+    other.goto(f"http://127.0.0.1:{server.port}/")
+    other.get_by_placeholder("Token").fill("wrong")
+    other.get_by_role("button", name="Open").click()
+    other.get_by_text("The token is wrong").or_(other.get_by_text("the token is wrong")).wait_for()
+    context.close()
+
+
+def test_a_run_appears_streams_is_steered_and_commented(page: Any, server: Server) -> None:
+    page.get_by_label("Filter runs").wait_for()
+    key = server.start_loop(LISTENS, task=f"Change the value {HOSTILE}")
+    page.locator(f"tr[data-run='{key.partition('@')[0]}'] a").click()
+    page.locator(".ev .words", has_text="I am looking.").wait_for()
+    page.get_by_role("link", name="Diff").click()
+    row = page.locator("tr.add", has_text="TWO")
+    # The diff is of whole turns. While the first turn works, the page has none of it yet.
+    page.get_by_text("Nothing changed").or_(page.locator(".note.fail")).or_(row).first.wait_for()
+    page.get_by_role("link", name="Live").click()
+    composer = page.get_by_label("Message to the agent").first
+    composer.fill(f"Use the plain name {HOSTILE}")
+    page.get_by_role("button", name="Steer", exact=True).first.click()
+    page.locator(".ack", has_text="Taken in by turn").first.wait_for()
+    assert page.evaluate("window.hacked") is None
+    server.wait_for(key, lambda view: not view["alive"])
+
+
+def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    go(page, server, f"/r/{key}/diff")
+    page.locator("tr.add", has_text="wrong").hover()
+    page.locator("tr.add", has_text="wrong").get_by_role("button").click()
+    page.get_by_label("Comment", exact=True).fill("This must say right.")
+    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="Send 1 comment").click()
+    page.locator("[data-comment=sent]", has_text="Not taken in yet").wait_for()
+    page.get_by_role("button", name="Resume…").first.click()
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_role("button", name="Continue").click()
+    server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
+    page.locator("[data-comment=sent]", has_text="Taken in by turn 2").wait_for()
+    prompt = server.get(f"/api/runs/{key}/turns/2/prompt").data["text"]
+    assert "`value.txt`, line 1" in prompt and "> +wrong" in prompt and "This must say right." in prompt
+
+
+def test_a_question_is_answered_by_keys_on_the_focused_card_only(page: Any, server: Server) -> None:
+    page.get_by_label("Filter runs").wait_for()
+    key = server.start_loop(ASKS)
+    card = page.locator("article.card", has_text="Round per line")
+    card.wait_for()
+    page.locator("body").click(position={"x": 5, "y": 5})
+    page.keyboard.press("r")
+    page.get_by_label("Filter runs").fill("r2")
+    assert server.view(key)["needs"]
+    page.get_by_label("Filter runs").fill("")
+    card.focus()
+    page.keyboard.press("2")
+    page.keyboard.press("r")
+    page.get_by_text("Answered “once”").first.wait_for()
+    server.wait_for(key, lambda view: not view["alive"])
+    answers = [line["answer"] for line in server.journal(key) if line["type"] == "question.answered"]
+    assert answers == ["once"]
+
+
+def test_undo_asks_for_the_passphrase(page: Any, server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    go(page, server, f"/r/{key}/checks")
+    page.get_by_role("button", name="Undo…").click()
+    page.get_by_role("button", name="Undo", exact=True).click()
+    page.get_by_label("Passphrase", exact=True).fill("wrong one")
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_text("that is not the passphrase").wait_for()
+    assert (server.root / "value.txt").read_text() == "wrong\n"
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_text("undid turn 1").wait_for()
+    assert (server.root / "value.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_two_viewers_see_the_same_and_a_lost_connection_loses_nothing(browser: Any, server: Server) -> None:
+    key = server.start_loop(LISTENS)
+    pages = [open_page(browser, server, f"/r/{key}/live") for _ in range(2)]
+    for one in pages:
+        one.locator(".ev .words", has_text="I am looking.").wait_for()
+    pages[0].context.set_offline(True)
+    server.post(f"/api/runs/{key}/signals", {"type": "STEER", "text": "go on"})
+    server.wait_for(key, lambda view: not view["alive"])
+    pages[0].context.set_offline(False)
+    for one in pages:
+        one.locator(".badge", has_text="Done").first.wait_for()
+        assert one.problems == []
+        one.context.close()
+
+
+def test_the_phone_shows_one_pane_and_large_targets(browser: Any, server: Server) -> None:
+    key = server.start_loop(WAITS, "--max-iterations", "1")
+    server.wait_for(key, lambda view: not view["alive"])
+    phone = open_page(browser, server, "/", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    phone.locator(".botbar").wait_for()
+    card = phone.locator("article.card").first
+    card.wait_for()
+    assert phone.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert all(box["height"] >= 44 for box in (one.bounding_box() for one in card.get_by_role("button").all()))
+    phone.context.close()
+
+
+def test_a_thousand_runs_are_listed_and_filtered(browser: Any, tmp_path: Path) -> None:
+    root = make_project(tmp_path)
+    with serving(root, tmp_path / "state") as server:
+        key = server.start_loop(WAITS, "--max-iterations", "1")
+        server.wait_for(key, lambda view: not view["alive"])
+        first = root / ".ralph" / "runs" / key.partition("@")[0]
+        for number in range(1000):
+            copied = first.with_name(f"250101-{number // 60:04d}{number % 60:02d}-{number:04x}")
+            copied.mkdir()
+            for name in ("run.json", "journal.jsonl"):
+                (copied / name).write_text((first / name).read_text().replace(first.name, copied.name))
+        page = open_page(browser, server, "/runs")
+        page.get_by_role("button", name="Show 100 more").wait_for()
+        assert page.locator("tr[data-run]").count() == 100
+        page.get_by_role("button", name="Show 100 more").click()
+        page.wait_for_function("document.querySelectorAll('tr[data-run]').length === 200")
+        page.get_by_label("Filter runs").fill("run:250101-001639")
+        page.wait_for_function("document.querySelectorAll('tr[data-run]').length === 1")
+        assert page.problems == []
+        page.context.close()
