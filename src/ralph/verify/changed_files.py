@@ -52,7 +52,7 @@ _TEST_PATH = regex(
     r"|(^|/)(conftest|tests?)\.py$|(jest|vitest)[.-]setup"
 )
 _BUILD_CODE = regex(
-    r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\."
+    r"\.(config|conf|setup)\.[cm]?[jt]s$|(^|/)(vitest|jest)\.[\w.-]+\.[cm]?[jt]s$|(^|/)(setup|noxfile|conftest|tasks|fabfile|build)\.(py|rs)$|(^|/)\.\w+rc\."
 )
 _TOOL_SETTINGS = regex(
     r"(^|/)(pyproject\.toml|setup\.cfg|tox\.ini|pytest\.(ini|toml)|\.?pytest\.ini|\.coveragerc|mypy\.ini|\.mypy\.ini|\.flake8|\.?ruff\.toml|\.pylintrc|pylintrc|pyrightconfig\.json|"

@@ -46,7 +46,7 @@ _FLAGS = regex(
     r"--ignore(?:-glob)?[= ]\S+|--deselect[= ]\S+|(?<!\S)-k[= ]|-m[= ]\S*[\"']?not\b|--no-cov\b|-p[= ]no:(?!cacheprovider)\w+|--co\b|--collect-only|"
     r"--continue-on-collection-errors|--testPath\w+|--onlyChanged|--changedSince|--findRelatedTests|--passWithNoTests|--exclude\b|--skip\b|--no-verify|-DskipTests\S*|-Dmaven\.test\.\S+|"
     r"-x test\b|--maxfail|--suppress-no-test-exit-code|--exit-zero|--no-fail\S*|--quiet-errors|--allow-empty|--pass-with-no-tests|"
-    r"--no-error-on-unmatched-pattern|--testNamePattern|(?<!\S)-t |--grep\b|--lib\b|--runxfail|-run[= ]|-short\b"
+    r"--no-error-on-unmatched-pattern|--testNamePattern|(?:jest|vitest|(?:npm|yarn|pnpm|bun) (?:run )?test)\b[^\n|;&]*\s-t |--grep\b|--lib\b|--runxfail|-run[= ]|-short\b"
 )  # fmt: skip
 _DEMANDS = regex(
     r"--strict\S*|-W[= ]?error\S*|--cov-fail-under[= ]\d+|--cov[= ]\S+|--cov\b|--max-warnings[= ]\S+|--maxWarnings\S*|--doctest-modules|-race\b|--check\b|-D warnings"

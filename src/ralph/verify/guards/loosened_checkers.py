@@ -230,6 +230,10 @@ _ATTRIBUTE = regex(r"@ SuppressWarnings \( (?P<java>[^)]*) \)|@ SuppressFBWarnin
 _BROAD = regex(
     r'#!|"all"|no_type_check|clippy::all|warnings|unused\)|dead_code|clippy::(pedantic|correctness|suspicious)'
 )
+_COMPILER_WARNING = regex(
+    r'@SuppressWarnings\(\{?(?:,?"(?:unchecked|rawtypes|deprecation|removal|serial|unused|cast)")+\}?\)'
+)
+"""Warnings of javac, which fail no build unless it asks for that."""
 _PLAIN = regex(r"TYPE_CHECKING|__main__|abstractmethod|NotImplementedError|@overload|^\s*\.\.\.")
 
 
@@ -270,7 +274,7 @@ def find_suppressions(work: Comparison) -> Iterator[Finding]:
         else:
             how = ", with a reason"
         kind = _find_checker_of_comment(place.what)
-        is_used = work.may_use(kind)
+        is_used = work.may_use(kind) and not _COMPILER_WARNING.fullmatch(place.what)
         unused = "" if is_used else " The criterion does not use that checker."
         sentence = f"`{place.what}` turns a check off in {place.path}{how}.{unused}"
         # Words excuse nothing if the checker decides: `@ts-expect-error` names no rule, and to pass may be all that is asked.
