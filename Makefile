@@ -7,7 +7,7 @@ TEST_PROGRAMS = $(filter-out %/conftest.py,$(wildcard tests/*/*.py bench/*.py do
 MUTATED := workflows/session verify engine
 MUTANT_TESTS := tests/workflows tests/verify tests/guards tests/engine tests/workspace tests/cli
 
-.PHONY: demo test-web session prompts test test-slow chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
+.PHONY: demo test-web session prompts test test-slow test-sandbox sandbox chaos coverage mutants mutants-sample test-agents check fix bench bench-verdicts docs clean
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/demo.py
@@ -16,10 +16,21 @@ session: $(READY)
 	@$(BIN)/python examples/session/run.py $(SESSION_ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow" --ignore tests/sandbox $(PYTEST_ARGS)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m slow $(PYTEST_ARGS)
+
+# The promises of the sandbox. Without bubblewrap, these tests are skipped and say so.
+test-sandbox: sandbox $(READY)
+	$(BIN)/python -m pytest -n auto --dist loadgroup -rs $(PYTEST_ARGS) tests/sandbox
+
+# Installs bubblewrap if it is missing. Without the rights to do so, it only prints the command.
+sandbox:
+	@command -v bwrap > /dev/null || { command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ] \
+	  && { apt-get install -qq -y bubblewrap > /dev/null 2>&1 \
+	       || { apt-get update -qq && apt-get install -qq -y bubblewrap; }; } > /dev/null 2>&1; } \
+	  || echo "bubblewrap is missing, so the tests of the sandbox are skipped: sudo apt-get install bubblewrap"
 
 # Kills at every git command, where `make test-slow` takes a sample of them.
 chaos: $(READY)

@@ -95,7 +95,7 @@ class Project:
             name: value for name, value in os.environ.items() if not name.startswith(("RALPH_", "GIT_", "XDG_STATE_"))
         }
         own = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(self.home), MARK: self.mark}
-        return {**kept, **own, **self.extra}
+        return {**kept, **own, "RALPH_SANDBOX": os.environ["RALPH_SANDBOX"], **self.extra}
 
     def start(self, *args: str, cwd: Path | None = None, **variables: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
@@ -231,6 +231,10 @@ def make_project(tmp_path: Path, *, with_git: bool = True, name: str = "project"
     project = Project(tmp_path / name, tmp_path / "home")
     project.root.mkdir(parents=True)
     project.home.mkdir()
+    if os.environ["RALPH_SANDBOX"] != "off":
+        # The agents of these tests leave notes in the home directory.
+        (project.home / ".config" / "ralph").mkdir(parents=True)
+        (project.home / ".config" / "ralph" / "config.yml").write_text("sandbox: {writable: ['~']}\n")
     (project.root / "README").write_text("first\n")
     if with_git:
         project.git("init", "-q", "-b", "main")

@@ -17,6 +17,7 @@ EXAMPLE = ROOT / "examples" / "session"
 def test_walkthrough_page_matches_the_example_session(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RALPH_")}
+    environment["RALPH_SANDBOX"] = os.environ["RALPH_SANDBOX"]
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     command = [sys.executable, str(EXAMPLE / "run.py"), "--keep", str(tmp_path), "--walkthrough", str(page)]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=600)

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from ralph.agents.failures import failure_from_stderr
 from ralph.agents.prices import Prices
+from ralph.agents.state_paths import STATE_PATHS, StatePaths
 from ralph.core.errors import StorageError
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
@@ -149,6 +150,10 @@ class Adapter(ABC):
     def model_of(self, call: Call) -> str:
         """The model that a turn will use: the requested one, or the one in its own settings; empty if unknown."""
         return call.model or model_in(call.arguments) or self.configured_model(call, {**os.environ, **self.variables})
+
+    def find_state_paths(self) -> tuple[StatePaths, ...]:
+        """The files that it keeps in the user's home. A turn in the sandbox can use no others."""
+        return (STATE_PATHS[self.name],) if self.name in STATE_PATHS else ()
 
     def settings_home(self, environment: Mapping[str, str]) -> Path:
         """The directory with its own settings."""

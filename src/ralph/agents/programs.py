@@ -12,6 +12,7 @@ from pathlib import Path
 from ralph.agents.acp_program import STEERABLE_PROGRAMS
 from ralph.agents.adapter import FULL_AUTO, PERMISSIONS, Abilities, Adapter, Call, Reader
 from ralph.agents.prices import Prices, cost_of
+from ralph.agents.state_paths import StatePaths, find_named_state_paths
 from ralph.agents.stream_lines import Data, describe_tool, one_line, parse_line
 from ralph.core.limits import Usage
 from ralph.core.text import clean_text
@@ -47,6 +48,10 @@ class Program(Adapter):
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Ralph knows nothing about its sign-in either."""
         return None, ""
+
+    def find_state_paths(self) -> tuple[StatePaths, ...]:
+        """Those of the known agents that its command names."""
+        return find_named_state_paths(self.arguments)
 
 
 class Scripted(Program):
@@ -206,6 +211,10 @@ class Acp(Adapter):
         self.hook_arguments = self.hooks_adapter.hook_arguments
         self.hook_environment = self.hooks_adapter.hook_environment
         return notice
+
+    def find_state_paths(self) -> tuple[StatePaths, ...]:
+        """Those of the known agents that its command names."""
+        return find_named_state_paths(self.arguments)
 
     def sign_in(self, environment: Mapping[str, str], home: Path) -> tuple[bool | None, str]:
         """Only the running agent knows."""

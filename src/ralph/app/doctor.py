@@ -13,6 +13,8 @@ from pathlib import Path
 from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.registry import ProofStatus, load_proofs
+from ralph.app.sandbox import asked_level, describe_sandbox, open_sandbox
+from ralph.app.sandbox_proofs import prove
 from ralph.core.errors import RalphError
 from ralph.core.text import count
 from ralph.git.command import find_repository
@@ -21,6 +23,7 @@ from ralph.store.journal import adopt_advice
 from ralph.store.runs import Project
 from ralph.store.settings import load_config, user_settings_path
 from ralph.supervisor.processes import TURN_MARK, find_marked
+from ralph.supervisor.sandbox import OFF, probe
 from ralph.verify.toolchains import describe_phrases
 
 _LOW_ROOM = 1 << 30
@@ -53,6 +56,7 @@ def examine(project: Project) -> Iterator[Diagnosis]:
     yield Diagnosis("ralph", True, f"{__version__} with Python {platform.python_version()} ({sys.executable})")
     yield _platform()
     yield _git(project)
+    yield from _sandbox()
     yield from _disk(project)
     yield _configuration(project)
     yield from _phrases(project)
@@ -82,6 +86,30 @@ def _git(project: Project) -> Diagnosis:
     return Diagnosis("git", True, version)
 
 
+def _sandbox() -> Iterator[Diagnosis]:
+    """Whether agents are isolated here. Each promise of the sandbox is tried."""
+    try:
+        asked = asked_level(None)
+        chosen = open_sandbox(asked, os.environ)
+    except RalphError as error:
+        yield Diagnosis("sandbox", False, error.what, error.todo)
+        return
+    if not chosen.is_on:
+        todo = "" if asked == OFF else probe().cure
+        yield Diagnosis("sandbox", asked == OFF, describe_sandbox(chosen).partition(". To")[0], todo, absent=True)
+        return
+    try:
+        proofs = prove(chosen, os.environ)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        yield Diagnosis("sandbox", False, f"{chosen.level}, but it does not start: {error}", "pass --sandbox off")
+        return
+    broken = [proof.promise for proof in proofs if not proof.held]
+    yield Diagnosis("sandbox", not broken, f"{chosen.level}; Ralph tried {count(len(proofs), 'promise')}")
+    for proof in proofs:
+        todo = "" if proof.held else "report this; until then, run Ralph in a container or a virtual machine"
+        yield Diagnosis("sandbox", proof.held, proof.promise if proof.held else f"DOES NOT HOLD: {proof.promise}", todo)
+
+
 def _disk(project: Project) -> Iterator[Diagnosis]:
     place = project.root / ".ralph" if (project.root / ".ralph").exists() else project.root
     if not os.access(place, os.W_OK):
@@ -100,6 +128,9 @@ def _configuration(project: Project) -> Diagnosis:
     if config.permissions == "full-auto":
         what = "valid; `permissions` has no effect here: a repository cannot agree for you"
         return Diagnosis("ralph.yml", True, what, f"`ralph trust`, or set it in {user_settings_path()}")
+    if config.sandbox is not None:
+        what = "valid; `sandbox` has no effect here: a repository cannot lower your protection"
+        return Diagnosis("ralph.yml", True, what, f"set it in {user_settings_path()}")
     there = (project.root / "ralph.yml").exists()
     return Diagnosis("ralph.yml", True, "valid" if there else "none here; defaults apply")
 

@@ -13,6 +13,8 @@ from ralph import __version__
 from ralph.agents import registry
 from ralph.agents.adapter import Adapter
 from ralph.app.resume import with_user_changes
+from ralph.app.sandbox import VARIABLE as SANDBOX_VARIABLE
+from ralph.app.sandbox import describe_sandbox, open_sandbox, sandbox_notices
 from ralph.app.workflows import SESSIONS, kind_of, roles_of
 from ralph.core.checks import Verdict
 from ralph.core.entries import Record, RunStarted, SnapshotTaken
@@ -37,8 +39,10 @@ from ralph.store.documents import Documents, digest
 from ralph.store.held_trees import held_trees
 from ralph.store.runs import Project, RunDir
 from ralph.supervisor.client import KeeperClient
+from ralph.supervisor.sandbox import Sandbox
 from ralph.verify.runner import CheckRunner, check_environment
 from ralph.verify.verifier import Rules, Verifier
+from ralph.workspace.isolation import Isolation
 from ralph.workspace.local import LocalTurns
 from ralph.workspace.merge_queue import Lander, MergeQueue
 from ralph.workspace.slots import Slots, slots_path
@@ -86,12 +90,16 @@ def build_kernel(
     tree = _open_work_tree(project, run, record)
     _refuse_lost_base(run, records, tree.snapshots)
     user_refs = _open_user_refs(run, tree, ledger)
+    chosen = open_sandbox(record.sandbox, tree.environment)
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.crew.everyone.items()}
     warnings = [agent.prepare(tree.environment) for agent in agents.values()]
     if tree.snapshots is None:
         warnings.append(_hide_own_files(root, tree.workspace))
 
-    workspaces = _build_workspaces(project, run, record, keeper=keeper, agents=agents, tree=tree, records=records)
+    warnings += sandbox_notices(chosen, settings.load_user_settings().sandbox)
+    workspaces = _build_workspaces(
+        project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen
+    )
     workspaces.verifier.user_refs = user_refs
     queue = MergeQueue(workspaces, record.base)
     ports = Ports(
@@ -111,7 +119,14 @@ def build_kernel(
     )
     limits = granted or ledger.extended_limits(record.limits)
     start = StartOptions(
-        entry=RunStarted(os.getpid(), __version__, run.id, frozen, resumed=_was_started(records)),
+        entry=RunStarted(
+            pid=os.getpid(),
+            version=__version__,
+            run=run.id,
+            frozen=frozen,
+            resumed=_was_started(records),
+            sandbox=describe_sandbox(chosen),
+        ),
         agents=_build_agent_chain(record.crew),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
@@ -135,11 +150,11 @@ class _WorkTree:
 
 def _open_work_tree(project: Project, run: RunDir, record: RunRecord) -> _WorkTree:
     """Open the user's own tree, or the worktree of the run, which is created if it is gone."""
-    environment: Mapping[str, str] = dict(os.environ)
+    environment: Mapping[str, str] = {name: value for name, value in os.environ.items() if name != SANDBOX_VARIABLE}
     copied_paths: Sequence[str] = ()
     if record.workspace != ".":
         own = worktree.ensure_worktree(project.root, run.id)
-        environment = with_git_ceiling(os.environ, own)
+        environment = with_git_ceiling(environment, own)
         copied_paths = WorktreeSetup(project.root, record.trees).paths(own)
     workspace = project.workspace(record)
     snapshots = None
@@ -161,9 +176,12 @@ def _build_workspaces(
     agents: Mapping[str, Adapter],
     tree: _WorkTree,
     records: list[Record],
+    chosen: Sandbox,
 ) -> Workspaces:
     """What runs turns and checks, in the run's own workspace and in others."""
     secrets = secrets_in(tree.environment)
+    shared = tuple(project.root / name for name in record.trees.share)
+    isolation = Isolation(chosen, project.root, run.path, project.root, shared).move(project.tree(record))
     turns = LocalTurns(
         run_dir=run.path,
         record=record,
@@ -175,6 +193,7 @@ def _build_workspaces(
         templates={name: settings.load_prompt(name, project.root) for name in ("repair", "continue")},
         environment=tree.environment,
         hidden=secrets,
+        isolation=isolation,
     )
     runner = CheckRunner(
         run_dir=run.path,
@@ -183,6 +202,7 @@ def _build_workspaces(
         keeper=keeper,
         environment=check_environment(tree.environment),
         secrets=secrets,
+        isolate=isolation.isolate_check,
     )
     loop = record.loop
     rules = Rules(loop.confirm, loop.scope, loop.inputs, record.allowed, record.may_change)

@@ -41,6 +41,8 @@ class ReportText:
     """Why the run is not known to be this user's own; empty if it is."""
     is_changed: bool
     """Whether something other than Ralph changed the text."""
+    sandbox: str = ""
+    """How the agents were isolated, as the journal has it."""
 
 
 def list_reports(project: Project, wanted: str | None = None) -> list[FiledReport]:
@@ -56,8 +58,9 @@ def read_report(project: Project, wanted: str | None = None) -> ReportText:
         raise _no_report(project, [project.run(wanted)] if wanted else project.runs(), wanted)
     report = found[-1]
     data = read_limited(project.root / report.path)
-    doubt = project.run(report.run).find_doubt()
-    return ReportText(report, to_text(data), doubt, is_changed=report.hash != digest(data))
+    run = project.run(report.run)
+    sandbox = run.tail_summary().sandbox
+    return ReportText(report, to_text(data), run.find_doubt(), is_changed=report.hash != digest(data), sandbox=sandbox)
 
 
 def _reports_of(project: Project, run: RunDir) -> list[FiledReport]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ralph.agents import registry
+from ralph.app.sandbox import asked_level
 from ralph.app.workflows import SESSIONS
 from ralph.core.checks import Check, Rule
 from ralph.core.errors import UsageError
@@ -59,6 +60,7 @@ class RunOptions:
     worktree: bool = False
     land: str | None = None
     no_snapshots: bool = False
+    sandbox: str | None = None
 
     @property
     def name_an_agent(self) -> bool:
@@ -109,6 +111,7 @@ def build_record(
         instructions=config.instructions,
         most_steps=config.max_steps,
         prices=config.prices,
+        sandbox=asked_level(options.sandbox),
         land=options.land or config.land or usual_land,
         slots=_slot_limits(config.slots, positive("--parallel", options.parallel, None)),
         trees=_tree_settings(config.workspace),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph.agents import registry, third_party
+from ralph.app.sandbox import open_sandbox
 from ralph.core.errors import AgentUnavailableError, RalphError, UsageError
 from ralph.documents.config import Config, read_yaml
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord
@@ -26,7 +27,7 @@ from ralph.verify.toolchains import EXAMPLES, find_commands
 
 _LIMITS_ONLY = frozenset(
     (
-        *("limits", "turn", "check_timeout", "max_steps", "slots", "retention", "permissions"),
+        *("limits", "turn", "check_timeout", "max_steps", "slots", "retention", "permissions", "sandbox"),
         *("max_iterations", "max_runtime", "max_cost", "tui", "verbose", "_suppress_warnings"),
     )
 )
@@ -83,7 +84,10 @@ def consent_to_start(
     undo = f"Snapshots are off: you cannot undo its changes in {root}."
     if record.snapshots:
         undo = f"Ralph records its changes in {root} after every turn; `ralph undo` undoes them."
-    about = f"An agent can read and change every file that you can, and run any program. {push}\n{undo}"
+    reach = "An agent can read and change every file that you can, and run any program."
+    if open_sandbox(record.sandbox, os.environ).is_on:
+        reach = f"An agent can change every file in {root}, run any program, and use the network. It cannot change other files."
+    about = f"{reach} {push}\n{undo}"
     return Consent(root, tuple(find_new(root, items)), about)
 
 

@@ -13,6 +13,7 @@ from ralph.app.runs import latest_run
 from ralph.cli.console import here, json_option, print_json, print_result, run_argument
 from ralph.core.codec import from_plain
 from ralph.core.errors import UsageError
+from ralph.core.events import NOT_ISOLATED
 from ralph.core.prompt import PartSize, count_tokens
 from ralph.core.text import count
 from ralph.store.files import read_limited, to_text
@@ -38,6 +39,8 @@ def report(run: str | None, listing: bool, as_json: bool) -> int:
         warning.append(f"CLAIMED, not verified: {found.doubt}. {adopt_advice(filed.run)}\n")
     if found.is_changed:
         warning.append(f"CHANGED after the run: Ralph did not write this text. The run ended as {filed.outcome}.\n")
+    if found.sandbox.startswith(NOT_ISOLATED):
+        warning.append(f"{found.sandbox[0].upper()}{found.sandbox[1:]}\n")
     lines = [*warning, found.text.rstrip(), f"\nReport: {filed.path}"]
     return print_result(as_json, lines, command="report", **_report_facts(filed), doubt=found.doubt, text=found.text)
 

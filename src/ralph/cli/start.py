@@ -113,6 +113,11 @@ _SETTINGS = (
     click.option(
         "--no-snapshots", is_flag=True, help="Don't record your files. `ralph diff` and `ralph undo` then don't work."
     ),
+    click.option(
+        "--sandbox",
+        type=click.Choice(["auto", "off", "write", "strict", "require"]),
+        help="How agents and checks are isolated. Default: what your own settings say, else auto.",
+    ),
 )
 """The options of `RunOptions`: they become part of the run's record."""
 _START = (
@@ -264,6 +269,8 @@ def run_in_foreground(
         where = f"on {landed.branch}, as {landed.commit[:10]}" if landed.moved else landed.notice
         lines.append(f"Work:   {where}")
     lines += [f"Commits: {sentence}" for sentence in renderer.commits]
+    if view.ended and view.ended.is_exposed:
+        lines.append(f"Sandbox: {view.ended.sandbox}")
     lines += [f"MISSING: {sentence}" for sentence in (view.ended.missing if view.ended else ())]
     if not stop.outcome.resumable and (trees := count_worktrees(project, record)):
         advice = "`ralph worktrees` lists them, --prune removes those that are merged"

@@ -29,6 +29,8 @@ class RunStarted:
     frozen: Mapping[str, str]
     """The hashes of what must not change while the run is under way: configuration, criterion, checks."""
     resumed: bool = False
+    sandbox: str = ""
+    """How agents and checks are isolated: the level, or `not isolated` with the reason."""
     schema: int = 1
 
 

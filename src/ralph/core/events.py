@@ -209,6 +209,10 @@ class DocumentEdited:
     """What is in it now; not journaled, for it may be large. A copy is kept beside the journal."""
 
 
+NOT_ISOLATED = "not isolated"
+"""How the description of a sandbox begins that is off."""
+
+
 @dataclass(frozen=True)
 class RunEnded:
     """The run ends now: the last event, for the documents that tell of it."""
@@ -223,6 +227,13 @@ class RunEnded:
     """How many others there are."""
     missing: tuple[str, ...] = ()
     """What of the user's branches, tags and stash is not as it was, with the commands that bring it back."""
+    sandbox: str = ""
+    """How agents and checks were isolated: the level, or `not isolated` with the reason."""
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether the agents could change everything that the user can."""
+        return self.sandbox.startswith(NOT_ISOLATED)
 
 
 Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded

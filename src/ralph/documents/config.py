@@ -249,6 +249,10 @@ class Config(SettingsSection):
         default="ask",
         description="no effect here, because a repository cannot agree for you; set it in `~/.config/ralph/config.yml`",
     )
+    sandbox: Any = Field(
+        default=None,
+        description="no effect here, because a repository cannot lower your protection; set it in `~/.config/ralph/config.yml`",
+    )
     workspace: WorkspaceSettings = WorkspaceSettings()
     slots: SlotSettings = SlotSettings()
     land: Literal["ff", "branch", "push"] | None = Field(
@@ -294,12 +298,41 @@ class Config(SettingsSection):
         return _expand_names(value, "agent")
 
 
+SANDBOX_LEVELS = ("auto", "off", "write", "strict", "require")
+
+
+class SandboxSettings(SettingsSection):
+    """How agents and checks are isolated."""
+
+    level: Literal["auto", "off", "write", "strict", "require"] = Field(
+        default="auto",
+        description="`write`: agents change only the workspace; `strict`: and reach only known hosts; `auto`: `write` if it"
+        " works here; `require`: `write`, or refuse to start; `off`",
+    )
+    visible: tuple[str, ...] = Field(default=(), description="hidden files that agents may read, for example `~/.ssh`")
+    writable: tuple[str, ...] = Field(
+        default=(), description="directories outside the workspace that agents may change"
+    )
+    sockets: tuple[str, ...] = Field(default=(), description="Unix sockets that agents may use: `docker`, or a path")
+
+
 class UserSettings(SettingsSection):
     """`~/.config/ralph/config.yml`: what only the user can decide, whatever a repository says."""
 
     permissions: Literal["ask", "full-auto"] = Field(
         default="ask", description="`full-auto`: start what projects ask for without asking the user first"
     )
+    sandbox: SandboxSettings = Field(
+        default=SandboxSettings(), description="how agents and checks are isolated: a level, or a section"
+    )
+
+    @field_validator("sandbox", mode="before", json_schema_input_type=SandboxSettings | str)
+    @classmethod
+    def _level(cls, value: Any) -> Any:
+        """A level alone stands for a section with that level. YAML reads `off` as a boolean."""
+        if value is False:
+            return {"level": "off"}
+        return {"level": value} if isinstance(value, str) else value
 
 
 HATS = frozenset(

@@ -126,6 +126,7 @@ class Kernel(Generic[S]):
                 files=tuple(files[:MAX_LISTED_FILES]),
                 more_files=max(0, len(files) - MAX_LISTED_FILES),
                 missing=missing,
+                sandbox=self._start.entry.sandbox,
             )
         )
         return stop

@@ -58,6 +58,8 @@ class TailSummary:
     """The turn or the checks under way."""
     doubt: str
     """Why all of this is only claimed; empty if Ralph wrote it."""
+    sandbox: str = ""
+    """How its agents are isolated: the level, or `not isolated` with the reason; empty if that was not recorded."""
 
     def state(self, *, alive: bool) -> str:
         """`running`, the outcome, `interrupted` if the engine died, or `new`."""
@@ -148,6 +150,7 @@ class RunDir:
             ended=_read_value(RunEnded, ended),
             started=_read_started(last),
             doubt=tail.doubt or self.find_record_doubt(),
+            sandbox=str((last_of_type(self.path / "journal.jsonl", "run.started") or {}).get("sandbox") or ""),
         )
 
     def recorded_refs(self) -> Mapping[str, str] | None:

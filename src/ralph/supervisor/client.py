@@ -41,6 +41,8 @@ class JobRequest:
     """One stream for both outputs, in the order in which they were printed."""
     secrets: tuple[str, ...] = ()
     cap: int = STREAM_CAP
+    sandboxed: bool = False
+    """Whether its first process is bubblewrap, whose end would end the job at once."""
     durable: bool = True
     """Whether its exit record must survive a power cut. A job that can simply run again does not need that."""
 

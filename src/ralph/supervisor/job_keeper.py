@@ -82,6 +82,7 @@ GIVE_UP_SECONDS = 10.0
 """How long to wait for processes that SIGKILL does not end (they hang in the kernel), before they are reported."""
 MAX_WAIT = 3600.0
 """The longest wait in seconds: the kernel rejects longer ones."""
+_SANDBOX_ERROR_BYTES = 4096
 EXIT_RECORD_BYTES = 4096
 """Space that is reserved for the exit record when the job starts, so that a full disk cannot lose it."""
 
@@ -248,8 +249,11 @@ class JobKeeper:
         if not self.is_reaped:
             self.reason = reason
         self.stage_ends = time.monotonic() + self.spec.get("grace", 5.0)
-        found = signal_all(signal.SIGTERM)
-        self.ended_by_us = found if self.is_reaped else 0
+        # If bubblewrap ended first, the kernel would kill its job without the grace time.
+        is_sandboxed = bool(self.spec.get("sandboxed"))
+        found = signal_all(signal.SIGTERM, spare=self.agent if is_sandboxed else 0)
+        # In a sandbox, the kernel ends what is left, and its first process is still ending itself.
+        self.ended_by_us = found if self.is_reaped and not is_sandboxed else 0
 
     def _on_output(self, stream: int) -> None:
         if stream not in self.streams:
@@ -330,6 +334,8 @@ class JobKeeper:
     def _finish(self) -> Message:
         for stream in list(self.streams):
             self._close_stream(stream)
+        if error := self._find_sandbox_error():
+            self.reason, self.error, self.code = "exec", error, None
         alive = 0 if self.is_childless else len(descendants(os.getpid()))
         record = {
             "schema": 1,
@@ -352,6 +358,18 @@ class JobKeeper:
         with contextlib.suppress(FileNotFoundError):
             os.unlink("sock")
         return record
+
+    def _find_sandbox_error(self) -> str:
+        """Why the sandbox did not start the program; empty if it did. Bubblewrap then prints one line and exits with 1."""
+        if not self.spec.get("sandboxed") or self.reason != "exit" or self.code != 1:
+            return ""
+        name = "stdout" if self.spec.get("merge") else "stderr"
+        with open(name, "rb") as file:
+            text = file.read(_SANDBOX_ERROR_BYTES).decode(errors="replace")
+        if not text.startswith("bwrap: ") or text.count("\n") != 1:
+            return ""
+        error = text.removeprefix("bwrap: ").strip()
+        return error.removeprefix("execvp ") if error.startswith("execvp ") else f"the sandbox did not start: {error}"
 
     def close(self, last: Message) -> None:
         """Send the last message to all watchers, and release what the job used."""

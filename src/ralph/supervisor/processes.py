@@ -28,10 +28,10 @@ def signal_processes(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def signal_all(number: signal.Signals) -> int:
-    """Signal every living descendant of this process. Returns their number."""
+def signal_all(number: signal.Signals, spare: int = 0) -> int:
+    """Signal every living descendant of this process, except the process `spare`. Returns their number."""
     found = descendants(os.getpid())
-    signal_processes(found, number)
+    signal_processes((pid for pid in found if pid != spare), number)
     return len(found)
 
 

@@ -57,6 +57,8 @@ class CheckRunner:
     keeper: KeeperClient
     environment: Mapping[str, str]
     secrets: tuple[str, ...] = ()
+    isolate: Callable[[JobRequest], JobRequest] = lambda job: job
+    """Puts a check into the sandbox: it runs code that agents wrote."""
 
     async def run(self, key: str, checks: Sequence[Check]) -> Verdict:
         """Run them one after the other, all of them, so that the next prompt can name every failure."""
@@ -82,7 +84,7 @@ class CheckRunner:
             secrets=self.secrets,
         )
         try:
-            ended = await self.keeper.run(job)
+            ended = await self.keeper.run(self.isolate(job))
         except KeeperLost:
             end_marked(CHECK_MARK, mark)
             lost = "its keeper was killed"

@@ -34,6 +34,7 @@ from ralph.store.files import read_limited, storage, to_bytes, write_atomic
 from ralph.supervisor import client
 from ralph.supervisor.client import JobExit, JobRequest, KeeperClient, KeeperLost
 from ralph.supervisor.processes import TURN_MARK, end_marked
+from ralph.workspace.isolation import Isolation, TurnPlace
 from ralph.workspace.turn_files import (
     MESSAGES,
     OutputSummary,
@@ -81,6 +82,8 @@ class LocalTurns:
     environment: Mapping[str, str]
     hidden: tuple[str, ...] = ()
     """Secrets that must not be written anywhere."""
+    isolation: Isolation | None = None
+    """Puts its turns into the sandbox."""
 
     async def run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         """Start a turn, or take over one that is under way or has ended; return its result."""
@@ -103,6 +106,7 @@ class LocalTurns:
             end_marked(TURN_MARK, self._process_mark(turn))
             started_at, seen_at = _find_lifetime(directory)
             ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
+        notices = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
         account = tail.finish() if ended.has_output("stdout") else tail.account
         self.files.collect_outbox(directory)
         handed, left = read_handed_over(directory / "outbox", turn.request)
@@ -130,7 +134,7 @@ class LocalTurns:
             documents=handed,
             heard=tail.poll_received(),
             quota=account.quota,
-            warnings=(*account.warnings, *((_NO_COMMAND,) if account.missed_command else ())),
+            warnings=(*account.warnings, *notices, *((_NO_COMMAND,) if account.missed_command else ())),
         )
 
     def has_begun(self, turn: Turn) -> bool:
@@ -287,7 +291,7 @@ class LocalTurns:
 
     def _build_job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> JobRequest:
         limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
-        return JobRequest(
+        job = JobRequest(
             dir=directory,
             argv=tuple(agent.command(call)),
             env={**self._build_environment(turn), **agent.environment(call), **spec.environment},
@@ -298,6 +302,9 @@ class LocalTurns:
             grace=limits.grace,
             secrets=self.hidden,
         )
+        if self.isolation is None:
+            return job
+        return self.isolation.isolate_turn(job, TurnPlace(directory, self.files.outbox, directory / MESSAGES), agent)
 
     def _build_environment(self, turn: Turn) -> dict[str, str]:
         program = write_launcher(self.run_dir)

@@ -226,7 +226,12 @@ class Workspaces:
 
     def _runner(self, tree: Worktree) -> CheckRunner:
         environment = with_git_ceiling(self.runner.environment, tree)
-        return replace(self.runner, workspace=self._work_dir(tree), environment=environment)
+        runner = replace(self.runner, workspace=self._work_dir(tree), environment=environment)
+        return (
+            replace(runner, isolate=self.turns.isolation.move(tree.path).isolate_check)
+            if self.turns.isolation
+            else runner
+        )
 
     def _work_dir(self, tree: Worktree) -> Path:
         """The directory of a worktree in which turns and checks run; git makes none without files."""
@@ -306,6 +311,7 @@ class Workspaces:
             workspace=self._work_dir(tree),
             files=TurnFiles(self._work_dir(tree), self.turns.hidden),
             environment=with_git_ceiling(self.turns.environment, tree),
+            isolation=self.turns.isolation.move(tree.path) if self.turns.isolation else None,
         )
         return OpenWorktree(tree, turns, verifier, record)
 

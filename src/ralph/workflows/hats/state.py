@@ -14,7 +14,7 @@ from ralph.documents.agent.notes import parse_decisions
 from ralph.documents.agent.tasks import AgentTasks
 from ralph.documents.hats.definition import COORDINATOR, HatsSettings
 from ralph.workflows.hats.events import Gate, NewEvent
-from ralph.workflows.loop.report import changes_text, duration, missing_section, totals
+from ralph.workflows.loop.report import changes_text, duration, isolation_row, missing_section, totals
 from ralph.workflows.merging import Queue
 
 SCHEMA = 1
@@ -317,6 +317,7 @@ def build_report(run: str, settings: HatsSettings, state: HatsState, ended: RunE
         ("Cost", describe_cost(spent)),
         ("Changes", changes_text(totals(ended))),
         ("Required events", ", ".join(f"{topic} {_gate(state.gates.get(topic))}" for topic in settings.required)),
+        *isolation_row(ended),
     ]
     own = [task for task in tasks.by_id.values() if task.run == run]
     parts = [

@@ -196,8 +196,14 @@ def _facts(state: LoopState, settings: LoopParameters, ended: RunEnded) -> str:
         ("Tokens", f"{spent.input_tokens} in, {spent.output_tokens} out"),
         ("Changes", changes_text(total)),
         ("Best iteration", f"{best.number} ({best.result})" if best else "none was recorded"),
+        *isolation_row(ended),
     ]
     return "| | |\n| --- | --- |\n" + "\n".join(row(*one) for one in rows)
+
+
+def isolation_row(ended: RunEnded) -> list[tuple[str, str]]:
+    """The row of a report about the sandbox; none if an older version of Ralph recorded the run."""
+    return [("Sandbox", ended.sandbox)] if ended.sandbox else []
 
 
 def _files(ended: RunEnded) -> str:

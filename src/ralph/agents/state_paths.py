@@ -1,0 +1,193 @@
+"""The files that each agent program keeps in the user's home, and what of them a sandboxed turn may change.
+
+An agent gets a private directory for its state. In it, the user's conversations stay writable, so that they can be continued.
+What starts programs or steers a model is read-only. Credentials are copied in, and copied back if the agent renews them. Agents
+replace such files by renaming, which a mounted file does not allow, so a mount would not do.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class StatePaths:
+    """The state of one agent program.
+
+    A path starts with `~/` for the home directory, with `config:`, `data:`, `state:` or `cache:` for one of the XDG directories,
+    or it is below the settings directory of the agent. The last part can be a pattern.
+    """
+
+    settings: tuple[str, str] = ("", "")
+    """The variable that names the settings directory, and the default, relative to the home directory."""
+    private: tuple[str, ...] = ()
+    """Directories that each run has for itself, in the place of the user's."""
+    shared: tuple[str, ...] = ()
+    """The user's own, writable: conversations and logs."""
+    read_only: tuple[str, ...] = ()
+    """The user's settings."""
+    credentials: tuple[str, ...] = ()
+    """Files that are copied in before a turn, and back after it."""
+    copied: tuple[str, ...] = ()
+    """Files that are only copied in."""
+
+    def locate(self, path: str, environment: Mapping[str, str]) -> list[Path]:
+        """The files that a path of this agent means; they may not exist, unless it is a pattern."""
+        variable, default = self.settings
+        home = Path(environment.get("HOME") or Path.home())
+        return expand(path, environment, Path(environment.get(variable) or home / default))
+
+    def expand(self, paths: Iterable[str], environment: Mapping[str, str]) -> list[Path]:
+        """The existing files and directories among paths of this agent."""
+        found = [one for path in paths for one in self.locate(path, environment)]
+        return [path for path in found if os.path.lexists(path)]
+
+
+_XDG = {
+    "config:": ("XDG_CONFIG_HOME", ".config"),
+    "data:": ("XDG_DATA_HOME", ".local/share"),
+    "state:": ("XDG_STATE_HOME", ".local/state"),
+    "cache:": ("XDG_CACHE_HOME", ".cache"),
+}
+
+STATE_PATHS: Mapping[str, StatePaths] = {
+    "claude": StatePaths(
+        settings=("CLAUDE_CONFIG_DIR", ".claude"),
+        private=(".",),
+        shared=("projects",),
+        read_only=(
+            *("settings.json", "settings.local.json", "CLAUDE.md", "agents", "commands", "skills", "plugins"),
+            *("output-styles", "rules", "hooks", "~/.claude.json"),
+        ),
+        credentials=(".credentials.json",),
+    ),
+    "amp": StatePaths(
+        settings=("", ".local/share/amp"),
+        private=(".",),
+        shared=("threads",),
+        read_only=("config:amp",),
+        credentials=("secrets.json",),
+    ),
+    "cursor": StatePaths(
+        settings=("", ".config/cursor"),
+        private=("~/.cursor", "."),
+        shared=("~/.cursor/chats",),
+        read_only=("~/.cursor/mcp.json", "~/.cursor/rules", "~/.cursor/hooks.json", "~/.cursor/skills"),
+        credentials=("auth.json",),
+        copied=("~/.cursor/cli-config.json",),
+    ),
+    # Codex writes its own skills to `skills/.system`, so only the user's are read-only.
+    "codex": StatePaths(
+        settings=("CODEX_HOME", ".codex"),
+        private=(".",),
+        shared=("sessions",),
+        read_only=("config.toml", "AGENTS.md", "prompts", "rules", "hooks.json", "skills/[!.]*"),
+        credentials=("auth.json",),
+    ),
+    "gemini": StatePaths(
+        private=("~/.gemini",),
+        shared=("~/.gemini/tmp", "~/.gemini/history"),
+        read_only=(
+            *("~/.gemini/settings.json", "~/.gemini/GEMINI.md", "~/.gemini/extensions", "~/.gemini/commands"),
+            *("~/.gemini/trustedFolders.json", "~/.gemini/.env", "~/.gemini/skills", "~/.gemini/agents"),
+        ),
+        credentials=("~/.gemini/oauth_creds.json", "~/.gemini/google_accounts.json"),
+    ),
+    # Opencode keeps git repositories with hooks in `snapshot`, so that directory is not shared.
+    "opencode": StatePaths(
+        private=("config:opencode", "data:opencode/snapshot"),
+        shared=("data:opencode", "state:opencode"),
+        read_only=("config:opencode/*",),
+    ),
+    "copilot": StatePaths(
+        settings=("COPILOT_HOME", ".copilot"),
+        private=(".",),
+        shared=("session-state",),
+        read_only=("mcp-config.json", "agents", "skills", "copilot-instructions.md", "config:gh"),
+        copied=("config.json",),
+    ),
+    "goose": StatePaths(
+        private=("config:goose",),
+        shared=("data:goose", "state:goose"),
+        read_only=("config:goose/*",),
+    ),
+    "qwen": StatePaths(
+        settings=("QWEN_HOME", ".qwen"),
+        private=(".",),
+        shared=("projects",),
+        read_only=("settings.json", "QWEN.md", "extensions", "commands", "skills", "agents", "trustedFolders.json"),
+        credentials=("oauth_creds.json",),
+    ),
+    "pi": StatePaths(
+        settings=("PI_CODING_AGENT_DIR", ".pi/agent"),
+        private=(".",),
+        shared=("sessions",),
+        read_only=("settings.json", "models.json", "extensions", "skills", "prompts", "AGENTS.md"),
+        credentials=("auth.json",),
+    ),
+    "cline": StatePaths(
+        settings=("CLINE_DATA_DIR", ".cline/data"),
+        private=(".",),
+        shared=("tasks",),
+        read_only=("settings",),
+        credentials=("secrets.json",),
+        copied=("globalState.json",),
+    ),
+    "aider": StatePaths(private=("~/.aider",), credentials=("~/.aider/oauth-keys.env",)),
+    "mini": StatePaths(
+        settings=("MSWEA_GLOBAL_CONFIG_DIR", ".config/mini-swe-agent"),
+        private=(".",),
+        read_only=("*.yaml",),
+        copied=(".env",),
+    ),
+    "kiro": StatePaths(
+        private=("~/.kiro",),
+        shared=("data:kiro-cli", "~/.kiro/sessions"),
+        read_only=("~/.kiro/settings", "~/.kiro/agents", "~/.kiro/steering", "~/.kiro/hooks"),
+    ),
+}
+"""By the name of the agent."""
+
+HOMES = (
+    *("~/.claude", "~/.claude.json", "~/.codex", "~/.gemini", "config:opencode", "data:opencode", "state:opencode"),
+    *("~/.copilot", "config:goose", "data:goose", "state:goose", "~/.qwen", "~/.pi", "~/.cline", "~/.aider"),
+    *("config:mini-swe-agent", "~/.kiro", "data:kiro-cli", "data:amp", "config:amp", "config:cursor", "~/.cursor"),
+)
+"""The directories of all agents. A turn sees only those of its own agent."""
+
+SECRETS = (
+    *("~/.ssh", "~/.gnupg", "~/.aws", "~/.azure", "config:gcloud", "config:gh", "config:glab-cli", "~/.netrc"),
+    *("~/.git-credentials", "config:git/credentials", "~/.docker", "~/.kube", "~/.password-store", "data:keyrings"),
+    *("~/.pypirc", "~/.terraform.d", "config:op", "config:rclone", "config:hub", "~/.mozilla", "config:google-chrome"),
+    *("config:chromium", "config:BraveSoftware", "~/.thunderbird", "~/.bash_history", "~/.zsh_history"),
+)
+"""What no turn may read, unless its agent needs it."""
+
+
+def expand(path: str, environment: Mapping[str, str], settings: Path | None = None) -> list[Path]:
+    """The files that a path of this module means; a pattern matches existing files only."""
+    home = Path(environment.get("HOME") or Path.home())
+    base = settings or home
+    if path.startswith("~/"):
+        base, path = home, path.removeprefix("~/")
+    for prefix, (variable, default) in _XDG.items():
+        if path.startswith(prefix):
+            base, path = Path(environment.get(variable) or home / default), path.removeprefix(prefix)
+    if any(sign in path for sign in "*["):
+        return sorted(base.glob(path))
+    return [base / path]
+
+
+def expand_all(paths: Iterable[str], environment: Mapping[str, str]) -> list[Path]:
+    """The existing files and directories that paths of this module mean."""
+    found = [one for path in paths for one in expand(path, environment)]
+    return [path for path in found if os.path.lexists(path)]
+
+
+def find_named_state_paths(command: Iterable[str]) -> tuple[StatePaths, ...]:
+    """The state of the known agents that the words of a command name, for example `opencode acp`."""
+    programs = {"cursor-agent": "cursor", "kiro-cli": "kiro"}
+    names = [os.path.basename(word) for word in command]
+    known = [programs.get(name, name) for name in names]
+    return tuple(STATE_PATHS[name] for name in dict.fromkeys(known) if name in STATE_PATHS)

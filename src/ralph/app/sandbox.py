@@ -1,0 +1,73 @@
+"""Which sandbox a run gets: by the command line, the user's own settings, and what works on this machine."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from ralph.core.errors import UsageError
+from ralph.core.events import NOT_ISOLATED
+from ralph.documents.config import SANDBOX_LEVELS, SandboxSettings
+from ralph.store.settings import load_user_settings
+from ralph.store.user_state import state_directory
+from ralph.supervisor import sandbox
+from ralph.supervisor.sandbox import Sandbox
+from ralph.workspace.isolation import find_hidden, find_needed
+
+VARIABLE = "RALPH_SANDBOX"
+AUTO, REQUIRE = "auto", "require"
+_NAMED_SOCKETS = {"docker": "/run/docker.sock", "podman": "/run/podman/podman.sock"}
+
+
+def asked_level(option: str | None) -> str:
+    """The level that the user asks for: by `--sandbox`, by the variable RALPH_SANDBOX, or in their own settings.
+
+    A repository has no say: what it asks for would protect nobody.
+    """
+    level = option or os.environ.get(VARIABLE) or load_user_settings().sandbox.level
+    if level not in SANDBOX_LEVELS:
+        raise UsageError(
+            f"{level!r} is not a level of the sandbox", where=VARIABLE, todo=f"use {', '.join(SANDBOX_LEVELS)}"
+        )
+    return level
+
+
+def open_sandbox(asked: str, environment: Mapping[str, str]) -> Sandbox:
+    """The sandbox of a run. If the user insists on one that does not work here, refuse, and say what to do."""
+    if asked == sandbox.OFF:
+        return Sandbox(sandbox.OFF, reason="the sandbox is off")
+    found = sandbox.probe()
+    if not found.works and asked == AUTO:
+        return Sandbox(sandbox.OFF, reason=f"{found.problem}. To isolate agents: {found.cure}")
+    if not found.works:
+        todo = f"{found.cure}; or start without a sandbox: --sandbox off"
+        raise UsageError(f"the sandbox does not work here: {found.problem}", where=f"sandbox: {asked}", todo=todo)
+    settings = load_user_settings().sandbox
+    return Sandbox(
+        level=sandbox.STRICT if asked == sandbox.STRICT else sandbox.WRITE,
+        hidden=_without(find_hidden(environment, state_directory()), (*settings.visible, *settings.writable)),
+        visible=(*find_needed(), *map(_expand, settings.visible)),
+        writable=tuple(map(_expand, settings.writable)),
+        sockets=tuple(Path(_NAMED_SOCKETS.get(name, name)).expanduser() for name in settings.sockets),
+    )
+
+
+def describe_sandbox(chosen: Sandbox) -> str:
+    """The state of a run's isolation in a line: its level, or why there is none."""
+    return chosen.level if chosen.is_on else f"{NOT_ISOLATED}: {chosen.reason}"
+
+
+def sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str]:
+    """What the user should know about the isolation of a run when it starts."""
+    if not chosen.is_on:
+        return [f"{describe_sandbox(chosen)}. Agents can read and change every file that you can"]
+    opened = [*settings.visible, *settings.writable, *settings.sockets]
+    return [f"your settings open the sandbox for {', '.join(opened)}"] if opened else []
+
+
+def _without(paths: tuple[Path, ...], visible: tuple[str, ...]) -> tuple[Path, ...]:
+    shown = {os.path.realpath(_expand(path)) for path in visible}
+    return tuple(path for path in paths if os.path.realpath(path) not in shown)
+
+
+def _expand(path: str) -> Path:
+    return Path(path).expanduser()

@@ -1,0 +1,234 @@
+"""What the jobs of a run may read and write inside the sandbox: the workspace, their turn's files, the agent's own state.
+
+Ralph's own directories are read-only. The runs of the project are hidden, except for the few files that an agent's tools read.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ralph
+from ralph.agents.adapter import Adapter
+from ralph.agents.state_paths import HOMES, SECRETS, StatePaths, expand_all
+from ralph.git.command import Repository, find_repository
+from ralph.git.private_repository import PrivateRepository, can_be_private
+from ralph.git.taking_in import take_in
+from ralph.store.files import write_atomic
+from ralph.supervisor.client import JobRequest
+from ralph.supervisor.sandbox import Mount, Sandbox, cache_environment, hide, read_only, writable
+
+PRIVATE = "private"
+"""The directory of a run for what its jobs see in the place of the user's own files."""
+_PROTECTED = (".ralph", ".ralph-sessions", ".aiwg", "ralph.yml")
+"""What a job cannot change in a project, because the engine believes it or reads it later."""
+_RUN_FILES = ("run.json", "hats.json", "bin")
+"""What agents' tools read in the directory of their run."""
+_CREDENTIAL_LIMIT = 1024 * 1024
+
+
+def find_hidden(environment: Mapping[str, str], state: Path) -> tuple[Path, ...]:
+    """What no job may read: the user's keys, the state of all agents, and Ralph's own."""
+    return (*expand_all(SECRETS, environment), *expand_all(HOMES, environment), state)
+
+
+def find_needed() -> tuple[Path, ...]:
+    """Where Ralph and its Python are, for the tools of agents."""
+    paths = [Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable), Path(ralph.__file__).parents[1]]
+    return tuple(paths + [Path(entry) for entry in sys.path if entry])
+
+
+@dataclass(frozen=True)
+class TurnPlace:
+    """Where a turn finds its files."""
+
+    directory: Path
+    """The directory of the turn in its run."""
+    outbox: Path
+    messages: Path
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """Puts the jobs of one run into the sandbox."""
+
+    sandbox: Sandbox
+    root: Path
+    """The root of the project."""
+    run_dir: Path
+    top: Path
+    """The tree that jobs may change: the work tree around the workspace."""
+    shared: tuple[Path, ...] = ()
+    """Directories of the main tree that worktrees have links to."""
+    place: Repository | None = None
+    """The repository around the tree."""
+
+    def move(self, tree: Path) -> "Isolation":
+        """The same for jobs in another tree. The whole work tree of a repository around it can be changed."""
+        place = find_repository(tree) if self.sandbox.is_on and shutil.which("git") else None
+        return replace(self, top=place.top if place else tree, place=place)
+
+    def isolate_turn(self, job: JobRequest, place: TurnPlace, agent: Adapter) -> JobRequest:
+        """The job of a turn, inside the sandbox."""
+        if not self.sandbox.is_on or (job.dir / "pid").exists():
+            # A turn that has begun keeps its sandbox: the keeper only reports it.
+            return job
+        progress = self.run_dir / "progress.jsonl"
+        progress.touch(mode=0o600)
+        questions = self.run_dir / "questions"
+        place.messages.mkdir(parents=True, exist_ok=True)
+        questions.mkdir(exist_ok=True)
+        state = AgentState(agent.find_state_paths(), self._private("home"), job.env)
+        own = [place.directory / name for name in ("prompt.md", "turn.json")]
+        mounts = [
+            *state.prepare(),
+            *self._project_mounts(),
+            *self._mount_git(self._private_git(place.directory.name)),
+            *(read_only(path) for path in own if path.exists()),
+            *(writable(path) for path in (progress, questions, place.messages)),
+            *(writable(path) for path in (self.root / ".ralph" / "agent",) if path.is_dir()),
+            writable(place.outbox),
+        ]
+        return self._wrap(job, mounts, "cache", visible=state.visible())
+
+    def isolate_check(self, job: JobRequest) -> JobRequest:
+        """The job of a check, inside the sandbox. Its caches are not those of the agents, who could plant results there."""
+        if not self.sandbox.is_on:
+            return job
+        tree = hashlib.sha256(os.fsencode(self.top)).hexdigest()[:12]
+        mounts = [*self._project_mounts(), *self._mount_git(self._private_git(f"check-{tree}"))]
+        if job.cwd.is_relative_to(self.run_dir):
+            # A copy of the tree that the engine made to run the checks in.
+            mounts.append(writable(self.run_dir / job.cwd.relative_to(self.run_dir).parts[0]))
+        return self._wrap(job, mounts, "check-cache")
+
+    def finish_turn(self, directory: Path, environment: Mapping[str, str], agent: Adapter) -> list[str]:
+        """Take in the agent's commits, and copy back the credentials that it renewed. Returns notices."""
+        if not self.sandbox.is_on:
+            return []
+        AgentState(agent.find_state_paths(), self._private("home"), environment).copy_back()
+        private = self._private_git(directory.name)
+        return take_in(private, f"turn {int(directory.name[:5])}") if private else []
+
+    def _private_git(self, name: str) -> PrivateRepository | None:
+        if self.place is None or not can_be_private(self.place):
+            return None
+        return PrivateRepository(self.place, self._private("git") / name)
+
+    def _mount_git(self, private: PrivateRepository | None) -> Sequence[Mount]:
+        """A git directory for one job; the user's own, read-only, if Ralph cannot make one."""
+        if private:
+            return private.prepare()
+        return [read_only(self.place.common)] if self.place else []
+
+    def _private(self, name: str) -> Path:
+        path = self.run_dir / PRIVATE / name
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def _wrap(self, job: JobRequest, mounts: Iterable[Mount], cache: str, visible: Iterable[Path] = ()) -> JobRequest:
+        caches = self._private(cache)
+        environment = {**job.env, **cache_environment(caches, job.env)}
+        shown = {os.path.realpath(path) for path in (*visible, *self.sandbox.visible)}
+        hidden = tuple(path for path in self.sandbox.hidden if os.path.realpath(path) not in shown)
+        sandbox = replace(self.sandbox, hidden=hidden, visible=(*self.sandbox.visible, self.root, self.top))
+        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, [*mounts, writable(caches)])
+        return replace(job, argv=argv, env=environment, sandboxed=argv != job.argv)
+
+    def _project_mounts(self) -> list[Mount]:
+        """The work tree, writable, and Ralph's own files in it and around it, read-only."""
+        is_inside = self.root.is_relative_to(self.top)
+        mounts = [writable(self.top), *_protect(self.root)] if is_inside else [writable(self.top)]
+        runs = self.root / ".ralph" / "runs"
+        if runs.is_dir():
+            mounts = [*mounts, hide(runs)]
+        if not is_inside or self.top.is_relative_to(self.root / ".ralph"):
+            mounts = [hide(runs), writable(self.top)] if runs.is_dir() else [writable(self.top)]
+        if self.top != self.root:
+            mounts += _protect(self.top)
+        mounts += [read_only(path) for name in _RUN_FILES if (path := self.run_dir / name).exists()]
+        mounts += [writable(path) for path in self.shared if path.is_dir()]
+        return mounts
+
+
+def _protect(directory: Path) -> list[Mount]:
+    return [read_only(path) for name in _PROTECTED if (path := directory / name).exists()]
+
+
+@dataclass(frozen=True)
+class AgentState:
+    """The state of an agent program inside the sandbox."""
+
+    paths: tuple[StatePaths, ...]
+    private: Path
+    """The directory of the run for what is private."""
+    environment: Mapping[str, str]
+
+    def prepare(self) -> list[Mount]:
+        """Make the private directories, copy credentials in, and return the mounts."""
+        mounts = []
+        for paths in self.paths:
+            self._make_directories(paths)
+            shared = paths.expand(paths.shared, self.environment)
+            mounts += [writable(path) for path in shared if not self._is_in_private(path, paths)]
+            for path in paths.expand(paths.private, self.environment):
+                own = self._own(path)
+                own.mkdir(parents=True, exist_ok=True, mode=0o700)
+                mounts.append(writable(path, own))
+            mounts += [writable(path) for path in shared if self._is_in_private(path, paths)]
+            mounts += [read_only(path) for path in paths.expand(paths.read_only, self.environment)]
+            for path in paths.expand((*paths.credentials, *paths.copied), self.environment):
+                _copy_newer(path, self._own(path))
+        if (home := self._hook_home()) is not None:
+            own = self._own(home)
+            if own.exists():
+                shutil.rmtree(own)
+            shutil.copytree(home, own, symlinks=True)
+            mounts.append(writable(home, own))
+        return mounts
+
+    def visible(self) -> list[Path]:
+        """The directories of this agent that are hidden from others."""
+        found = []
+        for paths in self.paths:
+            listed = paths.expand((*paths.private, *paths.shared, *paths.read_only), self.environment)
+            found += [*listed, *(path.parent for path in listed)]
+        return found
+
+    def copy_back(self) -> None:
+        """Copy credentials that the agent renewed to the user's own."""
+        for paths in self.paths:
+            for path in paths.expand(paths.credentials, self.environment):
+                own = self._own(path)
+                if own.is_file() and not own.is_symlink() and own.stat().st_mtime_ns > path.stat().st_mtime_ns:
+                    data = own.read_bytes()
+                    if data and len(data) <= _CREDENTIAL_LIMIT and data != path.read_bytes():
+                        write_atomic(path, data, mode=0o600)
+
+    def _make_directories(self, paths: StatePaths) -> None:
+        """Make the directories that the agent would make at its first start: inside, it cannot."""
+        for name in (*paths.private, *paths.shared):
+            for path in paths.locate(name, self.environment):
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _hook_home(self) -> Path | None:
+        """The home directory that Ralph made for gemini. It consists of links, and gemini replaces files in it."""
+        home = self.environment.get("GEMINI_CLI_HOME", "")
+        return Path(home) if f"{os.sep}ralph{os.sep}gemini-" in home and os.path.isdir(home) else None
+
+    def _is_in_private(self, path: Path, paths: StatePaths) -> bool:
+        return any(path.is_relative_to(one) for one in paths.expand(paths.private, self.environment))
+
+    def _own(self, path: Path) -> Path:
+        return self.private / path.relative_to(path.anchor)
+
+
+def _copy_newer(path: Path, own: Path) -> None:
+    """Copy a file, unless the copy is the newer one. Times are kept, so that a renewed copy is the newer one."""
+    if not path.is_file() or (own.exists() and own.stat().st_mtime_ns >= path.stat().st_mtime_ns):
+        return
+    own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.copy2(path, own)
