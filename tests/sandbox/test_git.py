@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+
 from conftest import DONE, Place
 
 EVERYTHING = """
@@ -47,7 +48,9 @@ class TestClone:
         assert place.git("show", ":done.txt") == "x"
 
     def test_flags_that_hide_files_are_not_taken_in(self, place: Place) -> None:
-        place.loop("git update-index --assume-unchanged README; echo changed > README; touch done.txt; git add done.txt")
+        place.loop(
+            "git update-index --assume-unchanged README; echo changed > README; touch done.txt; git add done.txt"
+        )
         assert place.git("status", "--porcelain").splitlines() == ["M README", "A  done.txt"]
 
     def test_an_amended_commit_is_taken_in(self, place: Place) -> None:
@@ -130,14 +133,18 @@ class TestSubmodule:
         return place
 
     def test_an_agent_reads_and_changes_files_of_a_submodule(self, parent: Place) -> None:
-        parent.loop("git submodule status && git -C lib log -1 --format=%s > log.txt && echo x > lib/new.txt && touch done.txt")
+        parent.loop(
+            "git submodule status && git -C lib log -1 --format=%s > log.txt && echo x > lib/new.txt && touch done.txt"
+        )
         assert (parent.root / "log.txt").read_text() == "library\n"
         assert (parent.root / "lib" / "new.txt").exists()
 
     def test_its_settings_and_hooks_stay(self, parent: Place) -> None:
         module = parent.root / ".git" / "modules" / "lib"
         before = settings_of(module)
-        parent.loop("git -C lib config core.fsmonitor evil; echo x > .git/modules/lib/hooks/post-checkout; touch done.txt")
+        parent.loop(
+            "git -C lib config core.fsmonitor evil; echo x > .git/modules/lib/hooks/post-checkout; touch done.txt"
+        )
         assert settings_of(module) == before
 
 
