@@ -87,8 +87,8 @@ SETTINGS: dict[str, tuple[str, str, Any]] = {
 """By its key: the setting in ralph.yml, where the record has it, and as what."""
 OF_ONE_WORKFLOW = ("loop.", "session.")
 """Sections that say by their name which workflow they are for; tests of that workflow try them."""
-NOT_OF_A_RUN = ("permissions", "retention.", "notify", "scenario")
-"""Settings that are read when they are needed, or (the scenario) are the agent of most other tests."""
+NOT_OF_A_RUN = ("permissions", "sandbox", "retention.", "notify", "scenario")
+"""Settings that have no effect in a repository, that are read when needed, or (the scenario) are the agent of most tests."""
 
 
 def leaves(model: type[SettingsSection], prefix: str = "") -> Iterator[str]:
@@ -157,6 +157,7 @@ OPTIONS: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "--allow": (("--allow", "test-skipped=a database"), "allowed", {"test-skipped": "a database"}),
     "--may-change": (("--may-change", "tests/**"), "may_change", ["tests/**"]),
     "--no-snapshots": (("--no-snapshots",), "snapshots", False),
+    "--sandbox": (("--sandbox", "off"), "sandbox", "off"),
     "--land": (("--worktree", "--land", "push"), "land", "push"),
     "--worktree": (("--worktree",), "snapshots", True),
 }

@@ -96,6 +96,8 @@ def build_kernel(
     if tree.snapshots is None:
         warnings.append(_hide_own_files(root, tree.workspace))
 
+    if replaced := settings.list_overrides(root):
+        warnings.append(f"this project replaces prompts of Ralph: {', '.join(replaced)}")
     warnings += sandbox_notices(chosen, settings.load_user_settings().sandbox)
     workspaces = _build_workspaces(
         project, run, record, keeper=keeper, agents=agents, tree=tree, records=records, chosen=chosen

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ralph.app.changes import Reverted, diff_run, name_files, refuse_revert, restore_iteration, revert_run, undo_turn
-from ralph.app.runs import latest_run
+from ralph.app.runs import latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.cli.console import agree, here, json_option, print_result, run_argument
 from ralph.core.text import count
@@ -106,6 +106,7 @@ def abort(run: str | None, message: str, revert: bool, yes: bool, as_json: bool)
     This includes the files of submodules. It does not restore files that git ignores, nor commits inside submodules, nor a
     submodule that was added during the run; it names such submodules.
     """
+    refuse_inside_a_turn("an agent cannot end a run", "end your turn, and say why the work cannot continue")
     project = here()
     chosen = find_run_to_abort(project, run, revert=revert)
     if revert:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import click
 
+from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.trust import Consent, consent_to_project
 from ralph.cli.console import agree, here, json_option, print_result
 from ralph.core.text import clean_text, count
@@ -20,6 +21,8 @@ _MOST_LINES = 16
 @json_option
 def trust(shows: bool, revokes: bool, yes: bool, as_json: bool) -> int:
     """Agree to what Ralph may start in this project: the agent, and the settings, prompts and roles that can start programs."""
+    if not shows:
+        refuse_inside_a_turn("an agent cannot agree for the user", "ask the user")
     project = here()
     if revokes:
         was_there = revoke_trust(project.root)

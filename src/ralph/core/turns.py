@@ -231,6 +231,8 @@ class Turn:
     """The turns that worked on the same request before, oldest first."""
     guidance: str = ""
     """The part of its prompt with the user's messages."""
+    is_new: bool = False
+    """Whether it starts now. Then it has no directory yet, and one that is there is not Ralph's."""
 
 
 IMAGE = "[image]"

@@ -305,6 +305,7 @@ class Jobs:
             rejected=_list_rejected(pending),
             continued_turn=continued_turn,
             earlier=pending.earlier,
+            is_new=True,
         )
         messages = () if errors else self._new_messages(request, pending, anew=not session)
         self._journal(

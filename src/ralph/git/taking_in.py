@@ -171,7 +171,7 @@ class _Taking:
                 continue
             there = git.run("rev-parse", "-q", "--verify", name, ok=(0, 1)).text
             if there not in (was, sha):
-                notices.append(f"{name} was moved by somebody else meanwhile; the agent's {sha[:10]} was not taken in")
+                notices.append(f"something other than this turn moved {name}; the agent's {sha[:10]} was not taken in")
                 continue
             if there != sha:
                 git.run("update-ref", "-m", f"ralph: {self.label}", name, sha, was or "0" * len(sha))

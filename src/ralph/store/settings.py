@@ -56,6 +56,12 @@ def load_role(name: str, root: Path) -> tuple[str, bool]:
     return _load_text(home / f"{name}.md", f"roles/{name}.md"), False
 
 
+def list_overrides(root: Path) -> list[str]:
+    """The files of a project that replace prompts and roles of Ralph, relative to the project."""
+    found = [*root.glob(".ralph/prompts/*.md"), *root.glob(".ralph/roles/*.md")]
+    return sorted(path.relative_to(root).as_posix() for path in found)
+
+
 def _parse_role(path: Path) -> str:
     return path.name.removesuffix(".agent.md").rpartition("-")[2].casefold()
 

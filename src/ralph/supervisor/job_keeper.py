@@ -14,13 +14,14 @@ import select
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
 
 from ralph.core.redaction import Redactor
-from ralph.supervisor.processes import become_subreaper, descendants, signal_all
+from ralph.supervisor.processes import become_subreaper, descendants, is_descendant, signal_all
 
 Message = dict[str, Any]
 
@@ -72,6 +73,14 @@ def receive_request(connection: socket.socket) -> Message:
     return message if isinstance(message, dict) else {}
 
 
+def is_from_inside(connection: socket.socket, keeper: int) -> bool:
+    """Whether a process of one of this keeper's own jobs is at the other end. Agents must not give the keeper orders."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return False
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return is_descendant(struct.unpack("3i", data)[0], keeper)
+
+
 def send_message(connection: socket.socket, message: Message) -> None:
     """Send one message. A peer that is gone is not an error."""
     with contextlib.suppress(OSError):
@@ -99,6 +108,9 @@ def serve_jobs(jobs: socket.socket, keeper_alive: int, report_status: Callable[[
         try:
             connection, _ = jobs.accept()
         except BlockingIOError:
+            continue
+        if is_from_inside(connection, os.getppid()):
+            connection.close()
             continue
         report_status(b"b")
         spec = receive_request(connection)
@@ -304,6 +316,9 @@ class JobKeeper:
 
     def _on_connect(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
+        if is_from_inside(connection, os.getppid()):
+            connection.close()
+            return
         connection.setblocking(False)
         self.watchers[connection.fileno()] = connection
         self.selector.register(connection, selectors.EVENT_READ, self._on_message)

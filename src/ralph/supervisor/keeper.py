@@ -15,7 +15,7 @@ import sys
 import time
 from typing import NoReturn
 
-from ralph.supervisor.job_keeper import drain, listen, send_message, serve_jobs, wake_on_signals
+from ralph.supervisor.job_keeper import drain, is_from_inside, listen, send_message, serve_jobs, wake_on_signals
 from ralph.supervisor.processes import become_subreaper, descendants, signal_processes
 
 SWEEP_PAUSE = 0.02
@@ -113,6 +113,9 @@ class Keeper:
 
     def _on_connect(self, _: int) -> None:
         connection, _address = self.listener.accept()
+        if is_from_inside(connection, os.getpid()):
+            connection.close()
+            return
         self.engines[connection.fileno()] = connection
         self.selector.register(connection, selectors.EVENT_READ, self._on_engine)
         send_message(connection, {"ev": "attached"})

@@ -8,8 +8,11 @@ import sys
 import time
 from collections.abc import Iterable
 
+from ralph.supervisor.sandbox import TURN_FILE
+
 TURN_MARK = "RALPH_TURN"
 CHECK_MARK = "RALPH_CHECK"
+_KEEPER_MODULE = b"ralph.supervisor.keeper"
 _ATTEMPTS, _PAUSE = 10, 0.005
 """How often, and after how many seconds, to look again at a process with an empty environment."""
 
@@ -19,6 +22,45 @@ def become_subreaper() -> None:
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def find_surrounding_turn() -> str:
+    """The turn that this process belongs to, whatever its environment says; empty if there is none.
+
+    Every process of a job is a descendant of its job keeper, which stands in the directory of the job.
+    """
+    if TURN_FILE.exists():
+        return str(TURN_FILE)
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                is_keeper = _KEEPER_MODULE in file.read().split(b"\0")
+            where = os.readlink(f"/proc/{pid}/cwd") if is_keeper else ""
+            pid = parent_of(pid)
+        except OSError:
+            return ""
+        if os.path.basename(os.path.dirname(where)) == "turns":
+            return where
+    return ""
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process. Raises OSError if the process is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
+def is_descendant(pid: int, ancestor: int) -> bool:
+    """Whether a process was started, directly or not, by another."""
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        try:
+            pid = parent_of(pid)
+        except OSError:
+            return False
+    return False
 
 
 def signal_processes(pids: Iterable[int], number: signal.Signals) -> None:

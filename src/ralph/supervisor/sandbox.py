@@ -64,8 +64,8 @@ _CURE = {
 class Mount:
     """A file or directory inside the sandbox. Mounts are applied in order; a later one covers an earlier one."""
 
-    kind: Literal["bind", "ro-bind", "tmpfs", "null"]
-    """Writable, read-only, an empty directory, or a file without content."""
+    kind: Literal["bind", "ro-bind", "tmpfs", "null", "remount-ro"]
+    """Writable, read-only, an empty directory, a file without content; or an empty directory that is now read-only."""
     path: Path
     """Where it is inside."""
     source: Path | None = None
@@ -75,8 +75,8 @@ class Mount:
         """Its arguments for bubblewrap."""
         # A destination must not contain links: bubblewrap would follow them in the wrong root.
         path = os.path.realpath(self.path)
-        if self.kind == "tmpfs":
-            return ("--tmpfs", path)
+        if self.kind in ("tmpfs", "remount-ro"):
+            return (f"--{self.kind}", path)
         if self.kind == "null":
             return ("--ro-bind", os.devnull, path)
         return (f"--{self.kind}", os.path.realpath(self.source or self.path), path)
@@ -90,6 +90,10 @@ def writable(path: Path, source: Path | None = None) -> Mount:
 def read_only(path: Path, source: Path | None = None) -> Mount:
     """A directory or file that the job can only read."""
     return Mount("ro-bind", path, source)
+
+
+TURN_FILE = Path("/run/ralph/turn.json")
+"""The file that shows Ralph, inside the sandbox, that it runs in a turn. The keepers are not visible there."""
 
 
 def hide(path: Path) -> Mount:

@@ -79,6 +79,13 @@ def choose_events_file(args: "dict[str, Any]") -> str:
     if turn := os.environ.get("RALPH_TURN"):
         what = f"RALPH_TURN={turn} is not a turn that Ralph started, so no hat would receive the event"
         raise ToolError(what, "unset RALPH_TURN, or call the program in RALPH_BIN")
+    from ralph.supervisor.processes import find_surrounding_turn
+
+    if place := find_surrounding_turn():
+        what = (
+            "this process belongs to a turn, and its environment does not say to which: it cannot publish for the user"
+        )
+        raise ToolError(what, "keep the variables of the turn, and call the program in RALPH_BIN", where=place)
     root = files.root(args)
     if run := args.get("run"):
         run_dir = os.path.join(root, ".ralph", "runs", run)

@@ -19,7 +19,7 @@ from ralph.git.private_repository import PrivateRepository, can_be_private
 from ralph.git.taking_in import take_in
 from ralph.store.files import write_atomic
 from ralph.supervisor.client import JobRequest
-from ralph.supervisor.sandbox import Mount, Sandbox, cache_environment, hide, read_only, writable
+from ralph.supervisor.sandbox import TURN_FILE, Mount, Sandbox, cache_environment, hide, read_only, writable
 
 PRIVATE = "private"
 """The directory of a run for what its jobs see in the place of the user's own files."""
@@ -88,6 +88,7 @@ class Isolation:
             *self._project_mounts(),
             *self._mount_git(self._private_git(place.directory.name)),
             *(read_only(path) for path in own if path.exists()),
+            read_only(TURN_FILE, place.directory / "turn.json"),
             *(writable(path) for path in (progress, questions, place.messages)),
             *(writable(path) for path in (self.root / ".ralph" / "agent",) if path.is_dir()),
             writable(place.outbox),
@@ -135,7 +136,9 @@ class Isolation:
         shown = {os.path.realpath(path) for path in (*visible, *self.sandbox.visible)}
         hidden = tuple(path for path in self.sandbox.hidden if os.path.realpath(path) not in shown)
         sandbox = replace(self.sandbox, hidden=hidden, visible=(*self.sandbox.visible, self.root, self.top))
-        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, [*mounts, writable(caches)])
+        runs = self.root / ".ralph" / "runs"
+        close = [Mount("remount-ro", runs)] if runs.is_dir() else []
+        argv, environment = sandbox.wrap(job.argv, environment, job.cwd, [*mounts, writable(caches), *close])
         return replace(job, argv=argv, env=environment, sandboxed=argv != job.argv)
 
     def _project_mounts(self) -> list[Mount]:

@@ -97,6 +97,7 @@ class LocalTurns:
     async def _run(self, turn: Turn, watch: Callable[[AgentEvent], None]) -> TurnResult:
         directory, agent = self._directory(turn), self.agents[turn.agent]
         call = self._build_call(turn)
+        planted = self._move_planted(directory) if turn.is_new else []
         if not self.has_begun(turn):
             self._prepare(turn, directory, agent, call)
         tail = OutputTail(directory, agent.reader(call, turn.before), watch)
@@ -106,7 +107,8 @@ class LocalTurns:
             end_marked(TURN_MARK, self._process_mark(turn))
             started_at, seen_at = _find_lifetime(directory)
             ended = JobExit("interrupted", started_at, seen_at, error="its keeper died with it")
-        notices = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
+        finished = self.isolation.finish_turn(directory, self.environment, agent) if self.isolation else []
+        notices = [*planted, *finished]
         account = tail.finish() if ended.has_output("stdout") else tail.account
         self.files.collect_outbox(directory)
         handed, left = read_handed_over(directory / "outbox", turn.request)
@@ -136,6 +138,15 @@ class LocalTurns:
             quota=account.quota,
             warnings=(*account.warnings, *notices, *((_NO_COMMAND,) if account.missed_command else ())),
         )
+
+    def _move_planted(self, directory: Path) -> list[str]:
+        """Move away what is in the place of a turn that has not started: it would pass for the result of the turn."""
+        if not os.path.lexists(directory):
+            return []
+        with storage(directory):
+            aside = directory.with_name(f"refused-{os.urandom(4).hex()}")
+            directory.rename(aside)
+        return [f"something other than Ralph made the directory of this turn; it was not used, and is now {aside}"]
 
     def has_begun(self, turn: Turn) -> bool:
         """Whether a keeper has the turn, or had it."""

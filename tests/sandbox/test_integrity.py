@@ -1,0 +1,119 @@
+"""What an agent cannot forge, with the sandbox and without it."""
+
+import pytest
+
+from conftest import Place
+
+LEVELS = pytest.mark.parametrize("level", ["write", "off"])
+CLEAN = 'env -i PATH="$PATH" HOME="$HOME"'
+"""A program that an agent starts without the variables of its turn."""
+
+
+@LEVELS
+class TestSpeakingForTheUser:
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "steer 'do something else'",
+            "answer yes",
+            "abort",
+            "trust --yes",
+            "emit build.done",
+            "signal approve",
+            "land",
+            "resume",
+        ],
+    )
+    def test_is_refused_inside_a_turn_also_with_a_clean_environment(
+        self, place: Place, level: str, command: str
+    ) -> None:
+        place.loop(
+            f'{CLEAN} "$RALPH_BIN" {command} > said.txt 2>&1; echo $? > code.txt; touch done.txt', "--sandbox", level
+        )
+        assert (place.root / "code.txt").read_text() != "0\n", (place.root / "said.txt").read_text()
+        assert not place.journal("signal.taken")
+        assert place.journal("run.ended")[0]["outcome"] == "success"
+
+    def test_is_refused_for_a_process_that_detached_itself(self, place: Place, level: str) -> None:
+        script = (
+            f'{CLEAN} setsid sh -c \'(sleep 0.2; "$0" steer "do something else" > said.txt 2>&1; echo $? > code.txt) &\''
+            ' "$RALPH_BIN"; until [ -s code.txt ]; do sleep 0.1; done; touch done.txt'
+        )
+        place.loop(script, "--sandbox", level)
+        assert (place.root / "code.txt").read_text() != "0\n", (place.root / "said.txt").read_text()
+        assert not place.journal("signal.taken")
+
+
+@LEVELS
+class TestForging:
+    def test_a_turn_directory_that_was_planted_is_not_used(self, place: Place, level: str) -> None:
+        """The first turn leaves a finished second turn, which would touch nothing and count as done."""
+        script = (
+            'next="$(dirname "$RALPH_WORDS")"; next="${next%00001-*}00002-implementer"\n'
+            'if [ "${RALPH_TURN##*/}" = 00001 ]; then mkdir -p "$next"; cp "$(dirname "$RALPH_WORDS")/turn.json" "$next";'
+            ' echo \'{"reason": "exit", "started_at": 1, "ended_at": 2, "code": 0}\' > "$next/exit"\n'
+            "else touch second.txt done.txt; fi"
+        )
+        options = ("--max-iterations", "2", "--yes", "--sandbox", level)
+        said = place.ralph(
+            "loop", "t", "--until", "`test -f done.txt` passes", "--agent-command", place.agent(script), *options
+        )
+        assert (place.root / "second.txt").exists()
+        if level == "off":
+            assert "something other than Ralph made the directory of this turn" in said
+
+    def test_the_keeper_takes_no_orders_from_an_agent(self, place: Place, level: str) -> None:
+        code = (
+            "import glob, json, os, socket, sys\n"
+            "root = os.environ['RALPH_WORKSPACE_ROOT']\n"
+            "job = {'dir': root + '/forged', 'argv': ['touch', root + '/ran'], 'env': {}, 'cwd': root, 'cap': 1000}\n"
+            "os.makedirs(job['dir'], exist_ok=True)\n"
+            "for path in glob.glob(root + '/.ralph/runs/*/jobs.sock'):\n"
+            "    os.chdir(os.path.dirname(path))\n"
+            "    with socket.socket(socket.AF_UNIX) as client:\n"
+            "        client.settimeout(5)\n"
+            "        try:\n"
+            "            client.connect('jobs.sock')\n"
+            "            client.sendall(json.dumps(job).encode() + b'\\n')\n"
+            "            client.recv(100)\n"
+            "        except OSError:\n"
+            "            pass\n"
+            "open(root + '/done.txt', 'w').close()\n"
+        )
+        agent = place.python(code)
+        place.ralph(
+            "loop", "t", "--until", "`test -f done.txt` passes", "--agent-command", agent, "--yes", "--sandbox", level
+        )
+        assert not (place.root / "ran").exists()
+
+
+class TestTheSandbox:
+    def test_hides_the_journal_and_its_key(self, place: Place) -> None:
+        place.loop(
+            "cat .ralph/runs/*/journal.jsonl ~/.local/state/ralph/journal.key > read.txt; echo x >> .ralph/runs/x; touch done.txt"
+        )
+        assert (place.root / "read.txt").read_text() == ""
+        assert not (place.root / ".ralph" / "runs" / "x").exists()
+
+    def test_keeps_prompts_roles_and_settings_as_they_are(self, place: Place) -> None:
+        (place.root / "ralph.yml").write_text("limits: {iterations: 3}\n")
+        place.loop(
+            "mkdir -p .ralph/prompts .ralph/roles; echo evil > .ralph/prompts/loop-actor.md; echo evil > ralph.yml;"
+            " mv ralph.yml other.yml; rm -rf .ralph; touch done.txt"
+        )
+        assert not (place.root / ".ralph" / "prompts").exists()
+        assert (place.root / "ralph.yml").read_text() == "limits: {iterations: 3}\n"
+
+    def test_keeps_consent_for_other_projects_out_of_reach(self, place: Place) -> None:
+        trust = place.home / ".local" / "state" / "ralph" / "trust"
+        place.loop(
+            "mkdir -p ~/.local/state/ralph/trust; echo '{}' > ~/.local/state/ralph/trust/forged.json; touch done.txt"
+        )
+        assert not (trust / "forged.json").exists()
+
+
+def test_prompts_that_replace_ours_are_named_at_every_start(place: Place) -> None:
+    (place.root / ".ralph" / "prompts").mkdir(parents=True)
+    (place.root / ".ralph" / "prompts" / "loop-actor.md").write_text("{{task}}\n")
+    said = place.loop("touch done.txt")
+    assert "note: this project replaces prompts of Ralph: .ralph/prompts/loop-actor.md" in said
