@@ -1,0 +1,112 @@
+"""Attempts to get out of the sandbox, in a turn of a real run, and as root and as an ordinary user."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Place
+
+from ralph.supervisor import sandbox as sandbox_module
+from ralph.supervisor.sandbox import Sandbox, read_only, writable
+
+ESCAPES = Path(__file__).with_name("escapes.py")
+NOBODY = 65534
+
+
+@pytest.fixture
+def listener(place: Place) -> Iterator[Path]:
+    """A Unix socket with a path in the home directory."""
+    before = os.getcwd()
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(place.home)
+        server.bind("service.sock")
+        os.chdir(before)
+        server.listen(1)
+        yield place.home / "service.sock"
+
+
+def facts(place: Place, listener: Path) -> str:
+    return json.dumps(
+        {
+            "home": str(place.home),
+            "beside": str(place.root.parent),
+            "state": str(place.home / ".local" / "state" / "ralph"),
+            "pid": os.getpid(),
+            "socket": str(listener),
+        }
+    )
+
+
+class TestTurn:
+    def test_every_attempt_is_refused(self, place: Place, listener: Path) -> None:
+        program = shutil.copy(ESCAPES, place.home / "escapes.py")
+        script = f"{sys.executable} -S -I {program} '{facts(place, listener)}' > found.json; touch done.txt"
+        place.loop(script)
+        assert find_escapes(place, (place.root / "found.json").read_text()) == []
+
+    def test_a_check_cannot_leave_either(self, place: Place) -> None:
+        """The agent writes the test that the engine runs."""
+        place.loop(
+            "echo 'touch ~/escaped .ralph/escaped; test -f done.txt' > test.sh; touch done.txt", until="`sh test.sh` passes"
+        )
+        assert not (place.home / "escaped").exists()
+        assert not (place.root / ".ralph" / "escaped").exists()
+
+    def test_another_worktree_and_another_run_are_out_of_reach(self, place: Place, tmp_path: Path) -> None:
+        place.git("worktree", "add", "-q", "-b", "other", str(tmp_path / "other"))
+        place.loop(
+            f"echo x > {tmp_path}/other/README; git -C {tmp_path}/other commit -qam x; ls .ralph/runs > runs.txt; touch done.txt"
+        )
+        assert (tmp_path / "other" / "README").read_text() == "first\n"
+        assert (place.root / "runs.txt").read_text().split() == [place.run.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user; an ordinary user runs the tests above")
+class TestOrdinaryUser:
+    def test_every_attempt_is_refused(
+        self, place: Place, listener: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+        if python is None:
+            pytest.skip("no Python outside the home directory")
+        monkeypatch.setattr(sandbox_module.os, "geteuid", lambda: NOBODY)
+        shutil.copy(ESCAPES, place.root / "escapes.py")
+        (place.root / ".ralph").mkdir()
+        state = place.home / ".local" / "state" / "ralph"
+        state.mkdir(parents=True)
+        (state / "journal.key").write_text("key")
+        for path in [tmp_path, *tmp_path.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        open_directories(tmp_path)
+        isolated = Sandbox("write", hidden=(place.home / ".ssh", state))
+        mounts = [writable(place.root), read_only(place.root / ".ralph"), read_only(place.root / ".git")]
+        command = (python, "-S", "-I", "escapes.py", facts(place, listener))
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(place.home)}
+        argv, inside = isolated.wrap(command, environment, place.root, mounts)
+        done = subprocess.run(
+            argv, env=inside, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, check=True
+        )
+        assert find_escapes(place, done.stdout) == []
+
+
+def find_escapes(place: Place, output: str) -> list[str]:
+    """The attempts that worked."""
+    found = json.loads(output)
+    # Below a private /tmp or /dev/shm, the directory beside the workspace is writable, and private too.
+    found["write beside the workspace"] = not (place.root.parent / "escaped").exists()
+    # The server gave the kernel a relative name, which says nothing about its directory; docs/sandbox.md names this.
+    found.pop("connect to a socket outside")
+    return [name for name, refused in found.items() if not refused]
+
+
+def open_directories(path: Path) -> None:
+    """Let other users pass through the directories above the one of the test."""
+    for parent in path.parents:
+        if parent.stat().st_uid == 0 and parent != Path("/") and "pytest" in str(parent):
+            parent.chmod(0o755)
