@@ -2,7 +2,7 @@
 
 python bench/run.py                     every figure (some ten minutes)
 python bench/run.py --iterations 10,1000     fewer iterations
-python bench/run.py --only loop,git,start,tools,prompt,memory,parallel,worktree,session,views
+python bench/run.py --only loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views
 """
 
 import argparse
@@ -26,6 +26,8 @@ from views import bench_views
 PYTHON = sys.executable
 RALPH = [str(Path(PYTHON).with_name("ralph"))]
 ENVIRONMENT = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+# The shell loop has no sandbox either. `sandbox` measures what it costs.
+ENVIRONMENT["RALPH_SANDBOX"] = "off"
 ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)  # where Ralph is installed, its modules are compiled
 
 AGENT = "#!/bin/sh\ncat > /dev/null\nread n < count\necho $((n + 1)) > count\n"
@@ -54,7 +56,7 @@ def main() -> None:
     options.add_argument("--iterations", default="10,1000,10000")
     options.add_argument("--git-iterations", default="10,300")
     options.add_argument("--runs", type=int, default=200, help="runs at once in one engine")
-    options.add_argument("--only", default="loop,git,start,tools,prompt,memory,parallel,worktree,session,views")
+    options.add_argument("--only", default="loop,git,sandbox,start,tools,prompt,memory,parallel,worktree,session,views")
     options.add_argument("--files", type=int, default=50_000, help="files of the repository that worktrees are made of")
     options.add_argument("--sleep", type=float, default=60.0, help="seconds that each of the tasks side by side takes")
     given = options.parse_args()
@@ -72,6 +74,8 @@ def main() -> None:
     if "git" in wanted:
         for most in map(int, given.git_iterations.split(",")):
             bench_loop(most, git=True, bound=2.0)
+    if "sandbox" in wanted:
+        bench_sandbox(20)
     if "memory" in wanted:
         bench_memory(given.runs)
     if "parallel" in wanted:
@@ -97,6 +101,22 @@ def bench_loop(most: int, *, git: bool, bound: float) -> None:
     each, base = (statistics.median(column) / most * 1000 for column in zip(*times, strict=True))
     kind = "in a git repository" if git else "no git"
     row(f"engine time per iteration, {kind}, {most} iterations", f"{each:.2f} ms", f"{base:.2f} ms", each / base, bound)
+
+
+def bench_sandbox(most: int) -> None:
+    """Time per iteration, a turn and a check, with the sandbox and a git directory for each, against the same without."""
+    if not shutil.which("bwrap"):
+        print("sandbox: not measured, because bubblewrap is not installed")
+        return
+    for git in (False, True):
+        times: dict[str, float] = {}
+        for level in ("off", "write"):
+            ENVIRONMENT["RALPH_SANDBOX"] = level
+            times[level] = statistics.median(loop_times(most, git=git)[0] for _ in range(3)) / most * 1000
+        ENVIRONMENT["RALPH_SANDBOX"] = "off"
+        kind = "in a git repository" if git else "no git"
+        what, ratio = f"iteration in the sandbox, {kind}", times["write"] / times["off"]
+        row(what, f"{times['write']:.2f} ms", f"{times['off']:.2f} ms", ratio, 10.0)
 
 
 def loop_times(most: int, *, git: bool) -> tuple[float, float]:

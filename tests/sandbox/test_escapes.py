@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Place
 
+from conftest import Place
 from ralph.supervisor import sandbox as sandbox_module
 from ralph.supervisor.sandbox import Sandbox, read_only, writable
 
@@ -53,7 +53,8 @@ class TestTurn:
     def test_a_check_cannot_leave_either(self, place: Place) -> None:
         """The agent writes the test that the engine runs."""
         place.loop(
-            "echo 'touch ~/escaped .ralph/escaped; test -f done.txt' > test.sh; touch done.txt", until="`sh test.sh` passes"
+            "echo 'touch ~/escaped .ralph/escaped; test -f done.txt' > test.sh; touch done.txt",
+            until="`sh test.sh` passes",
         )
         assert not (place.home / "escaped").exists()
         assert not (place.root / ".ralph" / "escaped").exists()
@@ -67,7 +68,9 @@ class TestTurn:
         assert (place.root / "runs.txt").read_text().split() == [place.run.name]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user; an ordinary user runs the tests above")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can become another user; an ordinary user runs the tests above"
+)
 class TestOrdinaryUser:
     def test_every_attempt_is_refused(
         self, place: Place, listener: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -6,7 +6,9 @@ from typing import Any
 import click
 
 from ralph.app.views import RunList, open_view, read_run_list
+from ralph.cli.console import here, json_option, one_line, print_result
 from ralph.cli.console import here, json_option, one_line, print_result, run_argument
+from ralph.core.events import NOT_ISOLATED
 from ralph.core.text import count
 from ralph.store.journal import adopt_advice
 from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
@@ -113,6 +115,9 @@ def _details(row: RunRow) -> list[str]:
         lines.append(f"NOT VERIFIED: {row.doubt}  ({adopt_advice(row.id)})")
     elif not any(need.kind is NeedKind.QUESTION for need in row.needs):
         lines.append(row.headline)
+    if row.sandbox.startswith(NOT_ISOLATED):
+        # A run that is over can do no more harm, so the reason is left to its report.
+        lines.append(one_line(row.sandbox) if row.alive else NOT_ISOLATED)
     if row.alive and row.doing and row.doing not in row.headline:
         lines.append(one_line(row.doing))
     if row.done_by:

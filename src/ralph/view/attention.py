@@ -367,6 +367,7 @@ def row_of(view: RunView) -> RunRow:
         needs=view.needs,
         reasons=view.reasons,
         missing=view.missing,
+        sandbox=view.sandbox,
         doubt=view.doubt,
         next=view.next,
     )

@@ -131,6 +131,7 @@ def _start_run(view: RunView, record: Record, entry: RunStarted) -> RunView:
         ended_at=None,
         checking=(),
         merges=tuple(one for one in view.merges if one.end is not None),
+        sandbox=entry.sandbox,
     )
 
 

@@ -376,6 +376,9 @@ class RunView:
     at: float = 0.0
     """The time of that line."""
 
+    sandbox: str = ""
+    """How its agents are isolated: the level, or `not isolated` with the reason; empty if that was not recorded."""
+
     # Set by `assess`.
     alive: bool = False
     """Whether an engine works on the run now."""

@@ -111,6 +111,8 @@ class RunRow:
     needs: tuple[Need, ...] = ()
     reasons: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    sandbox: str = ""
+    """How its agents are isolated: the level, or `not isolated` with the reason; empty if that was not recorded."""
     doubt: str = ""
     problem: str = ""
     """Why the run cannot be read; the other fields are then empty."""
