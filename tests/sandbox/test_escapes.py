@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sandbox_place import Place
 
-from conftest import Place
 from ralph.supervisor import sandbox as sandbox_module
 from ralph.supervisor.sandbox import Sandbox, read_only, writable
 

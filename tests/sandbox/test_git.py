@@ -4,8 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-
-from conftest import DONE, Place
+from sandbox_place import DONE, Place
 
 EVERYTHING = """
 set -e

@@ -1,8 +1,7 @@
 """What an agent cannot forge, with the sandbox and without it."""
 
 import pytest
-
-from conftest import Place
+from sandbox_place import Place
 
 LEVELS = pytest.mark.parametrize("level", ["write", "off"])
 CLEAN = 'env -i PATH="$PATH" HOME="$HOME"'

@@ -5,8 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from conftest import DONE, Place
+from sandbox_place import DONE, Place
 
 AGENT = "touch done.txt"
 

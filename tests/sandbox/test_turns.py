@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import DONE, Place
+from sandbox_place import DONE, Place
 
 
 def eventually(condition: Callable[[], object], seconds: float = 120.0) -> None:
