@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from ralph.app.views import RunList, open_view, read_run_list
-from ralph.cli.console import here, json_option, one_line, print_result
 from ralph.cli.console import here, json_option, one_line, print_result, run_argument
 from ralph.core.events import NOT_ISOLATED
 from ralph.core.text import count

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ralph.core.entries import Record
-from ralph.core.events import TaskState
+from ralph.core.events import NOT_ISOLATED, TaskState
 from ralph.core.limits import Limits, Spent
 from ralph.core.turns import AgentEvent, EventKind
 from ralph.view.attention import waits_until
@@ -40,6 +40,8 @@ class StatusLine:
         facts, now = self._facts, time.time()
         spent = replace(facts.spent, cost=facts.spent.cost + (usage_of(facts).cost or 0.0))
         before = [*_describe_iteration(facts), *_describe_tasks(facts)]
+        if facts.sandbox.startswith(NOT_ISOLATED):
+            before.insert(0, NOT_ISOLATED)
         after = [cost_so_far(spent, facts.allowed), duration(facts.spent.active_seconds + _measure_open(facts, now))]
         room = width - len(" · ".join([*before, "", *after])) if width else _ACTIVITY_CHARS
         return " · ".join([*before, self._describe_activity(max(room, _LEAST_ACTIVITY_CHARS), now), *after])
