@@ -61,7 +61,16 @@ def services_for(wanted: Iterable[tuple[str, tuple[str, ...]]], environment: Map
 class Notifier(Observer):
     """Observes a run and notifies the services that want to know."""
 
-    def __init__(self, run: str, task: str, services: Sequence[Service], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        run: str,
+        task: str,
+        services: Sequence[Service],
+        environment: Mapping[str, str],
+        find_page: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`find_page` returns the address of the run's page, or an empty text if no web server runs."""
+        self._find_page = find_page
         self._run, self._task, self._services = run, " ".join(task.split())[:80], services
         self._redactor = Redactor((*secrets_in(environment), *(service.url for service in services)))
         self._waiting: queue.Queue[tuple[str, str, str] | None] = queue.Queue()
@@ -75,6 +84,8 @@ class Notifier(Observer):
         """Send a notification if the record is worth one."""
         if found := self._news(record):
             kind, title, text = found
+            if page := self._find_page():
+                text += f"\n{page}"
             if self._thread is None:
                 self._thread = threading.Thread(target=self._send_all, name="notify", daemon=True)
                 self._thread.start()

@@ -181,8 +181,8 @@ def test_a_thousand_runs_are_listed_and_filtered(browser: Any, tmp_path: Path) -
         page.get_by_role("button", name="Show 100 more").wait_for()
         assert page.locator("tr[data-run]").count() == 100
         page.get_by_role("button", name="Show 100 more").click()
-        page.wait_for_function("document.querySelectorAll('tr[data-run]').length === 200")
+        playwright.expect(page.locator("tr[data-run]")).to_have_count(200, timeout=WAIT)
         page.get_by_label("Filter runs").fill("run:250101-001639")
-        page.wait_for_function("document.querySelectorAll('tr[data-run]').length === 1")
+        playwright.expect(page.locator("tr[data-run]")).to_have_count(1, timeout=WAIT)
         assert page.problems == []
         page.context.close()

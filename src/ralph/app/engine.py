@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from ralph.store.mailbox import watch_directories
 from ralph.store.projects import register_project
 from ralph.store.runs import Project, RunDir
 from ralph.store.settings import load_config
+from ralph.store.web_server import run_address
 from ralph.supervisor.client import KeeperClient
 from ralph.workspace.local import remove_shared_link
 from ralph.workspace.turn_files import TurnFiles
@@ -136,7 +138,8 @@ def notifier_for(project: Project, run: RunDir, record: RunRecord) -> tuple[Noti
         if not (run.path / "journal.jsonl").exists():
             raise
         notice = f"no notification is sent: {error.what.splitlines()[0]}"
-    return Notifier(record.id, record.task, services, os.environ), notice
+    find_page = partial(run_address, project.root, run.id)
+    return Notifier(record.id, record.task, services, os.environ, find_page), notice
 
 
 @dataclass(frozen=True)
