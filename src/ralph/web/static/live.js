@@ -52,7 +52,7 @@ function Turn({ view, turn, live, now }) {
     ${shown.length < items.length && html`<p class="earlier"><button class="btn sm" onClick=${() => setAll(true)}>Show
       ${items.length - shown.length} earlier</button></p>`}
     <ul class="events" ref=${list} onScroll=${scroll} tabindex="0" aria-label=${`Events of turn ${turn.number}`}>
-      ${shown.map((item) => html`<${Item} key=${item.first} item=${item} />`)}
+      ${shown.map((item) => html`<${Item} key=${item.first} item=${item} isLast=${isRunning && item === items.at(-1)} />`)}
       ${more && html`<li class="ev"><button class="btn sm" onClick=${more}>Load more</button></li>`}
       ${!isRunning && html`<li class="ev"><div class="h"><${Icon} name=${turn.end === 'finished' ? 'check' : 'failo'} tone=${turn.end
   === 'finished' ? 'pass' : 'fail'} /><span class="dim">The turn ended: ${turn.end}${turn.files
@@ -130,7 +130,7 @@ function arrange(events) {
 const ICONS = { text: 'note', thinking: 'think', error: 'failo', warning: 'warn', limit: 'wait', retry: 'wait', denied: 'stop',
   heard: 'steer', result: 'check' };
 
-function Item({ item }) {
+function Item({ item, isLast = false }) {
   const [open, setOpen] = useState(item.kind === 'tool' && Boolean(item.result?.is_error));
   if (item.kind === 'tools' && !open) {
     return html`<li class="ev"><button class="h fold" aria-expanded="false" onClick=${() => setOpen(true)}><${Icon} name="right" />
@@ -144,7 +144,7 @@ function Item({ item }) {
     return html`<li class="ev tool"><button class="h fold" aria-expanded=${open} disabled=${!hasMore} onClick=${() => setOpen(!open)}>
         <${Icon} name=${toolIcon(text)} /><code class="cut">${text.split('\n')[0]}</code>
         ${item.result?.is_error && html`<${Icon} name="failo" tone="fail" label="failed" />`}
-        ${!item.result && html`<span class="dimmer sm now">no result yet</span>`}<${Time} at=${item.event.at} /></button>
+        ${!item.result && isLast && html`<span class="dimmer sm now">running</span>`}<${Time} at=${item.event.at} /></button>
       ${open && html`<pre class="out" tabindex="0">${text.includes('\n') || text.length > 120 ? `${text}\n\n` : ''}${item.result?.text || ''}${item.result?.more
     ? `\n… ${item.result.more} characters left out` : ''}</pre>`}</li>`;
   }

@@ -84,7 +84,8 @@ function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
   const asks = ['guidance', 'feedback'].includes(need.kind);
   const go = () => run('resume', { text }, 'It continues now.');
   const area = useRef(null);
-  useKeys(isMine ? { r: () => area.current?.focus() } : {}, card);
+  const aside = () => run('snooze', { minutes: 60 }, 'Put aside for an hour. A question brings it back.');
+  useKeys(isMine ? { r: () => area.current?.focus(), z: aside } : {}, card);
   const title = { guidance: 'Which way should it go on?', feedback: 'What should change in the next round?',
     unproven: 'The result could not be judged' }[need.kind] || 'It stopped before it was done';
   return html`<h3 class="ask" id=${id}>${title}</h3><p class="why"><${Prose} text=${need.text} /></p>
@@ -95,8 +96,9 @@ function ResumeBody({ row, need, run, isMine, isSending, card, id }) {
     <div class="acts"><button class=${`btn ${asks ? 'primary' : ''}`} onClick=${go}
         disabled=${!isMine || isSending || (asks && !text.trim())}>${isSending ? 'Starting…' : 'Resume…'}</button>
       <a class="btn quiet" href=${`/r/${row.key}/checks`}>See evidence</a>
-      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" /><span class="grow"></span>
-      <span class="sm dimmer only-wide">Needs your passphrase</span></div>`;
+      <${CopyButton} text=${need.command} label="Copy command" kind="quiet" />
+      <button class="btn quiet" disabled=${!isMine || isSending} onClick=${aside}>Snooze 1 h <kbd>z</kbd></button><span class="grow"></span>
+      <span class="sm dimmer only-wide">Resuming needs your passphrase</span></div>`;
 }
 
 function Conflict({ row, need, id }) {
