@@ -50,14 +50,14 @@ def send(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     signal = Signal("", SignalType(kind), read_text(body, "text"), now=body.get("now") is True, by=user.by)
     if kind == SignalType.ABORT and not signal.message:
         signal = Signal("", SignalType.ABORT, "aborted in the browser", by=user.by)
+    name = ""
+    if kind != SignalType.ABORT or found.run.alive or not found.run.can_go_on:
+        name = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id).name
     if kind == SignalType.ABORT and not found.run.alive and found.run.can_go_on:
+        # It had stopped, or stopped by itself before it took the signal. The engine that ends it needs a process of its own.
         refuse_inside_a_turn("an agent cannot send signals", "put it into your answer instead")
-        # The engine that ends a stopped run needs a process of its own, which outlives this server.
-        message = f"--message={signal.message} ({user.by})"
-        start_detached(found.project, found.run, ("abort",), (message,))
-        return {"signal": "", "alive": False}
-    sent = send_signal(found.project, signal, read_text(body, "target", most=80), found.run.id)
-    return {"signal": sent.name, "alive": sent.run.alive}
+        start_detached(found.project, found.run, ("abort",), (f"--message={signal.message} ({user.by})",))
+    return {"signal": name, "alive": found.run.alive}
 
 
 def answer(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
