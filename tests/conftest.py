@@ -10,6 +10,7 @@ import compileall
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The tests of other areas are about other things, and many machines have no bubblewrap. tests/sandbox covers the default;
     # `RALPH_SANDBOX=write` runs everything inside.
     os.environ.setdefault("RALPH_SANDBOX", "off")
+    # Sessions write local times, and what they write is compared with files.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCE, quiet=2)
     if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:

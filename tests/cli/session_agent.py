@@ -117,6 +117,10 @@ def main() -> None:
         else:
             name = keys["CATEGORY"]
             put(f"questions/{name}.md", QUESTION.format(name=name, iteration=keys["ITERATION"]))
+    elif mode == "REBREAKDOWN" and "STEER" in keys:
+        one = keys["FAILED_TASKS"]
+        said = (pathlib.Path(os.environ["RALPH_INBOX"]) / "steer.md").read_text().replace("#", "")
+        put(f"tasks/{one}.md", TASK.format(id=one, iteration=keys["ITERATION"], file="z.txt", needed="") + said)
     elif mode in ("TASK_BREAKDOWN", "REBREAKDOWN"):
         for one in ("task-1", "task-2", "task-3", "task-4") if mode == "TASK_BREAKDOWN" else ("task-5",):
             text = TASK.format(id=one, iteration=keys["ITERATION"], file=FILES[one], needed=NEEDS.get(one, ""))
@@ -131,11 +135,13 @@ def main() -> None:
             while not pathlib.Path(script.get("until", "/")).exists():
                 time.sleep(0.02)
         if f"{task}/{keys['ATTEMPT_NUMBER']}" not in script.get("lazy", []) and task not in script.get("never", []):
-            name = FILES.get(task) or f"part-{task.rpartition('.')[2]}.txt"
+            defined = (pathlib.Path(os.environ["RALPH_INBOX"]) / "task.md").read_text()
+            name = re.findall(r"^## Files\n- (.+)$", defined, re.MULTILINE)[0]
             pathlib.Path(name).write_text(f"{task}\n")
         put("report.md", f"### Objective Recap\n{task}\n")
         answer["success_criteria_met"] = True
-        if task == script.get("scope") and "- STEER, " in prompt:
+        is_planned_again = "z.txt" in (pathlib.Path(os.environ["RALPH_INBOX"]) / "task.md").read_text()
+        if task == script.get("scope") and "- STEER, " in prompt and not is_planned_again:
             answer |= {"status": "blocked", "success_criteria_met": False, "blockers": ["STEER scope change: z.txt"]}
     elif mode == "TASK_REVIEW":
         again = f"{task}/{keys['ATTEMPT' if 'ATTEMPT' in keys else 'ITERATION']}"
@@ -145,7 +151,14 @@ def main() -> None:
         pathlib.Path("scribble.txt").write_text("a reviewer changes nothing that counts\n")
         put("review.md", "### Review Summary\nSeen.\n")
         answer |= {"verdict": "Failed" if bad else "Qualified", "feedback": "It does not read well." if bad else ""}
+    elif role == "librarian" and mode == "PROMOTE":
+        said = (pathlib.Path(os.environ["RALPH_INBOX"]) / "approval.md").read_text()
+        for found in (pathlib.Path(os.environ["RALPH_INBOX"]) / "knowledge").glob("*/*.md"):
+            if found.stem in said:
+                put(f"knowledge/{found.parent.name}/{found.name}", found.read_text())
     elif role == "librarian":
+        for name in script.get("learned", []):
+            put(f"knowledge/reference/{name}.md", f"---\ncategory: reference\n---\n# {name}\n\n## {name}\nIt is so.\n")
         put("knowledge/how-to/make-files.md", "---\ncategory: how-to\n---\n# Make files\n\n## How\nWrite them.\n")
     elif mode == "SESSION_REVIEW":
         put("review.md", "# Session Review - Iteration 1\n\n## Overall Assessment\nComplete\n")

@@ -326,6 +326,12 @@ class SimMailbox:
         self.settled.append(signal)
         self.actions[signal.name], self.missed[signal.name] = action, missed
 
+    def reject(self, signal: Signal, reason: str) -> None:
+        self.archive(signal, f"rejected: {reason}")
+
+    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+        self.actions[signal.name] = action
+
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         self.acks[signal.name, role] = facts
 

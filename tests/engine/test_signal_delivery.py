@@ -29,6 +29,12 @@ class Mailbox:
     def archive(self, signal: Signal, action: str, missed: Any = None) -> None:
         self.archived.append((signal.name, action, missed))
 
+    def reject(self, signal: Signal, reason: str) -> None:
+        self.archived.append((signal.name, f"rejected: {reason}", None))
+
+    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+        self.archived.append((signal.name, f"delivered: {action}", None))
+
     def acknowledge(self, signal: Signal, role: str, facts: Any) -> None:
         self.acks.append((signal.name, role, facts))
 

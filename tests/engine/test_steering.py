@@ -279,7 +279,7 @@ class TestPause:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "until the API is reviewed"))
         stop = sim.run()
-        assert (stop.outcome, stop.reason) == (Outcome.PAUSED, "Paused by signal")
+        assert (stop.outcome, stop.reason) == (Outcome.PAUSED, "Paused by signal: until the API is reviewed")
         sim.resumes = False
         assert [sim.run().outcome for _ in range(2)] == [Outcome.PAUSED] * 2
         assert len(sim.processes) == 1
@@ -503,7 +503,7 @@ class TestUnknownRoles:
         assert sim.run().outcome is Outcome.SUCCESS
         assert (
             sim.mailbox.actions["signal.001.yaml"]
-            == "there is no role 'ghost' here; the roles are implementer, reviewer"
+            == "rejected: there is no role 'ghost' here; the roles are implementer, reviewer"
         )
         assert "use httpx" not in words(sim)[0]
 

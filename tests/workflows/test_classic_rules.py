@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_session_rules import turn_starts
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.events import ChecksEnded, Do, DocumentEdited, Event, RunChecks, RunEnded, Stop, TurnEnded, Work
@@ -22,7 +23,7 @@ from ralph.documents.session.reports import ReviewVerdict as Judgement
 from ralph.documents.session.reports import parse_report
 from ralph.workflows.session.iterations import count_review_rounds, reviews
 from ralph.workflows.session.rules import Session
-from ralph.workflows.session.state import Roles, SessionState
+from ralph.workflows.session.state import Roles, SessionState, Step
 
 # Written out: a test that imports what it checks cannot fail.
 MOST_REVIEWS = 3
@@ -97,8 +98,13 @@ class Driver:
             if isinstance(decision, Stop):
                 return decision
             [work] = decision.work
+            self.start(decision.work)
             self.take(self.answer(work))
         raise AssertionError("the session does not come to an end")
+
+    def start(self, works: tuple[Work, ...]) -> None:
+        for started in turn_starts(self.state, works):
+            self.take(started)
 
     def take(self, event: Event) -> None:
         self.now += 1
@@ -269,6 +275,7 @@ def test_killed_anywhere_it_comes_to_the_same_end(seed: int) -> None:
             decision = driver.rules.decide(driver.state, driver.now)
             if isinstance(decision, Stop):
                 break
+            driver.start(decision.work)
             driver.take(driver.answer(decision.work[0]))
             driver.lose = lose
             if kill and death.random() < 0.4:
@@ -283,7 +290,9 @@ def test_an_abort_leaves_nothing_that_looks_as_if_it_were_under_way() -> None:
     while not (task := first(driver.state, Marker.WIP)):
         decision = driver.rules.decide(driver.state, driver.now)
         assert isinstance(decision, Do)
-        driver.take(driver.answer(decision.work[0]))
+        driver.start(decision.work)
+        if not first(driver.state, Marker.WIP):
+            driver.take(driver.answer(decision.work[0]))
     driver.take(RunEnded(Outcome.ABORTED, "", Spent(), Limits()))
     assert driver.state.marker(task) is Marker.FAILED
     assert not first(driver.state, Marker.WIP), "no other task begins either"
@@ -359,7 +368,7 @@ def test_an_executor_gets_the_latest_qualified_report_of_what_it_inherits_from()
             "tasks.task-1-report-r3.md": REPORT.format("third", "**Status**: Failed"),
         }
     )
-    assert state.marker("task-3") is Marker.WIP
+    assert state.flow_of("task-3").step is Step.EXECUTE
     work = rules().decide(state, NOW).work[0]  # type: ignore[union-attr]
     assert "second" in work.inbox["inherited/tasks.task-1-report.md"]
     assert "inherited/tasks.task-2-report.md" not in work.inbox
@@ -386,7 +395,8 @@ def test_a_review_cannot_pass_what_the_engine_saw_fail() -> None:
     documents = {"review.md": "# All is well\n", "tasks.md": entry(2)}
     result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, documents=documents)
     state = workflow.accept(state, TurnEnded("review:session-1", 1, "reviewer", 1, result), NOW).state
-    assert (reviews(state)[-1].complete, where(state), state.marker("task-2")) == (False, "EXECUTING", Marker.WIP)
+    assert (reviews(state)[-1].complete, where(state)) == (False, "EXECUTING")
+    assert state.flow_of("task-2").step is Step.EXECUTE
 
 
 def test_the_last_review_that_finds_gaps_leaves_them_to_the_user() -> None:
@@ -412,7 +422,7 @@ def test_after_an_update_the_tries_of_what_failed_are_counted_anew() -> None:
     done = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer={"status": "completed"}, documents={"plan.md": PLAN})
     state = workflow.accept(state, TurnEnded("plan:plan-update-1", 1, "planner", 1, done), NOW).state
     bad = replace(done, answer={"status": "failed", "success_criteria_met": False})
-    for attempt, marker in ((4, Marker.WIP), (5, Marker.WIP), (6, Marker.FAILED)):
+    for attempt, marker in ((4, Marker.TODO), (5, Marker.TODO), (6, Marker.FAILED)):
         assert "from Attempt 4" in state.progress.items["task-1"].note
         state = workflow.accept(state, TurnEnded(f"execute:task-1-{attempt}", 1, "executor", 1, bad), NOW).state
         assert state.marker("task-1") is marker
@@ -481,7 +491,7 @@ def test_tasks_begin_in_the_order_of_the_list() -> None:
     text = entry(1) + entry(2) + entry(3, "task-1") + entry(4, "task-3")
     progress = "".join(f"- [ ] task-{number}\n" for number in (2, 1, 3, 4))
     _, state = told({"plan.md": PLAN, "tasks.md": text, "progress.md": progress})
-    assert [id for id in state.tasks if state.marker(id) is Marker.WIP] == ["task-2"]
+    assert [id for id in state.tasks if state.flow_of(id).step is Step.EXECUTE] == ["task-2"]
 
 
 def test_reviews_are_counted_since_the_last_update() -> None:

@@ -199,7 +199,8 @@ class TestFiguresOfAnIteration:
             False,
             0,
         )
-        driver.until(State.EXECUTING_BATCH)
+        while driver.state.state is not State.EXECUTING_BATCH:
+            driver.next()
         planned = self.on_disk(driver, 1)
         assert planned.planning_complete and planned.planning_completed_at == stamp(driver.now)
         assert (planned.tasks_defined, planned.completed_at) == (3, "")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from test_classic_rules import entry
 from test_classic_rules import rules as classic_rules
-from test_session_rules import ID, NOW, PLAN, TASK, session
+from test_session_rules import ID, NOW, PLAN, TASK, session, turn_starts
 
 from ralph.core.checks import CheckResult, CheckStatus, Verdict
 from ralph.core.events import (
@@ -111,11 +111,18 @@ class Play:
                 self.take(RunEnded(decision.outcome, decision.reason, Spent(), Limits()))
                 return self
             self.told.append("DO " + ", ".join(work.key for work in decision.work))
+            self.start(decision.work)
             work = decision.work[-1 if self.last_first else 0]
             self.take(self.answer(work))
             if self.reloads and isinstance(work, TurnRequest):
                 self.load()
         raise AssertionError("the session does not come to an end")
+
+    def start(self, works: tuple[Work, ...]) -> None:
+        """The turns that were asked for start at once."""
+        for started in turn_starts(self.state, works):
+            self.now -= 60
+            self.take(started)
 
     def resume(self, **says: Any) -> "Play":
         self.says = says
@@ -131,6 +138,7 @@ class Play:
         for _ in range(200):
             decision = self.rules.decide(self.state, self.now)
             assert not isinstance(decision, Stop), decision
+            self.start(decision.work)
             if key in [work.key for work in decision.work]:
                 return self
             self.take(self.answer(decision.work[0]))

@@ -19,6 +19,7 @@ from ralph.core.events import (
     RunChecks,
     Stop,
     TurnEnded,
+    TurnStarted,
     Work,
 )
 from ralph.core.outcomes import Outcome
@@ -96,6 +97,15 @@ def tasks(chance: random.Random, numbers: range, iteration: int = 1, known: Iter
     return found
 
 
+def turn_starts(state: SessionState, works: tuple[Work, ...]) -> list[TurnStarted]:
+    """What an engine journals when it starts the turns that were asked for."""
+    found = []
+    for work in works:
+        if isinstance(work, TurnRequest) and work.role == "executor" and not state.flow_of(work.task).started:
+            found.append(TurnStarted(turn=1, key=work.key, role=work.role, attempt=1, agent="a"))
+    return found
+
+
 class Driver:
     """An engine that does everything at once: what is asked for happens, in any order and with any result."""
 
@@ -117,8 +127,13 @@ class Driver:
             names = [work.key for work in decision.work]
             assert len(names) == len(set(names)), names
             self.look(decision.work)
+            self.start(decision.work)
             self.take(self.answer(self.chance.choice(decision.work)))
         raise AssertionError("the session does not come to an end")
+
+    def start(self, works: tuple[Work, ...]) -> None:
+        for started in turn_starts(self.state, works):
+            self.take(started)
 
     def look(self, works: tuple[Work, ...]) -> None:
         """Those who run side by side never work on the same files, and nobody beside one who has to be alone."""

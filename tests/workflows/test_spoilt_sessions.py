@@ -38,6 +38,7 @@ def half_done(seed: int) -> dict[str, str]:
         decision = driver.rules.decide(driver.state, driver.now)
         if isinstance(decision, Stop):
             break
+        driver.start(decision.work)
         driver.take(driver.answer(driver.chance.choice(decision.work)))
     return dict(driver.documents)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,16 +16,16 @@ from ralph.app.start import NewRun, WorkLocation, start_notices
 from ralph.app.trust import consent_to_resume, refuse_without_consent
 from ralph.app.workflows import SESSIONS, WorkflowKind, kind_of
 from ralph.core.errors import RalphError, StateError, UsageError
-from ralph.core.ids import is_run_id, valid_run_id
+from ralph.core.ids import is_run_id, valid_session_id
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
-from ralph.core.signals import Signal, SignalType
+from ralph.core.signals import Signal
 from ralph.documents.config import Config
 from ralph.documents.run_record import AgentSelection, LoopRunSettings, RunRecord, SessionRunSettings
 from ralph.documents.session import HOME, plan
 from ralph.documents.session.layout import FEEDBACK, ClassicLayout, Layout, is_classic
 from ralph.documents.session.metadata import State
-from ralph.documents.session.plan import render_feedback_form
+from ralph.documents.session.plan import complete_feedback, render_feedback_form
 from ralph.documents.session.repair import repair
 from ralph.documents.session.values import parse_timestamp, render_timestamp
 from ralph.store import settings
@@ -107,7 +108,7 @@ def repair_documents(root: Path, record: RunRecord, now: float) -> tuple[str, ..
         return ()
     journal = root / ".ralph" / "runs" / record.id / "journal.jsonl"
     written = {path for one in read_records(journal) for path in one.documents} if journal.exists() else set()
-    repaired = repair(layout, texts, render_timestamp(now), written)
+    repaired = repair(layout, texts, render_timestamp(now), written, record.task)
     for path, text in repaired.documents.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
@@ -253,7 +254,7 @@ def find_session(project: Project, session: str | None) -> UserSession:
             return named[0]
         if named:
             raise UsageError(f"several sessions begin with {session}", where=", ".join(one.id for one in named))
-        valid_run_id(session)
+        valid_session_id(session)
         raise UsageError(f"there is no session {session}", where=str(project.root / HOME), todo="`ralph session list`")
     if found:
         return [*found, *(one for one in found if one.run and not one.is_over)][-1]
@@ -356,7 +357,7 @@ def refuse_aborted(session: UserSession) -> None:
         raise UsageError(f"session {session.id} was aborted", todo=todo)
 
 
-def answer_approval(session: UserSession, answer: SignalType, message: str = "", by: str = "") -> RunDir:
+def answer_approval(session: UserSession, answer: Signal) -> RunDir:
     """Approve or skip what a session learned."""
     if session.run is None or session.is_classic or session.state().state is not State.KNOWLEDGE_APPROVAL:
         raise UsageError(
@@ -364,7 +365,7 @@ def answer_approval(session: UserSession, answer: SignalType, message: str = "",
             todo=f"`ralph session show {session.id}` shows its state",
         )
     refuse_without_consent(consent_to_resume(session.project, session.record))
-    session.run.mailbox.post(Signal("", answer, message, by=by))
+    session.run.mailbox.post(answer)
     return session.run
 
 
@@ -375,9 +376,39 @@ def repair_session(session: UserSession) -> tuple[str, ...]:
     return kind_of(session.record.workflow).repair(session.project.root, session.record, time.time())
 
 
+def find_unread_feedback(session: UserSession) -> list[str]:
+    """A sentence for each directory with feedback that no role will read, because it lacks its text."""
+    if session.is_classic:
+        return []
+    found = []
+    for place in sorted(session.home.glob("iterations/*/feedbacks/*/")):
+        if place.is_dir() and any(place.iterdir()) and not (place / FEEDBACK).is_file():
+            path = place.relative_to(session.project.root).as_posix()
+            found.append(f"{path}/ has no {FEEDBACK}, so it is not read: say there what is wrong, then resume")
+    return found
+
+
+def choose_feedback_session(project: Project, words: tuple[str, ...]) -> tuple[UserSession, str]:
+    """The session and the text among the arguments of a command: `[SESSION] [TEXT]`."""
+    session, text = None, ""
+    if words and _SESSION_WORD.fullmatch(words[0]):
+        session, *rest = words
+    else:
+        rest = list(words)
+    if len(rest) > 1:
+        raise UsageError("the feedback is more than one argument", todo="put it in quotes")
+    text = rest[0] if rest else ""
+    return find_session(project, session), text
+
+
+_SESSION_WORD = re.compile(r"[0-9]{4,8}(?:-[0-9a-z-]*)?")
+"""The id of a session, or its beginning."""
+
+
 def refuse_attachments(attach: tuple[Path, ...], source: Path | None) -> None:
     """Refuse files that do not exist, that would replace each other, or that are too large for an inbox."""
-    missing = [str(path) for path in (*attach, *([source] if source else [])) if not path.is_file()]
+    read = [source] if source and str(source) != "-" else []
+    missing = [str(path) for path in (*attach, *read) if not path.is_file()]
     if missing:
         raise UsageError(f"there is no file {', '.join(missing)}", todo="give paths of files that exist")
     names = [path.name for path in attach]
@@ -409,6 +440,14 @@ class FeedbackBatch:
         heading = "## New Requirements\n"
         head, _, tail = self.template([]).partition(heading)
         return f"{head}{heading}- {wanted}\n\n{tail[tail.find('## ') :]}"
+
+    def complete(self, text: str, attached: list[str]) -> str:
+        """What the user wrote in any form, in the form in which it is stored."""
+        if not self.session.is_classic:
+            return complete_feedback(text, self.number, self.stamp, render_timestamp(time.time()), attached)
+        body = text.strip() if text.lstrip().startswith("#") else f"# Update {self.number}\n\n{text.strip()}"
+        unnamed = "".join(f"\n- see {name}" for name in attached if name not in body)
+        return f"{body}\n{unnamed}".rstrip() + "\n"
 
     def give(self, text: str, attach: tuple[Path, ...] = ()) -> None:
         """Write the feedback and its attachments. The text comes last, because the engine looks for it."""

@@ -16,7 +16,9 @@ from ralph.app.sessions import (
     SessionRequest,
     UserSession,
     answer_approval,
+    choose_feedback_session,
     find_session,
+    find_unread_feedback,
     list_sessions,
     next_batch,
     plan_session,
@@ -36,10 +38,11 @@ from ralph.cli.trust import ask_consent
 from ralph.core.codec import to_plain
 from ralph.core.errors import RalphError, UsageError
 from ralph.core.limits import Spent, describe_cost
-from ralph.core.signals import SignalType
+from ralph.core.signals import Signal, SignalType
 from ralph.core.text import count
 from ralph.documents.session.tasks import natural_key
 from ralph.store.files import read_limited
+from ralph.store.runs import Project, RunDir
 from ralph.workflows.loop.report import duration
 
 
@@ -76,9 +79,14 @@ def new(request: str, classic: bool, anew: bool, **params: Any) -> int:
     """Start a session for REQUEST."""
     refuse_inside_a_turn()
     wanted = SessionRequest(request, params["criteria"], waves=params["waves"], classic=classic)
-    return start_or_show(
-        plan_session(here(params["directory"]), wanted, options_from(params), even_if_open=anew), params
-    )
+    project = here(params["directory"])
+    planned = plan_session(project, wanted, options_from(params), even_if_open=anew)
+    return start_or_show(planned, params, _describer(project))
+
+
+def _describer(project: Project) -> Callable[[RunDir], Mapping[str, Any]]:
+    """Describes a session of the project as other tools know it."""
+    return lambda run: _contract_of(UserSession(project, run.id, run))
 
 
 @session.command("list")
@@ -132,7 +140,8 @@ def show(session: str | None, as_json: bool) -> int:
         return print_result(True, (), command="session show", **_contract_of(found), **facts)
     rules = session_workflow(found.record, found.project.root)
     lines = session_lines(rules, found.state(), _money(spent), alive=found.alive, aborted=found.is_aborted)
-    click.echo("\n".join([*lines, *(f"MISSING: {sentence}" for sentence in missing)]))
+    unread = [f"note: {sentence}" for sentence in find_unread_feedback(found)]
+    click.echo("\n".join([*lines, *unread, *(f"MISSING: {sentence}" for sentence in missing)]))
     if found.run is None:
         click.echo(f"Ralph did not start this session. `ralph session resume {found.id}` continues it from its files.")
     return 0
@@ -160,7 +169,7 @@ def resume(session: str | None, **params: Any) -> int:
         record = found.record
         classic = record.workflow == "classic"
         wanted = SessionRequest(record.task, params["criteria"], waves=params["waves"], classic=classic)
-        return start_or_show(plan_takeover(found, wanted, options_from(params)), params)
+        return start_or_show(plan_takeover(found, wanted, options_from(params)), params, _describer(project))
     refuse_aborted(found)
     _refuse_fixed(found.id, params)
     options = resume_options(params)
@@ -174,9 +183,22 @@ def resume(session: str | None, **params: Any) -> int:
     prepare_resume(planned)
     if params["detached"]:
         arguments = options.as_arguments()
-        return detach(project, found.run, as_json=params["as_json"], command=("session", "resume"), options=arguments)
+        return detach(
+            project,
+            found.run,
+            as_json=params["as_json"],
+            command=("session", "resume"),
+            options=arguments,
+            describe=_describer(project),
+        )
     return run_in_foreground(
-        project, found.run, planned.notices, as_json=params["as_json"], granted=planned.limits, resumes=True
+        project,
+        found.run,
+        (*planned.notices, *find_unread_feedback(found)),
+        as_json=params["as_json"],
+        granted=planned.limits,
+        resumes=True,
+        describe=_describer(project),
     )
 
 
@@ -196,35 +218,53 @@ def _refuse_fixed(session: str, params: Mapping[str, Any]) -> None:
 
 
 @session.command("feedback")
-@click.argument("session", required=False, shell_complete=complete_runs)
+@click.argument("words", nargs=-1, metavar="[SESSION] [TEXT]")
 @click.option(
-    "--from", "source", type=click.Path(path_type=Path), help="The file with the feedback. Default: an editor opens."
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    help="The file with the feedback. `-` reads standard input. Default: an editor opens.",
 )
 @click.option(
     "--attach", multiple=True, type=click.Path(path_type=Path), help="A file that shows what you mean. Can be repeated."
 )
 @json_option
-def give_feedback(session: str | None, source: Path | None, attach: tuple[Path, ...], as_json: bool) -> int:
-    """Say what is wrong or missing in SESSION. Then `ralph session resume` plans again."""
-    found = find_session(here(), session)
+def give_feedback(words: tuple[str, ...], source: Path | None, attach: tuple[Path, ...], as_json: bool) -> int:
+    """Say what is wrong or missing in SESSION. Then `ralph session resume` plans again.
+
+    TEXT is the feedback. Without TEXT and --from, an editor opens with a form. Default: the latest open session.
+
+    \b
+    ralph session feedback "The totals are rounded wrongly" --attach app.log
+    """
+    found, text = choose_feedback_session(here(), words)
+    if text and source:
+        raise UsageError("there are two feedbacks: a text and --from", todo="use only one of them")
     refuse_attachments(attach, source)
     batch = next_batch(found)
-    template = batch.template([path.name for path in attach])
+    attached = [path.name for path in attach]
+    template = batch.template(attached)
     if source:
-        text: str | None = read_limited(source, follow=True).decode(errors="replace")
-    else:
+        text = _read_feedback(source)
+    elif not text:
         _refuse_without_editor(found.id)
-        text = click.edit(template, extension=".md")
-    if not text or not text.strip() or text == template:
-        raise UsageError("the feedback is empty", todo="write it in the editor and save, or pass --from FILE")
-    batch.give(text, attach)
+        text = click.edit(template, extension=".md") or ""
+    if not text.strip() or text == template:
+        raise UsageError("the feedback is empty", todo=f'say what is wrong: ralph session feedback {found.id} "..."')
+    batch.give(batch.complete(text, attached), attach)
     return _show_batch(batch, as_json=as_json)
+
+
+def _read_feedback(source: Path) -> str:
+    if str(source) == "-":
+        return sys.stdin.read()
+    return read_limited(source, follow=True).decode(errors="replace")
 
 
 def _refuse_without_editor(id: str) -> None:
     """Refuse to open the default editor without a terminal. One that the user chose may need none."""
     if not sys.stdin.isatty() and not (os.environ.get("VISUAL") or os.environ.get("EDITOR")):
-        todo = f"write the feedback into a file: ralph session feedback {id} --from FILE"
+        todo = f'pass the text: ralph session feedback {id} "...", or --from FILE'
         raise UsageError("there is no terminal for an editor", todo=todo)
 
 
@@ -252,11 +292,17 @@ def _show_batch(batch: FeedbackBatch, *, as_json: bool) -> int:
 
 
 @session.command("approve")
-@click.argument("session", required=False, shell_complete=complete_runs)
+@click.argument("session", required=False)
+@click.option(
+    "--item", "items", multiple=True, help="What to keep, by file or category. Can be repeated. Default: all."
+)
+@click.option("--message", default="", help="What to keep, in your own words. A librarian selects it. Default: all.")
 @json_option
-def approve(session: str | None, as_json: bool) -> int:
+def approve(session: str | None, items: tuple[str, ...], message: str, as_json: bool) -> int:
     """Keep what SESSION learned, and continue it."""
-    return _answer(session, SignalType.APPROVE, as_json=as_json)
+    if items and message:
+        raise UsageError("--item and --message both say what to keep", todo="use only one of them")
+    return _answer(session, Signal("", SignalType.APPROVE, message, items=items), as_json=as_json)
 
 
 @session.command("skip")
@@ -264,7 +310,7 @@ def approve(session: str | None, as_json: bool) -> int:
 @json_option
 def skip(session: str | None, as_json: bool) -> int:
     """Drop what SESSION learned, and continue it."""
-    return _answer(session, SignalType.SKIP, as_json=as_json)
+    return _answer(session, Signal("", SignalType.SKIP), as_json=as_json)
 
 
 @session.command("tree")
@@ -292,10 +338,10 @@ def repair(session: str, as_json: bool) -> int:
     )
 
 
-def _answer(session: str | None, answer: SignalType, *, as_json: bool) -> int:
+def _answer(session: str | None, answer: Signal, *, as_json: bool) -> int:
     refuse_inside_a_turn()
     project = here()
     found = find_session(project, session)
     ask_consent(consent_to_resume(project, found.record), yes=False)
     run = answer_approval(found, answer)
-    return 0 if found.alive else run_in_foreground(project, run, (), as_json=as_json)
+    return 0 if found.alive else run_in_foreground(project, run, (), as_json=as_json, describe=_describer(project))

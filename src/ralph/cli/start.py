@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -235,7 +235,11 @@ def run(prompt: str | None, backend: str | None, **params: Any) -> int:
     return start_or_show(plan_hats(here(params["directory"]), request, options), params)
 
 
-def start_or_show(new: NewRun, params: Mapping[str, Any]) -> int:
+Describe: TypeAlias = Callable[[RunDir], Mapping[str, Any]]
+"""Returns what the JSON output of a command says about a run besides its outcome."""
+
+
+def start_or_show(new: NewRun, params: Mapping[str, Any], describe: Describe = lambda run: {}) -> int:
     """Start a new run as the options say, or only show it."""
     as_json = params["as_json"]
     if params["dry_run"]:
@@ -243,8 +247,8 @@ def start_or_show(new: NewRun, params: Mapping[str, Any]) -> int:
     ask_consent(new.find_consent(), yes=params["yes"])
     with open_new_run(new) as (run, notices):
         if params["detached"]:
-            return detach(new.project, run, as_json=as_json, notices=notices)
-        return run_in_foreground(new.project, run, notices, as_json=as_json)
+            return detach(new.project, run, as_json=as_json, notices=notices, describe=describe)
+        return run_in_foreground(new.project, run, notices, as_json=as_json, describe=describe)
 
 
 def run_in_foreground(
@@ -255,6 +259,7 @@ def run_in_foreground(
     as_json: bool,
     granted: Limits | None = None,
     resumes: bool = False,
+    describe: Describe = lambda run: {},
 ) -> int:
     """Run the engine in this terminal, and print how the run ended."""
     record = run.record()
@@ -278,7 +283,7 @@ def run_in_foreground(
     spent = to_plain(view.ended.spent) if view.ended else {}
     facts = {"outcome": stop.outcome, "reason": stop.reason, "exit_code": stop.outcome.exit_code, "spent": spent}
     if as_json:
-        print_json(command="run", run=run.id, **facts, report=report)
+        print_json(command="run", run=run.id, **facts, report=report, **describe(run))
     else:
         view.print_lines(lines)
     return stop.outcome.exit_code
@@ -292,15 +297,16 @@ def detach(
     command: tuple[str, ...] = ("resume",),
     options: tuple[str, ...] = (),
     notices: tuple[str, ...] = (),
+    describe: Describe = lambda run: {},
 ) -> int:
     """Run the engine in the background, and print how to follow it."""
     engine = start_detached(project, run, command, options)
     lines = [f"note: {notice}" for notice in notices if notice]
     lines.append(f"Run {run.id} continues in the background (process {engine.pid}).")
     lines.append(f"Next:   ralph logs -f {run.id}   ralph status   ralph abort {run.id}")
-    return print_result(
-        as_json, lines, command="detach", run=run.id, pid=engine.pid, log=str(engine.log), notices=notices
-    )
+    facts = {"run": run.id, "pid": engine.pid, "log": str(engine.log), "notices": notices}
+    described = describe(run) if as_json else {}
+    return print_result(as_json, lines, command="detach", **facts, **described)
 
 
 def _show_plan(new: NewRun, shown: Preview, *, as_json: bool) -> int:

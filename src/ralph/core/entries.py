@@ -15,6 +15,7 @@ from ralph.core.events import (
     TurnEnded,
     WorkCommitted,
 )
+from ralph.core.events import TurnStarted as TurnStarted
 from ralph.core.limits import Limits
 from ralph.core.signals import Question
 
@@ -89,25 +90,6 @@ class GuardRulesChanged:
     """Rules that are switched off from here on, with the reason."""
     may_change: tuple[str, ...] = ()
     """Patterns of judge files that may change from here on."""
-
-
-@dataclass(frozen=True)
-class TurnStarted:
-    """A turn is about to start; from here on its number is taken."""
-
-    turn: int
-    key: str
-    role: str
-    attempt: int
-    agent: str
-    reserved: float = 0.0
-    """Money set aside for it while it runs."""
-    repair: bool = False
-    """Whether it only has to answer again, in the form that was asked for."""
-    counts: bool = False
-    """Whether its work is an iteration."""
-    words: tuple[str, ...] = ()
-    """The ids of the signals whose messages are in its prompt."""
 
 
 @dataclass(frozen=True)

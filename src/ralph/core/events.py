@@ -85,6 +85,25 @@ Decision = Do | Stop
 
 
 @dataclass(frozen=True)
+class TurnStarted:
+    """A turn is about to start; from here on its number is taken."""
+
+    turn: int
+    key: str
+    role: str
+    attempt: int
+    agent: str
+    reserved: float = 0.0
+    """Money set aside for it while it runs."""
+    repair: bool = False
+    """Whether it only has to answer again, in the form that was asked for."""
+    counts: bool = False
+    """Whether its work is an iteration."""
+    words: tuple[str, ...] = ()
+    """The ids of the signals whose messages are in its prompt."""
+
+
+@dataclass(frozen=True)
 class TurnEnded:
     """A turn came to its end; if no `retry_at` is set, so did the work that was asked for by its key."""
 
@@ -236,7 +255,9 @@ class RunEnded:
         return self.sandbox.startswith(NOT_ISOLATED)
 
 
-Event = TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded
+Event = (
+    TurnStarted | TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded
+)
 
 
 @dataclass(frozen=True)

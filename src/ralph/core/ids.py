@@ -36,6 +36,17 @@ def valid_run_id(text: str) -> str:
     return text
 
 
+def valid_session_id(text: str) -> str:
+    """The id of a session itself, or an error with the form of such an id."""
+    if not is_run_id(text):
+        raise UsageError(
+            f"{text!r} is not a session id",
+            where="a session id has the form <YYMMDD>-<hhmmss>, for example 261115-093000",
+            todo="list the sessions with `ralph session list`",
+        )
+    return text
+
+
 def turn_name(number: int, role: str) -> str:
     """The directory of a turn: `00007-implementer`."""
     return f"{number:05d}-{role}"

@@ -56,6 +56,8 @@ class TurnRequest:
     """Whether a turn without a valid `result.json` has failed."""
     failures: int = 0
     """How often in a row this kind of work has failed. The choice of the agent depends on it."""
+    task_attempt: int = 0
+    """The attempt at its task; 0 if the work is not an attempt at a task."""
     task: str = ""
     workspace: str = ""
     """The workspace in which it acts, as `<task>/<attempt>`; empty for the run's own."""

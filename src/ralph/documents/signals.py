@@ -6,6 +6,7 @@ from typing import Any
 
 from ralph.core.errors import StateError
 from ralph.core.signals import Signal, SignalType, addressee
+from ralph.documents.session.values import render_timestamp
 from ralph.documents.yaml_codec import YamlError, YamlRules, dump, edit, load
 
 SIZE_LIMIT = 64 * 1024
@@ -20,11 +21,12 @@ def parse_signal(name: str, text: str) -> Signal:
         raise StateError(error.what, where=name if error.line is None else f"{name}, line {error.line}") from error
     if not isinstance(data, dict):
         raise StateError("a signal is a mapping with at least `type:`", where=name)
-    word = data.get("type")
+    word, known = data.get("type"), ", ".join(SignalType)
+    if word is None or word == "":
+        raise StateError(f"the signal has no `type:`; add one of {known}", where=name)
     try:
         kind = SignalType.parse(str(word))
     except ValueError:
-        known = ", ".join(SignalType)
         raise StateError(f"unknown type {word!r}; known values: {known}", where=name) from None
     message = _read_text(data, "message", name)
     if kind in (SignalType.STEER, SignalType.INFO) and not message.strip():
@@ -82,6 +84,14 @@ def render_signal(signal: Signal) -> str:
     return dump({name: value for name, value in facts.items() if value or name == "message"})
 
 
+def record_delivery(text: str, *, action: str, at: datetime) -> str:
+    """The processed file of a signal to one role, with when that role received it."""
+    data = load(text, YamlRules(size_limit=SIZE_LIMIT)).data
+    known = data.get("handling_metadata") if isinstance(data, dict) else None
+    handling = {**(known or {}), "action_taken": action, "delivered_at": _render_stamp(at)}
+    return edit(text, {"handling_metadata": handling})
+
+
 def record_handling(text: str, *, action: str, at: datetime, missed: tuple[str, ...] | None = None) -> str:
     """The file as it was written, comments and unknown keys included, with what was done about it.
 
@@ -99,4 +109,5 @@ def render_ack(signal: Signal, role: str, at: datetime, facts: Mapping[str, obje
 
 
 def _render_stamp(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The local time with its offset, as in the other files of a session."""
+    return render_timestamp(at.astimezone())

@@ -17,7 +17,7 @@ from ralph.core.entries import (
     TurnStarted,
 )
 from ralph.core.errors import SnapshotsLostError
-from ralph.core.events import ChecksEnded, Commit, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
+from ralph.core.events import ChecksEnded, Commit, Event, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
@@ -83,11 +83,13 @@ class Jobs:
         ledger: Ledger,
         agents: AgentChain,
         journal: Callable[[Entry], None],
+        commit: Callable[[Event], None],
         iteration: Callable[[], int | None],
         steering: str = "{{messages}}",
     ) -> None:
         self.ports, self.ledger, self.agents, self.steering = ports, ledger, agents, steering
         self._iteration = iteration
+        self._commit_event = commit
         self.activity = ActiveTime(ports.clock.now)
         self.wake = asyncio.Event()
         self.poll: float | None = None
@@ -308,7 +310,7 @@ class Jobs:
             is_new=True,
         )
         messages = () if errors else self._new_messages(request, pending, anew=not session)
-        self._journal(
+        self._commit_event(
             TurnStarted(
                 turn=turn.number,
                 key=request.key,

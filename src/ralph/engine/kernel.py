@@ -83,6 +83,7 @@ class Kernel(Generic[S]):
             ledger=ledger,
             agents=start.agents,
             journal=self._journal,
+            commit=self._record_event,
             iteration=lambda: self._stage().iteration,
             steering=start.steering,
         )
@@ -313,7 +314,8 @@ class Kernel(Generic[S]):
     def _reason_not_to_wait(self) -> Stop | None:
         """Why the run ends although a turn is to be tried again later."""
         if self.ledger.paused:
-            return Stop(Outcome.PAUSED, "Paused by signal")
+            said = f": {self.ledger.pause_message}" if self.ledger.pause_message else ""
+            return Stop(Outcome.PAUSED, f"Paused by signal{said}")
         spent = self.ledger.with_activity(self._jobs.activity.peek())
         reached = self.ledger.limits.find_reached(spent, self.ports.clock.now())
         if reached and (self._jobs or reached is Outcome.LIMIT_DEADLINE):

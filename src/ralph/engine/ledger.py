@@ -36,6 +36,8 @@ class Ledger:
     """The highest turn number taken."""
     work: dict[str, PendingWork] = field(default_factory=dict)
     paused: bool = False
+    pause_message: str = ""
+    """What the user said with the pause."""
     aborted: Signal | None = None
     carried_out: bool = False
     """Whether the run has ended since it was aborted: only then can the user resume it."""
@@ -124,6 +126,7 @@ class Ledger:
     def _take_signal(self, signal: Signal) -> None:
         if signal.type in (SignalType.PAUSE, SignalType.RESUME):
             self.paused = signal.type is SignalType.PAUSE
+            self.pause_message = signal.message.strip() if self.paused else ""
         if signal.type is SignalType.PAUSE:
             for work in self.work.values():
                 work.to_pause = True

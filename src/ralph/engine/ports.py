@@ -134,6 +134,12 @@ class MailboxPort(Protocol):
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
         """Move a signal that was taken out of the way, with the roles that did not get it if it was to all."""
 
+    def reject(self, signal: Signal, reason: str) -> None:
+        """Set a signal aside that no turn will ever take."""
+
+    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+        """Note when the role that a signal is for received it."""
+
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         """Note that a role has received a signal."""
 

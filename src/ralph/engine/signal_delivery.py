@@ -52,7 +52,7 @@ class SignalDelivery:
                 self._archive(found)
             elif reason := self._reason_to_refuse(found, stage):
                 self._journal(SignalRefused(found.name, reason, found.stamp))
-                self._ports.mailbox.archive(found, reason)
+                self._set_aside(found, reason)
             elif not self._must_wait(found, stage):
                 taken.append(await self.deliver(found))
                 self._archive(found)
@@ -103,10 +103,20 @@ class SignalDelivery:
         text = render_pause(signal) if is_pause else render_message(self._template, signal, answers=answers)
         await self._ports.turns.send_message(turn, signal.id, text)
 
+    def _is_for_unknown_role(self, signal: Signal) -> bool:
+        return signal.type is not SignalType.ABORT and not is_known(signal.target, self._ledger.signals.roles)
+
+    def _set_aside(self, signal: Signal, reason: str) -> None:
+        """Move a refused signal: one that came too late was valid, one for an unknown role never was."""
+        if self._is_for_unknown_role(signal):
+            self._ports.mailbox.reject(signal, reason)
+        else:
+            self._ports.mailbox.archive(signal, reason)
+
     def _reason_to_refuse(self, signal: Signal, stage: Callable[[], Stage]) -> str:
         """Why no turn will ever take a signal; empty if one may."""
-        roles = self._ledger.signals.roles
-        if signal.type is not SignalType.ABORT and not is_known(signal.target, roles):
+        if self._is_for_unknown_role(signal):
+            roles = self._ledger.signals.roles
             return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
         if signal.iteration is None or self._is_unwanted(signal, stage):
             return ""
@@ -141,7 +151,7 @@ class SignalDelivery:
         if not id:
             # An earlier engine refused it, and died before it could archive it.
             reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
-            mailbox.archive(signal, reasons[-1])
+            self._set_aside(signal, reasons[-1])
             return
         taken = log.taken.get(id)
         if taken is None or signal.type not in _FOR_AGENTS:
@@ -191,3 +201,7 @@ class SignalDelivery:
             if receipt.response:
                 facts |= {"response": receipt.response, "note": receipt.note}
             self._ports.mailbox.acknowledge(taken.signal, role, facts)
+            if taken.signal.target and taken.signal.type in _FOR_AGENTS:
+                # Its file was moved when the run took it, before any turn had it.
+                first = min(one.at for one in taken.receipts)
+                self._ports.mailbox.record_delivery(taken.signal, f"received by {taken.describe_receipts()}", first)

@@ -83,6 +83,23 @@ class Mailbox:
         write_atomic(target, handled.encode())
         source.unlink(missing_ok=True)
 
+    def reject(self, signal: Signal, reason: str) -> None:
+        """Move a signal that no turn will ever take to `rejected/`, with the reason."""
+        source = self.inputs / signal.name
+        if source.exists():
+            self._move_to_rejected(source, reason)
+
+    def record_delivery(self, signal: Signal, action: str, at: float) -> None:
+        """Note in the processed file of a signal to one role when that role received it."""
+        names = (f"{signal.stamp}-{signal.name[-200:]}", signal.name)
+        path = next((path for name in names if (path := self._processed / name).is_file()), None)
+        if path is None:
+            return
+        text = read_limited(path).decode(errors="replace")
+        noted = _codec().record_delivery(text, action=action, at=datetime.fromtimestamp(at, UTC))
+        if noted != text:
+            write_atomic(path, noted.encode(), durable=False)
+
     def acknowledge(self, signal: Signal, role: str, facts: Mapping[str, object]) -> None:
         """Write an acknowledgement of a role for the user. Nothing depends on it: the journal has it too."""
         path = self._acks / Path(signal.id).stem / f"{role}.yaml"
@@ -147,6 +164,10 @@ class Mailbox:
         if self._suspects.get(path.name) != seen or (path.is_file() and not path.is_symlink() and _is_fresh(seen)):
             self._suspects[path.name] = seen
             return None
+        self._move_to_rejected(path, reason)
+        return Refused(clean_text(path.name), clean_text(reason))
+
+    def _move_to_rejected(self, path: Path, reason: str) -> None:
         with storage(path):
             self._rejected.mkdir(exist_ok=True)
             target = self._rejected / path.name
@@ -155,7 +176,6 @@ class Mailbox:
         write_atomic(self._rejected / f"{target.name[:240]}.reason", to_bytes(f"{reason}\n"))
         with storage(path):
             os.rename(path, target)
-        return Refused(clean_text(path.name), clean_text(reason))
 
 
 def _signature(path: Path) -> _Signature:

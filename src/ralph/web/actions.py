@@ -116,7 +116,7 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
     if choice not in (SignalType.APPROVE, SignalType.SKIP):
         raise UsageError("`choice` is approve or skip", where="choice", todo="send one of them")
     session = find_session(found.project, found.run.id)
-    answer_approval(session, SignalType(choice), message=read_text(body, "text"), by=user.by)
+    answer_approval(session, Signal("", SignalType(choice), read_text(body, "text"), by=user.by))
     _start(found, ("session", "resume"))
     return {"choice": choice.lower(), "resumed": True}
 

@@ -336,7 +336,7 @@ class LocalTurns:
             "RALPH_ROLE": turn.request.role,
             "RALPH_TASK": turn.request.task,
             "RALPH_HAT": turn.request.role if self.record.hats else "",
-            "RALPH_ATTEMPT": str(turn.attempt),
+            "RALPH_ATTEMPT": str(turn.request.task_attempt or turn.attempt),
             "RALPH_INBOX": str(self.files.inbox),
             "RALPH_OUTBOX": str(self.files.outbox),
             "RALPH_WORDS": str(self._directory(turn) / MESSAGES),

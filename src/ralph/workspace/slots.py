@@ -35,7 +35,7 @@ class Use:
     key: str
     agent: str
     lock: str
-    """The lock of the run: held while its engine lives."""
+    """The lock of the run: held while its engine lives. Its path names the run: two projects may have runs of one id."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Wait:
     agent: str
     since: float
     asked: float
+    lock: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Slots:
     why_full: str = ""
     """Why there was no slot the last time."""
 
+    @property
+    def _lock(self) -> str:
+        return str(self.run_lock)
+
     def take(self, key: str, agent: str, *, anyway: bool = False, makes_tree: bool = False) -> bool:
         """Take a slot for the turn of some work, if one is free and it is our turn; `anyway` if it runs already.
 
@@ -88,25 +93,25 @@ class Slots:
         """
         kind = self.kinds.get(agent, agent)
         with self._open_table() as (table, write):
-            mine = [use for use in table.uses if use.run == self.run]
+            mine = [use for use in table.uses if use.lock == self._lock]
             if any(use.key == key for use in mine):
                 return True
             room = self.room() if makes_tree and not anyway else ""
             self.why_full = "" if anyway else self._why_not(table, mine, kind) or room
-            others = [wait for wait in table.waits if wait.run != self.run]
+            others = [wait for wait in table.waits if wait.lock != self._lock]
             if self.why_full:
-                before = next((wait for wait in table.waits if wait.run == self.run), None)
+                before = next((wait for wait in table.waits if wait.lock == self._lock), None)
                 now = time.time()
-                own = Wait(self.run, kind, before.since if before else now, now)
+                own = Wait(self.run, kind, before.since if before else now, now, self._lock)
                 write(Table(table.uses, (*others, own) if self._could_use_more(mine, room) else tuple(others)))
                 return False
-            write(Table((*table.uses, Use(self.run, key, kind, str(self.run_lock))), tuple(others)))
+            write(Table((*table.uses, Use(self.run, key, kind, self._lock)), tuple(others)))
             return True
 
     def release(self, key: str) -> None:
         """Release the slot of some work."""
         with self._open_table() as (table, write):
-            left = tuple(use for use in table.uses if (use.run, use.key) != (self.run, key))
+            left = tuple(use for use in table.uses if (use.lock, use.key) != (self._lock, key))
             write(Table(left, table.waits))
 
     def release_all(self) -> None:
@@ -114,8 +119,8 @@ class Slots:
         with self._open_table() as (table, write):
             write(
                 Table(
-                    tuple(use for use in table.uses if use.run != self.run),
-                    tuple(wait for wait in table.waits if wait.run != self.run),
+                    tuple(use for use in table.uses if use.lock != self._lock),
+                    tuple(wait for wait in table.waits if wait.lock != self._lock),
                 )
             )
 
@@ -141,13 +146,13 @@ class Slots:
     def _find_run_ahead(self, table: Table, mine: int, kind: str) -> str:
         """A run that gets the free slot before us: it waits, it could use the slot, and has fewer or waits longer."""
         machine, most = self.limits.machine or machine_slots(), self.limits.agents.get(kind)
-        own = next((wait for wait in table.waits if wait.run == self.run), None)
+        own = next((wait for wait in table.waits if wait.lock == self._lock), None)
         since = own.since if own else time.time()
         ahead = []
         for wait in table.waits:
-            if wait.run == self.run or not self._can_use_slot(table, wait):
+            if wait.lock == self._lock or not self._can_use_slot(table, wait):
                 continue
-            slots = sum(use.run == wait.run for use in table.uses)
+            slots = sum(use.lock == wait.lock for use in table.uses)
             if (slots, wait.since) < (mine, since):
                 ahead.append(wait)
         if len(ahead) >= machine - len(table.uses):
@@ -172,7 +177,7 @@ class Slots:
             descriptor = open_regular(self.path, os.O_CREAT | os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            table = _read(descriptor, excluding=self.run)
+            table = _read(descriptor, excluding=self._lock)
 
             def write(new: Table) -> None:
                 # One write, never shorter than before: a kill must not leave half a table.
@@ -194,10 +199,10 @@ def _read(descriptor: int, excluding: str) -> Table:
 
 
 def _drop_dead_runs(table: Table, excluding: str) -> Table:
-    dead = {use.run for use in table.uses if use.run != excluding and not is_held(Path(use.lock))}
-    gone = {run for run in dead if not find_marked(TURN_MARK, f"{run}/")}
-    waits = tuple(wait for wait in table.waits if _is_waiting(wait) or wait.run == excluding)
-    return Table(tuple(use for use in table.uses if use.run not in gone), waits)
+    dead = {(use.run, use.lock) for use in table.uses if use.lock != excluding and not is_held(Path(use.lock))}
+    gone = {lock for run, lock in dead if not find_marked(TURN_MARK, f"{run}/")}
+    waits = tuple(wait for wait in table.waits if _is_waiting(wait) or wait.lock == excluding)
+    return Table(tuple(use for use in table.uses if use.lock not in gone), waits)
 
 
 def _is_waiting(wait: Wait) -> bool:

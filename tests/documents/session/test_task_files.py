@@ -293,7 +293,7 @@ class TestLayout:
         for path in (lambda: layout.questions(1, name), lambda: layout.feedback(2, name), lambda: layout.task(1, name)):
             with pytest.raises(StateError):
                 path()
-        with pytest.raises(UsageError, match="is not a run id"):
+        with pytest.raises(UsageError, match="is not a session id"):
             Layout.of(name)
 
 

@@ -49,7 +49,7 @@ class SessionRenderer(Renderer):
         if ways_to_go_on(ended.outcome, ended.limits, ended.spent):
             return super().then(ended)
         todo = {
-            Outcome.AWAITING_FEEDBACK: f"ralph session feedback {run}, then ralph session resume {run}",
+            Outcome.AWAITING_FEEDBACK: f'ralph session feedback {run} "...", then ralph session resume {run}',
             Outcome.AWAITING_APPROVAL: f"ralph session approve {run}, or skip",
         }
         usual = f"ralph session resume {run}" if ended.outcome.resumable else f"ralph session show {run}"
@@ -78,6 +78,10 @@ def about(key: str) -> str:
             return work.task + (f", attempt {work.attempt}" if work.attempt != 1 else "")
         case SessionWork.SPLIT if work:
             return f"split {work.task}"
+        case SessionWork.REPLAN if work:
+            return f"plan {work.task} again"
+        case SessionWork.CURATE:
+            return "what to keep"
         case SessionWork.CRITIQUE:
             return "tasks for the gaps"
         case SessionWork.EXTRACT:
@@ -123,8 +127,13 @@ def _about(settings: SessionSettings, state: SessionState, name: str) -> str:
     facts = ["no definition"] if task.is_missing else [task.title or task.objective[:60]]
     if others := state.metadata.replaced.get(name):
         return " · ".join([*facts, f"split into {', '.join(others)}"])
-    facts += [f"attempt {state.attempt(name)}"] if state.attempt(name) else []
-    facts += [flow.step.value] if flow.step is not Step.REST else []
+    is_queued = flow.step is Step.EXECUTE and not flow.started
+    attempt = state.attempt(name) - is_queued
+    facts += [f"attempt {attempt}"] if attempt else []
+    if is_queued:
+        facts.append("waits to start")
+    elif flow.step is not Step.REST:
+        facts.append(flow.step.value)
     if verdict := parse_report(settings.report(state, name)).verdict:
         facts.append(verdict.value)
     if by := state.graph.blocked.get(name):
@@ -158,7 +167,7 @@ def contract(
         "request": data.request,
         "iteration": data.iteration,
         "current_state": data.state,
-        "current_wave": data.current_wave,
+        "current_wave": data.current_wave or 0,
         "tasks_summary": count_tasks(state),
         "next_action": next_action(settings, state, alive=alive),
     }

@@ -110,6 +110,7 @@ CONTRACTS: dict[str, type[BaseModel]] = {
     **{f"session.planner.{mode}": PlanningAnswer for mode in PLANNER},
     **{f"session.questioner.{mode}": QuestionerAnswer for mode in QUESTIONER},
     "session.librarian.EXTRACT": PlanningAnswer,
+    "session.librarian.PROMOTE": PlanningAnswer,
     "session.executor": ExecutorAnswer,
     "session.reviewer": ReviewerAnswer,
     "session.review": SessionReviewAnswer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ralph.core.errors import StateError
-from ralph.core.ids import valid_run_id
+from ralph.core.ids import valid_session_id
 from ralph.documents.session import HOME, task_list, tasks
 from ralph.documents.session.progress import CLASSIC, STANDARD, Style
 from ralph.documents.session.reports import attempt_of, report_name
@@ -85,7 +85,7 @@ class Layout:
     @classmethod
     def of(cls, session_id: str, paths: Iterable[str] = ()) -> "Layout":
         """The layout that the files of a session have; new ones get the first."""
-        root = f"{HOME}/{valid_run_id(session_id)}"
+        root = f"{HOME}/{valid_session_id(session_id)}"
         inside = [path.removeprefix(f"{root}/") for path in paths if path.startswith(f"{root}/")]
         is_flat = any(path in ("plan.md", "progress.md") or path.startswith("tasks/") for path in inside)
         return cls(root, not is_flat and any(_NESTED.fullmatch(path) for path in inside))
@@ -236,7 +236,7 @@ class ClassicLayout(Layout):
     @classmethod
     def of(cls, session_id: str, paths: Iterable[str] = ()) -> "ClassicLayout":
         """The paths of the session of that id."""
-        return cls(f"{HOME}/{valid_run_id(session_id)}")
+        return cls(f"{HOME}/{valid_session_id(session_id)}")
 
     @property
     def task_list(self) -> str:

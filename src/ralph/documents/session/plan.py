@@ -7,7 +7,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from ralph.documents.session.values import (
     front_values,
     number_of,
     text_of,
+    with_front_matter,
     words_of,
 )
 from ralph.documents.yaml_codec import dump
@@ -46,6 +47,8 @@ class Guardrails:
     categories: tuple[str, ...] = ("technical", "requirements", "constraints", "assumptions", "risks")
     approval: str = "auto"
     """`auto`, `signal` or `skip`: who says that what was learned is kept."""
+    approval_minutes: float | None = None
+    """How long a run waits for the user's word on what was learned; None if it ends at once and waits for a command."""
     severity_threshold: str = "any"
     """`any`, `major` or `critical`: the issues of a review that count."""
     max_critique_cycles: int = 1
@@ -79,6 +82,7 @@ _SETTINGS: Mapping[str, tuple[str, Reader]] = {
     "concurrency.max_parallel_questioners": ("max_questioners", count(1)),
     "rework.max_attempts": ("rework_attempts", count(1)),
     "knowledge.approval": ("approval", choice(("auto", "signal", "skip"))),
+    "knowledge.approval_timeout_minutes": ("approval_minutes", _read_minutes),
     "session_review.issue_severity_threshold": ("severity_threshold", choice(("any", "major", "critical"))),
     "session_review.max_critique_cycles": ("max_critique_cycles", count(0)),
 }
@@ -99,6 +103,25 @@ def parse_instructions(text: str, where: str = "") -> Guardrails:
     if faults:
         raise StateError("\n".join(faults), where=where, todo="correct the file")
     return Guardrails(**found)
+
+
+def render_instructions(session: str, home: str) -> str:
+    """The instructions of a session for which nobody wrote any: the usual limits, to be changed."""
+    usual = Guardrails()
+    front = {
+        "applyTo": f"{home}/**",
+        "concurrency": {
+            "max_parallel_executors": usual.max_executors,
+            "max_parallel_reviewers": usual.max_reviewers,
+            "max_parallel_questioners": usual.max_questioners,
+        },
+        "planning": {"max_cycles": usual.max_cycles},
+        "rework": {"max_attempts": usual.rework_attempts},
+        "timeouts": {"task_wip_minutes": int(usual.task_wip_minutes)},
+        "knowledge": {"approval": usual.approval},
+    }
+    text = "Every role reads this file. Change the limits above, or add what every role must know."
+    return f"---\n{dump(front)}---\n# Instructions for session {session}\n\n{text}\n"
 
 
 def _find_settings(text: str, where: str) -> Iterator[tuple[int, str, Any]]:
@@ -122,13 +145,42 @@ def hash_feedback(text: str) -> str:
     return hashlib.sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def complete_feedback(text: str, iteration: int, stamp: str, timestamp: str, artifacts: Sequence[str] = ()) -> str:
+    """Feedback of any form as a batch: with front matter, a heading, and an index of its files.
+
+    A text without any heading becomes one critical issue.
+    """
+    page = Page(text.replace("\r\n", "\n"))
+    front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
+    missing = {key: value for key, value in front.items() if key not in front_values(page)}
+    body = "\n".join(page.lines[page.body :]).strip()
+    if not page.sections:
+        first, *rest = body.removeprefix("- ").split("\n")
+        lines = [f"- [ ] **ISS-001**: {first.strip()}", *(f"  {line}".rstrip() for line in rest)]
+        body = "\n".join(["## Critical Issues", *lines])
+    if not any(section.level == 1 for section in page.sections):
+        body = f"# Feedback Batch: {stamp}\n\n{body}"
+    index = page.section("artifacts index")
+    rows = [row(name, "") for name in artifacts if index is None or name not in "\n".join(index.lines)]
+    if index is None:
+        body += "\n\n" + "\n".join(("## Artifacts Index", *_INDEX_HEAD, *rows))
+    kept = page.front if page.body else ""
+    whole = f"---\n{kept.strip()}\n---\n\n{body}\n" if kept.strip() else f"{body}\n"
+    if index is not None and rows:
+        at = Page(whole)
+        found = at.section("artifacts index")
+        whole = at.insert_lines(found.end, rows) if found else whole
+    return with_front_matter(whole, "feedbacks.md", missing) if missing else whole
+
+
 def render_feedback_form(iteration: int, stamp: str, timestamp: str, artifacts: Iterable[str] = ()) -> str:
     """A form to fill in."""
     front = {"iteration": iteration, "timestamp": timestamp, "previous_iteration": iteration - 1}
-    files = "\n".join((row("File", "Description"), "|------|-------------|", *(row(name, "") for name in artifacts)))
+    files = "\n".join((*_INDEX_HEAD, *(row(name, "") for name in artifacts)))
     return f"---\n{dump(front)}---\n\n# Feedback Batch: {stamp}\n{_FEEDBACK_FORM}\n## Artifacts Index\n{files}\n"
 
 
+_INDEX_HEAD = (row("File", "Description"), "|------|-------------|")
 _FEEDBACK_FORM = """
 ## Critical Issues
 <!-- What must be put right, one entry each:

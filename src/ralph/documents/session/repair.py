@@ -103,10 +103,13 @@ class Repaired:
     done: tuple[str, ...] = ()
 
 
-def repair(layout: Layout, files: Mapping[str, str], at: str, written: Iterable[str] = ()) -> Repaired:
+def repair(
+    layout: Layout, files: Mapping[str, str], at: str, written: Iterable[str] = (), request: str = ""
+) -> Repaired:
     """Repair the files of a session by what its other files say; nothing is done if nothing is wrong.
 
     `written` are the paths that the engine wrote: a task of which nothing else is left was deleted by the user.
+    `request` is what the user asked for, if that is known; else the goal of the plan stands for it.
     """
     files = {path: text for path, text in files.items() if text.strip()}
     if isinstance(layout, ClassicLayout):
@@ -123,6 +126,7 @@ def repair(layout: Layout, files: Mapping[str, str], at: str, written: Iterable[
         progress, deleted = _list_deleted_tasks(progress, layout.tasks_in(written, iteration), iteration)
         done += deleted
         rebuilt = _rebuild_metadata(layout, files, iteration, progress, at)
+        rebuilt = replace(rebuilt, request=request or rebuilt.request)
         known, text = _repair_metadata(layout, files, read, rebuilt)
         documents = {layout.metadata: text}
         if text != files.get(layout.metadata):

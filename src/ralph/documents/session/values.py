@@ -176,16 +176,21 @@ _OFFSET = re.compile(r"([+-])(\d\d?):?(\d\d)?$")
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """The moment that a text tells, in any of the ways in use, UTC if it has no offset; None for what is no moment."""
+    """The moment that a text tells, in any of the ways in use; None for what is no moment.
+
+    Without an offset it is UTC. The stamp in the name of a session or a batch is local time.
+    """
     text = text.strip().strip("\"'")
-    match = _MOMENT.fullmatch(text) or _STAMP.fullmatch(text)
+    stamp = _STAMP.fullmatch(text)
+    match = _MOMENT.fullmatch(text) or stamp
     if match is None:
         return None
     *numbers, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
     year += 2000 if len(match[1]) == 2 else 0
     try:
-        at = datetime(year, month, day, hour, minute, second, tzinfo=_parse_offset(zone or ""))
+        at = datetime(year, month, day, hour, minute, second)
+        at = at.astimezone() if stamp and not zone else at.replace(tzinfo=_parse_offset(zone or ""))
         at.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
@@ -193,9 +198,9 @@ def parse_timestamp(text: str) -> datetime | None:
 
 
 def render_timestamp(at: datetime | float) -> str:
-    """A moment to the second, with its offset; seconds since 1970 are written in UTC."""
+    """A moment to the second, with its offset; seconds since 1970 are written in local time."""
     if not isinstance(at, datetime):
-        at = datetime.fromtimestamp(at, UTC)
+        at = datetime.fromtimestamp(at, UTC).astimezone()
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 

@@ -26,6 +26,7 @@ from ralph.core.events import (
     SignalTaken,
     Stop,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
 from ralph.core.ids import WorkKey, WorkKind
@@ -150,7 +151,7 @@ class Hats(HatsContext):
                 path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
                 text = build_report(self.run, self.settings, after, event, self.tasks(after))
                 return replace(changes, documents={**changes.documents, path: text})
-            case SignalTaken() | Merged() | Landed():
+            case TurnStarted() | SignalTaken() | Merged() | Landed():
                 return Changes(state)
             case _:
                 assert_never(event)

@@ -23,6 +23,7 @@ from ralph.core.events import (
     SignalTaken,
     Stop,
     TurnEnded,
+    TurnStarted,
     WorkCommitted,
 )
 from ralph.core.ids import BASELINE, WorkKey, WorkKind
@@ -191,7 +192,7 @@ class Loop:
                 return self._accept_edit(state, path, content)
             case RunEnded():
                 return _accept_run_end(state, event)
-            case SignalTaken() | Merged() | Landed():
+            case TurnStarted() | SignalTaken() | Merged() | Landed():
                 return state
             case _:
                 assert_never(event)

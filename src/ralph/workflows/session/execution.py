@@ -8,6 +8,7 @@ from ralph.core.events import TurnEnded
 from ralph.core.signals import scope_change
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, tasks
+from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.metadata import State, Status
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.reports import (
@@ -23,6 +24,8 @@ from ralph.workflows.merging import Settled
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.task_graph import TaskGraph
 
+MOST_REPLANS = 2
+"""How often a task is planned again in an iteration because the user asked for something else."""
 SPLIT_AFTER = 2
 """A task is split after this number of attempts that ran out of time."""
 FEWEST_CHILDREN, MOST_CHILDREN = 2, 4
@@ -31,18 +34,14 @@ _QUOTED = 4000
 
 def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
     """Start the tasks that can start, and choose the next state of the session."""
-    try:
-        state = finish_tasks_by_reports(settings, state, now).with_current_graph()
-    except RalphError:
-        # The dependencies are invalid: no task starts, and the decision says why.
+    state = queue_tasks(settings, finish_tasks_by_reports(settings, state, now))
+    if state.fault:
+        # No task starts, and the decision says why.
         return state
-    for name in [] if state.flow.stops else _choose_tasks(settings, state):
-        state = _start_attempt(state, name, next_attempt(settings, state, name), now)
-    state = state.with_current_graph()
     graph = state.graph
-    state = state.with_metadata(current_wave=graph.wave)
+    state = state.with_metadata(current_wave=graph.wave or len(graph.waves))
     steps = {state.flow_of(name).step for name in graph.active}
-    if Step.EXECUTE in steps or Step.SPLIT in steps:
+    if steps & {Step.EXECUTE, Step.SPLIT, Step.REPLAN}:
         return state.with_state(State.EXECUTING_BATCH)
     if steps - {Step.REST} or state.flow.queue.waiting:
         return state.with_state(State.REVIEWING_BATCH)
@@ -52,6 +51,16 @@ def schedule_tasks(settings: SessionSettings, state: SessionState, now: float) -
         # A session with unfinished tasks is not reviewed. The user decides first how it continues.
         return state.with_state(State.BATCHING)
     return state.with_flow(checked="", passed=False).with_state(State.SESSION_REVIEW)
+
+
+def queue_tasks(settings: SessionSettings, state: SessionState) -> SessionState:
+    """Ask for the turns of the tasks that can start."""
+    if state.fault:
+        return state
+    state = state.with_current_graph()
+    for name in [] if state.flow.stops else _choose_tasks(settings, state):
+        state = _queue_attempt(state, name, next_attempt(settings, state, name))
+    return state.with_current_graph()
 
 
 def has_open_work(state: SessionState) -> bool:
@@ -72,8 +81,7 @@ def accept_execution(
         return _fail_without_answer(settings, state, task, result, now)
     state = _file_report(settings, state, task, _compose_report(settings, state, task, result, now))
     if rescoped := scope_change(answer):
-        state = state.with_task_flow(task, rescoped=True)
-        return fail_attempt(state, task, now, rescoped, rescoped[:200])
+        return _ask_for_other_task(settings, state, task, rescoped, now)
     if has_no_result or answer.get("status") != "completed" or not answer.get("success_criteria_met"):
         why = "; ".join(map(str, answer.get("blockers") or ())) or result.error
         if not why:
@@ -86,6 +94,24 @@ def accept_execution(
     return state.with_annotation(task, Marker.PENDING, "pending", stamp(now)).with_task_flow(
         task, step=step, checked=""
     )
+
+
+def _ask_for_other_task(
+    settings: SessionSettings, state: SessionState, task: str, rescoped: str, now: float
+) -> SessionState:
+    """The user asked for something else: a planner changes the task. If that does not help, the user has to say more."""
+    replans = state.flow_of(task).replans
+    state = state.with_task_flow(task, rescoped=True, replans=replans + 1)
+    state = fail_attempt(state, task, now, rescoped, rescoped[:200])
+    if replans >= MOST_REPLANS:
+        return state
+    layout = settings.layout
+    if not isinstance(layout, ClassicLayout):
+        return state.with_task_flow(task, step=Step.REPLAN)
+    number = max(layout.updates_in(state.texts), default=0) + 1
+    said = state.texts.get(layout.notes, "")
+    text = f"# Update {number}\n\n- {rescoped} (asked for during {task})\n\n{said}".rstrip() + "\n"
+    return state.with_texts({layout.update(number): text})
 
 
 def accept_checks(
@@ -169,7 +195,9 @@ def accept_split(
         why = f"the dependencies of the tasks that it was split into are invalid: {error.what}"
         return fail_attempt(state, task, now, why)
     texts = {settings.layout.task(number, name): tasks.render_task(one, stamp(now)) for name, one in children.items()}
-    state = state.with_marker(task, Marker.CANCELLED, f"split due to timeouts: {', '.join(children)}")
+    ran_out_of_time = state.flow_of(task).timeouts >= SPLIT_AFTER
+    cause = "split due to timeouts" if ran_out_of_time else "split because the agent failed in every try"
+    state = state.with_marker(task, Marker.CANCELLED, f"{cause}: {', '.join(children)}")
     lines = [(name, Marker.TODO, f"split from {task}") for name in children]
     listed = state.progress.with_section(progress.implementation_title(number), lines)
     state = replace(state.with_texts(texts), tasks={**state.tasks, **children}, progress=listed)
@@ -196,10 +224,17 @@ def reopen_failed_tasks(settings: SessionSettings, state: SessionState) -> Sessi
     """After planning an update of the user, make failed tasks to do again and reset their number of tries."""
     defined = [name for name, task in state.tasks.items() if not task.is_missing]
     for name in [name for name in defined if state.marker(name) is Marker.FAILED]:
-        why, attempt = state.flow_of(name).why, 0 if settings.layout.nested else state.attempt(name)
-        state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
-        state = state.without_flow(name).with_task_flow(name, why=why, attempt=attempt)
+        attempt = 0 if settings.layout.nested else state.attempt(name)
+        state = reopen_task(settings, state, name).with_task_flow(name, attempt=attempt, replans=0)
     return state
+
+
+def reopen_task(settings: SessionSettings, state: SessionState, name: str) -> SessionState:
+    """The state in which a failed task is to do again, with all its tries."""
+    flow = state.flow_of(name)
+    attempt = state.attempt(name)
+    state = state.with_annotation(name, Marker.TODO, "reset", attempt=next_attempt(settings, state, name))
+    return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=attempt, replans=flow.replans)
 
 
 def next_attempt(settings: SessionSettings, state: SessionState, task: str) -> int:
@@ -246,11 +281,26 @@ def _choose_tasks(settings: SessionSettings, state: SessionState) -> list[str]:
     return chosen
 
 
-def _start_attempt(state: SessionState, task: str, attempt: int, now: float) -> SessionState:
+def _queue_attempt(state: SessionState, task: str, attempt: int) -> SessionState:
+    """Ask for a turn. The marker changes when the turn starts: a slot, a limit or a pause may keep it waiting."""
+    tries = state.flow_of(task).tries + 1
+    return state.with_task_flow(task, step=Step.EXECUTE, attempt=attempt, tries=tries, started=False)
+
+
+def start_attempt(state: SessionState, task: str, now: float) -> SessionState:
+    """The state after the turn of an executor has started."""
+    flow = state.flow_of(task)
+    if flow.step is not Step.EXECUTE or flow.started:
+        return state
     if state.marker(task) is Marker.FAILED:
         state = state.with_marker(task, Marker.TODO)
-    state = state.with_task_flow(task, step=Step.EXECUTE, attempt=attempt, tries=state.flow_of(task).tries + 1)
-    return state.with_annotation(task, Marker.WIP, "started", stamp(now))
+    return state.with_task_flow(task, started=True).with_annotation(task, Marker.WIP, "started", stamp(now))
+
+
+def unqueue_attempt(state: SessionState, task: str) -> SessionState:
+    """The state in which an attempt that no turn has started was never asked for."""
+    flow = state.flow_of(task)
+    return state.with_task_flow(task, step=Step.REST, attempt=flow.attempt - 1, tries=flow.tries - 1)
 
 
 def _fail_without_answer(

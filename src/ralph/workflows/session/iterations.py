@@ -11,6 +11,7 @@ from ralph.core.signals import ASKED_FOR, Signal, SignalType, Stage
 from ralph.core.turns import TurnResult
 from ralph.documents.session import knowledge, progress
 from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.markdown import Page
 from ralph.documents.session.metadata import IterationMetadata, State, Status
 from ralph.documents.session.plan import hash_feedback
 from ralph.documents.session.progress import FINAL_MARKERS, Marker, count_markers
@@ -22,8 +23,10 @@ from ralph.documents.session.reports import (
     parse_classic_review,
     parse_review,
 )
+from ralph.documents.session.tasks import natural_key
+from ralph.documents.session.values import front_values, with_front_matter
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.documents.session.values import with_front_matter
+from ralph.workflows.session.execution import unqueue_attempt
 from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_listed_tasks, next_step
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
@@ -33,6 +36,16 @@ MOST_REVIEWS = 3
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
 _ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
 """What the table of iterations says about an end."""
+_PLANS = (State.INITIALIZING, State.PLANNING, State.REPLANNING)
+"""States in which the tasks of the iteration are not known yet. Its row stays as it began."""
+_STANDS = {
+    State.BATCHING: "Executing",
+    State.EXECUTING_BATCH: "Executing",
+    State.REVIEWING_BATCH: "Reviewing",
+    State.SESSION_REVIEW: "Session review",
+    State.CRITIQUE: "Replanning",
+}
+"""What the table says about an iteration that is not over."""
 
 
 def accept_session_review(
@@ -149,11 +162,35 @@ def accept_knowledge(settings: SessionSettings, state: SessionState, result: Tur
     for name, text in result.documents.items():
         _, category, file = name.split("/")
         if category in knowledge.CATEGORIES:
+            path = settings.layout.knowledge(number, category, file)
             facts = {"category": category, "source_session": settings.id, "source_iteration": number}
-            text = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
-            texts[settings.layout.knowledge(number, category, file)] = text
-    state = state.with_texts(texts)
+            carried = front_values(Page(state.texts.get(path, ""))).get("carried_from")
+            facts |= {"carried_from": carried} if carried is not None else {}
+            texts[path] = with_front_matter(text, name, {**facts, "staged_at": stamp(now)})
+    state = state.with_texts(texts).with_flow(asked_at=now, wish="", approved=False, items=())
     return state.with_state(State.KNOWLEDGE_APPROVAL if staged_knowledge(settings, state) else State.COMPLETE)
+
+
+def accept_selection(settings: SessionSettings, state: SessionState, result: TurnResult) -> SessionState:
+    """After a librarian selected what to keep by the words of the user: only that is kept."""
+    number, layout = state.metadata.iteration, settings.layout
+    if (result.answer or {}).get("status") != "completed":
+        blockers = "; ".join(map(str, (result.answer or {}).get("blockers") or ())) or result.error
+        state = state.with_flow(approved=False, wish="")
+        return state.with_notice(f"the librarian could not follow your approval: {blockers or 'it gave no reason'}")
+    known = set(layout.knowledge_in(state.texts, number))
+    texts, kept = {}, []
+    for name, text in result.documents.items():
+        _, category, file = name.split("/")
+        if (category, file) in known:
+            texts[layout.knowledge(number, category, file)] = text
+            kept.append(layout.knowledge_target(category, file))
+    state = state.with_texts(texts).with_flow(wish="")
+    if not kept:
+        return (
+            state.with_flow(approved=False).with_state(State.COMPLETE).with_notice("nothing that was learned is kept")
+        )
+    return state.with_flow(items=tuple(kept))
 
 
 def staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str, str]:
@@ -163,10 +200,19 @@ def staged_knowledge(settings: SessionSettings, state: SessionState) -> dict[str
     return {layout.knowledge_target(*one): state.texts[layout.knowledge(number, *one)] for one in found}
 
 
-def decide_approval(settings: SessionSettings, state: SessionState) -> Decision:
-    """Keep what was learned, or ask whether to."""
+def decide_approval(settings: SessionSettings, state: SessionState, now: float) -> Decision:
+    """Keep what was learned, or ask whether to. If nobody answers in time, it goes over into the next iteration."""
     number, found = state.metadata.iteration, _select_items(staged_knowledge(settings, state), state.flow.items)
     if state.guardrails.approval == "signal" and not state.flow.approved:
+        minutes = state.guardrails.approval_minutes
+        if minutes is not None and now < state.flow.asked_at + minutes * 60:
+            return Do(())
+        if minutes is not None:
+            end = decide_end(settings, state)
+            late = (
+                f"nobody approved what was learned within {minutes:g} minutes, so the next iteration decides about it"
+            )
+            return replace(end, reason=f"{end.reason}; {late}")
         what, it = ("1 thing was", "it") if len(found) == 1 else (f"{len(found)} things were", "them")
         how = f"`ralph session approve {settings.id}` keeps {it}, `ralph session skip {settings.id}` does not"
         left = [] if state.metadata.status == Status.COMPLETED else describe_unfinished(settings, state)
@@ -189,7 +235,8 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
                 f"no learned item is called {', '.join(signal.items)}; the session still waits for your approval"
             )
         case SignalType.APPROVE:
-            return state.with_flow(approved=True, items=signal.items)
+            wish = "" if signal.items else signal.message.strip()
+            return state.with_flow(approved=True, items=signal.items, wish=wish)
         case SignalType.SKIP:
             return state.with_state(State.COMPLETE)
         case SignalType.RESUME:
@@ -238,12 +285,16 @@ def describe_deleted_tasks(state: SessionState) -> list[str]:
 
 
 def mark_aborted(settings: SessionSettings, state: SessionState, now: float) -> SessionState:
-    """Mark running tasks as failed and end the iteration. Files stay as they are."""
+    """Mark running tasks as failed and end the iteration. Files and a session that is complete stay as they are."""
+    if state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED:
+        return state
     for name in state.tasks:
         if state.marker(name) in (Marker.WIP, Marker.PENDING):
             state = state.with_annotation(name, Marker.FAILED, "aborted", stamp(now))
             state = state.with_task_flow(name, step=Step.REST, why=ABORTED)
-    return _record_end(settings, state, Status.ABORTED, now).with_state(State.COMPLETE)
+        elif state.flow_of(name).step is Step.EXECUTE:
+            state = unqueue_attempt(state, name)
+    return _record_end(state, Status.ABORTED, now).with_state(State.COMPLETE)
 
 
 def with_late_feedback(settings: SessionSettings, state: SessionState) -> SessionState:
@@ -296,20 +347,31 @@ def count_tasks(state: SessionState) -> dict[str, int]:
 
 def _end_iteration(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
     """The iteration is over; what was learned is written down."""
-    return _record_end(settings, state, status, now).with_state(
+    return _record_end(state, status, now).with_state(
         State.COMPLETE if state.guardrails.approval == "skip" else State.KNOWLEDGE_EXTRACTION
     )
 
 
-def _record_end(settings: SessionSettings, state: SessionState, status: Status, now: float) -> SessionState:
+def _record_end(state: SessionState, status: Status, now: float) -> SessionState:
     own = replace(state.iteration, completed_at=stamp(now))
-    return replace(with_row(settings, state, _ENDS[status]), iteration=own).with_metadata(status=status)
+    return replace(state, iteration=own).with_metadata(status=status)
 
 
-def with_row(settings: SessionSettings, state: SessionState, status: str) -> SessionState:
-    """The state whose table of iterations says how this one stands, in a layout that has one."""
-    if not settings.layout.has_metadata:
-        return state
+def with_current_row(settings: SessionSettings, before: SessionState, after: SessionState) -> SessionState:
+    """The state after an event, with a table of iterations that says how this one stands."""
+    if not settings.layout.has_metadata or after.state in _PLANS or _row_facts(before) == _row_facts(after):
+        return after
+    status = _STANDS.get(after.state) or _ENDS.get(Status(after.metadata.status), "Executing")
+    return _with_row(settings, after, status)
+
+
+def _row_facts(state: SessionState) -> tuple[object, ...]:
+    """What the row of the iteration depends on. Writing it for every event would cost more with every task."""
+    data = state.metadata
+    return data.iteration, data.state, data.status, len(data.processed), count_tasks(state)
+
+
+def _with_row(settings: SessionSettings, state: SessionState, status: str) -> SessionState:
     number, done = state.metadata.iteration, count_tasks(state)
     batches = ", ".join(settings.layout.batches_in(state.texts, number)) or "N/A"
     figures = f"{done['completed']}/{done['total'] - done['cancelled']}"
@@ -318,8 +380,10 @@ def with_row(settings: SessionSettings, state: SessionState, status: str) -> Ses
 
 def describe_unfinished(settings: SessionSettings, state: SessionState) -> list[str]:
     """Why an iteration is not complete."""
-    failed = [name for name in state.tasks if state.marker(name) is Marker.FAILED]
-    blocked = [f"{name} (by {by})" for name, by in state.graph.blocked.items()]
+    in_order = list(state.tasks) if settings.layout.shares_tree else sorted(state.tasks, key=natural_key)
+    failed = [name for name in in_order if state.marker(name) is Marker.FAILED]
+    causes = state.graph.blocked
+    blocked = [f"{name} (by {causes[name]})" for name in in_order if name in causes]
     reasons = []
     if failed:
         reasons.append(f"failed: {', '.join(failed)}")

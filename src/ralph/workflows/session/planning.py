@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ralph.core.errors import RalphError
-from ralph.core.turns import TurnResult
+from ralph.core.turns import TurnEnd, TurnResult
 from ralph.documents.session import progress, task_list, tasks
 from ralph.documents.session.layout import ClassicLayout
 from ralph.documents.session.metadata import State
@@ -20,13 +20,14 @@ from ralph.documents.session.plan import (
     merge_questions,
     parse_instructions,
     parse_questions,
+    render_instructions,
 )
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.documents.session.repair import PLANNING, REPLANNING
 from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import render_timestamp as stamp
-from ralph.workflows.session.execution import reopen_failed_tasks
-from ralph.workflows.session.state import SessionSettings, SessionState, with_listed_tasks
+from ralph.workflows.session.execution import reopen_failed_tasks, reopen_task
+from ralph.workflows.session.state import SessionSettings, SessionState, Step, with_listed_tasks
 from ralph.workflows.session.task_graph import TaskGraph
 from ralph.workflows.session.work_keys import SessionKey
 
@@ -103,6 +104,21 @@ def accept_breakdown(
     return complete_step(state, step, now)
 
 
+def accept_replan(
+    settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float
+) -> SessionState:
+    """After a planner changed a task because the user asked for something else: it is done as it is defined now."""
+    state = state.with_task_flow(task, step=Step.REST)
+    is_done = result.end is TurnEnd.FINISHED and (result.answer or {}).get("status") == "completed"
+    if not is_done or not result.documents:
+        return state.with_notice(f"the planner could not change {task} to what you asked for; it waits for feedback")
+    after, fault = _file_tasks(settings, state, result.documents)
+    if fault:
+        return state.with_notice(f"the planner's change of {task} is ignored: its dependencies are invalid: {fault}")
+    after = reopen_task(settings, after, task)
+    return after.with_notice(f"{task} was planned again: {after.tasks[task].title or after.tasks[task].objective}")
+
+
 def complete_step(state: SessionState, step: str, now: float) -> SessionState:
     """The state in which a step of planning is done."""
     iteration = replace(state.iteration, planning_tasks={**state.iteration.planning_tasks, step: "completed"})
@@ -143,6 +159,15 @@ def skip_steps(state: SessionState) -> SessionState:
     return state
 
 
+def keep_snapshot(settings: SessionSettings, state: SessionState) -> SessionState:
+    """The state with a copy of the plan of this iteration, which is never overwritten."""
+    number, layout = state.metadata.iteration, settings.layout
+    text, path = state.texts.get(layout.plan(number), ""), layout.snapshot(number)
+    if not layout.has_metadata or layout.nested or not text or path in state.texts:
+        return state
+    return state.with_texts({path: text})
+
+
 def read_guardrails(settings: SessionSettings, texts: Mapping[str, str]) -> Guardrails:
     """The limits of a session, by its instructions."""
     path = settings.layout.instructions_in(texts)
@@ -163,8 +188,8 @@ def _file_plan(settings: SessionSettings, state: SessionState, documents: Mappin
     """The first documents. Instructions that the user wrote stay; limits in them that cannot be read are left out."""
     layout = settings.layout
     texts = {layout.plan(state.metadata.iteration): documents["plan.md"]}
-    if layout.instructions_in(state.texts) not in state.texts and (text := documents.get("instructions.md")):
-        texts[layout.instructions] = text
+    if layout.instructions_in(state.texts) not in state.texts:
+        texts[layout.instructions] = documents.get("instructions.md") or render_instructions(settings.id, layout.root)
     if isinstance(layout, ClassicLayout) and layout.task_list not in state.texts:
         texts[layout.task_list] = task_list.new_task_list()
     state = state.with_texts(texts)

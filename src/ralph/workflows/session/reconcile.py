@@ -6,10 +6,15 @@ from ralph.core.errors import RalphError
 from ralph.documents.session import progress
 from ralph.documents.session.progress import FINAL_MARKERS, Marker
 from ralph.workflows.merging import Queue
+from ralph.workflows.session.execution import unqueue_attempt
 from ralph.workflows.session.planning import read_guardrails
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 
-_WITH = {Marker.WIP: (Step.EXECUTE, Step.SPLIT), Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE)}
+_WITH = {
+    Marker.WIP: (Step.EXECUTE, Step.SPLIT),
+    Marker.PENDING: (Step.CHECK, Step.REVIEW, Step.MERGE),
+    Marker.FAILED: (Step.REST, Step.REPLAN),
+}
 """The steps that go with a marker; with any other a task is at rest."""
 
 
@@ -86,7 +91,7 @@ def _reconcile_by_files(settings: SessionSettings, state: SessionState, name: st
     if marker in FINAL_MARKERS or not attempt:
         return state
     tries = max(0, attempt - state.progress.items[name].begins_at + 1)
-    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries)
+    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries, started=step is Step.EXECUTE)
 
 
 def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str) -> SessionState:
@@ -94,8 +99,12 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
     steps = _WITH.get(marker, (Step.REST,))
     if marker is Marker.DONE:
         return state.without_flow(name) if name in state.flow.tasks else state
+    if flow.step is Step.EXECUTE and not flow.started and marker in (Marker.TODO, Marker.FAILED):
+        return state if _are_needs_done(state, name) else unqueue_attempt(state, name)
     if marker is Marker.TODO and flow.tries:
-        return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=flow.attempt)
+        # Only an attempt with a report has happened. Another number would skip the work of one that was interrupted.
+        reported = max(state.reports(name), default=0)
+        return state.without_flow(name).with_task_flow(name, why=flow.why, attempt=reported)
     if flow.step in steps:
         return state
     attempt = max(1, state.attempt(name)) if marker in _WITH else flow.attempt
@@ -105,4 +114,13 @@ def _reconcile_by_flow(settings: SessionSettings, state: SessionState, name: str
         marker = Marker.PENDING
     if marker is Marker.PENDING:
         step = Step.CHECK if settings.task_checks(state.tasks[name]) else Step.REVIEW
-    return state.with_task_flow(name, step=step, attempt=attempt, tries=max(1, flow.tries) if attempt else 0)
+    is_started = step is Step.EXECUTE
+    tries = max(1, flow.tries) if attempt else 0
+    return state.with_task_flow(name, step=step, attempt=attempt, tries=tries, started=is_started)
+
+
+def _are_needs_done(state: SessionState, name: str) -> bool:
+    """Whether everything that a task depends on is done: the user may have reset some of it meanwhile."""
+    replaced = state.metadata.replaced
+    needed = [one for need in state.tasks[name].needs for one in replaced.get(need, (need,))]
+    return all(state.marker(one) is Marker.DONE for one in needed)

@@ -23,6 +23,7 @@ from ralph.core.events import (
     SignalTaken,
     Stop,
     TurnEnded,
+    TurnStarted,
     Work,
 )
 from ralph.core.outcomes import Outcome
@@ -37,6 +38,7 @@ from ralph.documents.session.tasks import natural_key
 from ralph.documents.session.values import render_timestamp as stamp
 from ralph.workflows.merging import queue_json, queue_path, read_queue
 from ralph.workflows.session import execution, iterations, planning, reconcile, turn_requests
+from ralph.workflows.session.report import build_session_report
 from ralph.workflows.session.state import (
     READ_ONLY_WORKSPACE,
     Flow,
@@ -87,14 +89,16 @@ class Session(SessionSettings):
             guardrails=planning.read_guardrails(self, documents),
             flow=flow,
         )
-        return reconcile.reconcile(self, with_listed_tasks(state))
+        return self._queue_tasks(reconcile.reconcile(self, with_listed_tasks(state)))
 
     def _load_from_files(self, documents: Mapping[str, str]) -> SessionState:
         """The session that its files describe, even if other tools wrote them. Missing files are added."""
         texts = {path: text for path, text in documents.items() if path != self.flow_path and text.strip()}
         known = _read_flow_if_possible(documents.get(self.flow_path, "{}"), self.flow_path)
         # The tree may have changed since the checks ran, so their results do not count any more.
-        flow = Flow(baseline=known.baseline, held=known.held, stop=known.stop, paused=known.paused, rested=True)
+        flow = Flow(
+            baseline=known.baseline, held=known.held, stop=known.stop, paused=known.paused, rested=True, ends=known.ends
+        )
         repaired = repair(self.layout, texts, stamp(self.created_at)).documents
         state = replace(self._fresh({**texts, **repaired}), flow=flow if known.stop else replace(flow, rested=False))
         path = self.layout.progress(1)
@@ -103,17 +107,23 @@ class Session(SessionSettings):
                 state, progress=progress.parse_progress(state.texts[path], self.layout.style), written=repaired
             )
         state = reconcile.reconcile(self, planning.add_update_steps(with_listed_tasks(state)))
-        return iterations.infer_metadata(state)
+        return self._queue_tasks(iterations.infer_metadata(state))
+
+    def _queue_tasks(self, state: SessionState) -> SessionState:
+        """The state that also asks for tasks that only became possible by what the user changed while no engine ran."""
+        if state.state not in (State.BATCHING, State.EXECUTING_BATCH, State.REVIEWING_BATCH):
+            return state
+        return execution.queue_tasks(self, state)
 
     def decide(self, state: SessionState, now: float) -> Decision:
         """The work that should be under way. A session that cannot continue only finishes what it has begun."""
-        return replace(self._decide_step(state), stage=iterations.stage(state))
+        return replace(self._decide_step(state, now), stage=iterations.stage(state))
 
-    def _decide_step(self, state: SessionState) -> Decision:
+    def _decide_step(self, state: SessionState, now: float) -> Decision:
         if self.checks and not state.flow.baseline:
             return Do((RunChecks(str(BASELINE), self.checks, self._read_only_workspace),))
         if not state.flow.stops:
-            return self._decide_work(state)
+            return self._decide_work(state, now)
         if work_items := self._list_task_work(state):
             return Do(work_items)
         return Stop(Outcome.PAUSED if state.flow.paused else Outcome.BLOCKED, state.flow.stop)
@@ -121,12 +131,19 @@ class Session(SessionSettings):
     def accept(self, state: SessionState, event: Event, now: float) -> Changes[SessionState]:
         """The state after an event, and the documents that record it."""
         after = self._apply_event(state, event, now)
-        # The end of a run starts no work. Neither does a signal that changes nothing in the session.
-        if not isinstance(event, RunEnded | Landed) and (after is not state or not isinstance(event, SignalTaken)):
+        # The end of a run and the start of a turn start no work. Neither does a signal that changes nothing in the session.
+        if not isinstance(event, RunEnded | Landed | TurnStarted) and (
+            after is not state or not isinstance(event, SignalTaken)
+        ):
             after = self._route(after, now)
         if isinstance(event, SignalTaken) and event.signal.is_guidance:
             notes = append_note(state.texts.get(self.layout.notes, ""), Received(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
+        after = iterations.with_current_row(self, state, after)
+        if isinstance(event, RunEnded):
+            after = after.with_flow(ends=after.flow.ends + 1)
+            path = f".ralph/runs/{self.id}/completion-{after.flow.ends}.md"
+            after = after.with_texts({path: build_session_report(self, after, event)})
         written = self._documents(state, after)
         if self.layout.has_metadata and (written or after.metadata != state.metadata):
             after = self._update_metadata(after, now)
@@ -149,6 +166,8 @@ class Session(SessionSettings):
             state = state.with_flow(stop="", paused=False, rested=False)
             state = state.with_metadata(status=Status.IN_PROGRESS)
         match event:
+            case TurnStarted(key=key):
+                return _accept_turn_start(state, SessionKey.parse(key), now)
             case TurnEnded():
                 return self._accept_turn(state, event, now)
             case ChecksEnded(key=key, verdict=verdict):
@@ -183,8 +202,8 @@ class Session(SessionSettings):
         """The state that waits for the user; None if the turn does not ask for that."""
         answer = event.result.answer or {}
         is_paused = event.result.end is TurnEnd.FINISHED and answer.get("status") == "paused"
-        # If the user asked an executor for another task, only its task fails. Tasks that run in parallel continue.
-        can_pause = key.kind is not SessionWork.EXECUTE or self.layout.shares_tree
+        # If the user asked an executor for another task, a planner changes that task. Parallel tasks continue.
+        can_pause = key.kind is not SessionWork.EXECUTE
         asked = scope_change(event.result.answer) if can_pause else ""
         if not is_paused and not asked:
             return None
@@ -201,9 +220,10 @@ class Session(SessionSettings):
         match key.kind:
             case SessionWork.PLAN | SessionWork.SESSION_REVIEW if status != "completed":
                 why = describe_failure(result) or f"the turn ended as {result.end}"
-                answered = result.end is TurnEnd.FINISHED
-                todo = "ask for less, or change the instructions" if answered else "see `ralph logs --output`, fix it"
-                return state.with_stop(f"{why}; {todo}, and resume")
+                # A turn without a task cannot be split, so the user has to make the request smaller.
+                looks = "" if result.end is TurnEnd.FINISHED else "`ralph logs --output` shows why; "
+                todo = f'reduce the scope: ralph resume {self.id} --guidance "Only ..."'
+                return state.with_stop(f"{why}; {looks}fix it and resume, or {todo}")
             case SessionWork.PLAN:
                 return planning.accept_turn(self, state, key, result, now)
             case SessionWork.SESSION_REVIEW:
@@ -212,10 +232,15 @@ class Session(SessionSettings):
                 return iterations.accept_critique(self, state, result if status == "completed" else None, now)
             case SessionWork.EXTRACT:
                 return iterations.accept_knowledge(self, state, result, now)
-            case SessionWork.EXECUTE if marker is Marker.WIP:
+            case SessionWork.CURATE:
+                return iterations.accept_selection(self, state, result)
+            case SessionWork.EXECUTE if marker and state.flow_of(key.task).step is Step.EXECUTE:
+                state = execution.start_attempt(state, key.task, now)
                 return execution.accept_execution(self, state, key.task, result, now)
             case SessionWork.REVIEW if marker is Marker.PENDING:
                 return execution.accept_review(self, state, key.task, result, now)
+            case SessionWork.REPLAN if marker is not None:
+                return planning.accept_replan(self, state, key.task, result, now)
             case SessionWork.SPLIT if marker is not None:
                 return execution.accept_split(self, state, key.task, result, now)
             case _:
@@ -267,7 +292,7 @@ class Session(SessionSettings):
         iteration = replace(state.iteration, planning_complete=True, planning_completed_at=stamp(now))
         state = replace(state, iteration=iteration)
         state = execution.reopen_failed_tasks(self, state) if state.state is State.REPLANNING else state
-        return iterations.with_row(self, state, "Executing").with_state(State.BATCHING)
+        return planning.keep_snapshot(self, state).with_state(State.BATCHING)
 
     def _waits_for_planning(self, state: SessionState) -> bool:
         """Whether an update by the user has to be planned before other work starts."""
@@ -279,7 +304,7 @@ class Session(SessionSettings):
 
     # Request work
 
-    def _decide_work(self, state: SessionState) -> Decision:
+    def _decide_work(self, state: SessionState, now: float) -> Decision:
         match state.state:
             case State.INITIALIZING | State.PLANNING | State.REPLANNING:
                 return Do(self._planning(state))
@@ -296,8 +321,10 @@ class Session(SessionSettings):
                 return Do((turn_requests.request_critique(self, state),))
             case State.KNOWLEDGE_EXTRACTION:
                 return Do((turn_requests.request_knowledge(self, state),))
+            case State.KNOWLEDGE_APPROVAL if state.flow.approved and state.flow.wish:
+                return Do((turn_requests.request_selection(self, state),))
             case State.KNOWLEDGE_APPROVAL:
-                return iterations.decide_approval(self, state)
+                return iterations.decide_approval(self, state, now)
             case State.COMPLETE:
                 return iterations.decide_end(self, state)
 
@@ -349,6 +376,8 @@ class Session(SessionSettings):
                 reviewers -= 1
             elif flow.step is Step.SPLIT:
                 work_items.append(turn_requests.request_split(self, state, name))
+            elif flow.step is Step.REPLAN:
+                work_items.append(turn_requests.request_replan(self, state, name))
         return tuple(work_items)
 
     def _list_merge_checks(self, state: SessionState, task: str) -> tuple[Check, ...]:
@@ -394,6 +423,13 @@ class Session(SessionSettings):
         status = Status.BLOCKED if blocked else state.metadata.status
         data = {"version": state.metadata.version + 1, "updated_at": stamp(now), "status": status}
         return state.with_metadata(paused=state.flow.paused, **data, **iterations.count_tasks(state))
+
+
+def _accept_turn_start(state: SessionState, key: SessionKey | None, now: float) -> SessionState:
+    """A task is in progress from the moment at which the turn of its executor starts."""
+    if key is None or key.kind is not SessionWork.EXECUTE or key.task not in state.tasks:
+        return state
+    return execution.start_attempt(state, key.task, now)
 
 
 def _release_held_tasks(state: SessionState) -> SessionState:

@@ -28,6 +28,7 @@ class Step(StrEnum):
     REVIEW = "review"
     MERGE = "merge"
     SPLIT = "split"
+    REPLAN = "replan"
 
 
 READ_ONLY_WORKSPACE = "look/1"
@@ -50,10 +51,14 @@ class TaskFlow:
     """The results of the checks of its criteria, for the reviewer."""
     branch: str = ""
     """The branch with its work, if that could not be merged."""
+    started: bool = False
+    """Whether a turn for this attempt has started. Until then the task waits, and its marker stays as it was."""
     held: bool = False
     """Whether it waits until the run is resumed."""
     rescoped: bool = False
     """Whether the user asked for another task instead. It waits until it is planned again."""
+    replans: int = 0
+    """How often a planner changed it in this iteration for that reason."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +83,18 @@ class Flow:
     """Whether the user approved what was learned."""
     items: tuple[str, ...] = ()
     """The items of it that the user approved; empty for all."""
+    wish: str = ""
+    """What the user said with the approval. A librarian follows it before anything is kept."""
+    asked_at: float = 0.0
+    """Since when what was learned waits for the user."""
     stop: str = ""
     """Why the session cannot continue; empty if it can."""
     paused: bool = False
     """Whether it stopped for a pause."""
     rested: bool = False
     """Whether the run has ended since it stopped. A resumed run tries again."""
+    ends: int = 0
+    """How often a run of the session has ended. Each end has a report."""
     schema: int = 1
 
     @property

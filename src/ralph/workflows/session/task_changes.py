@@ -12,6 +12,7 @@ _FAILED_AT = {
     Step.REVIEW: "failed review",
     Step.MERGE: "not merged",
     Step.SPLIT: "not split",
+    Step.REPLAN: "not planned again",
 }
 _AT_MARKER = {
     Marker.DONE: TaskState.DONE,

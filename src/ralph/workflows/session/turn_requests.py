@@ -7,13 +7,14 @@ from dataclasses import replace
 from ralph.core.prompt import Prompt
 from ralph.core.turns import INBOX, OUTBOX, TurnRequest
 from ralph.documents.session.layout import ClassicLayout
+from ralph.documents.session.plan import render_instructions
 from ralph.documents.session.progress import Marker
 from ralph.documents.session.repair import PLANNING
 from ralph.documents.session.reports import ReviewVerdict
 from ralph.workflows.session.iterations import review_number, reviews, whole_session_key
 from ralph.workflows.session.planning import FEEDBACK_DRIVEN, UPDATE, cycle_of
 from ralph.workflows.session.prompts import build_session_prompt
-from ralph.workflows.session.state import READ_ONLY_WORKSPACE, SessionSettings, SessionState, task_workspace
+from ralph.workflows.session.state import READ_ONLY_WORKSPACE, SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
 DRAFTS = "session"
@@ -193,6 +194,30 @@ def request_knowledge(settings: SessionSettings, state: SessionState) -> TurnReq
     )
 
 
+def request_selection(settings: SessionSettings, state: SessionState) -> TurnRequest:
+    """The turn of a librarian who selects what to keep by the words of the user."""
+    number = state.metadata.iteration
+    inbox = {"approval.md": state.flow.wish + "\n"}
+    for category, name in settings.layout.knowledge_in(state.texts, number):
+        inbox[f"knowledge/{category}/{name}"] = state.texts[settings.layout.knowledge(number, category, name)]
+    key = SessionKey(SessionWork.CURATE, iteration=number)
+    keys = {"MODE": "PROMOTE", "APPROVAL": f"{INBOX}/approval.md"}
+    return _request(settings, state, key, "librarian", ("knowledge/*/*.md",), keys, inbox)
+
+
+def request_replan(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
+    """The turn of a planner who changes a task, because the user asked for something else while it was done."""
+    flow = state.flow_of(task)
+    keys = {"MODE": "REBREAKDOWN", "FAILED_TASKS": task, "STEER": f"{INBOX}/steer.md"}
+    inbox = {
+        **_tasks(settings, state),
+        **_reports(settings, state, (task,)),
+        "steer.md": _words_of_user(state, flow.why),
+    }
+    key = SessionKey(SessionWork.REPLAN, task=task, attempt=flow.attempt)
+    return _request(settings, state, key, "planner", ("tasks/*.md",), keys, inbox)
+
+
 def request_split(settings: SessionSettings, state: SessionState, task: str) -> TurnRequest:
     """The turn of a planner who splits a task that was too large."""
     flow = state.flow_of(task)
@@ -242,11 +267,12 @@ def _request(
         prompt=Prompt(),
         contract=_contract(settings, role, mode),
         task=task,
+        task_attempt=key.attempt if task else 0,
         workspace=_workspace(state, task, workspace),
         inbox={name: text for name, text in inbox_texts.items() if text.strip()},
         copied_files=copied_files,
         hands_over=documents,
-        drafts=_drafts(settings, state) if foreign else {},
+        drafts=_drafts(settings, state, task) if foreign else {},
         takes=_writable_drafts(settings, state, role, task) if foreign else (),
         answer_required=True,
         reads_only=role != "executor",
@@ -280,8 +306,15 @@ def _common(settings: SessionSettings, state: SessionState) -> dict[str, str]:
         "request.md": request + "\n",
         "plan.md": state.texts.get(layout.plan(number)) or state.texts.get(layout.plan(max(1, number - 1)), ""),
         "tasks.md": state.texts.get(layout.task_list, "") if isinstance(layout, ClassicLayout) else "",
-        "instructions.md": state.texts.get(layout.instructions_in(state.texts), ""),
+        "instructions.md": _find_instructions(settings, state),
     }
+
+
+def _find_instructions(settings: SessionSettings, state: SessionState) -> str:
+    """The instructions of the session. Those that only have the usual limits tell a role nothing."""
+    layout = settings.layout
+    text = state.texts.get(layout.instructions_in(state.texts), "")
+    return "" if text == render_instructions(settings.id, layout.root) else text
 
 
 def _form_values(
@@ -308,12 +341,16 @@ def _form_values(
     }
 
 
-def _drafts(settings: SessionSettings, state: SessionState) -> dict[str, str]:
-    """A copy of the session, for roles that edit its files themselves."""
+def _drafts(settings: SessionSettings, state: SessionState, task: str) -> dict[str, str]:
+    """A copy of the session, for roles that edit its files themselves. Its executor finds its task in progress."""
     home = f"{settings.layout.root}/"
     copies = {
         f"{DRAFTS}/{path.removeprefix(home)}": text for path, text in state.texts.items() if path.startswith(home)
     }
+    if state.flow_of(task).step is Step.EXECUTE:
+        listed = state.layout.progress(state.metadata.iteration).removeprefix(home)
+        note = f"Attempt {state.flow_of(task).attempt}"
+        copies[f"{DRAFTS}/{listed}"] = state.progress.with_item(task, Marker.WIP, note).text
     if settings.layout.has_metadata:
         return copies
     return {f"{DRAFTS}/request.md": settings.request, **copies}
@@ -395,6 +432,11 @@ def _reports(settings: SessionSettings, state: SessionState, names: Iterable[str
                 text
             )
     return found
+
+
+def _words_of_user(state: SessionState, why: str) -> str:
+    """Why a task is planned again, and everything that the user said while the session was under way."""
+    return f"{why}\n\n{state.texts.get(state.layout.notes, '')}".strip() + "\n"
 
 
 def _inherited_report(state: SessionState, task: str) -> str:

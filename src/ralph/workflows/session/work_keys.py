@@ -14,24 +14,29 @@ class SessionWork(StrEnum):
     CHECK = "check"
     REVIEW = "review"
     SPLIT = "split"
+    REPLAN = "replan"
+    """A planner changes a task, because the user asked for something else."""
     SESSION_CHECK = "session-check"
     SESSION_REVIEW = "session-review"
     CRITIQUE = "critique"
     EXTRACT = "extract"
+    CURATE = "curate"
+    """A librarian selects what to keep by the words of the user."""
     PROMOTE = "promote"
 
 
-OF_TASK = (SessionWork.EXECUTE, SessionWork.CHECK, SessionWork.REVIEW, SessionWork.SPLIT)
+OF_TASK = (SessionWork.EXECUTE, SessionWork.CHECK, SessionWork.REVIEW, SessionWork.SPLIT, SessionWork.REPLAN)
 """The kinds of work on one task."""
 _PLAN = re.compile(
     r"plan:(?P<step>[^@.]+)(?:@(?P<iteration>\d+)(?:\.(?P<cycle>\d+)\.(?P<category>.*))?|\.(?P<flat>\d+))?"
 )
-_OF_TASK = re.compile(r"(?P<kind>execute|check|review|split):(?P<task>.+)-(?P<attempt>\d+)")
+_OF_TASK = re.compile(r"(?P<kind>execute|check|review|split|replan):(?P<task>.+)-(?P<attempt>\d+)")
 _NUMBERED = {
     SessionWork.SESSION_REVIEW: re.compile(r"review:session-(\d+)(?:\.(\d+))?"),
     SessionWork.SESSION_CHECK: re.compile(r"session-(\d+)(?:\.(\d+))?"),
     SessionWork.CRITIQUE: re.compile(r"critique:(\d+)(?:\.(\d+))?"),
     SessionWork.EXTRACT: re.compile(r"extract:(\d+)()"),
+    SessionWork.CURATE: re.compile(r"curate:(\d+)()"),
     SessionWork.PROMOTE: re.compile(r"promote-(\d+)()"),
 }
 _HEADS = {
@@ -39,6 +44,7 @@ _HEADS = {
     SessionWork.SESSION_CHECK: "session-",
     SessionWork.CRITIQUE: "critique:",
     SessionWork.EXTRACT: "extract:",
+    SessionWork.CURATE: "curate:",
     SessionWork.PROMOTE: "promote-",
 }
 

@@ -1,0 +1,181 @@
+"""What a session writes for its users, through the real command line."""
+
+import io
+import json
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from test_classic import AGENT as CLASSIC_AGENT
+from test_classic import home as classic_home
+from test_classic import script
+from test_loop import Project, eventually, project  # noqa: F401 - the fixture
+from test_session import AGENT, QUICK, begin, home, shown
+
+CONTRACT = {"status", "session_id", "iteration", "current_state", "current_wave", "tasks_summary", "next_action"}
+
+
+def rows(progress: Path) -> list[list[str]]:
+    table = progress.read_text().partition("## Iterations")[2]
+    found = [line.strip("|").split("|") for line in table.splitlines() if re.match(r"\| \d", line)]
+    return [[cell.strip() for cell in cells] for cells in found]
+
+
+@pytest.fixture
+def bangkok(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A local time that is not UTC."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Bangkok")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("bangkok")
+def test_a_failed_session_leaves_a_contract_a_report_and_current_files(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", "--json", never=["task-3"])
+    assert done.code == 7, done.said
+    told = done.json
+    assert told.keys() >= CONTRACT
+    assert (told["status"], told["iteration"], told["current_state"]) == ("awaiting_feedback", 1, "COMPLETE")
+    assert isinstance(told["current_wave"], int)
+    assert set(told["tasks_summary"]) == {"total", "completed", "failed", "pending", "cancelled"}
+    assert told == told | {key: shown(project)[key] for key in CONTRACT}
+
+    progress = home(project) / "progress.md"
+    assert rows(progress) == [["1", "Awaiting feedback", "2/4", "N/A"]]
+    assert "started:" not in progress.read_text(), "no task is in progress"
+    [planned] = re.findall(r"plan-init \(completed: (.+)\)", progress.read_text())
+    assert datetime.fromisoformat(planned).utcoffset().total_seconds() == 7 * 3600  # type: ignore[union-attr]
+    snapshot = home(project) / "plan.iteration-1.md"
+    assert snapshot.read_text() == (home(project) / "plan.md").read_text()
+    instructions = home(project).with_name(f"{told['session_id']}.instructions.md").read_text()
+    assert f"applyTo: .ralph-sessions/{told['session_id']}/**" in instructions.replace('"', "").replace("'", "")
+    report = project.ralph("report").out
+    assert "# Session" in report and "| task-3 | Make c.txt | Failed | 3 |" in report
+
+
+def test_a_classic_session_has_a_report_and_instructions(project: Project) -> None:  # noqa: F811
+    script(project)
+    done = project.ralph("session", "new", "--classic", "Build", "--agent-command", CLASSIC_AGENT, "--yes")
+    assert done.code == 0, done.said
+    session = classic_home(project)
+    assert session.with_name(f"{session.name}.instructions.md").exists()
+    assert "# Session" in project.ralph("report").out
+
+
+def test_tasks_that_wait_for_a_slot_are_not_in_progress(project: Project) -> None:  # noqa: F811
+    gate = project.home / "gate"
+    path = project.home / "script.json"
+    path.write_text(json.dumps({"until": str(gate), "instructions": QUICK.format("")}))
+    project.extra["SCRIPT"] = str(path)
+    command = shlex.join([sys.executable, "-I", str(AGENT)])
+    engine = project.start("session", "new", "Build", "--agent-command", command, "--yes", "--parallel", "1")
+    eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
+    text = (home(project) / "progress.md").read_text()
+    assert (text.count("[/] task-"), text.count("[ ] task-")) == (1, 3), text
+    gate.touch()
+    engine.communicate(timeout=300)
+    assert engine.returncode == 0
+    attempts = {entry["key"] for entry in project.journal("turn.started") if entry["role"] == "executor"}
+    assert attempts == {f"execute:task-{number}-1" for number in (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("id", ["today", "../x", "2611-1"])
+def test_a_wrong_session_id_is_refused_with_the_form_of_one(project: Project, id: str) -> None:  # noqa: F811
+    refused = project.ralph("session", "show", id)
+    assert (refused.code, "is not a session id" in refused.err) == (2, True), refused.said
+    assert "<YYMMDD>-<hhmmss>" in refused.err and "ralph session list" in refused.err
+
+
+def feedback_text(project: Project) -> str:  # noqa: F811
+    [batch] = (home(project) / "iterations" / "2" / "feedbacks").glob("*/feedbacks.md")
+    text = batch.read_text()
+    for path in (batch, *batch.parent.iterdir()):
+        path.unlink(missing_ok=True)
+    batch.parent.rmdir()
+    return text
+
+
+def test_feedback_of_every_form_is_stored_as_a_batch(
+    project: Project,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert begin(project, "--land", "branch", never=["task-3"], instructions=QUICK.format("")).code == 7
+    session = home(project).name
+    log = project.home / "app.log"
+    log.write_text("boom\n")
+    notes = project.home / "notes.md"
+    notes.write_text("## Quality Issues\n- [ ] **Q-001**: It is slow\n")
+    for words in (
+        ("The totals are wrong", "--attach", str(log)),
+        (session, "The totals are wrong", "--attach", str(log)),
+        ("--from", str(notes), "--attach", str(log)),
+    ):
+        given = project.ralph("session", "feedback", *words)
+        assert given.code == 0, given.said
+        text = feedback_text(project)
+        assert text.startswith("---\niteration: 2\ntimestamp: ") and "previous_iteration: 1\n---\n" in text
+        assert "# Feedback Batch: " in text and "## Artifacts Index" in text and "| app.log |" in text
+        assert "**Q-001**: It is slow" in text or "- [ ] **ISS-001**: The totals are wrong" in text
+    monkeypatch.setattr("sys.stdin", io.StringIO("Name the columns\n"))
+    piped = project.ralph("session", "feedback", "--from", "-")
+    assert piped.code == 0, piped.said
+    assert "- [ ] **ISS-001**: Name the columns" in feedback_text(project)
+    refused = project.ralph("session", "feedback", "two", "words")
+    assert (refused.code, "put it in quotes" in refused.err) == (2, True)
+
+    unread = home(project) / "iterations" / "2" / "feedbacks" / "mine"
+    unread.mkdir(parents=True)
+    (unread / "app.log").write_text("boom\n")
+    for command in ("show", "resume"):
+        said = project.ralph("session", command).out
+        assert "iterations/2/feedbacks/mine/ has no feedbacks.md, so it is not read" in said
+
+
+def test_rebuilt_metadata_keeps_the_request_and_the_attempts(project: Project) -> None:  # noqa: F811
+    done = begin(project, "--land", "branch", blocked=["TASK_REVIEW"], instructions=QUICK.format(""))
+    assert done.code == 9, done.said
+    (home(project) / "metadata.yaml").unlink()
+    (home(project) / "progress.md").unlink()
+    (project.home / "script.json").write_text("{}")
+    repaired = project.ralph("session", "repair", home(project).name)
+    assert "metadata.yaml: rebuilt" in repaired.out and "progress.md: " in repaired.out
+    assert 'request: "Build the files"' in (home(project) / "metadata.yaml").read_text()
+    done = project.ralph("session", "resume")
+    assert done.code == 0, done.said
+    progress = (home(project) / "progress.md").read_text()
+    assert all(f"- [x] task-{number} (Attempt 1," in progress for number in (1, 2, 3, 4)), progress
+
+
+def test_approval_in_words_keeps_only_what_the_user_names(project: Project) -> None:  # noqa: F811
+    asked = QUICK.format("knowledge:\n  approval: signal\n")
+    assert begin(project, instructions=asked, learned=["api", "style"]).code == 7
+    both = project.ralph("session", "approve", "--item", "api", "--message", "only the api")
+    assert (both.code, "use only one of them" in both.err) == (2, True)
+    done = project.ralph("session", "approve", "--message", "Promote only the api reference")
+    assert done.code == 0, done.said
+    kept = sorted(
+        path.relative_to(project.root / ".docs").as_posix() for path in (project.root / ".docs").rglob("*.md")
+    )
+    assert kept == ["reference/api.md"]
+    [turn] = [entry for entry in project.journal("turn.started") if entry["key"] == "curate:1"]
+    prompt = next((project.run / "turns").glob(f"{turn['turn']:05d}-*/prompt.md")).read_text()
+    assert "MODE: PROMOTE" in prompt and "approval.md" in prompt
+
+
+def test_knowledge_that_nobody_approves_in_time_goes_to_the_next_iteration(project: Project) -> None:  # noqa: F811
+    waits = "knowledge:\n  approval: signal\n  approval_timeout_minutes: 0.001\n"
+    done = begin(project, instructions=QUICK.format(waits))
+    assert done.code == 0, done.said
+    assert "nobody approved what was learned within 0.001 minutes" in done.out
+    assert not (project.root / ".docs").exists()
+    assert project.ralph("session", "feedback", "More").code == 0
+    project.ralph("session", "resume")
+    carried = home(project) / "iterations" / "2" / "knowledge" / "how-to" / "make-files.md"
+    assert "carried_from: 1" in carried.read_text(), "also after the librarian wrote it again"
