@@ -344,7 +344,7 @@ def test_tasks_that_the_user_resets_after_the_end_are_done_again() -> None:
     driver.documents[path] = driver.documents[path].replace("- [F] task-1", "- [ ] task-1")
     driver.state, driver.says = driver.rules.load(driver.documents), {"execute_task_1_4": failed}
     driver.take(DocumentEdited(path, driver.documents[path]))
-    assert driver.state.marker("task-1") is Marker.WIP
+    assert driver.state.flow_of("task-1").step is Step.EXECUTE
     driver.until(State.COMPLETE)
     assert all(driver.state.marker(name) is Marker.DONE for name in driver.state.tasks), (
         "with as many attempts as at first"
