@@ -1,10 +1,14 @@
 """What the user does on the page reaches the run, and the journal says who did it."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
-from web_server import Server
+from web_server import Server, project_name
+
+SESSION_AGENT = Path(__file__).parents[1] / "cli" / "session_agent.py"
 
 LISTENS = """
 turns:
@@ -133,6 +137,27 @@ def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
     server.wait_for(key, lambda view: view["state"] == "aborted")
     ended = [line for line in server.journal(key) if line["type"] == "run.ended"][-1]
     assert "web:owner" in ended["reason"]
+
+
+def test_feedback_to_a_session_is_stored_and_planned(server: Server, tmp_path: Path) -> None:
+    quick = "---\nplanning:\n  max_cycles: 1\n  categories: [technical]\n---\n# Instructions\n"
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"never": ["task-3"], "instructions": quick}))
+    agent = shlex.join(["env", f"SCRIPT={script}", sys.executable, "-I", str(SESSION_AGENT)])
+    server.ralph("session", "new", "Build it", "--agent-command", agent, "--land", "branch", "--yes", ok=False)
+    [session] = [path for path in (server.root / ".ralph-sessions").iterdir() if path.is_dir()]
+    key = f"{session.name}@{project_name(server.root)}"
+    assert server.view(key)["needs"][0]["kind"] == "feedback"
+    script.write_text(json.dumps({"instructions": quick}))
+    server.unlock()
+    try:
+        resumed = server.post(f"/api/runs/{key}/resume", {"text": "Task 3 may use the network"})
+        assert resumed.status == 200, resumed.text
+    finally:
+        server.proof = ""
+    [batch] = (session / "iterations" / "2" / "feedbacks").glob("*/feedbacks.md")
+    assert "Task 3 may use the network" in batch.read_text()
+    server.wait_for(key, lambda view: view["state"] == "success")
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def _show_batch(batch: FeedbackBatch, *, as_json: bool) -> int:
 
 
 @session.command("approve")
-@click.argument("session", required=False)
+@click.argument("session", required=False, shell_complete=complete_runs)
 @click.option(
     "--item", "items", multiple=True, help="What to keep, by file or category. Can be repeated. Default: all."
 )

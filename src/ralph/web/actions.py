@@ -15,6 +15,7 @@ from ralph.app.runs import refuse_inside_a_turn
 from ralph.app.sessions import answer_approval, find_session, next_batch
 from ralph.app.steer import answer_question, send_signal
 from ralph.core.errors import UsageError
+from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.documents.diff_comments import DiffComment, render_comments
 from ralph.web.access import User
@@ -122,10 +123,14 @@ def approve(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
 
 
 def resume(found: FoundRun, user: User, body: Body) -> dict[str, Any]:
-    """Continue a run that stopped, with guidance if there is any."""
+    """Continue a run that stopped. The text is guidance, or the feedback that a session waits for."""
     refuse_inside_a_turn()
     guidance = read_text(body, "text")
     is_session = found.run.record().workflow in _SESSIONS
+    if is_session and guidance.strip() and found.run.outcome() is Outcome.AWAITING_FEEDBACK:
+        batch = next_batch(find_session(found.project, found.run.id))
+        batch.give(batch.complete(guidance, []))
+        guidance = ""
     plan = plan_next_iteration if is_session else plan_resume
     planned = plan(found.project, found.run, ResumeOptions())
     prepare_resume(planned)
