@@ -72,10 +72,15 @@ class TestWhoDecides:
         settings = place.home / ".config" / "ralph" / "config.yml"
         settings.parent.mkdir(parents=True)
         (place.home / "shared").mkdir()
-        settings.write_text("sandbox: {writable: [~/shared], visible: [~/.ssh]}\n")
+        settings.write_text("sandbox: {level: auto, writable: [~/shared], visible: [~/.ssh]}\n")
         said = place.loop("touch done.txt; cp ~/.ssh/id_ed25519 ~/shared/copy")
         assert (place.home / "shared" / "copy").read_text() == "private key\n"
         assert "your settings open the sandbox for ~/.ssh, ~/shared" in said
+
+    def test_it_is_off_by_default(self, place: Place) -> None:
+        said = place.loop("touch done.txt; touch ~/escaped", RALPH_SANDBOX="")
+        assert (place.home / "escaped").exists()
+        assert "not isolated: the sandbox is off (`--sandbox auto` turns it on)" in said
 
     def test_an_unknown_level_is_refused(self, place: Place) -> None:
         said = place.loop(AGENT, code=2, RALPH_SANDBOX="on")
@@ -86,12 +91,12 @@ class TestWhoDecides:
 class TestScreens:
     def test_every_screen_says_that_a_run_is_not_isolated(self, place: Place) -> None:
         said = place.loop(AGENT, "--sandbox", "off")
-        assert "note: not isolated: the sandbox is off." in said
+        assert "note: not isolated: the sandbox is off (`--sandbox auto` turns it on)." in said
         assert "Sandbox: not isolated: the sandbox is off" in said
         assert "not isolated" in place.ralph("status")
         report = place.ralph("report")
         assert report.startswith("Not isolated: the sandbox is off")
-        assert "| Sandbox | not isolated: the sandbox is off |" in report
+        assert "| Sandbox | not isolated: the sandbox is off" in report
         assert "not isolated" in place.ralph("logs")
 
     def test_the_report_names_the_level(self, place: Place) -> None:

@@ -34,7 +34,7 @@ def asked_level(option: str | None) -> str:
 def open_sandbox(asked: str, environment: Mapping[str, str]) -> Sandbox:
     """The sandbox of a run. If the user insists on one that does not work here, refuse, and say what to do."""
     if asked == sandbox.OFF:
-        return Sandbox(sandbox.OFF, reason="the sandbox is off")
+        return Sandbox(sandbox.OFF, reason="the sandbox is off (`--sandbox auto` turns it on)")
     found = sandbox.probe()
     if not found.works and asked == AUTO:
         return Sandbox(sandbox.OFF, reason=f"{found.problem}. To isolate agents: {found.cure}")

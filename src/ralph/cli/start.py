@@ -116,7 +116,7 @@ _SETTINGS = (
     click.option(
         "--sandbox",
         type=click.Choice(["auto", "off", "write", "strict", "require"]),
-        help="How agents and checks are isolated. Default: what your own settings say, else auto.",
+        help="How agents and checks are isolated. Default: what your own settings say, else off.",
     ),
 )
 """The options of `RunOptions`: they become part of the run's record."""
