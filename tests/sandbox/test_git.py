@@ -41,6 +41,15 @@ class TestClone:
         assert not (place.root / "evil").exists()
         place.git("fsck", "--strict")
 
+    def test_libraries_that_are_strict_about_packed_refs_can_read_them(self, place: Place) -> None:
+        place.git("tag", "-a", "-m", "a release", "v0")
+        packed = '"$(git rev-parse --git-common-dir)/packed-refs"'
+        place.loop(f"cp {packed} packed.txt; git rev-parse 'v0^{{commit}}' > peeled.txt; touch done.txt")
+        lines = (place.root / "packed.txt").read_text().splitlines()
+        # GitPython refuses a header without `peeled`, and a file with that word must have the peeled tags.
+        assert lines and not [line for line in lines if line.startswith("#")]
+        assert (place.root / "peeled.txt").read_text().strip() == place.git("rev-parse", "main")
+
     def test_what_is_staged_stays_staged(self, place: Place) -> None:
         place.loop("echo x > done.txt; git add done.txt; echo y > other.txt")
         assert place.git("status", "--porcelain").splitlines() == ["A  done.txt", "?? other.txt"]

@@ -226,12 +226,14 @@ def _list_directory(path: Path) -> list[Path]:
 
 
 def _write_refs(source: Path, target: Path) -> None:
-    """Write all refs of the user, except Ralph's own, as packed refs."""
+    """Write all refs of the user, except Ralph's own, as packed refs.
+
+    The file has no header: git needs none, and GitPython refuses one that does not promise peeled tags.
+    """
     git = Git(source, {"GIT_DIR": str(source)})
     listed = git.run("for-each-ref", "--format=%(objectname) %(refname)").out
     lines = [line for line in listed.splitlines() if not line.partition(b" ")[2].startswith(_OWN_REFS.encode())]
-    data = b"# pack-refs with: sorted \n" + b"".join(line + b"\n" for line in lines)
-    (target / "packed-refs").write_bytes(data)
+    (target / "packed-refs").write_bytes(b"".join(line + b"\n" for line in lines))
 
 
 def _read_settings(file: Path) -> list[tuple[str, str]]:
