@@ -57,7 +57,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert given["--message-file"] == str(prompt)
     assert given["--file"] == "/repo/.ralph/turn/outbox/result.json"
     for option in ("--chat-history-file", "--input-history-file"):
-        assert Path(given[option]).parent == prompt.parent, "nothing of its own in the user's tree"
+        assert Path(given[option]).parent == prompt.parent / "agent", "nothing of its own in the user's tree"
 
 
 def test_a_conversation_is_gone_on_with_by_its_history(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_conversation_is_gone_on_with_by_its_history(tmp_path: Path) -> None:
     [session] = [told.session for told in reader.read(event("launched"))]
     words = Aider().command(Call(Path("/repo"), prompt=second, session=session))
     history = words[words.index("--chat-history-file") + 1]
-    assert Path(history).parent == first.parent and "--restore-chat-history" in words
+    assert Path(history).parent == first.parent / "agent" and "--restore-chat-history" in words
     again = Aider().reader(Call(Path("/repo"), prompt=second, session=session), Usage())
     assert [told.session for told in again.read(event("launched"))] == [session]
 

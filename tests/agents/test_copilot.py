@@ -17,6 +17,8 @@ from ralph.core.turns import EventKind, Failure
 
 NOW = 1794812400.0
 HERE = Call(Path("/repo"), prompt=Path("/run/turn/prompt.md"))
+USAGE = Path("agent/copilot-usage.json")
+"""Where it reports what it used, from the directory of the turn."""
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def test_the_command() -> None:
     call = Call(Path("/repo"), "gpt-5", ("--effort", "high"), 1.5, 30, "abc", ("sub-agents", "web_fetch"), HERE.prompt)
     assert Copilot("/opt/copilot").command(call) == (
         *("/opt/copilot", "--output-format", "json", "--allow-all", "--no-ask-user"),
-        *("--usage-output-file", "/run/turn/copilot-usage.json"),
+        *("--usage-output-file", "/run/turn/agent/copilot-usage.json"),
         "--excluded-tools=task,read_agent,list_agents,write_agent,web_fetch",
         *("--model", "gpt-5", "--resume=abc", "--effort", "high"),
     )
@@ -91,15 +93,17 @@ def test_what_it_used_is_in_a_file_at_the_end() -> None:
 )
 def test_without_that_file_nothing_is_told(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("copilot-usage.json").write_text(content)
+    USAGE.parent.mkdir()
+    USAGE.write_text(content)
     _, account = played(Copilot(), "copilot")
     assert account.finished and account.usage.tokens == 0 and not account.usage.cost
-    Path("copilot-usage.json").unlink()
+    USAGE.unlink()
     assert played(Copilot(), "copilot")[1].usage == Usage()
 
 
 def test_a_conversation_gone_on_with_counts_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.copy(STREAMS / "copilot-usage-resumed.json", tmp_path / "copilot-usage.json")
+    (tmp_path / USAGE).parent.mkdir()
+    shutil.copy(STREAMS / "copilot-usage-resumed.json", tmp_path / USAGE)
     monkeypatch.chdir(tmp_path)
     usage = played(Copilot(), "copilot-resumed", before=Usage(1000, 50, 0.00175))[1].usage
     assert billed(usage) == Usage(2000, 100, pytest.approx(0.0035))
@@ -110,8 +114,9 @@ def test_a_conversation_gone_on_with_counts_only_what_is_new(tmp_path: Path, mon
 
 def test_models_add_up_and_one_without_a_price_is_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    USAGE.parent.mkdir()
     one = {"usage": {"inputTokens": 1000, "outputTokens": 50, "cacheReadTokens": 400}}
-    Path("copilot-usage.json").write_text(json.dumps({"modelMetrics": {"gpt-5": one, "nobody-knows": one}}))
+    USAGE.write_text(json.dumps({"modelMetrics": {"gpt-5": one, "nobody-knows": one}}))
     assert billed(played(Copilot(), "copilot")[1].usage) == Usage(2000, 100, unpriced="nobody-knows")
 
 

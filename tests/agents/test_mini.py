@@ -54,7 +54,7 @@ def test_the_command() -> None:
     call = Call(Path("/repo"), "openai/gpt-5", ("-c", "x.yaml"), 1.5, 30, prompt=Path("/runs/1/prompt.md"))
     assert Mini("/opt/mini").command(call) == (
         *("/opt/mini", "--agent-class", "ralph_mini.JsonAgent", "-t", "see standard input"),
-        *("-o", "/runs/1/mini.traj.json", "-m", "openai/gpt-5", "-l", "1.500000", "-c", "x.yaml"),
+        *("-o", "/runs/1/agent/mini.traj.json", "-m", "openai/gpt-5", "-l", "1.500000", "-c", "x.yaml"),
     )
     assert Mini().environment(call)["RALPH_MINI_STEPS"] == "30"
 

@@ -31,6 +31,9 @@ from ralph.store.files import write_atomic
 FULL_AUTO, EDITS, READ_ONLY, PLAN = PERMISSIONS = ("full-auto", "edits", "read-only", "plan")
 """Do everything; change files but run no commands that need an approval; change nothing; plan and change nothing."""
 
+OWN_FILES = "agent"
+"""The directory of a turn for files of the agent program, such as its history."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -52,6 +55,11 @@ class Call:
     """The file with the prompt, for programs that do not read it from standard input."""
     permissions: str = FULL_AUTO
     """What the agent may do without an approval: one of `PERMISSIONS`."""
+
+    @property
+    def own_files(self) -> Path:
+        """The directory for files that the agent program itself writes during the turn."""
+        return self.prompt.parent / OWN_FILES
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,10 @@ class Adapter(ABC):
     def find_state_paths(self) -> tuple[StatePaths, ...]:
         """The files that it keeps in the user's home. A turn in the sandbox can use no others."""
         return (STATE_PATHS[self.name],) if self.name in STATE_PATHS else ()
+
+    def find_own_directory(self, call: Call) -> Path | None:
+        """The directory in which it writes files of its own, if its command names one. It is writable in the sandbox."""
+        return None
 
     def settings_home(self, environment: Mapping[str, str]) -> Path:
         """The directory with its own settings."""

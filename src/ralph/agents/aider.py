@@ -4,9 +4,10 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ralph.agents import failures
-from ralph.agents.adapter import EDITS, FULL_AUTO, READ_ONLY, Abilities, Adapter, Call
+from ralph.agents.adapter import EDITS, FULL_AUTO, OWN_FILES, READ_ONLY, Abilities, Adapter, Call
 from ralph.agents.reader import StreamReader
 from ralph.agents.stream_lines import TEXT_CHARS, Data, describe_tool, limit_text, parse_line, read_timestamp
 from ralph.core.limits import Usage
@@ -46,24 +47,27 @@ class Aider(Adapter):
     permission_options = ("--chat-mode",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """One message from a file, every question confirmed, no commits. Its history is beside the prompt.
+        """One message from a file, every question confirmed, no commits. Its history is in its own files.
 
         Aider edits no file that Git ignores unless it is named, so the answer file is. Only its repository map has a
         cache in the tree.
         """
-        turn_dir = call.prompt.parent
-        history = turn_dir.parent / call.session / _HISTORY if call.session else turn_dir / _HISTORY
+        own = self.find_own_directory(call)
         return (
             self.program,
             *_QUIET,
             *self.permission_arguments(call),
             *("--analytics-log", "/dev/stdout", "--message-file", str(call.prompt)),
             *("--add-gitignore-files", "--file", str(call.workspace / _ANSWER)),
-            *("--input-history-file", str(turn_dir / "aider.input.history"), "--chat-history-file", str(history)),
+            *("--input-history-file", str(own / "aider.input.history"), "--chat-history-file", str(own / _HISTORY)),
             *(("--restore-chat-history",) if call.session else ()),
             *(("--model", call.model) if call.model else ()),
             *call.arguments,
         )
+
+    def find_own_directory(self, call: Call) -> Path:
+        """For the history. A conversation that is continued has it in the directory of the turn that began it."""
+        return call.prompt.parent.parent / call.session / OWN_FILES if call.session else call.own_files
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """Long lines stay whole. With every question confirmed, Aider would open the pages that an error names."""

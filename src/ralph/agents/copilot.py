@@ -21,8 +21,10 @@ from ralph.agents.adapter import (
 from ralph.agents.failures import classify_failure, find_limit_end
 from ralph.agents.reader import Meter, StreamReader, failed_result
 from ralph.agents.stream_lines import TEXT_CHARS, Data, parse_line, read_model, unwrap_error
+from ralph.core.errors import StateError
 from ralph.core.limits import Usage
 from ralph.core.turns import AgentEvent, Failure
+from ralph.store.files import read_limited
 
 _TOOLS = {"sub-agents": ("task", "read_agent", "list_agents", "write_agent")}
 _ERRORS = {
@@ -72,6 +74,10 @@ class Copilot(Adapter):
             *call.arguments,
         )
 
+    def find_own_directory(self, call: Call) -> Path | None:
+        """For the file with what it used."""
+        return call.own_files
+
     def configured_model(self, call: Call, environment: Mapping[str, str]) -> str:
         """`COPILOT_MODEL`, or the model that `/model` saved."""
         if model := environment.get("COPILOT_MODEL", ""):
@@ -117,7 +123,7 @@ class Copilot(Adapter):
 
 
 def _usage_file(call: Call) -> Path:
-    return call.prompt.with_name("copilot-usage.json")
+    return call.own_files / "copilot-usage.json"
 
 
 def _session(call: Call) -> str:
@@ -128,9 +134,8 @@ def _session(call: Call) -> str:
 def _read_json(path: Path) -> Data:
     """The JSON object in a file, which can begin with comment lines; an empty one if there is none."""
     try:
-        with path.open("rb") as file:
-            lines = file.read(_SETTINGS_LIMIT).splitlines()
-    except OSError:
+        lines = read_limited(path, _SETTINGS_LIMIT, follow=True).splitlines()
+    except (OSError, StateError):
         return Data()
     return parse_line(b"\n".join(line for line in lines if not line.lstrip().startswith(b"//")))
 

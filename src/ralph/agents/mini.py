@@ -31,15 +31,19 @@ class Mini(Adapter):
     credentials = (".env",)
 
     def command(self, call: Call) -> tuple[str, ...]:
-        """Our agent class asks nothing and reads the task from standard input. Its trajectory file is beside the prompt."""
+        """Our agent class asks nothing and reads the task from standard input. Its trajectory goes to its own files."""
         return (
             self.program,
             *("--agent-class", "ralph_mini.JsonAgent", "-t", "see standard input"),
-            *("-o", str(call.prompt.with_name("mini.traj.json"))),
+            *("-o", str(call.own_files / "mini.traj.json")),
             *(("-m", call.model) if call.model else ()),
             *(("-l", f"{max(call.budget, 0.000001):.6f}") if call.budget is not None else ()),
             *call.arguments,
         )
+
+    def find_own_directory(self, call: Call) -> Path | None:
+        """For the trajectory."""
+        return call.own_files
 
     def environment(self, call: Call) -> Mapping[str, str]:
         """The path of our class, no questions, and few retries. A model without a price does not end the turn."""

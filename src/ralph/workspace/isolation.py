@@ -49,6 +49,8 @@ class TurnPlace:
     """The directory of the turn in its run."""
     outbox: Path
     messages: Path
+    own: Path | None = None
+    """The directory for files of the agent program."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Isolation:
             read_only(TURN_FILE, place.directory / "turn.json"),
             *(writable(path) for path in (progress, questions, place.messages)),
             *(writable(path) for path in (self.root / ".ralph" / "agent",) if path.is_dir()),
+            *(writable(path) for path in (place.own,) if path is not None),
             writable(place.outbox),
         ]
         return self._wrap(job, mounts, "cache", visible=state.visible())

@@ -202,6 +202,8 @@ class LocalTurns:
             write_drafts(self.files.outbox, {**request.drafts, **continued})
             prompt = self._build_prompt(turn, has_documents=bool(continued))
             (directory / "prompt.md").write_bytes(to_bytes(prompt.text))
+            if (own := agent.find_own_directory(call)) is not None:
+                own.mkdir(parents=True, exist_ok=True)
             about = {
                 "schema": 1,
                 "turn": turn.number,
@@ -315,7 +317,8 @@ class LocalTurns:
         )
         if self.isolation is None:
             return job
-        return self.isolation.isolate_turn(job, TurnPlace(directory, self.files.outbox, directory / MESSAGES), agent)
+        place = TurnPlace(directory, self.files.outbox, directory / MESSAGES, agent.find_own_directory(call))
+        return self.isolation.isolate_turn(job, place, agent)
 
     def _build_environment(self, turn: Turn) -> dict[str, str]:
         program = write_launcher(self.run_dir)
