@@ -179,6 +179,7 @@ def _environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "TMPDIR": str(home / "tmp"),
         "NO_COLOR": "1",
+        "RALPH_SANDBOX": os.environ["RALPH_SANDBOX"],
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_AUTHOR_NAME": "U",

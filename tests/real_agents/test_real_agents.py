@@ -50,6 +50,8 @@ def test_a_loop_ends_when_the_check_passes(project: AgentProject, agent: str) ->
     assert done.code == 0, done.output
     assert (project.root / "hello.txt").read_text() == "hello\n"
     assert (project.turn_ends(), iterations(project)) == (["finished"], 1)
+    if project.environment["RALPH_SANDBOX"] != "off":
+        assert [entry["sandbox"] for entry in project.journal("run.started")] == ["write"], "as docs/sandbox.md says"
     requests, subject = project.model.requests, SUBJECTS[agent]
     assert (len(requests), TASK in requests[0].user_text) == (subject.request_count(3), True)
     others = {one.path for one in project.model.all_requests if not one.api}

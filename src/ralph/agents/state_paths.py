@@ -149,6 +149,16 @@ STATE_PATHS: Mapping[str, StatePaths] = {
 }
 """By the name of the agent."""
 
+PROVEN = frozenset(
+    ("claude", "codex", "gemini", "opencode", "copilot", "goose", "qwen", "pi", "cline", "aider", "mini")
+)
+"""The agents whose real programs were seen to do a whole run inside the sandbox (tests/real_agents)."""
+PROVEN_BY_ACP = frozenset(("claude", "codex", "gemini", "opencode", "goose", "qwen", "copilot"))
+"""The same for their programs that speak the Agent Client Protocol."""
+
+_PROGRAMS = {"cursor-agent": "cursor", "kiro-cli": "kiro", "claude-agent-acp": "claude", "codex-acp": "codex"}
+"""Programs that do not have the name of their agent."""
+
 HOMES = (
     *("~/.claude", "~/.claude.json", "~/.codex", "~/.gemini", "config:opencode", "data:opencode", "state:opencode"),
     *("~/.copilot", "config:goose", "data:goose", "state:goose", "~/.qwen", "~/.pi", "~/.cline", "~/.aider"),
@@ -187,7 +197,19 @@ def expand_all(paths: Iterable[str], environment: Mapping[str, str]) -> list[Pat
 
 def find_named_state_paths(command: Iterable[str]) -> tuple[StatePaths, ...]:
     """The state of the known agents that the words of a command name, for example `opencode acp`."""
-    programs = {"cursor-agent": "cursor", "kiro-cli": "kiro"}
+    return tuple(STATE_PATHS[name] for name in find_named_agents(command))
+
+
+def find_named_agents(command: Iterable[str]) -> tuple[str, ...]:
+    """The known agents that the words of a command name, also by the programs that speak ACP for them."""
     names = [os.path.basename(word) for word in command]
-    known = [programs.get(name, name) for name in names]
-    return tuple(STATE_PATHS[name] for name in dict.fromkeys(known) if name in STATE_PATHS)
+    known = [_PROGRAMS.get(name, name) for name in names]
+    return tuple(name for name in dict.fromkeys(known) if name in STATE_PATHS)
+
+
+def is_proven(kind: str, command: Iterable[str]) -> bool:
+    """Whether an agent was seen to work inside the sandbox. Programs that the user names by a command need no state."""
+    if kind == "acp":
+        named = find_named_agents(command)
+        return bool(named) and PROVEN_BY_ACP.issuperset(named)
+    return kind in ("scripted", "command") or kind in PROVEN

@@ -90,7 +90,7 @@ def build_kernel(
     tree = _open_work_tree(project, run, record)
     _refuse_lost_base(run, records, tree.snapshots)
     user_refs = _open_user_refs(run, tree, ledger)
-    chosen = open_sandbox(record.sandbox, tree.environment)
+    chosen = open_sandbox(record.sandbox, tree.environment, record.crew)
     agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.crew.everyone.items()}
     warnings = [agent.prepare(tree.environment) for agent in agents.values()]
     if tree.snapshots is None:

@@ -4,9 +4,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ralph.agents.state_paths import is_proven
 from ralph.core.errors import UsageError
 from ralph.core.events import NOT_ISOLATED
 from ralph.documents.config import SANDBOX_LEVELS, SandboxSettings
+from ralph.documents.run_record import AgentSelection
 from ralph.store.settings import load_user_settings
 from ralph.store.user_state import state_directory
 from ralph.supervisor import sandbox
@@ -31,8 +33,11 @@ def asked_level(option: str | None) -> str:
     return level
 
 
-def open_sandbox(asked: str, environment: Mapping[str, str]) -> Sandbox:
-    """The sandbox of a run. If the user insists on one that does not work here, refuse, and say what to do."""
+def open_sandbox(asked: str, environment: Mapping[str, str], crew: AgentSelection | None = None) -> Sandbox:
+    """The sandbox of a run with these agents. If the user insists on one that does not work here, refuse, and say what to do.
+
+    `auto` isolates only agents that were seen to work inside: others could fail there for reasons that the user cannot see.
+    """
     if asked == sandbox.OFF:
         return Sandbox(sandbox.OFF, reason="the sandbox is off (`--sandbox auto` turns it on)")
     found = sandbox.probe()
@@ -41,6 +46,10 @@ def open_sandbox(asked: str, environment: Mapping[str, str]) -> Sandbox:
     if not found.works:
         todo = f"{found.cure}; or start without a sandbox: --sandbox off"
         raise UsageError(f"the sandbox does not work here: {found.problem}", where=f"sandbox: {asked}", todo=todo)
+    if asked == AUTO and crew and (unproven := _find_unproven(crew)):
+        names = ", ".join(unproven)
+        reason = f"Ralph was not yet tested with {names} in the sandbox. To isolate agents: pass --sandbox write"
+        return Sandbox(sandbox.OFF, reason=reason)
     settings = load_user_settings().sandbox
     return Sandbox(
         level=sandbox.STRICT if asked == sandbox.STRICT else sandbox.WRITE,
@@ -62,6 +71,11 @@ def sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str]:
         return [f"{describe_sandbox(chosen)}. Agents can read and change every file that you can"]
     opened = [*settings.visible, *settings.writable, *settings.sockets]
     return [f"your settings open the sandbox for {', '.join(opened)}"] if opened else []
+
+
+def _find_unproven(crew: AgentSelection) -> list[str]:
+    specs = crew.everyone.values()
+    return list(dict.fromkeys(spec.label for spec in specs if not is_proven(spec.kind, spec.command)))
 
 
 def _without(paths: tuple[Path, ...], visible: tuple[str, ...]) -> tuple[Path, ...]:

@@ -85,7 +85,7 @@ def consent_to_start(
     if record.snapshots:
         undo = f"Ralph records its changes in {root} after every turn; `ralph undo` undoes them."
     reach = "An agent can read and change every file that you can, and run any program."
-    if open_sandbox(record.sandbox, os.environ).is_on:
+    if open_sandbox(record.sandbox, os.environ, record.crew).is_on:
         reach = f"An agent can change every file in {root}, run any program, and use the network. It cannot change other files."
     about = f"{reach} {push}\n{undo}"
     return Consent(root, tuple(find_new(root, items)), about)
