@@ -4,7 +4,8 @@ The public Python API is here: `ralph.loop`, `ralph.session`, `ralph.hats`, `ral
 the values that they return. See docs/api.md. It is loaded on first use, because every command of Ralph imports this package.
 """
 
-from typing import TYPE_CHECKING, Any
+# `ralph emit` and `ralph tools` import this package, and `typing` is slow to import. Type checkers know this name.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from ralph.api import Ack, Message, Result, RunChange, RunHandle, WaitTimeout, hats, loop, runs, session, verify
@@ -47,7 +48,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Load a name of the public API."""
     if name not in __all__:
         raise AttributeError(f"module 'ralph' has no attribute {name!r}")

@@ -371,7 +371,8 @@ class TestTheTurn:
         assert len(got) > 300_000
         assert got == project.turn().joinpath("prompt.md").read_text()
         assert got.startswith(task)
-        assert got.endswith("THE END\n")
+        # Behind it is only the paragraph for agents without hooks.
+        assert 0 < len(got.partition("THE END\n")[2]) < 1000
 
     def test_the_answer_is_filed_and_its_form_is_in_the_inbox(self, project: Project) -> None:
         look = "cp $RALPH_INBOX/result.schema.json schema.json; ls -A .ralph/turn > desk.txt; "

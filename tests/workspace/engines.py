@@ -83,12 +83,13 @@ class Engine:
         return Lander(self.root, self.workspaces.record, self.queue)
 
     async def turn(self, name: str, script: str, key: str = "", *, merges_run_branch: bool = False) -> TurnResult:
-        """A turn of an agent in a workspace."""
+        """A turn of an agent in a workspace. The agent is a shell that runs its prompt."""
         self.turns += 1
         request = TurnRequest(
             key or f"turn-{self.turns}",
             "executor",
-            Prompt.of(script),
+            # Ralph adds a paragraph for agents without hooks behind it.
+            Prompt.of(f"{script}\nexit"),
             workspace=name,
             merges_run_branch=merges_run_branch,
         )
