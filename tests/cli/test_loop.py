@@ -374,6 +374,11 @@ class TestTheTurn:
         # Behind it is only the paragraph for agents without hooks.
         assert 0 < len(got.partition("THE END\n")[2]) < 1000
 
+    def test_diff_shows_file_names_as_they_are(self, project: Project) -> None:
+        assert project.work("echo x > größe.txt; touch done.txt").code == 0
+        assert "+++ b/größe.txt" in project.ralph("diff").out
+        assert "größe.txt | 1 +" in " ".join(project.ralph("diff", "--stat").out.split())
+
     def test_the_answer_is_filed_and_its_form_is_in_the_inbox(self, project: Project) -> None:
         look = "cp $RALPH_INBOX/result.schema.json schema.json; ls -A .ralph/turn > desk.txt; "
         answer = """echo '{"summary": "did it", "learned": "a lot"}' > $RALPH_OUTBOX/result.json"""

@@ -80,7 +80,9 @@ class Undone:
 def format_diff(git: Git, old: str, new: str, *, stat: bool, color: bool) -> str:
     """What changed between two trees, as a patch or a summary of it."""
     form = ("--stat" if stat else "--patch", "--color=always" if color else "--color=never")
-    return git.run("diff-tree", "-r", "-M", *form, old, new).out.decode(errors="replace")
+    # Without this setting, git writes every letter that is not ASCII as octal numbers.
+    readable = ("-c", "core.quotePath=false")
+    return git.run(*readable, "diff-tree", "-r", "-M", *form, old, new).out.decode(errors="replace")
 
 
 class Snapshots:
