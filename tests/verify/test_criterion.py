@@ -587,3 +587,24 @@ class TestWithoutBackticks:
     )
     def test_what_is_unclear_is_refused_with_the_rewrite(self, repo: Path, text: str, rewrite: str) -> None:
         assert rewrite in refusal(text, repo).todo
+
+
+@pytest.fixture
+def typed_repo(repo: Path) -> Path:
+    """A repository with mypy, which checks only a part of it."""
+    program = repo.parent / "path" / "mypy"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (repo / "pyproject.toml").write_text('[tool.mypy]\nfiles = ["calc"]\n')
+    return repo
+
+
+def test_a_command_with_arguments_is_not_replaced_by_that_of_the_repository(typed_repo: Path) -> None:
+    assert commands("mypy . passes", typed_repo) == ["mypy ."]
+    assert commands("mypy passes", typed_repo) == ["mypy"]
+
+
+@pytest.mark.parametrize("text", ["mypy x.py fails", "mypy . fail"])
+def test_a_bare_command_that_must_fail_is_refused_with_the_rewrite(typed_repo: Path, text: str) -> None:
+    command = text.rpartition(" ")[0]
+    assert f"'`! {command}` passes'" in refusal(text, typed_repo).todo

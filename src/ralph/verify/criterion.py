@@ -58,6 +58,7 @@ _BOUND_FIRST = re.compile(
 )
 """Measures whose command has no backticks."""
 _SILENT_END = re.compile(rf"(?P<command>[^`]+?)\s+{_SILENT}", re.IGNORECASE)
+_FAILS_END = re.compile(r"(?P<command>.+?)\s+fails?", re.IGNORECASE | re.DOTALL)
 _EXISTS = re.compile(r"(?P<file>file\s+)?(?P<path>\S+)\s+exists", re.IGNORECASE)
 _CONTAINS = re.compile(
     rf"(?:file\s+)?(?P<path>\S+)\s+contains\s+(?:(?P<regex>{_REGEX})|\"(?P<text>[^\"]+)\")", re.IGNORECASE | re.DOTALL
@@ -155,14 +156,16 @@ def _split(text: str, joiner: str) -> list[str]:
 def _compile_part(part: str, scope: _Scope) -> Criterion:
     """One part, or several that are joined by a small `and` or a comma."""
     part = _add_backticks(part, scope)
-    if (
-        found := _compile_command(part, scope)
-        or _compile_measure(part, scope)
-        or _compile_file(part, scope)
-        or _compile_phrase(part, scope)
-    ):
+    found = _compile_command(part, scope) or _compile_measure(part, scope) or _compile_file(part, scope)
+    if found:
         return found
     command = find_bare_command(part, scope.root)
+    # `mypy . passes` names its command in full; `mypy passes` leaves the arguments to the repository.
+    if not _has_arguments(command) and (found := _compile_phrase(part, scope)):
+        return found
+    if command and (match := _FAILS_END.fullmatch(command)):
+        todo = f"write --until '`! {match['command']}` passes'"
+        raise _refuse(f"{_shorten(part)!r} asks for a command that fails", todo)
     pieces = _split(part, "and")
     if len(pieces) > 1:
         try:
@@ -173,6 +176,11 @@ def _compile_part(part: str, scope: _Scope) -> Criterion:
     if command:
         return _make_criterion(Check(command, scope.timeout))
     raise _refuse(f"Ralph cannot verify {_shorten(part)!r} with a command", suggest_rewrite(part, scope.root))
+
+
+def _has_arguments(command: str) -> bool:
+    """Whether a command names options, files or directories."""
+    return any(word.startswith("-") or "." in word or "/" in word for word in command.split()[1:])
 
 
 def _add_backticks(part: str, scope: _Scope) -> str:
