@@ -136,7 +136,7 @@ def main() -> None:
                 time.sleep(0.02)
         if f"{task}/{keys['ATTEMPT_NUMBER']}" not in script.get("lazy", []) and task not in script.get("never", []):
             defined = (pathlib.Path(os.environ["RALPH_INBOX"]) / "task.md").read_text()
-            name = re.findall(r"^## Files\n- (.+)$", defined, re.MULTILINE)[0]
+            name = re.findall(r"^## Files\n- `?([^`\n]+)`?$", defined, re.MULTILINE)[0]
             pathlib.Path(name).write_text(f"{task}\n")
         put("report.md", f"### Objective Recap\n{task}\n")
         answer["success_criteria_met"] = True

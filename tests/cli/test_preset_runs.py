@@ -68,15 +68,15 @@ def turns(project: Project) -> list[str]:
     return (project.home / "turns").read_text().splitlines()
 
 
-def written(hats: str, start: str, topics: str, refusals: int = 2) -> list[str]:
-    """Two pieces of work, the first doubted once; the last word is refused for what is in the report or was left behind."""
+def written(hats: str, start: str, topics: str) -> list[str]:
+    """Two pieces of work, the first doubted once; the last word is refused once, for all that the engine found."""
     first, worker, judge = hats.split()
     begins, done, doubt, left = topics.split()
     rounds = [f"{worker} {topic}" for topic in (begins, doubt, left)]
     return [
         f"{first} {start}",
         *(turn for one in rounds for turn in (one, f"{judge} {done}")),
-        *[f"{judge} {done}"] * refusals,
+        f"{judge} {done}",
     ]
 
 
@@ -121,7 +121,7 @@ EXPECTED = {
     "bug-triage": written(
         "collector triager assessor", "triage.start", "reports.ready report.triaged report.doubtful triage.left"
     ),
-    "docs": written("outliner writer reader", "docs.start", "outline.ready page.written page.unclear pages.left", 1),
+    "docs": written("outliner writer reader", "docs.start", "outline.ready page.written page.unclear pages.left"),
 }
 """The turns of a run: who, about what. The engine sends back what it did not see; a critic sends back what is not right."""
 
