@@ -163,7 +163,7 @@ class RunRecord:
     """How often an agent may call its model in one turn, if the agent can be limited."""
     prices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """US dollars for a million tokens by model (in, cached, out), if the user sets them."""
-    sandbox: str = "auto"
+    sandbox: str = "off"
     """How its agents and checks are isolated: `auto`, `off`, `write`, `strict` or `require`."""
     land: str = "branch"
     """Where the work of its branch goes on success: `ff` onto the user's branch, `push`, or it stays on its `branch`."""
