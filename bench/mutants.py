@@ -44,7 +44,7 @@ EQUIVALENT = HERE / "bench" / "mutants_equivalent.toml"
 CACHE = HERE / ".mutants-cache"
 MORE_TESTS = {"verify": ("tests/guards",)}
 """Directories of tests beside `tests/PACKAGE` that are about a package."""
-MOST_SECONDS = 90.0
+MAX_SECONDS = 90.0
 """How much test time is spent on one mutant, by what the tests took when they were recorded."""
 LEAST_PATIENCE = 60.0
 """Seconds that the tests of one mutant always get; a mutant whose tests take much longer than recorded loops."""
@@ -434,7 +434,7 @@ def try_mutant(mutant: Mutant, record: Records) -> Tried:
     spent = 0.0
     for test in covering[:QUICK_TESTS]:
         spent += record.seconds[test]
-        if len(tests) >= FEWEST_TESTS and spent > MOST_SECONDS:
+        if len(tests) >= FEWEST_TESTS and spent > MAX_SECONDS:
             break
         tests.append(test)
     with tempfile.TemporaryDirectory(prefix="ralph-mutant-", dir=memory(), ignore_cleanup_errors=True) as name:

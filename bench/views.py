@@ -139,11 +139,11 @@ def write_journal(run: RunDir, turns: int, outcome: Outcome | None) -> None:
     append(1000.0, RunStarted(1, "1", run.id, {}))
     for turn in range(1, turns + 1):
         key, at, spent = f"iteration-{turn}", 1000.0 + turn, Spent(iterations=turn, turns=turn, cost=turn * 0.01)
-        append(at, TurnStarted(turn, key, "implementer", 1, "scripted", counts=True))
+        append(at, TurnStarted(turn, key, "implementer", 1, "scripted", is_iteration=True))
         result = TurnResult(
             TurnEnd.FINISHED, at, at + 0.5, usage=Usage(1000, 200, cost=0.01), text="I changed the parser."
         )
-        append(at + 0.5, TurnEnded(key, turn, "implementer", 1, result, counts=True, spent=spent))
+        append(at + 0.5, TurnEnded(key, turn, "implementer", 1, result, is_iteration=True, spent=spent))
         append(at + 0.6, ChecksStarted(key, ("`make test` passes",)))
         check = CheckResult("`make test` passes", CheckStatus.FAILED, 1.0, 1, "1 test fails", command="make test")
         append(at + 0.7, ChecksEnded(key, Verdict((check,)), spent))

@@ -58,7 +58,7 @@ class Ack:
     """Who received a message, and what came of it."""
 
     how: str
-    """`prompt`, `hook`, `live`, `tool` or `heard`."""
+    """`prompt`, `hook`, `live`, `tool` or `turn`."""
     role: str
     turn: int
     at: float

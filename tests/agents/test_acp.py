@@ -26,7 +26,7 @@ ACP = f"{PYTHON} agent.py --acp"
 TEXTS = st.text().map(clean_text)
 
 
-def crew(text: str, acp: str | None = None, names: tuple[str, ...] = ()) -> list[AgentSpec]:
+def select_specs(text: str, acp: str | None = None, names: tuple[str, ...] = ()) -> list[AgentSpec]:
     return list(registry.select_agents(parse_config(text, "ralph.yml"), names, None, None, Path("/repo"), acp).chain)
 
 
@@ -37,16 +37,16 @@ class TestAsking:
         "text", [f"agent: {{acp: {ACP}}}", f"agents: [{{acp: {ACP}}}]", f"agents:\n  - acp: {ACP}\n"]
     )
     def test_an_agent_of_the_settings(self, text: str) -> None:
-        assert crew(text) == [AgentSpec("acp", WORDS)]
+        assert select_specs(text) == [AgentSpec("acp", WORDS)]
 
     def test_with_all_that_can_be_said_of_it(self) -> None:
         text = f"agent: {{acp: {ACP}, model: m1, args: [-v], env: {{A: b}}, without_tools: [sub-agents]}}"
-        [spec] = crew(text)
+        [spec] = select_specs(text)
         assert spec == AgentSpec("acp", WORDS, "", "m1", ("-v",), {"A": "b"}, ("sub-agents",))
         assert spec.label == f"{ACP} (m1)"
 
     def test_a_named_agent_can_be_said_more_of_too(self) -> None:
-        assert crew(f"agent: {{agent: claude, program: {PYTHON}, model: opus}}") == [
+        assert select_specs(f"agent: {{agent: claude, program: {PYTHON}, model: opus}}") == [
             AgentSpec("claude", (PYTHON,), model="opus")
         ]
 
@@ -62,7 +62,9 @@ class TestAsking:
         assert found.roles["debugger"] == (AgentSpec("acp", WORDS, model="m2"),)
 
     def test_an_option_wins(self) -> None:
-        assert crew("agent: claude", acp=f"{PYTHON} 'an agent.py'") == [AgentSpec("acp", (PYTHON, "an agent.py"))]
+        assert select_specs("agent: claude", acp=f"{PYTHON} 'an agent.py'") == [
+            AgentSpec("acp", (PYTHON, "an agent.py"))
+        ]
 
     @pytest.mark.parametrize(
         ("text", "error", "said"),
@@ -79,28 +81,28 @@ class TestAsking:
     )
     def test_what_is_wrong_is_said(self, text: str, error: type[RalphError], said: str) -> None:
         with pytest.raises(RalphError) as refusal:
-            crew(text)
+            select_specs(text)
         assert type(refusal.value) is error
         assert said in str(refusal.value)
 
     def test_one_that_is_not_there_is_left_out_where_there_are_others(self) -> None:
-        assert crew(f"agents: [{{acp: no-such-program-anywhere}}, {{acp: {ACP}}}]") == [AgentSpec("acp", WORDS)]
+        assert select_specs(f"agents: [{{acp: no-such-program-anywhere}}, {{acp: {ACP}}}]") == [AgentSpec("acp", WORDS)]
 
     def test_options_for_other_agents_exclude_it(self) -> None:
         with pytest.raises(UsageError):
-            crew("", acp=ACP, names=("claude",))
+            select_specs("", acp=ACP, names=("claude",))
         with pytest.raises(UsageError):
-            crew("", acp="  ")
+            select_specs("", acp="  ")
 
     def test_without_the_sdk_it_is_said_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "acp", None)
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         with pytest.raises(AgentUnavailableError) as refusal:
-            crew("", acp=ACP)
+            select_specs("", acp=ACP)
         assert "pip install 'ralph-engine[acp]'" in refusal.value.todo
 
     def test_the_record_of_a_run_keeps_it(self) -> None:
-        [spec] = crew(f"agent: {{acp: {ACP}}}")
+        [spec] = select_specs(f"agent: {{acp: {ACP}}}")
         kept = run_record.from_plain(AgentSpec, json.loads(json.dumps(run_record.to_plain(spec))), "run.json")
         assert kept == spec
 
@@ -141,7 +143,7 @@ def read(line: bytes, before: Usage | None = None) -> AgentEvent:
 
 class TestReading:
     @given(
-        st.sampled_from([kind for kind in EventKind if kind not in (EventKind.USAGE, EventKind.HEARD)]),
+        st.sampled_from([kind for kind in EventKind if kind not in (EventKind.USAGE, EventKind.RECEIVED)]),
         TEXTS,
         TEXTS,
         st.none() | st.floats(1, 4e9),
@@ -167,7 +169,7 @@ class TestReading:
             b"x",
             b'{"type": "text", "failure": "who-knows"}',
             b'{"type": 7}',
-            b'{"type": "heard", "text": "a"}',
+            b'{"type": "received", "text": "a"}',
         ],
     )
     def test_what_is_no_event_is_passed_over(self, line: bytes) -> None:

@@ -600,25 +600,25 @@ class TestWords:
             "turn": turn,
             "result": result or {"stopReason": "end_turn", "usage": TOKENS},
         }
-        return played(nursery, play, RALPH_WORDS=str(place)), os.listdir(place)
+        return played(nursery, play, RALPH_MESSAGES=str(place)), os.listdir(place)
 
     def test_a_second_prompt_is_waited_for_where_it_is_answered(self, nursery: Nursery) -> None:
         second = {"stopReason": "end_turn", "usage": TOKENS}
         told, left = self.played(nursery, "OpenCode", text("Hm."), {"listen": second})
         assert [one["prompt"][0]["text"] for one in told.asked("session/prompt")] == ["Say hello.", "Use tabs."]
-        assert (told.code, left) == (0, ["a.heard.live"])
+        assert (told.code, left) == (0, ["a.received.live"])
         assert (told.of("usage")[0]["input_tokens"], told.of("usage")[0]["output_tokens"]) == (2000, 100)
 
     def test_and_not_where_it_is_not(self, nursery: Nursery) -> None:
         told, left = self.played(nursery, "codex-acp", {"listen": None})
-        assert (told.code, left, len(told.asked("session/prompt"))) == (0, ["a.heard.live"], 2)
+        assert (told.code, left, len(told.asked("session/prompt"))) == (0, ["a.received.live"], 2)
 
     def test_a_method_of_its_own_wants_to_know_what_it_is_at(self, nursery: Nursery) -> None:
         at = {"update": {"sessionUpdate": "session_info_update", "_meta": {"goose": {"activeRunId": "r-7"}}}}
         told, left = self.played(nursery, "goose", at, {"listen": {}})
         [asked] = told.asked("_goose/unstable/session/steer")
         assert (asked["expectedRunId"], asked["prompt"][0]["text"]) == ("r-7", "Use tabs.")
-        assert (told.code, left) == (0, ["a.heard.live"])
+        assert (told.code, left) == (0, ["a.received.live"])
 
     def test_what_is_refused_waits(self, nursery: Nursery) -> None:
         told, left = self.played(nursery, "OpenCode", {"listen": {"error": {"code": -32602, "message": "busy"}}})

@@ -46,7 +46,7 @@ def fired(agent: str, event: str, words: Path, payload: object = None) -> str:
     done = subprocess.run(
         ["sh", "-c", hook_command(agent, event)],
         input=json.dumps(payload or {}),
-        env={"RALPH_WORDS": str(words), "PATH": os.environ["PATH"]},
+        env={"RALPH_MESSAGES": str(words), "PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,
@@ -59,15 +59,15 @@ class TestHook:
     """The program that agents run."""
 
     def test_without_words_nothing_is_started(self, words: Path) -> None:
-        (words / "old.heard.hook").touch()
+        (words / "old.received.hook").touch()
         trap = words / "python"
         trap.write_text("#!/bin/sh\nexit 7\n")
         trap.chmod(0o755)
         script = str(Path(live_messages.__file__).with_suffix(".sh"))
         run = ["sh", script, str(trap), "claude:Stop"]
-        assert subprocess.run(run, env={"RALPH_WORDS": str(words)}, check=False).returncode == 0
+        assert subprocess.run(run, env={"RALPH_MESSAGES": str(words)}, check=False).returncode == 0
         (words / "new.txt").touch()
-        assert subprocess.run(run, env={"RALPH_WORDS": str(words)}, check=False).returncode == 7
+        assert subprocess.run(run, env={"RALPH_MESSAGES": str(words)}, check=False).returncode == 7
 
     @pytest.mark.parametrize(
         ("agent", "event", "path"),

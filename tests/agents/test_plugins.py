@@ -127,8 +127,8 @@ class TestRegistry:
         (tmp_path / "owl").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
         text = "agents: [{agent: owl, model: snowy}]\nroles: {debugger: {agent: owl}}\nescalate: {agent: owl, model: eagle}"
-        crew = registry.select_agents(config.parse_config(text, ""), (), None, None, Path())
-        assert list(crew.everyone) == ["owl (snowy)", "owl", "owl (eagle)"]
+        selection = registry.select_agents(config.parse_config(text, ""), (), None, None, Path())
+        assert list(selection.by_label) == ["owl (snowy)", "owl", "owl (eagle)"]
         assert registry.select_agents(config.parse_config("agent: owl", ""), (), None, None, Path()).chain == (
             AgentSpec("owl"),
         )

@@ -437,14 +437,17 @@ def test_words_are_taken_in_between_steps(stage: Stage) -> None:
     words.mkdir()
     (words / "a.txt").write_text("Use tabs.")
     played = stage.steps(
-        "say: one", "run: echo Now. > $RALPH_WORDS/b.txt", "listen: {seconds: 60, into: told}", RALPH_WORDS=str(words)
+        "say: one",
+        "run: echo Now. > $RALPH_MESSAGES/b.txt",
+        "listen: {seconds: 60, into: told}",
+        RALPH_MESSAGES=str(words),
     )
     assert [event["text"] for event in played.events if event["type"] == "text"][1:] == [
-        "heard: Use tabs.",
-        "heard: Now.\n",
+        "received: Use tabs.",
+        "received: Now.\n",
     ]
     assert (stage.workspace / "told").read_text() == "Use tabs.\nNow.\n\n"
-    assert sorted(os.listdir(words)) == ["a.heard.hook", "b.heard.hook"]
+    assert sorted(os.listdir(words)) == ["a.received.hook", "b.received.hook"]
 
 
 def test_who_listens_in_vain_continues(stage: Stage) -> None:

@@ -125,7 +125,7 @@ def test_a_steer_reaches_every_later_turn_and_is_noted(project: Project) -> None
     eventually(lambda: any(e["role"] == "executor" for e in project.journal("turn.started")))
     project.ralph("steer", "Use httpx")
     assert engine.wait(timeout=120) == 0
-    [taken] = project.journal("signal.taken")
+    [taken] = project.journal("signal.accepted")
     later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
     prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
     assert len(prompts) > 1 and all(": Use httpx\n" in prompt for prompt in prompts)

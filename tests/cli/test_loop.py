@@ -440,7 +440,7 @@ touch done.txt
             "RALPH_ATTEMPT": "1",
             "RALPH_INBOX": str(root / ".ralph/turn/inbox"),
             "RALPH_OUTBOX": str(root / ".ralph/turn/outbox"),
-            "RALPH_WORDS": str(root / f".ralph/runs/{run}/turns/00001-implementer/words"),
+            "RALPH_MESSAGES": str(root / f".ralph/runs/{run}/turns/00001-implementer/words"),
             "RALPH_EVENTS_FILE": str(root / ".ralph/turn/outbox/events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(root),
         }
@@ -970,7 +970,7 @@ class TestStrangeAgents:
         eventually(lambda: project.journal("turn.started"))
         process.send_signal(signal.SIGHUP)
         assert project.ralph("signal", "info", "the terminal is gone").code == 0
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         process.communicate(timeout=120)
         assert process.returncode == 0

@@ -102,7 +102,7 @@ class TestCtrlC:
         process = project.start(*project.playing(SLOW))
         eventually(lambda: (project.root / "part.txt").exists())
         process.send_signal(signal.SIGINT)
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
         assert process.returncode == 7, out + err

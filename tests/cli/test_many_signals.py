@@ -78,12 +78,12 @@ def test_every_signal_is_handled_exactly_once(project: Project, writers: int, ea
     reader.join(120)
     assert engine.returncode == 0
 
-    taken = Counter(entry["signal"]["message"].strip() for entry in project.journal("signal.taken"))
+    taken = Counter(entry["signal"]["message"].strip() for entry in project.journal("signal.accepted"))
     assert taken == Counter({f"word {writer}-{number}": 1 for writer in range(writers) for number in range(each)})
-    ids = {entry["signal"].get("key") or entry["signal"]["name"] for entry in project.journal("signal.taken")}
+    ids = {entry["signal"].get("key") or entry["signal"]["name"] for entry in project.journal("signal.accepted")}
     given: dict[str, set[str]] = {}
     for entry in project.journal("turn.started"):
-        for one in entry.get("words", []):
+        for one in entry.get("messages", []):
             given.setdefault(one, set()).add(entry["key"])
     assert given.keys() == ids, "each reached a turn"
     assert all(len(keys) == 1 for keys in given.values()), "and no other work"

@@ -28,7 +28,7 @@ def steer_first_turn(project: Project, *args: str) -> None:  # noqa: F811
     process = project.start(*args)
     eventually(lambda: (project.home / "started").exists())
     assert project.ralph("steer", "Use tabs.").code == 0
-    eventually(lambda: project.journal("signal.taken"))
+    eventually(lambda: project.journal("signal.accepted"))
     (project.home / "go").touch()
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, f"{out}\n{err}"

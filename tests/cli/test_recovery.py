@@ -79,7 +79,7 @@ class TestKilledEngine:
         resumed = project.start("resume", "--json")
         eventually(lambda: len(project.journal("run.started")) == 2)
         assert project.ralph("signal", "info", "you are the second engine").code == 0
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         assert project.journal("turn.ended") == [], "it waits for the agent that it took over"
         (project.root / "go").touch()
         out, err = resumed.communicate(timeout=120)
@@ -360,9 +360,9 @@ class TestInterrupts:
     def test_ctrl_c_pauses_after_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project, until="`test -f more.txt`")
         engine.send_signal(signal.SIGINT)
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         assert project.ralph("signal", "info", "take your time").code == 0
-        eventually(lambda: len(project.journal("signal.taken")) == 2)
+        eventually(lambda: len(project.journal("signal.accepted")) == 2)
         assert project.journal("turn.ended") == [], "the engine goes on with the turn after it was asked to pause"
         (project.root / "go").touch()
         out, _ = engine.communicate(timeout=120)
@@ -378,7 +378,7 @@ class TestInterrupts:
         engine = project.start(*project.working(f"echo >> starts; {UNTIL_GO}; exit 1"))
         eventually(lambda: (project.root / "starts").exists())
         engine.send_signal(signal.SIGINT)
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         engine.communicate(timeout=120)
         assert engine.returncode == 7
@@ -387,7 +387,7 @@ class TestInterrupts:
     def test_ctrl_c_twice_interrupts_the_turn_and_a_resume_continues(self, project: Project) -> None:
         engine = begin(project)
         engine.send_signal(signal.SIGINT)
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         engine.send_signal(signal.SIGINT)
         out, _ = engine.communicate(timeout=120)
         assert engine.returncode == 7
@@ -452,7 +452,7 @@ class TestSignalFiles:
         assert processed.read_text().startswith(content)
         assert "handling_metadata" in processed.read_text()
         assert list(inputs.iterdir()) == []
-        assert len(project.journal("signal.taken")) == 1
+        assert len(project.journal("signal.accepted")) == 1
 
     def test_a_file_that_is_no_signal_is_set_aside_with_the_reason(self, project: Project) -> None:
         engine = begin(project)

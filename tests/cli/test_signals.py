@@ -80,7 +80,7 @@ class TestTheBell:
         project.started.append(engine)
         eventually(lambda: (project.root / "started").exists())
         project.ralph("signal", "info", "The sun shines")
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         # Whoever wants an end gets it, whatever name they give to whom.
         (project.run / "signals" / "inputs" / "by-hand.yaml").write_text(
             "type: ABORT\ntarget: Gardener\nmessage: enough\n"
@@ -97,7 +97,7 @@ class TestSteering:
         assert ended(engine) == 0
         assert "Use httpx, not requests" in (project.root / "heard.txt").read_text()
         [row] = signals(project)
-        [taken] = row["taken_in"]
+        [taken] = row["receipts"]
         assert (taken["means"], taken["turn"], taken["response"]) == ("hook", 1, "adjusted")
         told = project.ralph("signals").out
         assert "STEER: Use httpx, not requests" in told and "by hook at" in told and "adjusted, httpx it is" in told
@@ -109,7 +109,7 @@ class TestSteering:
     def test_an_agent_that_cannot_hear_is_asked_again_before_its_work_counts(self, project: Project) -> None:
         engine = began(project, *project.working(DEAF))
         project.ralph("steer", "Use httpx, not requests", "--to", "executor")
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         assert ended(engine) == 0
         prompts = [path.read_text() for path in sorted(project.root.glob("prompt-1-*.txt"))]
@@ -162,7 +162,7 @@ class TestSteering:
         assert all(run.name in done.err for run in project.runs) and "with --run ID" in done.err
         assert signals(project, "--run", first)[0]["state"] == "waiting"
         project.ralph("resume", first)
-        assert signals(project, "--run", first)[0]["taken_in"][0]["means"] == "prompt"
+        assert signals(project, "--run", first)[0]["receipts"][0]["means"] == "prompt"
 
     def test_a_run_that_is_over_is_not_signalled(self, project: Project) -> None:
         project.work("touch done.txt")
@@ -193,14 +193,14 @@ class TestSteering:
         assert ended(engine) == 0
         assert "- STEER: Use httpx" in (project.root / "done.txt").read_text()
         [row] = signals(project)
-        assert [(taken["turn"], taken["means"]) for taken in row["taken_in"]] == [(1, "tool")]
+        assert [(taken["turn"], taken["means"]) for taken in row["receipts"]] == [(1, "tool")]
 
 
 class TestLoops:
     def test_a_pause_holds_until_it_is_resumed_and_its_message_is_passed_on(self, project: Project) -> None:
         engine = began(project, *project.working(DEAF, until="`test -f never.txt`"), "--max-iterations", "2")
         assert project.ralph("signal", "pause", "until the API is reviewed").code == 0
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         assert ended(engine) == 7
         assert project.journal("run.ended")[-1]["reason"] == "Paused by signal: until the API is reviewed"
@@ -219,7 +219,7 @@ class TestLoops:
     def test_information_changes_nothing_but_the_next_prompt(self, project: Project) -> None:
         engine = began(project, *project.working(DEAF, until="`test -f never.txt`"), "--max-iterations", "2")
         project.ralph("signal", "info", "the target is Azure")
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.root / "go").touch()
         assert ended(engine) == 3
         assert [entry["result"]["end"] for entry in project.journal("turn.ended")] == ["finished", "finished"]
@@ -297,7 +297,7 @@ class TestSessions:
         (inputs / "signal.261116-080000.yaml").write_text(
             "type: INFO\ntarget: ALL\nmessage: |\n  tabs,\n  not spaces\n"
         )
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.home / "go").touch()
         assert ended(engine) == 0
         assert "INFO: tabs, not spaces  (signal." in project.ralph("signals").out
@@ -309,14 +309,14 @@ class TestSessions:
             "partial" if missed else "delivered",
             missed,
         )
-        words = [entry for entry in project.journal("turn.started") if entry.get("words")]
+        words = [entry for entry in project.journal("turn.started") if entry.get("messages")]
         assert len({entry["role"] for entry in words}) == len(words), "no role is told twice"
 
     def test_a_steer_that_changes_the_scope_has_a_planner_change_the_task(self, project: Project) -> None:
         engine = session(project, scope="task-1", until=str(project.home / "go"), large=["task-1"])
         eventually(lambda: executing(project))
         project.ralph("steer", "do not make a.txt, make z.txt", "--to", "Ralph-v2-Executor")
-        eventually(lambda: project.journal("signal.taken"))
+        eventually(lambda: project.journal("signal.accepted"))
         (project.home / "go").touch()
         assert ended(engine) == 0
         keys = [entry["key"] for entry in project.journal("turn.started") if "task-1-" in entry["key"]]
@@ -346,7 +346,7 @@ class TestSessions:
 class TestGuidanceStaysInForce:
     def test_a_steer_to_a_loop_reaches_every_later_turn_after_ten_infos(self, project: Project) -> None:
         """Each turn sends one INFO itself, as the user might, so that every later turn has news."""
-        inputs = "$(dirname $(dirname $RALPH_WORDS))/../signals/inputs"
+        inputs = "$(dirname $(dirname $RALPH_MESSAGES))/../signals/inputs"
         agent = f"""cat > /dev/null
         n=$(basename $RALPH_TURN)
         mkdir -p {inputs}
@@ -358,7 +358,7 @@ class TestGuidanceStaysInForce:
         eventually(lambda: project.journal("turn.started"))
         project.ralph("steer", "Use httpx")
         assert ended(engine) == 0
-        [taken] = [entry for entry in project.journal("signal.taken") if entry["signal"]["type"] == "STEER"]
+        [taken] = [entry for entry in project.journal("signal.accepted") if entry["signal"]["type"] == "STEER"]
         later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
         assert len(later) > 5
         prompts = [(project.turn(number) / "prompt.md").read_text() for number in later]
@@ -372,8 +372,8 @@ class TestGuidanceStaysInForce:
         project.ralph("steer", "Use httpx")
         for number in range(5):
             project.ralph("signal", "info", f"fact {number}")
-        eventually(lambda: len(project.journal("signal.taken")) == 6)
-        [taken] = [entry for entry in project.journal("signal.taken") if entry["signal"]["type"] == "STEER"]
+        eventually(lambda: len(project.journal("signal.accepted")) == 6)
+        [taken] = [entry for entry in project.journal("signal.accepted") if entry["signal"]["type"] == "STEER"]
         (project.home / "go").touch()
         assert ended(engine) == 0
         later = [entry["turn"] for entry in project.journal("turn.started") if entry["at"] > taken["at"]]
@@ -400,7 +400,7 @@ class TestHostileFiles:
         assert "\x1b" not in project.ralph("signals").out
         project.ralph("steer", "go on")
         assert ended(engine) == 0
-        assert sorted(row["state"] for row in signals(project)) == ["refused"] * 5 + ["taken"]
+        assert sorted(row["state"] for row in signals(project)) == ["accepted"] + ["refused"] * 5
 
 
 ASKS = """touch started

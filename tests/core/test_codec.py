@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ralph.core.checks import Check
 from ralph.core.codec import from_plain, to_plain
-from ralph.core.entries import NAMES
+from ralph.core.entries import ENTRY_TYPES, NAMES, TurnStarted
 from ralph.core.errors import RalphError, StateError
 from ralph.documents.run_record import RunRecord
 from ralph.workflows.loop.state import LoopState
@@ -129,3 +129,12 @@ def test_every_json_value_is_read_or_refused(kind: type[Any], data: st.DataObjec
     except RalphError:
         return
     assert isinstance(read, kind)
+
+
+def test_a_journal_of_an_earlier_version_is_read_under_its_former_names() -> None:
+    started = {"turn": 1, "key": "iteration-1", "role": "implementer", "attempt": 1, "agent": "claude"}
+    read = from_plain(TurnStarted, {**started, "counts": True, "words": ["steer.yaml"]})
+    assert (read.is_iteration, read.messages) == (True, ("steer.yaml",))
+    assert to_plain(read) == {**started, "is_iteration": True, "messages": ["steer.yaml"]}
+    assert ENTRY_TYPES["signal.taken"] is NAMES["signal.accepted"]
+    assert ENTRY_TYPES["signal.heard"] is NAMES["signal.received"]

@@ -62,7 +62,7 @@ class TestReached:
     def test_spending_more_never_takes_a_limit_back(self, spent: Spent, more: Usage) -> None:
         limits = replace(NONE, cost=100.0, tokens=10_000, active_seconds=1000.0)
         assume(limits.find_reached(spent, NOW))
-        assert limits.find_reached(spent.with_turn(more, counts=True), NOW)
+        assert limits.find_reached(spent.with_turn(more, is_iteration=True), NOW)
         assert limits.find_reached(spent, NOW, running=more)
 
 
@@ -94,7 +94,7 @@ class TestMoney:
 
 class TestSpending:
     def test_a_turn_adds_up(self) -> None:
-        spent = Spent().with_turn(Usage(10, 5, 0.5), counts=True).with_turn(Usage(1, 1, None), counts=False)
+        spent = Spent().with_turn(Usage(10, 5, 0.5), is_iteration=True).with_turn(Usage(1, 1, None), is_iteration=False)
         assert spent == Spent(iterations=1, turns=2, input_tokens=11, output_tokens=6, cost=0.5, unpriced_turns=1)
         assert spent.tokens == 17
 

@@ -6,7 +6,7 @@ from ralph.core.signals import Signal, SignalType
 
 
 @pytest.mark.parametrize(
-    ("target", "role", "acts", "expected"),
+    ("target", "role", "is_actor", "expected"),
     [
         ("", "reviewer", False, True),
         ("reviewer", "Ralph-v2-Reviewer", False, True),
@@ -19,5 +19,5 @@ from ralph.core.signals import Signal, SignalType
         ("actor", "executor", False, True),
     ],
 )
-def test_signal_is_for_the_role_that_its_target_means(target: str, role: str, acts: bool, expected: bool) -> None:
-    assert Signal("s", SignalType.STEER, "Use httpx", target=target).is_for(role, acts=acts) is expected
+def test_signal_is_for_the_role_that_its_target_means(target: str, role: str, is_actor: bool, expected: bool) -> None:
+    assert Signal("s", SignalType.STEER, "Use httpx", target=target).is_for(role, is_actor=is_actor) is expected

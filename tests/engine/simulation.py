@@ -194,7 +194,7 @@ class Process:
     result: TurnResult | None = None
     told: int = 0
     stopped: str = ""
-    words: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
     """What was left for it, by name."""
     heard: list[str] = field(default_factory=list)
     offered: list[str] = field(default_factory=list)
@@ -235,7 +235,7 @@ class SimTurns:
                 watch(AgentEvent(EventKind.USAGE, usage=process.play.portion()))
             heard = process.told
             for name in process.heard[listened:]:
-                watch(AgentEvent(EventKind.HEARD, name, tool="hook"))
+                watch(AgentEvent(EventKind.RECEIVED, name, tool="hook"))
             listened = len(process.heard)
             if process.result:
                 return process.result
@@ -257,8 +257,8 @@ class SimTurns:
             process.offered.append(name)
         if not process or not process.play.hears or process.result:
             return
-        if name not in process.words:
-            process.words[name] = text
+        if name not in process.messages:
+            process.messages[name] = text
             self._sim.clock.plan(self._sim.clock.now() + HEARS_AFTER, lambda: process.hear(name))
 
     def _launch(self, turn: Turn) -> Process:
@@ -318,7 +318,7 @@ class SimMailbox:
         name = name or f"signal.{self._posted:03d}.yaml"
         self.waiting.append(Signal(name, kind, message, stamp=str(self._posted), **more))
 
-    def read_waiting(self) -> Sequence[Signal]:
+    def read_pending(self) -> Sequence[Signal]:
         return sorted(self.waiting, key=lambda signal: (signal.type is not SignalType.ABORT, signal.name))
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:
@@ -507,7 +507,7 @@ class Simulation:
             answer_errors=play.errors if by_itself else (),
             resets_at=None if play.resets_in is None else now + play.resets_in,
             session=play.session,
-            heard=tuple(process.heard),
+            received=tuple(process.heard),
             documents=play.documents if by_itself else {},
         )
         process.notify()

@@ -14,7 +14,7 @@ from simulation import Cut, Disk, Play, PowerCut, Simulation, later, works
 
 from ralph.core.checks import CheckStatus
 from ralph.core.entries import SnapshotTaken, TurnStarted
-from ralph.core.events import RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import RunEnded, SignalAccepted, TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd
@@ -170,7 +170,7 @@ def legacy(sim: Simulation) -> Legacy:
         {key: state[key] for key in ("task", "phase", "iteration", "iterations", "outcome", "active") if key in state},
         tuple(sorted(path for path in files(sim) if "completion-" not in path)),
         sum("completion-" in path for path in files(sim)),
-        tuple(sorted(entry.signal.name for entry in sim.entries(SignalTaken))),
+        tuple(sorted(entry.signal.name for entry in sim.entries(SignalAccepted))),
     )
 
 
@@ -200,7 +200,7 @@ def assert_sound(sim: Simulation) -> None:
     assert started == list(range(1, len(started) + 1)), "a turn was started twice"
     assert sorted(entry.turn for entry in sim.entries(TurnEnded)) == started, "a turn ended twice or never"
     assert started == sorted(sim.processes)
-    names = [entry.signal.name for entry in sim.entries(SignalTaken)]
+    names = [entry.signal.name for entry in sim.entries(SignalAccepted)]
     assert len(names) == len(set(names)), "a signal was handled twice"
     inputs = sim.run_dir / "signals" / "inputs"
     assert [path.name for path in inputs.glob("[!.]*")] == [], "a signal was left behind"

@@ -12,7 +12,7 @@ from simulation import EPOCH, RUN, Cut, Disk, Play, PowerCut, Simulation, later,
 
 from ralph.core.checks import Check
 from ralph.core.entries import TurnStarted
-from ralph.core.events import Merge, Merged, MergeEnd, RunEnded
+from ralph.core.events import Merge, MergeEnded, MergeResult, RunEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import Turn, TurnEnd
@@ -172,13 +172,13 @@ class Merger:
     def __init__(self) -> None:
         self.merged: list[str] = []
 
-    async def merge(self, work: Merge) -> Merged:
+    async def merge(self, work: Merge) -> MergeEnded:
         await asyncio.sleep(1.0)
         if work.workspace == "builder-3/1" and work.key.endswith("-1-1"):
-            return Merged(work.key, work.workspace, MergeEnd.CONFLICT, files=("shared.txt",))
+            return MergeEnded(work.key, work.workspace, MergeResult.CONFLICT, files=("shared.txt",))
         if work.workspace not in self.merged:
             self.merged.append(work.workspace)
-        return Merged(work.key, work.workspace, MergeEnd.MERGED, snapshot=f"with {len(self.merged)}")
+        return MergeEnded(work.key, work.workspace, MergeResult.MERGED, snapshot=f"with {len(self.merged)}")
 
 
 SIDE_BY_SIDE = HatsSettings(

@@ -22,7 +22,7 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
 )
@@ -35,7 +35,7 @@ from ralph.workflows.loop import HOME
 
 # Written out: a test that imports what it checks cannot fail.
 LIMIT_WAIT = 300.0
-MOST_INTERRUPTIONS = 5
+MAX_INTERRUPTIONS = 5
 REMEMBERED = 10
 
 FAILS = Play(end=TurnEnd.FAILED, error="exit code 1")
@@ -450,7 +450,7 @@ class TestInterruptions:
     def test_interruptions_without_end_end_the_run(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, forever(Play(end=TurnEnd.INTERRUPTED)), limits=UNLIMITED)
         assert sim.run().outcome is Outcome.FAILED
-        assert MOST_INTERRUPTIONS < len(sim.processes) <= MOST_INTERRUPTIONS + 6
+        assert MAX_INTERRUPTIONS < len(sim.processes) <= MAX_INTERRUPTIONS + 6
 
     def test_an_engine_that_is_asked_to_leave_ends_the_turn_and_can_be_resumed(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(seconds=100.0), Play(works)])
@@ -575,7 +575,7 @@ class TestSignals:
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE))
         sim.after(60.0, lambda: sim.mailbox.post(SignalType.RESUME))
         assert sim.run().outcome is Outcome.SUCCESS
-        assert [entry.signal.type for entry in sim.entries(SignalTaken)] == [SignalType.PAUSE, SignalType.RESUME]
+        assert [entry.signal.type for entry in sim.entries(SignalAccepted)] == [SignalType.PAUSE, SignalType.RESUME]
 
     @pytest.mark.parametrize(
         "first",
@@ -633,7 +633,7 @@ class TestSignals:
 
         sim.after(50.0, post)
         assert sim.run().outcome is Outcome.ABORTED
-        taken = [entry.signal.type for entry in sim.entries(SignalTaken)]
+        taken = [entry.signal.type for entry in sim.entries(SignalAccepted)]
         assert taken == [SignalType.ABORT, SignalType.PAUSE, SignalType.RESUME]
         assert sim.mailbox.waiting == []
 
@@ -641,7 +641,7 @@ class TestSignals:
         sim = Simulation(tmp_path, [Play(seconds=100.0)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.ABORT))
         sim.onlooker.on_record = lambda record: (  # type: ignore[method-assign]
-            sim.kill_engine() if isinstance(record.entry, SignalTaken) else None
+            sim.kill_engine() if isinstance(record.entry, SignalAccepted) else None
         )
         with pytest.raises(PowerCut):
             sim.run()
@@ -657,7 +657,7 @@ class TestSignals:
         sim.after(50.0, post)
 
         def on_record(record: Record) -> None:
-            if isinstance(record.entry, SignalTaken) and record.entry.signal.type is SignalType.RESUME:
+            if isinstance(record.entry, SignalAccepted) and record.entry.signal.type is SignalType.RESUME:
                 sim.kill_engine()
 
         sim.onlooker.on_record = on_record  # type: ignore[method-assign]
@@ -692,7 +692,7 @@ class TestSignals:
             sim.run()
         sim.mailbox.archive = archive
         assert sim.run().outcome is Outcome.SUCCESS
-        assert len(sim.entries(SignalTaken)) == 1
+        assert len(sim.entries(SignalAccepted)) == 1
         assert sim.mailbox.waiting == []
 
     def test_a_second_signal_in_a_file_of_the_same_name_counts_too(self, tmp_path: Path) -> None:
@@ -838,7 +838,7 @@ class TwoAtOnce:
     """A workflow that asks for turns side by side, and ends when all of them have ended."""
 
     wanted: tuple[str, ...] = ("a", "b")
-    counts: bool = False
+    is_iteration: bool = False
 
     def load(self, documents: Any) -> frozenset[str]:
         return frozenset(self.wanted)
@@ -846,7 +846,12 @@ class TwoAtOnce:
     def decide(self, state: frozenset[str], now: float) -> Decision:
         if not state:
             return Stop(Outcome.SUCCESS, "all turns ended")
-        return Do(tuple(TurnRequest(key, "executor", Prompt.of("do it"), counts=self.counts) for key in sorted(state)))
+        return Do(
+            tuple(
+                TurnRequest(key, "executor", Prompt.of("do it"), is_iteration=self.is_iteration)
+                for key in sorted(state)
+            )
+        )
 
     def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
         return Changes(state - {event.key} if isinstance(event, TurnEnded) else state)
@@ -886,7 +891,7 @@ class TestTurnsSideBySide:
 
     def test_no_more_turns_are_started_than_iterations_are_left(self, tmp_path: Path) -> None:
         sim = Simulation(
-            tmp_path, [Play()] * 3, workflow=TwoAtOnce(("a", "b", "c"), counts=True), limits=Limits(iterations=2)
+            tmp_path, [Play()] * 3, workflow=TwoAtOnce(("a", "b", "c"), is_iteration=True), limits=Limits(iterations=2)
         )
         assert sim.run().outcome is Outcome.LIMIT_ITERATIONS
         assert sim.spent.iterations == 2

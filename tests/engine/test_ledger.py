@@ -12,12 +12,12 @@ from ralph.core.entries import (
     Record,
     RefsRecorded,
     RunStarted,
-    SignalHeard,
+    SignalReceived,
     SignalRefused,
     SnapshotTaken,
     TurnStarted,
 )
-from ralph.core.events import RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import RunEnded, SignalAccepted, TurnEnded
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
@@ -38,7 +38,7 @@ def started(turn: int, key: str = "a", **more: Any) -> TurnStarted:
 
 
 def ended(turn: int, key: str = "a", end: TurnEnd = TurnEnd.FINISHED, **more: Any) -> TurnEnded:
-    facts = {name: more.pop(name) for name in list(more) if name in ("usage", "heard", "answer", "resets_at")}
+    facts = {name: more.pop(name) for name in list(more) if name in ("usage", "received", "answer", "resets_at")}
     return TurnEnded(key, turn, more.pop("role", "executor"), 1, TurnResult(end, 0.0, 1.0, **facts), **more)
 
 
@@ -80,7 +80,7 @@ class TestTurns:
         assert fold(started(3), started(2, "b")).turns == 3
 
     def test_iterations_under_way_are_counted_except_one(self) -> None:
-        ledger = fold(started(1, "a", counts=True), started(2, "b", counts=True), started(3, "c"))
+        ledger = fold(started(1, "a", is_iteration=True), started(2, "b", is_iteration=True), started(3, "c"))
         assert (ledger.iterations_under_way("a"), ledger.iterations_under_way("x")) == (1, 2)
 
     def test_work_is_pending_until_a_turn_settles_it(self) -> None:
@@ -99,13 +99,13 @@ class TestTurns:
     def test_limits_agents_snapshots_and_refs_are_the_last_ones(self) -> None:
         ledger = fold(
             LimitExtended(Limits(iterations=20), "resumed"),
-            AgentsChanged(crew="{}", label="claude"),
+            AgentsChanged(agents="{}", label="claude"),
             SnapshotTaken("before the run", "s1"),
             RefsRecorded({"refs/heads/main": "abc"}),
             HistoryChanged(1, HistoryChange(missing=("a",))),
             HistoryChanged(2, HistoryChange(missing=("b",))),
         )
-        assert (ledger.limits.iterations, ledger.crew, ledger.snapshots) == (20, "{}", 1)
+        assert (ledger.limits.iterations, ledger.agents_json, ledger.snapshots) == (20, "{}", 1)
         assert (ledger.refs, ledger.missing) == ({"refs/heads/main": "abc"}, ("b",))
 
 
@@ -153,15 +153,15 @@ class TestAgents:
 
 class TestSignalsOfTheRun:
     def test_a_pause_holds_until_a_resume_and_marks_the_work_under_way(self) -> None:
-        ledger = fold(started(1), SignalTaken(Signal("p", PAUSE)))
+        ledger = fold(started(1), SignalAccepted(Signal("p", PAUSE)))
         assert ledger.paused and ledger.work["a"].to_pause
-        ledger.apply(record(SignalTaken(Signal("s", STEER, "x"))))
+        ledger.apply(record(SignalAccepted(Signal("s", STEER, "x"))))
         assert ledger.paused
-        ledger.apply(record(SignalTaken(Signal("r", SignalType.RESUME))))
+        ledger.apply(record(SignalAccepted(Signal("r", SignalType.RESUME))))
         assert not ledger.paused
 
     def test_an_abort_is_taken_back_only_after_the_run_has_ended(self) -> None:
-        abort, resume = SignalTaken(Signal("a", SignalType.ABORT)), SignalTaken(Signal("r", SignalType.RESUME))
+        abort, resume = SignalAccepted(Signal("a", SignalType.ABORT)), SignalAccepted(Signal("r", SignalType.RESUME))
         ledger = fold(abort, resume)
         assert ledger.aborted == abort.signal and not ledger.carried_out
         ledger.apply(record(RunEnded(Outcome.ABORTED, "", Spent(), Limits())))
@@ -177,61 +177,64 @@ def log(*entries: Any, required_roles: tuple[str, ...] = ()) -> SignalLog:
     return found
 
 
-def taken(name: str, kind: SignalType = STEER, message: str = "x", **more: Any) -> SignalTaken:
-    return SignalTaken(Signal(name, kind, message, stamp=name, **more))
+def taken(name: str, kind: SignalType = STEER, message: str = "x", **more: Any) -> SignalAccepted:
+    return SignalAccepted(Signal(name, kind, message, stamp=name, **more))
 
 
 class TestSignalLog:
     def test_a_message_waits_until_a_turn_of_its_role_has_it(self) -> None:
         found = log(taken("a"), taken("b", target="reviewer"))
-        assert [one.id for one in found.list_undelivered("executor", acts=True)] == ["a"]
-        assert [one.id for one in found.list_undelivered("reviewer", acts=False)] == ["a", "b"]
-        found.apply(record(started(1, words=("a",))))
-        assert found.list_undelivered("executor", acts=True) == []
-        assert [one.id for one in found.list_undelivered("reviewer", acts=False)] == ["b"]
+        assert [one.id for one in found.list_undelivered("executor", is_actor=True)] == ["a"]
+        assert [one.id for one in found.list_undelivered("reviewer", is_actor=False)] == ["a", "b"]
+        found.apply(record(started(1, messages=("a",))))
+        assert found.list_undelivered("executor", is_actor=True) == []
+        assert [one.id for one in found.list_undelivered("reviewer", is_actor=False)] == ["b"]
 
     def test_the_roles_that_a_message_to_all_did_not_reach_are_known(self) -> None:
         found = log(taken("a"), taken("b", target="planner"), required_roles=("planner", "executor"))
-        assert found.missing_roles(found.taken["a"]) == ("planner", "executor")
-        assert found.missing_roles(found.taken["b"]) == ("planner",)
-        found.apply(record(started(1, words=("a", "b"))))
-        assert found.missing_roles(found.taken["a"]) == ("planner",)
-        assert found.missing_roles(found.taken["b"]) == ()
+        assert found.missing_roles(found.accepted["a"]) == ("planner", "executor")
+        assert found.missing_roles(found.accepted["b"]) == ("planner",)
+        found.apply(record(started(1, messages=("a", "b"))))
+        assert found.missing_roles(found.accepted["a"]) == ("planner",)
+        assert found.missing_roles(found.accepted["b"]) == ()
         alone = log(taken("a"))
-        assert alone.missing_roles(alone.taken["a"]) == ()
-        assert not alone.is_delivered(alone.taken["a"])
-        alone.apply(record(started(1, words=("a",))))
-        assert alone.is_delivered(alone.taken["a"])
+        assert alone.missing_roles(alone.accepted["a"]) == ()
+        assert not alone.is_delivered(alone.accepted["a"])
+        alone.apply(record(started(1, messages=("a",))))
+        assert alone.is_delivered(alone.accepted["a"])
 
     def test_a_turn_has_a_signal_once_however_it_got_it(self) -> None:
         found = log(
-            taken("a"), started(1, words=("a",)), SignalHeard("a", 1, "executor", "hook"), ended(1, heard=("a",))
+            taken("a"),
+            started(1, messages=("a",)),
+            SignalReceived("a", 1, "executor", "hook"),
+            ended(1, received=("a",)),
         )
-        assert [(one.turn, one.means) for one in found.taken["a"].receipts] == [(1, "prompt")]
+        assert [(one.turn, one.means) for one in found.accepted["a"].receipts] == [(1, "prompt")]
         assert not found.is_new_to_turn("a", 1) and found.is_new_to_turn("a", 2) and not found.is_new_to_turn("zzz", 2)
-        assert found.taken["a"].describe_receipts() == "executor (turn 1, prompt)"
+        assert found.accepted["a"].describe_receipts() == "executor (turn 1, prompt)"
 
     def test_what_a_turn_made_of_a_steer_is_noted_at_its_own_receipt(self) -> None:
         answer = {"steering": {"response": "adjusted", "note": "done"}}
         found = log(
             taken("a"),
             taken("i", INFO),
-            started(1, words=("a", "i")),
-            started(2, words=("a",)),
+            started(1, messages=("a", "i")),
+            started(2, messages=("a",)),
             ended(2, answer=answer),
         )
-        assert [(one.turn, one.response, one.note) for one in found.taken["a"].receipts] == [
+        assert [(one.turn, one.response, one.note) for one in found.accepted["a"].receipts] == [
             (1, "", ""),
             (2, "adjusted", "done"),
         ]
-        assert found.taken["i"].receipts[0].response == ""
+        assert found.accepted["i"].receipts[0].response == ""
         assert [one.signal.id for one in found.list_steering(1)] == ["a"]
 
     def test_a_pause_that_was_only_heard_has_not_reached_the_role(self) -> None:
-        found = log(taken("p", PAUSE), SignalHeard("p", 1, "executor", "hook"))
-        assert found.taken["p"].receipts_by_role == {}
-        found.apply(record(started(2, words=("p",))))
-        assert list(found.taken["p"].receipts_by_role) == ["executor"]
+        found = log(taken("p", PAUSE), SignalReceived("p", 1, "executor", "hook"))
+        assert found.accepted["p"].receipts_by_role == {}
+        found.apply(record(started(2, messages=("p",))))
+        assert list(found.accepted["p"].receipts_by_role) == ["executor"]
 
     def test_only_steers_that_came_during_a_turn_and_did_not_reach_it_are_unheard(self) -> None:
         found = log(
@@ -241,9 +244,9 @@ class TestSignalLog:
             taken("other", target="reviewer"),
             taken("late"),
         )
-        assert found.unheard(1.0, "executor", acts=True, heard=()) == ("late",)
-        assert found.unheard(0.0, "executor", acts=True, heard=()) == ("early", "late")
-        assert found.unheard(0.0, "executor", acts=True, heard=("late",)) == ("early",)
+        assert found.list_missed(1.0, "executor", is_actor=True, received=()) == ("late",)
+        assert found.list_missed(0.0, "executor", is_actor=True, received=()) == ("early", "late")
+        assert found.list_missed(0.0, "executor", is_actor=True, received=("late",)) == ("early",)
 
     def test_refused_files_are_known_by_name_and_stamp(self) -> None:
         found = log(SignalRefused("bad.yaml", "no such role", "7"), taken("a"))
@@ -253,15 +256,18 @@ class TestSignalLog:
     def test_a_fresh_agent_is_reminded_of_guidance_and_of_the_last_three_facts(self) -> None:
         facts = [taken(f"fact-{n}", INFO) for n in range(5)]
         found = log(
-            taken("rule"), taken("later", iteration=9), *facts, started(1, words=tuple(f"fact-{n}" for n in range(4)))
+            taken("rule"),
+            taken("later", iteration=9),
+            *facts,
+            started(1, messages=tuple(f"fact-{n}" for n in range(4))),
         )
-        messages = found.messages_for("executor", acts=True, new=("rule", "rule", "zzz"), iteration=1, reminds=True)
+        messages = found.messages_for("executor", is_actor=True, new=("rule", "rule", "zzz"), iteration=1, reminds=True)
         assert [one.signal.id for one in messages.new] == ["rule"]
         assert [one.signal.id for one in messages.in_force] == []
         assert [one.signal.id for one in messages.facts] == ["fact-1", "fact-2", "fact-3"], (
             "nobody has the last one yet"
         )
-        messages = found.messages_for("executor", acts=True, new=(), iteration=9, reminds=False)
+        messages = found.messages_for("executor", is_actor=True, new=(), iteration=9, reminds=False)
         assert [one.signal.id for one in messages.in_force] == ["rule", "later"]
         assert (messages.new, messages.facts) == ([], ())
 

@@ -25,8 +25,8 @@ from ralph.core.turns import TurnEnd
 from ralph.store.documents import digest
 from ralph.workflows.loop import HOME
 
-MOST_ITERATIONS = 5
-MOST_ACTIVE = 120.0
+MAX_ITERATIONS = 5
+MAX_ACTIVE = 120.0
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -214,7 +214,7 @@ def stories(deeds: tuple[Callable[[Simulation], None], ...]) -> st.SearchStrateg
 def told(story: Story) -> list[TurnEnded]:
     """Live through a story, resuming after every crash and pause, look at how it ends, and say which turns ended."""
     with tempfile.TemporaryDirectory() as root:
-        limits = Limits(iterations=MOST_ITERATIONS, active_seconds=MOST_ACTIVE, cost=story.cost)
+        limits = Limits(iterations=MAX_ITERATIONS, active_seconds=MAX_ACTIVE, cost=story.cost)
         sim = Simulation(
             Path(root), lambda turn: story.plays[(turn.number - 1) % len(story.plays)], limits=limits, most_turns=300
         )
@@ -226,7 +226,7 @@ def told(story: Story) -> list[TurnEnded]:
         if outcome is None:
             return []
         assert not outcome.succeeded or "works" in sim.tree
-        assert sim.spent.iterations <= MOST_ITERATIONS
+        assert sim.spent.iterations <= MAX_ITERATIONS
         assert sim.spent.turns == len(sim.processes)
         assert all(process.result for process in sim.processes.values()), "an agent was left running"
         assert sim.ledger().reserved == 0.0

@@ -30,8 +30,8 @@ from ralph.core.events import (
     Event,
     Landed,
     Merge,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     Promote,
     RunEnded,
     Stop,
@@ -64,7 +64,7 @@ class Works:
         return Do(tuple(work for work in self.works if work.key in state))
 
     def accept(self, state: frozenset[str], event: Event, now: float) -> Changes[frozenset[str]]:
-        if isinstance(event, TurnEnded | Merged | WorkCommitted):
+        if isinstance(event, TurnEnded | MergeEnded | WorkCommitted):
             self.ended.append(event)
             return Changes(state - {event.key})
         return Changes(state)
@@ -210,17 +210,17 @@ class Committer:
 class Merger:
     log: list[str] = field(default_factory=list)
 
-    async def merge(self, decision: Merge) -> Merged:
+    async def merge(self, decision: Merge) -> MergeEnded:
         return await self._do("merge", decision.key, decision.workspace)
 
-    async def promote(self, decision: Promote) -> Merged:
+    async def promote(self, decision: Promote) -> MergeEnded:
         return await self._do("promote", decision.key, decision.workspace)
 
-    async def _do(self, what: str, key: str, workspace: str) -> Merged:
+    async def _do(self, what: str, key: str, workspace: str) -> MergeEnded:
         self.log.append(f"{what} {key} begins")
         await asyncio.sleep(1.0)
         self.log.append(f"{what} {key} ends")
-        return Merged(key, workspace, MergeEnd.MERGED)
+        return MergeEnded(key, workspace, MergeResult.MERGED)
 
 
 @dataclass
@@ -398,8 +398,8 @@ class TestWaking:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0)])
         looks: list[float] = []
         mailbox = sim.mailbox
-        peek = mailbox.read_waiting
-        mailbox.read_waiting = lambda: (looks.append(sim.clock.now() - EPOCH), peek())[1]
+        peek = mailbox.read_pending
+        mailbox.read_pending = lambda: (looks.append(sim.clock.now() - EPOCH), peek())[1]
 
         def poll_rarely() -> None:
             assert sim.kernel
@@ -512,7 +512,7 @@ def test_turns_are_numbered_and_say_which_agent_and_attempt(tmp_path: Path) -> N
     failed = Play(end=TurnEnd.FAILED, error="boom")
     sim = Simulation(tmp_path, [failed, Play(works)])
     sim.run()
-    started = [(one.turn, one.key, one.attempt, one.agent, one.counts) for one in sim.entries(TurnStarted)]
+    started = [(one.turn, one.key, one.attempt, one.agent, one.is_iteration) for one in sim.entries(TurnStarted)]
     assert started == [(1, "iteration-1", 1, "simulated", True), (2, "iteration-1", 2, "simulated", True)]
 
 

@@ -390,7 +390,7 @@ async def driven(loop: Loop, world: World, checker: Verifier, chance: random.Ran
             play = agent(world, chance)
             play.does(world)  # type: ignore[arg-type]
             result = TurnResult(play.end, EPOCH, EPOCH + 1, answer=play.answer, change=Change(world.latest(), 1))
-            event = TurnEnded(work.key, turns, "implementer", 1, result, counts=True)
+            event = TurnEnded(work.key, turns, "implementer", 1, result, is_iteration=True)
         state = loop.next_state(state, event)
 
 

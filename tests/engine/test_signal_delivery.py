@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ralph.core.entries import Notice, Record, SignalRefused, TurnStarted
-from ralph.core.events import SignalTaken
+from ralph.core.events import SignalAccepted
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Refused, Signal, SignalType, Stage
@@ -23,7 +23,7 @@ class Mailbox:
         self.archived: list[tuple[str, str, Any]] = []
         self.acks: list[tuple[str, str, Any]] = []
 
-    def read_waiting(self) -> list[Signal | Refused]:
+    def read_pending(self) -> list[Signal | Refused]:
         return list(self.found)
 
     def archive(self, signal: Signal, action: str, missed: Any = None) -> None:
@@ -72,7 +72,7 @@ def signal(name: str = "s.yaml", kind: SignalType = STEER, message: str = "x", *
 
 
 def started(turn: int, role: str, *ids: str) -> TurnStarted:
-    return TurnStarted(turn=turn, key=f"k{turn}", role=role, attempt=1, agent="a", words=ids)
+    return TurnStarted(turn=turn, key=f"k{turn}", role=role, attempt=1, agent="a", messages=ids)
 
 
 def test_file_that_is_no_signal_is_journaled_as_refused() -> None:
@@ -103,7 +103,7 @@ def test_message_to_one_role_is_kept_for_its_next_turn() -> None:
 
 def test_message_that_a_role_got_from_an_earlier_engine_is_archived_with_the_turn() -> None:
     post = Post(signal(target="reviewer"))
-    post.apply(SignalTaken(signal(target="reviewer")))
+    post.apply(SignalAccepted(signal(target="reviewer")))
     post.apply(started(4, "reviewer", "s.yaml"))
     assert post.take() == [], "it was taken before"
     assert post.mailbox.archived == [("s.yaml", "received by reviewer (turn 4, prompt)", None)]
@@ -158,7 +158,7 @@ def test_answer_waits_until_the_run_asks_for_it(kind: SignalType) -> None:
 
 def test_second_signal_of_the_same_name_gets_an_id_of_its_own() -> None:
     post = Post(signal())
-    post.apply(SignalTaken(signal()))
+    post.apply(SignalAccepted(signal()))
     again = Signal("s.yaml", STEER, "y", stamp="2")
     post.mailbox.found = [again]
     [taken] = post.take()
@@ -175,7 +175,7 @@ def test_name_that_is_too_long_for_a_file_gets_a_short_id(length: int, is_short:
 
 def test_receipt_is_acknowledged_with_turn_and_means_and_later_with_the_response() -> None:
     post = Post()
-    post.apply(SignalTaken(signal()))
+    post.apply(SignalAccepted(signal()))
     opened = Record(2, 2.0, started(1, "executor", "s.yaml", "unknown"), {})
     post.ledger.apply(opened)
     post.delivery.write_acks_for(opened)
@@ -185,7 +185,7 @@ def test_receipt_is_acknowledged_with_turn_and_means_and_later_with_the_response
 class TestClose:
     def closed(self, outcome: Outcome, *entries: Any, required_roles: tuple[str, ...] = ()) -> Post:
         post = Post(signal(), required_roles=required_roles)
-        post.apply(SignalTaken(signal()))
+        post.apply(SignalAccepted(signal()))
         for entry in entries:
             post.apply(entry)
         post.delivery.archive_undelivered(outcome)
@@ -216,6 +216,6 @@ class TestClose:
     def test_five_messages_are_named(self) -> None:
         post = Post()
         for number in range(7):
-            post.apply(SignalTaken(signal(f"s{number}", INFO)))
+            post.apply(SignalAccepted(signal(f"s{number}", INFO)))
         post.delivery.archive_undelivered(Outcome.SUCCESS)
         assert post.journal[-1] == Notice("the run was over before a turn could receive s0, s1, s2, s3, s4")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from simulation import EPOCH, Play, PowerCut, Simulation, works
 
-from ralph.core.entries import Notice, SignalHeard, SignalRefused, TurnStarted
-from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalTaken, Stop, TurnEnded
+from ralph.core.entries import Notice, SignalReceived, SignalRefused, TurnStarted
+from ralph.core.events import Changes, Decision, Do, Event, RunEnded, SignalAccepted, Stop, TurnEnded
 from ralph.core.limits import Limits
 from ralph.core.outcomes import Outcome
 from ralph.core.prompt import Prompt
@@ -49,10 +49,10 @@ class TestWhileATurnRuns:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
         steer_at(sim, 50.0)
         assert sim.run().outcome is Outcome.SUCCESS
-        [heard] = sim.entries(SignalHeard)
+        [heard] = sim.entries(SignalReceived)
         assert (heard.id, heard.turn, heard.role, heard.means) == ("signal.001.yaml", 1, "implementer", "hook")
-        assert "use httpx" in sim.processes[1].words["signal.001.yaml"]
-        assert "scope change" in sim.processes[1].words["signal.001.yaml"], "the ways to answer are told with it"
+        assert "use httpx" in sim.processes[1].messages["signal.001.yaml"]
+        assert "scope change" in sim.processes[1].messages["signal.001.yaml"], "the ways to answer are told with it"
         assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "hook"
         assert sim.mailbox.waiting == []
 
@@ -61,12 +61,12 @@ class TestWhileATurnRuns:
         steer_at(sim, 50.0)
         assert sim.run().outcome is Outcome.SUCCESS
         first, second = sim.entries(TurnEnded)
-        assert (first.result.end, first.unheard) == (TurnEnd.STEERED, ("signal.001.yaml",))
+        assert (first.result.end, first.missed_messages) == (TurnEnd.STEERED, ("signal.001.yaml",))
         assert (second.key, second.attempt) == (first.key, 1), "neither another piece of work nor a failure"
         assert sim.spent.iterations == 1
         assert told("STEER", "use httpx", words(sim)[1])
         assert sim.processes[2].turn.session == "s1", "the same conversation goes on"
-        assert sim.entries(TurnStarted)[1].words == ("signal.001.yaml",)
+        assert sim.entries(TurnStarted)[1].messages == ("signal.001.yaml",)
         assert sim.mailbox.acks["signal.001.yaml", "implementer"]["means"] == "prompt"
 
     def test_finished_work_is_asked_for_again_twice_at_most(self, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ class TestWhileATurnRuns:
             sim.run()
         sim.mailbox.post(STEER, "use httpx")
         assert sim.run().outcome is Outcome.SUCCESS
-        assert len(sim.entries(SignalHeard)) == 1
+        assert len(sim.entries(SignalReceived)) == 1
 
     def test_what_was_heard_is_not_told_again_by_the_next_engine(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(works, seconds=100.0, hears=True)])
@@ -110,7 +110,7 @@ class TestWhileATurnRuns:
         with pytest.raises(PowerCut):
             sim.run()
         assert sim.run().outcome is Outcome.SUCCESS
-        assert len(sim.entries(SignalHeard)) == 1
+        assert len(sim.entries(SignalReceived)) == 1
         assert sim.processes[1].heard == ["signal.001.yaml"]
         assert sim.processes[1].offered == ["signal.001.yaml"], "the second engine knows from the journal"
 
@@ -133,7 +133,7 @@ class TestWhileATurnRuns:
         assert sim.processes[1].heard == []
         assert sim.run().outcome is Outcome.SUCCESS
         assert sim.processes[1].offered == ["signal.001.yaml"] * 2
-        assert len(sim.entries(SignalHeard)) == 1
+        assert len(sim.entries(SignalReceived)) == 1
 
 
 class TestTheNextTurn:
@@ -162,7 +162,7 @@ class TestTheNextTurn:
         assert "# New messages" not in second and "# Guidance from the user" in second
         assert told("STEER", "use httpx", second)
         assert third == second
-        assert [entry.words for entry in sim.entries(TurnStarted)] == [("signal.001.yaml",), (), ()]
+        assert [entry.messages for entry in sim.entries(TurnStarted)] == [("signal.001.yaml",), (), ()]
 
     def test_a_steer_reaches_every_later_turn_however_many_infos_follow(self, tmp_path: Path) -> None:
         plays = [*[Play()] * 12, Play(works)]
@@ -235,7 +235,7 @@ class TestTheNextTurn:
         assert "26 messages are not shown here. Read `.ralph/turn/inbox/guidance.md` first" in text
         file = sim.processes[1].turn.request.inbox[GUIDANCE_FILE]
         assert all(f"{number:02d}" * (MESSAGE_BUDGET // 2) in file for number in range(30))
-        assert len(sim.entries(TurnStarted)[0].words) == 31, "all of them were told"
+        assert len(sim.entries(TurnStarted)[0].messages) == 31, "all of them were told"
 
     def test_steers_in_force_that_do_not_fit_are_in_a_file_of_the_inbox(self, tmp_path: Path) -> None:
         sim = Simulation(tmp_path, [Play(), Play(works)])
@@ -292,7 +292,7 @@ class TestPause:
         sim = Simulation(tmp_path, [Play(seconds=100.0, hears=True, answer=paused, session="s1"), Play(works)])
         sim.after(50.0, lambda: sim.mailbox.post(SignalType.PAUSE, "lunch"))
         assert sim.run().outcome is Outcome.PAUSED
-        assert "asks for a pause (lunch)" in sim.processes[1].words["signal.001.yaml"]
+        assert "asks for a pause (lunch)" in sim.processes[1].messages["signal.001.yaml"]
         assert sim.spent.iterations == 0
         assert sim.run().outcome is Outcome.SUCCESS
         assert (sim.processes[2].turn.session, sim.processes[2].turn.attempt) == ("s1", 1)
@@ -360,7 +360,7 @@ class Gate:
         match event:
             case TurnEnded():
                 return Changes((done + 1, approved))
-            case SignalTaken(signal=signal) if signal.type is SignalType.APPROVE:
+            case SignalAccepted(signal=signal) if signal.type is SignalType.APPROVE:
                 return Changes((done, True))
             case _:
                 return Changes(state)
@@ -372,7 +372,7 @@ class TestStates:
         sim.mailbox.post(SignalType.APPROVE)
         sim.mailbox.post(INFO, "hello")
         assert sim.run().outcome is Outcome.SUCCESS
-        taken = [entry.signal.type for entry in sim.entries(SignalTaken)]
+        taken = [entry.signal.type for entry in sim.entries(SignalAccepted)]
         assert taken == [INFO, SignalType.APPROVE]
         assert sim.mailbox.waiting == []
 
@@ -402,7 +402,7 @@ class TestBroadcasts:
     def test_every_role_gets_it_once_and_it_is_filed_when_all_have_it(self, tmp_path: Path) -> None:
         sim = self.sim(tmp_path, "planner", "executor", "executor", "reviewer", "librarian")
         assert sim.run().outcome is Outcome.SUCCESS
-        given = [bool(entry.words) for entry in sim.entries(TurnStarted)]
+        given = [bool(entry.messages) for entry in sim.entries(TurnStarted)]
         assert given == [True, True, False, True, False]
         assert sim.mailbox.missed["signal.001.yaml"] == ()
         assert [role for _, role in sim.mailbox.acks] == ["planner", "executor", "reviewer"]
@@ -451,7 +451,7 @@ class TestWhatTheAgentMakesOfIt:
         assert sim.ended is not None and sim.ended.outcome is Outcome.SUCCESS
 
 
-@pytest.mark.parametrize("moment", [SignalTaken, TurnStarted, TurnEnded, SignalHeard, RunEnded])
+@pytest.mark.parametrize("moment", [SignalAccepted, TurnStarted, TurnEnded, SignalReceived, RunEnded])
 def test_wherever_the_engine_dies_every_signal_is_taken_once(tmp_path: Path, moment: type) -> None:
     sim = Simulation(tmp_path, [Play(seconds=30.0, hears=True), Play(seconds=30.0), Play(works, seconds=30.0)] * 9)
     for number in range(12):
@@ -465,10 +465,10 @@ def test_wherever_the_engine_dies_every_signal_is_taken_once(tmp_path: Path, mom
         except PowerCut:
             continue
     assert outcome is Outcome.SUCCESS
-    taken = [entry.signal.name for entry in sim.entries(SignalTaken)]
+    taken = [entry.signal.name for entry in sim.entries(SignalAccepted)]
     assert len(taken) == len(set(taken))
-    said = [one for entry in sim.entries(TurnStarted) for one in entry.words]
-    heard = [entry.id for entry in sim.entries(SignalHeard)]
+    said = [one for entry in sim.entries(TurnStarted) for one in entry.messages]
+    heard = [entry.id for entry in sim.entries(SignalReceived)]
     assert len(said + heard) == len({*said, *heard}), "no path delivers twice"
     assert set(taken) >= {*said, *heard}
     assert sim.mailbox.waiting == [] or {signal.name for signal in sim.mailbox.waiting}.isdisjoint(taken)
@@ -491,7 +491,7 @@ def test_a_signal_of_an_engine_that_was_asked_directly_has_an_id(tmp_path: Path)
     sim = Simulation(tmp_path, [Play(works, seconds=50.0)])
     sim.after(10.0, lambda: sim.kernel.receive(Signal("x" * 300, INFO, "hello")))  # type: ignore[union-attr]
     assert sim.run().outcome is Outcome.SUCCESS
-    [taken] = sim.entries(SignalTaken)
+    [taken] = sim.entries(SignalAccepted)
     assert len(taken.signal.id) <= 150
 
 

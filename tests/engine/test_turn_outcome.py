@@ -15,7 +15,7 @@ from ralph.core.prompt import Prompt
 from ralph.core.turns import Change, Failure, FileStat, Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.engine.turn_outcome import (
     AgentChain,
-    Next,
+    NextStep,
     PendingWork,
     ReturnedTurn,
     Situation,
@@ -26,11 +26,11 @@ from ralph.engine.turn_outcome import (
 
 # Written out: a test that imports what it checks cannot fail.
 LIMIT_WAIT = 300.0
-MOST_INTERRUPTIONS = 5
+MAX_INTERRUPTIONS = 5
 MAX_STEER_CONTINUATIONS = 2
 OVERLOAD_TRIES = 2
-MOST_OVERLOADS = 8
-MOST_RETRIES = 4
+MAX_OVERLOADS = 8
+MAX_RETRIES = 4
 
 NOW = 1000.0
 
@@ -77,36 +77,36 @@ EVERY = {
 }
 
 FINISHED, FAILED = TurnEnd.FINISHED, TurnEnd.FAILED
-Row = tuple[dict[str, Any], Next, TurnEnd | None]
+Row = tuple[dict[str, Any], NextStep, TurnEnd | None]
 """What has to be so, what follows, and the end that is journaled (None: the one that there was)."""
 BROKEN_TWICE = {"end": FINISHED, "broken": True, "repair": True, "required": True}
 TABLE: tuple[Row, ...] = (
     # stopped by the user
-    ({"end": TurnEnd.STOPPED}, Next.LATER, None),
+    ({"end": TurnEnd.STOPPED}, NextStep.LATER, None),
     # steered
-    ({"end": TurnEnd.STEERED}, Next.CONTINUE, None),
-    ({"end": FINISHED, "paused": True}, Next.CONTINUE, TurnEnd.STEERED),
-    ({"end": FINISHED, "late": "yes"}, Next.CONTINUE, TurnEnd.STEERED),
+    ({"end": TurnEnd.STEERED}, NextStep.CONTINUE, None),
+    ({"end": FINISHED, "paused": True}, NextStep.CONTINUE, TurnEnd.STEERED),
+    ({"end": FINISHED, "late": "yes"}, NextStep.CONTINUE, TurnEnd.STEERED),
     # a broken answer
-    ({"end": FINISHED, "broken": True, "repair": False}, Next.REPAIR, None),
-    ({**BROKEN_TWICE, "counts_though_failed": ("documents", "files")}, Next.SETTLED, FAILED),
-    ({**BROKEN_TWICE, "tries": ("left", "one left")}, Next.RETRY, FAILED),
-    ({**BROKEN_TWICE}, Next.SETTLED, FAILED),
-    ({"end": FINISHED}, Next.SETTLED, None),
+    ({"end": FINISHED, "broken": True, "repair": False}, NextStep.REPAIR, None),
+    ({**BROKEN_TWICE, "counts_though_failed": ("documents", "files")}, NextStep.SETTLED, FAILED),
+    ({**BROKEN_TWICE, "tries": ("left", "one left")}, NextStep.RETRY, FAILED),
+    ({**BROKEN_TWICE}, NextStep.SETTLED, FAILED),
+    ({"end": FINISHED}, NextStep.SETTLED, None),
     # an agent that cannot be used
-    ({"end": (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE), "second": True}, Next.HAND_OVER, None),
-    ({"end": TurnEnd.LIMITED}, Next.WAIT, None),
-    ({"end": TurnEnd.UNAVAILABLE}, Next.SETTLED, None),
-    ({"end": TurnEnd.OVERLOADED, "second": True, "tries": "one left"}, Next.HAND_OVER, None),
-    ({"end": TurnEnd.OVERLOADED, "tries": "one left"}, Next.RETRY, None),
+    ({"end": (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE), "second": True}, NextStep.HAND_OVER, None),
+    ({"end": TurnEnd.LIMITED}, NextStep.WAIT, None),
+    ({"end": TurnEnd.UNAVAILABLE}, NextStep.SETTLED, None),
+    ({"end": TurnEnd.OVERLOADED, "second": True, "tries": "one left"}, NextStep.HAND_OVER, None),
+    ({"end": TurnEnd.OVERLOADED, "tries": "one left"}, NextStep.RETRY, None),
     # another try
-    ({"end": (FAILED, TurnEnd.IDLE), "counts_though_failed": ("documents", "files")}, Next.SETTLED, None),
+    ({"end": (FAILED, TurnEnd.IDLE), "counts_though_failed": ("documents", "files")}, NextStep.SETTLED, None),
     (
         {"end": (FAILED, TurnEnd.IDLE, TurnEnd.OVERLOADED, TurnEnd.INTERRUPTED), "tries": ("left", "one left")},
-        Next.RETRY,
+        NextStep.RETRY,
         None,
     ),
-    ({}, Next.SETTLED, None),
+    ({}, NextStep.SETTLED, None),
 )
 
 
@@ -120,13 +120,13 @@ def fits(case: Case, row: Row) -> bool:
     return all(found in value if isinstance(value, tuple) else found == value for found, value in wanted)
 
 
-def expected(case: Case) -> tuple[Next, TurnEnd]:
+def expected(case: Case) -> tuple[NextStep, TurnEnd]:
     _, following, end = next(row for row in TABLE if fits(case, row))
     end = end or case.end
-    needs_turn = following not in (Next.SETTLED, Next.LATER) and end is not TurnEnd.INTERRUPTED
+    needs_turn = following not in (NextStep.SETTLED, NextStep.LATER) and end is not TurnEnd.INTERRUPTED
     if needs_turn and case.over_limit and not case.ending:
-        was_finished = following is Next.REPAIR or (following is Next.CONTINUE and not case.killed)
-        return Next.SETTLED, FINISHED if was_finished else TurnEnd.CUT
+        was_finished = following is NextStep.REPAIR or (following is NextStep.CONTINUE and not case.killed)
+        return NextStep.SETTLED, FINISHED if was_finished else TurnEnd.CUT
     return following, end
 
 
@@ -135,7 +135,7 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         "key",
         "role",
         Prompt.of("do it"),
-        counts=True,
+        is_iteration=True,
         answer_required=case.required,
         accepts_failed_documents=case.counts_though_failed == "documents",
         verifies_failed_changes=case.counts_though_failed == "files",
@@ -153,14 +153,14 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
     )
     used_up = case.tries == "used up"
     work = PendingWork(
-        attempt=MOST_RETRIES + 1 if used_up else 1,
-        interruptions=MOST_INTERRUPTIONS if used_up else 0,
-        overloads=MOST_OVERLOADS if used_up else 0,
+        attempt=MAX_RETRIES + 1 if used_up else 1,
+        interruptions=MAX_INTERRUPTIONS if used_up else 0,
+        overloads=MAX_OVERLOADS if used_up else 0,
         agent_overloads=0 if case.tries == "left" else OVERLOAD_TRIES - 1,
         to_pause=case.paused,
         steer_continuations=MAX_STEER_CONTINUATIONS if case.late == "too often" else 0,
     )
-    unheard = () if case.late == "no" else ("signal.yaml",)
+    missed_messages = () if case.late == "no" else ("signal.yaml",)
     situation = Situation(
         agents=AgentChain(("first", "second") if case.second else ("first",)),
         unavailable={},
@@ -168,7 +168,7 @@ def decide(case: Case, **changes: Any) -> TurnOutcome:
         is_ending=case.ending,
         now=NOW,
     )
-    returned = ReturnedTurn(turn, replace(result, **changes), work, unheard)
+    returned = ReturnedTurn(turn, replace(result, **changes), work, missed_messages)
     return decide_outcome(returned, situation)
 
 
@@ -187,16 +187,16 @@ class TestEveryCombination:
         assert any(fits(case, row) and not any(fits(case, one) for one in earlier) for case in every_case())
 
     def test_what_holds_for_all_of_them(self) -> None:
-        request = TurnRequest("key", "role", Prompt.of("do it"), counts=True)
+        request = TurnRequest("key", "role", Prompt.of("do it"), is_iteration=True)
         for case in every_case():
             outcome = decide(case)
-            has_next = outcome.next not in (Next.SETTLED, Next.LATER)
+            has_next = outcome.next not in (NextStep.SETTLED, NextStep.LATER)
             assert (outcome.at is not None, bool(outcome.reason)) == (has_next, has_next), case
             assert outcome.at is None or outcome.at >= NOW
             is_available = outcome.result.end is not TurnEnd.UNAVAILABLE
-            assert outcome.counts(request) == (outcome.next is Next.SETTLED and is_available), case
-            assert (outcome.stop is not None) == (outcome.next is Next.SETTLED and not is_available), case
-            assert not outcome.counts(replace(request, counts=False))
+            assert outcome.completes_iteration(request) == (outcome.next is NextStep.SETTLED and is_available), case
+            assert (outcome.stop is not None) == (outcome.next is NextStep.SETTLED and not is_available), case
+            assert not outcome.completes_iteration(replace(request, is_iteration=False))
 
 
 class TestReasons:
@@ -212,7 +212,7 @@ class TestReasons:
         work = PendingWork(attempt=3, turn_to_repair=first)
         result = TurnResult(FINISHED, 2, 3, answer_errors=("no id", "no files"))
         outcome = decide_outcome(ReturnedTurn(turn, result, work, ()), situation())
-        assert (outcome.next, outcome.at) == (Next.RETRY, situation().now)
+        assert (outcome.next, outcome.at) == (NextStep.RETRY, situation().now)
         work.note_turn_ended(TurnEnded("key", 7, "role", 3, outcome.result, retry_at=outcome.at))
         assert work.turn_to_repair is None and work.rejected_turn is not None
         assert work.rejected_turn.result.answer_errors == ("no id", "no files")
@@ -275,7 +275,7 @@ class TestWaits:
         waits = {1: NOW, 2: NOW + 30, 3: NOW + 60, 4: NOW + 60, 5: None}
         assert decide_outcome(returned, situation()).at == waits[attempt]
         no_retries = replace(returned, turn=Turn(1, attempt, replace(request, retries=0), agent="a"))
-        assert decide_outcome(no_retries, situation()).next is Next.SETTLED
+        assert decide_outcome(no_retries, situation()).next is NextStep.SETTLED
 
 
 def situation() -> Situation:
@@ -312,10 +312,10 @@ class TestResponses:
         result = TurnResult(FINISHED, 0, 1, answer=answer)
         for work, heard, kept in (
             (PendingWork(), (), None),
-            (PendingWork(words=("one",)), (), answer["steering"]),
+            (PendingWork(messages=("one",)), (), answer["steering"]),
             (PendingWork(), ("one",), answer["steering"]),
         ):
-            outcome = decide_outcome(ReturnedTurn(turn, replace(result, heard=heard), work, ()), situation())
+            outcome = decide_outcome(ReturnedTurn(turn, replace(result, received=heard), work, ()), situation())
             assert outcome.result.answer == {"summary": "s", "steering": kept}
 
 
@@ -363,7 +363,7 @@ class TestCounters:
             (TurnEnd.INTERRUPTED, {}, (1, 1, 0, 0)),
             (TurnEnd.OVERLOADED, {}, (1, 0, 1, 0)),
             (TurnEnd.STEERED, {}, (1, 0, 0, 0)),
-            (TurnEnd.STEERED, {"unheard": ("one",)}, (1, 0, 0, 1)),
+            (TurnEnd.STEERED, {"missed_messages": ("one",)}, (1, 0, 0, 1)),
             (TurnEnd.LIMITED, {}, (1, 0, 0, 0)),
             (TurnEnd.UNAVAILABLE, {}, (1, 0, 0, 0)),
             (FINISHED, {"repair": True}, (1, 0, 0, 0)),
@@ -375,20 +375,24 @@ class TestCounters:
         assert (work.attempt, work.interruptions, work.overloads, work.steer_continuations) == counters
 
     def test_another_agent_begins_with_no_overloads_of_its_own(self) -> None:
-        work = PendingWork(agent="a", agent_overloads=3, overloads=4, words=("one",), unheard=("two",), to_pause=True)
+        work = PendingWork(
+            agent="a", agent_overloads=3, overloads=4, messages=("one",), missed_messages=("two",), to_pause=True
+        )
         work.note_turn_started(
-            TurnStarted(turn=2, key="key", role="role", attempt=1, agent="a", words=("two", "one")), 5.0
+            TurnStarted(turn=2, key="key", role="role", attempt=1, agent="a", messages=("two", "one")), 5.0
         )
         assert (work.agent_overloads, work.overloads, work.opened_at) == (3, 4, 5.0)
-        assert (work.words, work.unheard, work.to_pause) == (("one", "two"), (), False)
-        work.note_turn_started(TurnStarted(turn=3, key="key", role="role", attempt=1, agent="b", counts=True), 6.0)
-        assert (work.agent_overloads, work.overloads, work.agent, work.counts) == (0, 4, "b", True)
+        assert (work.messages, work.missed_messages, work.to_pause) == (("one", "two"), (), False)
+        work.note_turn_started(
+            TurnStarted(turn=3, key="key", role="role", attempt=1, agent="b", is_iteration=True), 6.0
+        )
+        assert (work.agent_overloads, work.overloads, work.agent, work.is_iteration) == (0, 4, "b", True)
 
     def test_messages_stay_in_the_order_in_which_they_came(self) -> None:
-        work = PendingWork(words=("one",))
-        result = TurnResult(FAILED, 0, 1, heard=("two", "one"))
-        work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, unheard=("three",)))
-        assert (work.words, work.unheard) == (("one", "two"), ("three",))
+        work = PendingWork(messages=("one",))
+        result = TurnResult(FAILED, 0, 1, received=("two", "one"))
+        work.note_turn_ended(TurnEnded("key", 1, "role", 1, result, retry_at=2.0, missed_messages=("three",)))
+        assert (work.messages, work.missed_messages) == (("one", "two"), ("three",))
 
     def test_work_without_a_turn_continues_no_conversation(self) -> None:
         assert PendingWork().session == ""
@@ -407,9 +411,9 @@ class TestCounters:
         assert (work.rejected_turn, work.turn_to_repair, work.attempt) == (again, None, 3)
 
     def test_interruptions_beyond_the_most_are_attempts(self) -> None:
-        work = PendingWork(interruptions=MOST_INTERRUPTIONS)
+        work = PendingWork(interruptions=MAX_INTERRUPTIONS)
         work.note_turn_ended(TurnEnded("key", 1, "role", 1, TurnResult(TurnEnd.INTERRUPTED, 0, 1), retry_at=2.0))
-        assert (work.attempt, work.interruptions) == (2, MOST_INTERRUPTIONS)
+        assert (work.attempt, work.interruptions) == (2, MAX_INTERRUPTIONS)
 
     def test_a_conversation_continues_after_a_repair_an_interruption_or_steering_alone(self) -> None:
         for end, repair, session in (

@@ -119,5 +119,5 @@ def test_rebuilding_passes_over_what_cannot_be_read(tmp_path: Path, monkeypatch:
     for file in (tmp_path / HOME / "loops" / loops[3]).iterdir():
         file.write_text("{")
     assert len(rebuild_entries(tmp_path)) == len(loops) - 1
-    monkeypatch.setattr(learning, "MOST_LOOPS", 5)
+    monkeypatch.setattr(learning, "MAX_LOOPS", 5)
     assert [entry.loop_id for entry in rebuild_entries(tmp_path)] == loops[:-6:-1]

@@ -104,7 +104,7 @@ def test_harmful_or_gaming_actions_are_stored_with_what_worked(tmp_path: Path) -
 
 
 def test_the_files_are_bounded_and_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "MOST_PATTERNS", 3)
+    monkeypatch.setattr(learning, "MAX_PATTERNS", 3)
     for number in range(5):
         keep(tmp_path, reflection(loop_id(number), 1, task="T" * (number + 1), outcome="success", at=NOW + number))
         learn_patterns(tmp_path, loop_id(number))

@@ -18,7 +18,7 @@ from ralph.documents.session.tasks import natural_key
 from ralph.store import settings
 from ralph.workflows.merging import Queue, queue_json, queue_path, read_queue
 
-MOST_ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Graph:
 
 def _again(state: State, name: str) -> State:
     task = state.tasks[name]
-    if task.attempt >= MOST_ATTEMPTS:
+    if task.attempt >= MAX_ATTEMPTS:
         return state.to(name, phase="failed")
     return state.to(name, phase="waiting", attempt=task.attempt + 1)
 

@@ -69,7 +69,7 @@ def started(root: Path, tasks: dict[str, list[str]], slots: int = 8) -> RunDir:
         task=json.dumps(tasks),
         criterion="",
         checks=(CHECK,),
-        crew=AgentSelection((agent,)),
+        agents=AgentSelection((agent,)),
         created_at=time.time(),
         limits=Limits(None, None),
         slots=SlotLimits(slots, machine=64),

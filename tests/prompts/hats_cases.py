@@ -8,7 +8,7 @@ from typing import Any
 from golden import NOW, NOWHERE, Case, after_steer, inbox_of, with_messages
 
 from ralph.core.checks import Check
-from ralph.core.events import Merged, MergeEnd
+from ralph.core.events import MergeEnded, MergeResult
 from ralph.core.signals import SignalType
 from ralph.core.turns import FileStat, TurnRequest
 from ralph.documents.guidance import LISTEN
@@ -191,7 +191,7 @@ def _resolver() -> Case:
         "builder-4", "builder-4/1", "builder: tasks.ready", "The event `tasks.ready` asked for it:\nParse the option."
     )
     (merge,) = queue.list_work(lambda task: CHECKS, "")
-    conflict = Merged(merge.key, "builder-4/1", MergeEnd.CONFLICT, f"ralph/{RUN}/builder-4/1", files=("cli.py",))
+    conflict = MergeEnded(merge.key, "builder-4/1", MergeResult.CONFLICT, f"ralph/{RUN}/builder-4/1", files=("cli.py",))
     queue, _ = queue.accept(conflict)
     (request,) = queue.list_work(lambda task: CHECKS, load_prompt("resolver", NOWHERE))
     assert isinstance(request, TurnRequest)

@@ -31,7 +31,7 @@ LONGEST_SENTENCE = 25
 WIDTH = 110
 """Lines that are longer continue on the next one."""
 FIXED_REASONS = ("Why: the code does not yet do what the checks expect", "Why: the checks do not pass yet")
-MOST_TOKENS = 8000
+MAX_TOKENS = 8000
 """Tokens of a whole prompt, without the text of the user."""
 USER_PARTS = ("task", "task-of-the-loop", "objective", "messages")
 """The parts that are as long as the user makes them."""
@@ -137,7 +137,7 @@ def find_parts_above_budget(parts: Collection[PartSize]) -> list[str]:
     """Parts that are longer than their budget, with room for the headings; and prompts that are too long altogether."""
     faults = [f"{part.name}: {part.tokens} of {part.budget} tokens" for part in parts if _is_above(part)]
     total = sum(part.tokens for part in parts if part.name not in USER_PARTS)
-    return [*faults, f"the prompt has {total} tokens"] if total >= MOST_TOKENS else faults
+    return [*faults, f"the prompt has {total} tokens"] if total >= MAX_TOKENS else faults
 
 
 def find_faults(text: str, inbox: Collection[str], paths: Collection[str], parts: Collection[PartSize]) -> list[str]:

@@ -33,7 +33,7 @@ async def main() -> None:
     run_dir.mkdir(parents=True)
     keeper, agents = (
         KeeperClient(run_dir),
-        {label: registry.make_adapter(spec) for label, spec in selection.everyone.items()},
+        {label: registry.make_adapter(spec) for label, spec in selection.by_label.items()},
     )
     [(label, agent)] = agents.items()
     print_json(notice=agent.prepare(os.environ))
@@ -45,7 +45,7 @@ async def main() -> None:
         result = await turns.run(turn, report_received)
         print_json(
             end=result.end,
-            received=result.heard,
+            received=result.received,
             error=result.error,
             tokens=[result.usage.input_tokens, result.usage.output_tokens],
         )
@@ -55,7 +55,7 @@ async def main() -> None:
 
 
 def report_received(event: AgentEvent) -> None:
-    if event.kind is EventKind.HEARD:
+    if event.kind is EventKind.RECEIVED:
         print_json(event=event.kind, name=event.text, means=event.tool)
 
 

@@ -30,7 +30,7 @@ def run_turn(
         assert turn.stdin and turn.poll() is None, turn.communicate()
         turn.stdin.write(json.dumps({"name": "1.yaml", "text": MESSAGE}) + "\n")
         turn.stdin.flush()
-        wait_until(lambda: list(project.root.glob(".ralph/runs/*/turns/*/words/1.yaml*")), 10)
+        wait_until(lambda: list(project.root.glob(".ralph/runs/*/turns/*/messages/1.yaml*")), 10)
         deadline = time.monotonic() + 1
         while not received_files(project) and time.monotonic() < deadline:
             time.sleep(0.05)  # an agent without a hook after the tool receives it at once
@@ -41,7 +41,7 @@ def run_turn(
 
 
 def received_files(project: AgentProject) -> list[Path]:
-    return list(project.root.glob(".ralph/runs/*/turns/*/words/*.heard.*"))
+    return list(project.root.glob(".ralph/runs/*/turns/*/messages/*.received.*"))
 
 
 def requests_with_message(project: AgentProject) -> list[bool]:
@@ -124,7 +124,7 @@ def test_a_steer_from_the_command_line_reaches_a_loop_in_the_middle_of_a_turn(
         wait_until(lambda: (project.root / "here").exists() or loop.poll() is not None)
         steered = project.ralph("steer", MESSAGE)
         assert steered.code == 0, steered.output
-        wait_until(lambda: list(project.root.glob(".ralph/runs/*/turns/*/words/*")), 20)
+        wait_until(lambda: list(project.root.glob(".ralph/runs/*/turns/*/messages/*")), 20)
         (project.root / "go").touch()
         out, err = loop.communicate(timeout=120)
     assert loop.returncode == 0, (out, err)

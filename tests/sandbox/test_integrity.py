@@ -30,7 +30,7 @@ class TestSpeakingForTheUser:
             f'{CLEAN} "$RALPH_BIN" {command} > said.txt 2>&1; echo $? > code.txt; touch done.txt', "--sandbox", level
         )
         assert (place.root / "code.txt").read_text() != "0\n", (place.root / "said.txt").read_text()
-        assert not place.journal("signal.taken")
+        assert not place.journal("signal.accepted")
         assert place.journal("run.ended")[0]["outcome"] == "success"
 
     def test_is_refused_for_a_process_that_detached_itself(self, place: Place, level: str) -> None:
@@ -40,7 +40,7 @@ class TestSpeakingForTheUser:
         )
         place.loop(script, "--sandbox", level)
         assert (place.root / "code.txt").read_text() != "0\n", (place.root / "said.txt").read_text()
-        assert not place.journal("signal.taken")
+        assert not place.journal("signal.accepted")
 
 
 @LEVELS
@@ -48,8 +48,8 @@ class TestForging:
     def test_a_turn_directory_that_was_planted_is_not_used(self, place: Place, level: str) -> None:
         """The first turn leaves a finished second turn, which would touch nothing and count as done."""
         script = (
-            'next="$(dirname "$RALPH_WORDS")"; next="${next%00001-*}00002-implementer"\n'
-            'if [ "${RALPH_TURN##*/}" = 00001 ]; then mkdir -p "$next"; cp "$(dirname "$RALPH_WORDS")/turn.json" "$next";'
+            'next="$(dirname "$RALPH_MESSAGES")"; next="${next%00001-*}00002-implementer"\n'
+            'if [ "${RALPH_TURN##*/}" = 00001 ]; then mkdir -p "$next"; cp "$(dirname "$RALPH_MESSAGES")/turn.json" "$next";'
             ' echo \'{"reason": "exit", "started_at": 1, "ended_at": 2, "code": 0}\' > "$next/exit"\n'
             "else touch second.txt done.txt; fi"
         )

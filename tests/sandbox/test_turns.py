@@ -72,7 +72,7 @@ class TestWork:
             eventually((place.root / "started").exists)
             place.ralph("steer", "make it blue")
             run.communicate(timeout=120)
-        assert place.journal("signal.heard")
+        assert place.journal("signal.received")
 
     def test_caches_of_package_managers_are_private_to_the_run(self, place: Place) -> None:
         place.loop('echo x > "$XDG_CACHE_HOME/file"; mkdir "$GOMODCACHE" "$CARGO_HOME" && touch done.txt')

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from ralph.core.errors import StateError
-from ralph.core.events import SignalTaken
+from ralph.core.events import SignalAccepted
 from ralph.core.signals import Question, Signal, SignalType
 from ralph.documents.signals import SIZE_LIMIT, parse_signal, render_signal
 from ralph.store.journal import Journal, read_records
@@ -42,7 +42,7 @@ class Box:
         return [signal.type for signal in self.signals()]
 
     def signals(self) -> list[Signal]:
-        return [one for one in self.mailbox.read_waiting() if isinstance(one, Signal)]
+        return [one for one in self.mailbox.read_pending() if isinstance(one, Signal)]
 
     def archive_all(self) -> list[Signal]:
         found = self.signals()
@@ -113,11 +113,11 @@ class TestOrder:
         assert [signal.message for signal in box.signals()] == [str(number) for number in range(20)]
 
     def test_a_mailbox_that_is_not_there_is_empty(self, tmp_path: Path) -> None:
-        assert list(Mailbox(tmp_path / "nowhere").read_waiting()) == []
+        assert list(Mailbox(tmp_path / "nowhere").read_pending()) == []
 
     def test_posting_makes_the_mailbox(self, tmp_path: Path) -> None:
         Mailbox(tmp_path / "new").post(Signal("", SignalType.ABORT, "wrong: task # really"))
-        (signal,) = Mailbox(tmp_path / "new").read_waiting()
+        (signal,) = Mailbox(tmp_path / "new").read_pending()
         assert (signal.type, signal.message) == (SignalType.ABORT, "wrong: task # really")
 
     @pytest.mark.parametrize("word", ["PAUSE", "pause", " Pause ", "'PAUSE'"])
@@ -137,7 +137,7 @@ class TestOrder:
 
     def test_peeking_takes_nothing(self, box: Box) -> None:
         box.drop("a.yaml", "type: PAUSE\n")
-        assert box.mailbox.read_waiting() == box.mailbox.read_waiting()
+        assert box.mailbox.read_pending() == box.mailbox.read_pending()
         assert (box.inputs / "a.yaml").exists()
 
 
@@ -165,7 +165,7 @@ class TestContent:
 
     def test_the_role_that_does_the_work_is_the_executor(self) -> None:
         signal = Signal("a", SignalType.STEER, "x", target="executor")
-        assert signal.is_for("implementer", acts=True)
+        assert signal.is_for("implementer", is_actor=True)
         assert not signal.is_for("reflector")
 
     @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ class TestMalformed:
         path = box.inputs / "a.yaml"
         path.write_text("type: STEER\n")
         for _ in range(3):
-            assert list(box.mailbox.read_waiting()) == []
+            assert list(box.mailbox.read_pending()) == []
         path.write_text("type: STEER\nmessage: go\n")
         assert box.types() == [SignalType.STEER]
 
@@ -376,7 +376,7 @@ class TestMalformed:
         book, _ = Journal.open(box.inputs.parent / "journal.jsonl")
         for _ in range(2):
             for signal in box.signals():
-                book.append(1_800_000_000.0, SignalTaken(signal))
+                book.append(1_800_000_000.0, SignalAccepted(signal))
                 box.mailbox.archive(signal, "done")
         assert not os.path.exists(name)
         read_records(book.path)

@@ -372,7 +372,7 @@ class TestLimits:
         return asyncio.run(engine())
 
     def test_a_job_that_is_just_being_started_can_be_stopped(self, stage: Stage) -> None:
-        """Whoever asks a turn to end must not be unheard because the turn began this very moment."""
+        """Whoever asks a turn to end must not be missed because the turn began this very moment."""
 
         async def engine() -> JobExit:
             keeper = KeeperClient(stage.run_dir)

@@ -196,10 +196,10 @@ class TestReview:
         assert seen(proof) == {}
 
     def test_a_large_tree_is_not_copied(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ralph.verify.counterproof.MOST_FILES", 3)
+        monkeypatch.setattr("ralph.verify.counterproof.MAX_FILES", 3)
         (_, warning) = review(tree.counterproof({}), tree, [WEAKENED])
         assert "the tree has more than 3 files" in warning.sentence
-        monkeypatch.setattr("ralph.verify.counterproof.MOST_FILES", 4)
+        monkeypatch.setattr("ralph.verify.counterproof.MAX_FILES", 4)
         assert len(review(tree.counterproof({"as-before": result()}), tree, [WEAKENED])) == 1
 
     def test_dependencies_beside_the_files_are_used_as_they_are(self, tree: Tree) -> None:

@@ -15,16 +15,16 @@ from ralph.core.entries import (
     QuestionAsked,
     Record,
     RunStarted,
-    SignalHeard,
+    SignalReceived,
     TurnStarted,
 )
 from ralph.core.events import (
     ChecksEnded,
     Landed,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     TaskChanged,
     TaskState,
     TurnEnded,
@@ -40,11 +40,11 @@ from ralph.view.model import NeedKind, RunView, Tier
 from ralph.view.rows import order_key
 
 START = RunStarted(pid=1, version="1", run="r", frozen={})
-TURN = TurnStarted(1, "iteration-1", "implementer", attempt=1, agent="scripted", counts=True)
+TURN = TurnStarted(1, "iteration-1", "implementer", attempt=1, agent="scripted", is_iteration=True)
 QUESTION = QuestionAsked(
     Question("q1", "Which database?", ("sqlite", "postgres"), asked_at=1000.0, timeout=600.0, role="implementer")
 )
-STEER = SignalTaken(Signal("s1", SignalType.STEER, "use httpx"))
+STEER = SignalAccepted(Signal("s1", SignalType.STEER, "use httpx"))
 LONG_AGO, NOW = 1000.0, 1100.0
 
 
@@ -83,7 +83,7 @@ def view_of(
 
 
 PASS, FAIL = CheckStatus.PASSED, CheckStatus.FAILED
-CONFLICT = Merged("merge-task-1-1-1", "task-1/1", MergeEnd.CONFLICT, branch="ralph/r/task-1/1", files=("a.py",))
+CONFLICT = MergeEnded("merge-task-1-1-1", "task-1/1", MergeResult.CONFLICT, branch="ralph/r/task-1/1", files=("a.py",))
 TASK_FAILED = TaskChanged("task-1", "Parser", TaskState.FAILED)
 
 
@@ -117,7 +117,7 @@ TASK_FAILED = TaskChanged("task-1", "Parser", TaskState.FAILED)
         ((START, CONFLICT, TASK_FAILED), True, Tier.FAILED, "running"),
         ((START, CONFLICT, replace(TASK_FAILED, state=TaskState.DONE)), True, Tier.WORKING, "running"),
         ((START, TURN, STEER), True, Tier.WATCH, "running"),
-        ((START, TURN, STEER, SignalHeard("s1", 1, "implementer", "hook")), True, Tier.WORKING, "running"),
+        ((START, TURN, STEER, SignalReceived("s1", 1, "implementer", "hook")), True, Tier.WORKING, "running"),
     ],
 )
 def test_the_tier_follows_from_the_facts(entries: tuple[Entry, ...], alive: bool, tier: Tier, state: str) -> None:

@@ -28,7 +28,7 @@ def empty_view() -> RunView:
         task="Fix the cart",
         criterion="`pytest` passes",
         checks=(),
-        crew=AgentSelection((AgentSpec("scripted"),)),
+        agents=AgentSelection((AgentSpec("scripted"),)),
         created_at=1000.0,
     )
     return new_view(record, "/project")

@@ -49,7 +49,7 @@ def write(run: RunDir, turns: int, outcome: Outcome | None = None) -> None:
     first = journal.seq
     for number in range(first, first + turns):
         key = f"iteration-{number}"
-        journal.append(1000.0 + number, TurnStarted(number, key, "implementer", 1, "scripted", counts=True))
+        journal.append(1000.0 + number, TurnStarted(number, key, "implementer", 1, "scripted", is_iteration=True))
         result = TurnResult(TurnEnd.FINISHED, 1.0, 2.0, usage=Usage(10, 5, cost=0.1))
         journal.append(1000.5 + number, TurnEnded(key, number, "implementer", 1, result, spent=Spent(turns=number)))
     if outcome:

@@ -52,7 +52,7 @@ def test_a_steer_is_taken_in_and_the_page_says_by_whom(server: Server) -> None:
     assert signal["message"] == "use <b>httpx</b>"
     acks = view["display"]["signals"][signal["id"]]
     assert acks[0][2].startswith("Taken in by turn ")
-    taken = next(line for line in server.journal(key) if line["type"] == "signal.taken")
+    taken = next(line for line in server.journal(key) if line["type"] == "signal.accepted")
     assert taken["signal"]["by"] == "web:owner"
     server.wait_for(key, lambda view: not view["alive"])
 
@@ -131,7 +131,7 @@ def test_a_stopped_run_is_resumed_and_aborted(server: Server) -> None:
     finally:
         server.proof = ""
     server.wait_for(key, lambda view: view["resumes"] == 1 and not view["alive"])
-    taken = [line["signal"] for line in server.journal(key) if line["type"] == "signal.taken"]
+    taken = [line["signal"] for line in server.journal(key) if line["type"] == "signal.accepted"]
     assert [(one["type"], one["by"]) for one in taken] == [("RESUME", "web:owner")]
     assert server.post(f"/api/runs/{key}/signals", {"type": "ABORT"}).status == 200
     server.wait_for(key, lambda view: view["state"] == "aborted")

@@ -94,7 +94,7 @@ def test_a_comment_on_a_line_goes_to_the_agent(page: Any, server: Server) -> Non
     page.get_by_label("Comment", exact=True).fill("This must say right.")
     page.get_by_role("button", name="Keep").click()
     page.get_by_role("button", name="Send 1 comment").click()
-    page.locator("[data-comment=sent]", has_text="Not taken in yet").wait_for()
+    page.locator("[data-comment=sent]", has_text="Not received yet").wait_for()
     page.get_by_role("button", name="Resume…").first.click()
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_role("button", name="Continue").click()

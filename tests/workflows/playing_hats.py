@@ -13,10 +13,10 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Merge,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     RunChecks,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
     WorkCommitted,
@@ -38,7 +38,7 @@ def hat(id: str, triggers: str, publishes: str, **more: Any) -> Hat:
     return Hat(id, id, f"The {id}.", tuple(triggers.split()), tuple(publishes.split()), f"Be the {id}.", **more)
 
 
-CREW = (
+HATS = (
     hat("planner", "build.start queue.advance", "tasks.ready", default_publishes="tasks.ready"),
     hat(
         "builder",
@@ -54,7 +54,7 @@ CREW = (
         default_publishes="finalization.failed",
     ),
 )
-CODE_ASSIST = HatsSettings(CREW, starting_event="build.start", required=("review.passed",))
+CODE_ASSIST = HatsSettings(HATS, starting_event="build.start", required=("review.passed",))
 CHECK = (Check("works"),)
 
 
@@ -105,7 +105,7 @@ class Stage:
     during_commit: Callable[[], None] = lambda: None
     pick: Callable[[int], int] = lambda count: 0
     """Which of several that are under way ends next."""
-    merges: Callable[[str], MergeEnd] = lambda workspace: MergeEnd.MERGED
+    merges: Callable[[str], MergeResult] = lambda workspace: MergeResult.MERGED
     """What comes of the merge of a workspace."""
     most: int = 1
     """The most turns that were under way at once."""
@@ -122,12 +122,12 @@ class Stage:
         self.notices += changes.notices
         self.documents.update(changes.documents)
         self.log += "".join(changes.aside.lines.values())
-        if isinstance(event, TurnEnded | Merged) and self.state.phase is not HatsPhase.DONE:
+        if isinstance(event, TurnEnded | MergeEnded) and self.state.phase is not HatsPhase.DONE:
             again = self.rules.load({**self.documents, **self.state.texts})
             assert again == self.state, "a restart forgets or invents something"
 
     def says(self, words: str) -> None:
-        self.tell(SignalTaken(Signal("s", SignalType.RESUME, words)))
+        self.tell(SignalAccepted(Signal("s", SignalType.RESUME, words)))
 
     def play(self, agent: Callable[["Stage", str], Turned], most: int = 200) -> Stop | None:
         """Have agents take turns until the run ends, or after so many."""
@@ -154,7 +154,7 @@ class Stage:
             case Merge():
                 end = self.merges(work.workspace)
                 branch = f"ralph/{RUN}/{work.workspace}"
-                self.tell(Merged(work.key, work.workspace, end, branch, "abc", snapshot=f"of {work.workspace}"))
+                self.tell(MergeEnded(work.key, work.workspace, end, branch, "abc", snapshot=f"of {work.workspace}"))
             case TurnRequest():
                 self.prompt, self.page = work.prompt, work.prompt.text
                 given = self._given(work)
@@ -175,7 +175,7 @@ class Stage:
                 )
                 number = len(self.turns)
                 tries = (work.retries or 0) + 1 if made.end is TurnEnd.FAILED else 1
-                self.tell(TurnEnded(work.key, number, work.role, tries, result, counts=True))
+                self.tell(TurnEnded(work.key, number, work.role, tries, result, is_iteration=True))
             case RunChecks():
                 self.checked += 1
                 self.during_checks()

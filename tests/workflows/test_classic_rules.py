@@ -26,7 +26,7 @@ from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, SessionState, Step
 
 # Written out: a test that imports what it checks cannot fail.
-MOST_REVIEWS = 3
+MAX_REVIEWS = 3
 
 ID = "261116-093000"
 HOME = f".ralph-sessions/{ID}"
@@ -232,8 +232,8 @@ def test_whatever_the_roles_do_it_ends_and_every_edge_is_legal(seed: int) -> Non
         assert len(found) <= state.guardrails.rework_attempts
         if state.marker(id) is Marker.DONE:
             assert found[max(found)].verdict is Judgement.QUALIFIED
-    assert len(reviews(state)) <= MOST_REVIEWS
-    last = f"review:session-{MOST_REVIEWS}"
+    assert len(reviews(state)) <= MAX_REVIEWS
+    last = f"review:session-{MAX_REVIEWS}"
     if last in driver.keys:
         assert not [key for key in driver.keys[driver.keys.index(last) :] if key.startswith("execute")]
     if stop.outcome is Outcome.SUCCESS and workflow.checks:
@@ -401,11 +401,11 @@ def test_a_review_cannot_pass_what_the_engine_saw_fail() -> None:
 
 def test_the_last_review_that_finds_gaps_leaves_them_to_the_user() -> None:
     gaps = "---\nassessment: Gaps Identified\ncovers: [task-0]\n---\n"
-    reviews = {f"progress.review{number}.md": gaps for number in range(1, MOST_REVIEWS)}
+    reviews = {f"progress.review{number}.md": gaps for number in range(1, MAX_REVIEWS)}
     workflow, state = told({"plan.md": PLAN, "tasks.md": entry(1), "progress.md": "- [x] task-1\n", **reviews})
     answer = {"status": "completed", "assessment": "Gaps Identified"}
     result = TurnResult(TurnEnd.FINISHED, NOW, NOW, answer=answer, documents={"tasks.md": entry(2)})
-    state = workflow.accept(state, TurnEnded(f"review:session-{MOST_REVIEWS}", 1, "reviewer", 1, result), NOW).state
+    state = workflow.accept(state, TurnEnded(f"review:session-{MAX_REVIEWS}", 1, "reviewer", 1, result), NOW).state
     assert "task-2" not in state.tasks
     assert workflow.decide(state, NOW) == Stop(Outcome.AWAITING_FEEDBACK, "review 3 found gaps that are left to you")
 

@@ -67,8 +67,8 @@ def test_a_task_that_was_given_up_needs_no_pass() -> None:
 
 
 def test_required_topics_of_one_family_do_not_make_each_other_stale() -> None:
-    crew = (hat("tester", "go", "test.red test.wrong"), hat("coder", "test.red", "test.green"))
-    settings = HatsSettings(crew, required=("test.red", "test.green"))
+    hats = (hat("tester", "go", "test.red test.wrong"), hat("coder", "test.red", "test.green"))
+    settings = HatsSettings(hats, required=("test.red", "test.green"))
     assert reasons("tester test.red", "coder test.green", settings=settings) == []
     assert len(reasons("tester test.red", "coder test.green", "tester test.wrong", settings=settings)) == 2
 
@@ -85,10 +85,10 @@ def test_without_hats_the_one_agent_passes_its_gates() -> None:
 
 
 def test_a_pattern_owns_a_topic_only_if_no_hat_names_it() -> None:
-    crew = (hat("any", "go", "review.*"), hat("critic", "review.ready", "review.passed"))
-    settings = HatsSettings(crew, required=("review.passed",))
+    hats = (hat("any", "go", "review.*"), hat("critic", "review.ready", "review.passed"))
+    settings = HatsSettings(hats, required=("review.passed",))
     assert settings.owners("review.passed") == ("critic",)
-    assert replace(settings, hats=crew[:1]).owners("review.passed") == ("any",)
+    assert replace(settings, hats=hats[:1]).owners("review.passed") == ("any",)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from playing_hats import CHECK, CODE_ASSIST, CREW, EVIDENT, RUN, Stage, Turned, hat, lines, stage, task
+from playing_hats import CHECK, CODE_ASSIST, EVIDENT, HATS, RUN, Stage, Turned, hat, lines, stage, task
 from test_session_rules import seeds
 
 from ralph.core.events import DocumentEdited, RunEnded
@@ -120,8 +120,8 @@ class TestCompletion:
 
     def test_required_events_count_only_if_they_took_effect_in_this_run(self) -> None:
         """The critic says nothing: `review.passed` comes by default, and satisfies nobody."""
-        crew = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in CREW)
-        world = stage(hats=crew)
+        hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)
+        world = stage(hats=hats)
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 4)
         assert world.turns[-1] == ("finalizer", "review.passed")
         assert world.state.outcome is None
@@ -130,8 +130,8 @@ class TestCompletion:
         )
 
     def test_a_default_never_completes(self) -> None:
-        crew = tuple(replace(one, default_publishes="LOOP_COMPLETE") if one.id == "finalizer" else one for one in CREW)
-        world = stage(hats=crew)
+        hats = tuple(replace(one, default_publishes="LOOP_COMPLETE") if one.id == "finalizer" else one for one in HATS)
+        world = stage(hats=hats)
         world.play(lambda world, hat: Turned() if hat == "finalizer" else dutiful(world, hat), 5)
         assert world.turns[-2:] == [("finalizer", "review.passed"), (COORDINATOR, "task.resume")]
 
@@ -349,12 +349,12 @@ class TestDefaults:
         assert world.state.event.payload.count("It was about") == 1
 
     def test_evidence_is_what_the_engine_saw(self) -> None:
-        crew = (hat("builder", "build.start build.blocked", "build.done"), hat("next", "build.done", "LOOP_COMPLETE"))
+        hats = (hat("builder", "build.start build.blocked", "build.done"), hat("next", "build.done", "LOOP_COMPLETE"))
 
         def agent(world: Stage, hat: str) -> Turned:
             return Turned((("build.done", "tests: pass lint: pass"),))
 
-        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",))
+        world = stage(checks=CHECK, hats=hats, topics=EVIDENT, required=("build.done",))
         world.play(agent, 2)
         assert world.turns[-1] == ("builder", "build.blocked") and not passed(world, "build.done")
         world.works = True
@@ -362,11 +362,11 @@ class TestDefaults:
         assert world.turns[-1] == ("next", "build.done") and passed(world, "build.done")
 
     def test_a_default_needs_the_same_evidence_and_satisfies_no_gate(self) -> None:
-        crew = (
+        hats = (
             hat("builder", "build.start build.blocked", "build.done", default_publishes="build.done"),
             hat("next", "build.done", "LOOP_COMPLETE"),
         )
-        world = stage(checks=CHECK, hats=crew, topics=EVIDENT, required=("build.done",), max_default_events=0)
+        world = stage(checks=CHECK, hats=hats, topics=EVIDENT, required=("build.done",), max_default_events=0)
         world.play(mute, 2)
         assert world.turns[-1] == ("builder", "build.blocked") and world.checked == 2
         world.works = True
@@ -374,13 +374,13 @@ class TestDefaults:
         assert world.turns[-1] == ("next", "build.done") and not passed(world, "build.done")
 
     def test_red_counts_only_where_the_checks_fail(self) -> None:
-        crew = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
+        hats = (hat("tester", "build.start test.passes", "test.red"), hat("coder", "test.red", "LOOP_COMPLETE"))
         topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
 
         def agent(world: Stage, hat: str) -> Turned:
             return Turned((("test.red", "look") if hat == "tester" else ("LOOP_COMPLETE", ""),), files=1)
 
-        world = stage(checks=CHECK, hats=crew, topics=topics, required=("test.red",))
+        world = stage(checks=CHECK, hats=hats, topics=topics, required=("test.red",))
         world.works = True
         world.play(agent, 2)
         assert world.turns[-1] == ("tester", "test.passes") and not passed(world, "test.red")
@@ -393,9 +393,9 @@ class TestDefaults:
         assert world.turns[-1] == ("coder", "test.red")
 
     def test_checks_that_cannot_be_run_are_neither_red_nor_green(self) -> None:
-        crew = (hat("tester", "build.start test.passes", "test.red"),)
+        hats = (hat("tester", "build.start test.passes", "test.red"),)
         topics = {"test.red": Topic(evidence=True, otherwise="test.passes", red=True)}
-        rules = stage(checks=CHECK, hats=crew, topics=topics, required=("test.red",))
+        rules = stage(checks=CHECK, hats=hats, topics=topics, required=("test.red",))
         rules.works = None
         rules.play(lambda world, hat: Turned((("test.red", ""),), files=1), 2)
         assert rules.turns[-1] == ("tester", "test.passes") and not passed(rules, "test.red")
@@ -403,8 +403,8 @@ class TestDefaults:
 
 class TestLimits:
     def test_a_hat_that_has_had_all_its_turns_is_told_of_once_and_others_continue(self) -> None:
-        crew = tuple(replace(one, max_activations=2) if one.id == "builder" else one for one in CREW)
-        world = stage(hats=crew)
+        hats = tuple(replace(one, max_activations=2) if one.id == "builder" else one for one in HATS)
+        world = stage(hats=hats)
 
         def agent(world: Stage, hat: str) -> Turned:
             if hat == COORDINATOR:
@@ -490,8 +490,8 @@ class TestPersistent:
         assert world.turns[-1] == (COORDINATOR, "task.resume")
 
     def test_what_is_required_is_required_of_each_piece_of_work(self) -> None:
-        crew = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in CREW)
-        world = stage(persistent=True, hats=crew)
+        hats = tuple(replace(one, default_publishes="review.passed") if one.id == "critic" else one for one in HATS)
+        world = stage(persistent=True, hats=hats)
         world.play(dutiful, 4)
         world.tell(DocumentEdited(world.rules.emitted_path, lines(("queue.advance", "one more thing"))))
         world.play(lambda world, hat: Turned() if hat == "critic" else dutiful(world, hat), 8)
@@ -686,7 +686,7 @@ class TestPage:
         assert sum(counts.values()) < 11_000
 
 
-TOPICS = sorted({topic for one in CREW for topic in one.publishes} | {"nonsense", "human.guidance.ack", "build.start"})
+TOPICS = sorted({topic for one in HATS for topic in one.publishes} | {"nonsense", "human.guidance.ack", "build.start"})
 
 
 @pytest.mark.parametrize("seed", seeds(16, 2))
@@ -706,7 +706,7 @@ def test_random_agents_never_complete_what_is_not_done(seed: int) -> None:
             if chance.random() < 0.1:
                 world.says("a word")
             world.works = chance.random() < 0.4
-            own = next((one.publishes for one in CREW if one.id == hat), tuple(TOPICS))
+            own = next((one.publishes for one in HATS if one.id == hat), tuple(TOPICS))
             usual = chance.random() < 0.7
             chosen = chance.choices(own if usual else TOPICS, k=chance.choice([0, 1, 1, 1, 2]))
             if chance.random() < 0.3:

@@ -112,7 +112,7 @@ class Run:
         self.roles.append(request.role)
         change = Change(f"sha-{self.state.iteration}", 2, 5, 1, stats=changed)
         result = TurnResult(TurnEnd.FINISHED, NOW, NOW + 3.0, answer=answer or None, change=change)
-        self.take(TurnEnded(request.key, 1, request.role, 1, result, counts=request.counts))
+        self.take(TurnEnded(request.key, 1, request.role, 1, result, is_iteration=request.is_iteration))
 
     def check(self, result: Verdict) -> None:
         work = only(self.rules.decide(self.state, NOW))

@@ -18,7 +18,7 @@ from ralph.core.events import (
     Event,
     RunChecks,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
 )
@@ -93,7 +93,7 @@ EVENTS: dict[str, Event] = {
     "not found": checks(NOT_FOUND),
     "unrunnable": checks(UNRUNNABLE),
     "no checks": checks(EMPTY),
-    **{f"signal {kind}": SignalTaken(Signal("a.yaml", kind)) for kind in SignalType},
+    **{f"signal {kind}": SignalAccepted(Signal("a.yaml", kind)) for kind in SignalType},
     "an edit of a report": DocumentEdited(f"{HOME}/completion-x.md", "notes"),
     "an edit of the state": DocumentEdited(LOOP.state_path, state_json(LoopState("do it well"), SETTINGS)),
     "a broken edit": DocumentEdited(LOOP.state_path, "{"),
@@ -140,7 +140,8 @@ class TestEveryPhaseWithEveryEvent:
         others = {
             name: event
             for name, event in EVENTS.items()
-            if isinstance(event, SignalTaken) or (isinstance(event, DocumentEdited) and event.path != LOOP.state_path)
+            if isinstance(event, SignalAccepted)
+            or (isinstance(event, DocumentEdited) and event.path != LOOP.state_path)
         }
         assert len({type(event) for event in others.values()}) == 2
         for name, event in others.items():
@@ -352,7 +353,7 @@ class TestThePrompt:
         assert isinstance(decision, Do)
         (request,) = decision.work
         assert isinstance(request, TurnRequest)
-        assert (request.counts, request.key) == (True, f"iteration-{state.iteration}")
+        assert (request.is_iteration, request.key) == (True, f"iteration-{state.iteration}")
         return request.prompt.text
 
     def test_it_has_the_task_the_checks_the_failure_and_the_lessons(self) -> None:

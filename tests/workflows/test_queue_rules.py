@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ralph.core.checks import Check, CheckResult, CheckStatus, Verdict
 from ralph.core.errors import StateError
-from ralph.core.events import ChecksEnded, Merge, Merged, MergeEnd, TurnEnded, Work
+from ralph.core.events import ChecksEnded, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
 from ralph.workflows.merging import RESOLVER, Queue, Settled, queue_json, read_queue
 
 CHECKS = (Check("make test"),)
 TEMPLATE = (resources.files("ralph.prompts") / "resolver.md").read_text()
-CONFLICT, REVERTS, RED = MergeEnd.CONFLICT, MergeEnd.REVERTS, MergeEnd.RED
+CONFLICT, REVERTS, RED = MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.RED
 
 
 def queue_of(*tasks: str) -> Queue:
@@ -31,11 +31,11 @@ def asked(queue: Queue) -> dict[str, Work]:
     return {work.key: work for work in queue.list_work(lambda _: CHECKS, TEMPLATE)}
 
 
-def merged(queue: Queue, task: str, end: MergeEnd, **more: object) -> tuple[Queue, Settled | None]:
+def merged(queue: Queue, task: str, end: MergeResult, **more: object) -> tuple[Queue, Settled | None]:
     """What comes of the merge of a task that the queue asks for."""
     work = next(one for one in asked(queue).values() if isinstance(one, Merge) and one.workspace == f"{task}/1")
     branch = f"ralph/run/{task}/1"
-    return queue.accept(Merged(work.key, work.workspace, end, branch, **more))  # type: ignore[arg-type]
+    return queue.accept(MergeEnded(work.key, work.workspace, end, branch, **more))  # type: ignore[arg-type]
 
 
 def resolver_of(queue: Queue, task: str) -> TurnRequest:
@@ -59,8 +59,8 @@ def test_work_is_merged_in_the_order_in_which_it_came() -> None:
     assert all(isinstance(work, Merge) and work.checks == CHECKS for work in works)
 
 
-@pytest.mark.parametrize("end", [MergeEnd.MERGED, MergeEnd.NOTHING])
-def test_what_is_in_leaves_the_queue(end: MergeEnd) -> None:
+@pytest.mark.parametrize("end", [MergeResult.MERGED, MergeResult.NOTHING])
+def test_what_is_in_leaves_the_queue(end: MergeResult) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end)
     assert settled
     assert (settled.task, settled.workspace, settled.is_merged) == ("a", "a/1", True)
@@ -68,7 +68,7 @@ def test_what_is_in_leaves_the_queue(end: MergeEnd) -> None:
 
 
 @pytest.mark.parametrize("end", [CONFLICT, REVERTS, RED])
-def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeEnd) -> None:
+def test_what_does_not_fit_gets_a_resolver_while_others_are_merged(end: MergeResult) -> None:
     queue, settled = merged(queue_of("a", "b"), "a", end, files=("src/a b.py", "x"))
     assert settled is None
     request = resolver_of(queue, "a")
@@ -123,14 +123,14 @@ def test_a_try_that_others_overtook_is_nobodys_failure_and_is_waited_for_in_the_
     queue, _ = merged(queue_of("a", "b", "c", "d"), "a", CONFLICT, moved=True)
     for task in ("b", "c"):
         queue, _ = merged(resolved(queue, "a"), "a", CONFLICT, moved=True)
-        queue, settled = merged(queue, task, MergeEnd.MERGED) if task == "b" else (queue, None)
+        queue, settled = merged(queue, task, MergeResult.MERGED) if task == "b" else (queue, None)
         assert task != "b" or settled
     one = queue.waiting[0]
     assert (one.task, one.failures, one.overtaken, one.resolves) == ("a", 0, 2, 3)
     assert set(asked(queue)) == {"resolve-a-1-3"}, "nothing is merged before it now"
     queue = resolved(queue, "a")
     assert set(asked(queue)) == {"merge-a-1-4"}
-    queue, settled = merged(queue, "a", MergeEnd.MERGED)
+    queue, settled = merged(queue, "a", MergeResult.MERGED)
     assert settled
     assert set(asked(queue)) == {"merge-c-1-1", "merge-d-1-1"}
 
@@ -138,8 +138,8 @@ def test_a_try_that_others_overtook_is_nobodys_failure_and_is_waited_for_in_the_
 def test_what_the_queue_did_not_ask_for_changes_nothing() -> None:
     queue, _ = merged(queue_of("a", "b"), "a", CONFLICT)
     strangers = [
-        Merged("merge-a-1-1", "a/1", MergeEnd.MERGED),
-        Merged("merge-z-1-1", "z/1", MergeEnd.MERGED),
+        MergeEnded("merge-a-1-1", "a/1", MergeResult.MERGED),
+        MergeEnded("merge-z-1-1", "z/1", MergeResult.MERGED),
         TurnEnded("resolve-a-1-2", 1, RESOLVER, 1, TurnResult(TurnEnd.FINISHED, 0.0, 1.0)),
         ChecksEnded("merge-b-1-1", Verdict(())),
     ]
@@ -153,7 +153,7 @@ def test_names_of_tasks_cannot_be_confused_with_attempts() -> None:
     assert len(first) == 4
     for workspace in ("a/1", "a-1/1"):
         key = next(work.key for work in asked(queue).values() if work.workspace == workspace)  # type: ignore[union-attr]
-        queue, _ = queue.accept(Merged(key, workspace, CONFLICT))
+        queue, _ = queue.accept(MergeEnded(key, workspace, CONFLICT))
         queue = resolved(queue, workspace.split("/")[0])
     assert len(set(asked(queue)) | first) == 6, "no key comes twice"
 
@@ -181,12 +181,12 @@ class Branch:
         self.merges = 0
         self.taken_in: dict[str, int] = {}
 
-    def merge(self, work: Merge, end: MergeEnd) -> Merged:
+    def merge(self, work: Merge, end: MergeResult) -> MergeEnded:
         moved = self.taken_in.get(work.workspace) != self.merges
-        if end is MergeEnd.MERGED:
+        if end is MergeResult.MERGED:
             self.merges += 1
         told = end in (CONFLICT, RED) and moved
-        return Merged(work.key, work.workspace, end, f"ralph/run/{work.workspace}", moved=told)
+        return MergeEnded(work.key, work.workspace, end, f"ralph/run/{work.workspace}", moved=told)
 
 
 @settings(max_examples=200, deadline=None)
@@ -211,7 +211,7 @@ def test_every_task_is_settled_exactly_once_whatever_the_merges_say(tasks: int, 
         work = chance.choice([*merges, *(work for work in under_way.values() if isinstance(work, TurnRequest))])
         del under_way[work.key]
         if isinstance(work, Merge):
-            ends = [MergeEnd.MERGED, MergeEnd.NOTHING, CONFLICT, CONFLICT, REVERTS, RED]
+            ends = [MergeResult.MERGED, MergeResult.NOTHING, CONFLICT, CONFLICT, REVERTS, RED]
             queue, done = queue.accept(branch.merge(work, chance.choice(ends)))
             settled += [done] if done else []
         else:

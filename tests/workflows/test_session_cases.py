@@ -8,7 +8,7 @@ import pytest
 from test_session_rules import ID, NOW, PLAN, TASK, Driver, session
 
 from ralph.core.checks import Check
-from ralph.core.events import Do, DocumentEdited, RunEnded, SignalTaken, Stop, TurnEnded
+from ralph.core.events import Do, DocumentEdited, RunEnded, SignalAccepted, Stop, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType, Stage
@@ -456,7 +456,7 @@ def test_message_of_the_user_begins_nothing_by_itself() -> None:
     path = driver.rules.layout.feedback(2, "20261116-100000")
     driver.documents[path] = "# Feedback\n"
     driver.state = driver.rules.load(driver.documents)
-    driver.take(SignalTaken(Signal("a", SignalType.INFO, "the deadline is Friday")))
+    driver.take(SignalAccepted(Signal("a", SignalType.INFO, "the deadline is Friday")))
     assert driver.state.state is State.COMPLETE
 
 

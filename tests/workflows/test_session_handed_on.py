@@ -10,7 +10,7 @@ from test_classic_rules import rules as classic_rules
 from test_session_cases import PLAN, TASKS, Steady, failing, feedback, stop_of
 from test_session_rules import session
 
-from ralph.core.events import DocumentEdited, SignalTaken
+from ralph.core.events import DocumentEdited, SignalAccepted
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
@@ -61,7 +61,7 @@ class TestKnowledge:
         driver = self.waiting().until(State.KNOWLEDGE_APPROVAL)
         assert LEARNED in request(driver, "extract:2").inbox["knowledge/how-to/build.md"]
         assert "1 thing was learned" in stop_of(driver).reason
-        driver.take(SignalTaken(Signal("a", SignalType.APPROVE)))
+        driver.take(SignalAccepted(Signal("a", SignalType.APPROVE)))
         decision = driver.rules.decide(driver.state, driver.now)
         [work] = getattr(decision, "work", ())
         assert list(work.files) == [".docs/how-to/build.md"] and LEARNED in work.files[".docs/how-to/build.md"]
@@ -322,7 +322,7 @@ class TestPlanSnapshots:
 class TestWhatTheUserSays:
     def test_guidance_is_noted_with_its_message(self) -> None:
         driver = Steady(session()).until(State.EXECUTING_BATCH)
-        driver.take(SignalTaken(Signal("a", SignalType.STEER, "use httpx")))
+        driver.take(SignalAccepted(Signal("a", SignalType.STEER, "use httpx")))
         assert "use httpx" in driver.documents[driver.rules.layout.notes]
 
     def test_a_task_that_the_user_redefined_fails_alone_and_is_not_tried_again(self) -> None:
@@ -338,7 +338,7 @@ class TestWhatTheUserSays:
         driver.ended(Outcome.PAUSED)
         path = driver.rules.layout.progress(1)
         assert driver.documents[path].count("Paused by signal") == 2, "task-1 and task-2 were under way"
-        driver.take(SignalTaken(Signal("a", SignalType.RESUME)))
+        driver.take(SignalAccepted(Signal("a", SignalType.RESUME)))
         assert "Paused by signal" not in driver.documents[path]
 
     @pytest.mark.parametrize("name", ["build", "build.md", "how-to", "how-to/build.md"])
@@ -349,7 +349,7 @@ class TestWhatTheUserSays:
             plan_plan_init_1=plan_with("knowledge: {approval: signal}"),
             extract_1={"answer": COMPLETED, "documents": learned},
         ).until(State.KNOWLEDGE_APPROVAL)
-        driver.take(SignalTaken(Signal("a", SignalType.APPROVE, items=(name,))))
+        driver.take(SignalAccepted(Signal("a", SignalType.APPROVE, items=(name,))))
         [work] = getattr(driver.rules.decide(driver.state, driver.now), "work", ())
         assert list(work.files) == [".docs/how-to/build.md"]
 

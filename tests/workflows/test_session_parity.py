@@ -22,12 +22,12 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Merge,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     Promote,
     RunChecks,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
     Work,
@@ -97,7 +97,7 @@ class Play:
     state: Any = None
 
     def __post_init__(self) -> None:
-        self.is_classic = not self.rules.layout.has_metadata
+        self.is_classic = self.rules.layout.is_classic
         self.load()
 
     def load(self) -> None:
@@ -153,7 +153,7 @@ class Play:
         self.told.append(f"STOP {decision.outcome}: {decision.reason}")
 
     def signal(self, kind: SignalType, message: str = "", *items: str) -> None:
-        self.take(SignalTaken(Signal(f"s{self.now:.0f}", kind, message, items=items)))
+        self.take(SignalAccepted(Signal(f"s{self.now:.0f}", kind, message, items=items)))
 
     def rewrite(self, name: str, old: str, new: str) -> "Play":
         """The user changes a document while no engine runs."""
@@ -193,10 +193,10 @@ class Play:
             case Merge(key=key, workspace=workspace):
                 titles = ", ".join(check.title for check in work.checks)
                 self.told.append(f"  merges {workspace} ({work.message}) with checks {titles}")
-                return Merged(key, workspace, said or MergeEnd.MERGED, f"ralph/{ID}/{workspace}", "abc")
+                return MergeEnded(key, workspace, said or MergeResult.MERGED, f"ralph/{ID}/{workspace}", "abc")
             case Promote(key=key, workspace=workspace):
                 self.told.append(f"  promotes {', '.join(work.files)} in {workspace}: {work.message}")
-                return Merged(key, workspace, MergeEnd.MERGED)
+                return MergeEnded(key, workspace, MergeResult.MERGED)
             case TurnRequest():
                 self.tell(work)
                 self.turns += 1
@@ -319,7 +319,7 @@ def standard_paused() -> Play:
 def standard_approval() -> Play:
     play = with_instructions(play_standard(), "- approval: signal\n- max_cycles: 0\n").run()
     play.load()
-    play.take(SignalTaken(Signal("a", SignalType.APPROVE)))
+    play.take(SignalAccepted(Signal("a", SignalType.APPROVE)))
     return play.run()
 
 
@@ -409,8 +409,8 @@ def standard_files() -> Play:
 
 
 def standard_conflict() -> Play:
-    ends = {"merge-task-1-1-1": MergeEnd.CONFLICT, "merge-task-2-1-1": MergeEnd.RED}
-    ends |= {f"merge-task-2-1-{n}": MergeEnd.RED for n in (2, 3, 4)}
+    ends = {"merge-task-1-1-1": MergeResult.CONFLICT, "merge-task-2-1-1": MergeResult.RED}
+    ends |= {f"merge-task-2-1-{n}": MergeResult.RED for n in (2, 3, 4)}
     return brief(ends, "all").run()
 
 

@@ -13,8 +13,8 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Merge,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     Promote,
     RunChecks,
     Stop,
@@ -185,12 +185,16 @@ class Driver:
             case RunChecks(key=key, checks=checks):
                 return ChecksEnded(key, self.verdict(checks))
             case Merge(key=key, workspace=workspace):
-                end = self.chance.choice((MergeEnd.MERGED, MergeEnd.MERGED, MergeEnd.CONFLICT, MergeEnd.RED))
-                if end is MergeEnd.MERGED:
+                end = self.chance.choice(
+                    (MergeResult.MERGED, MergeResult.MERGED, MergeResult.CONFLICT, MergeResult.RED)
+                )
+                if end is MergeResult.MERGED:
                     self.merged.append(workspace)
-                return Merged(key, workspace, end, f"ralph/{ID}/{workspace}", "abc", moved=self.chance.random() < 0.3)
+                return MergeEnded(
+                    key, workspace, end, f"ralph/{ID}/{workspace}", "abc", moved=self.chance.random() < 0.3
+                )
             case Promote(key=key, workspace=workspace):
-                return Merged(key, workspace, MergeEnd.MERGED)
+                return MergeEnded(key, workspace, MergeResult.MERGED)
             case TurnRequest():
                 self.turns += 1
                 return TurnEnded(work.key, self.turns, work.role, 1, self.turn(work))

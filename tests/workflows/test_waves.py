@@ -9,7 +9,7 @@ import pytest
 from playing_hats import CHECK, Stage, Turned, hat, lines, stage
 from test_session_rules import seeds
 
-from ralph.core.events import Do, DocumentEdited, MergeEnd, RunEnded, TurnEnded
+from ralph.core.events import Do, DocumentEdited, MergeResult, RunEnded, TurnEnded
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.turns import TurnEnd, TurnRequest, TurnResult
@@ -17,12 +17,12 @@ from ralph.documents.hats.definition import COORDINATOR, HatsSettings, Topic
 from ralph.workflows.hats.events import EVENTS
 from ralph.workflows.hats.state import DECISIONS, HatsPhase
 
-CREW = (
+HATS = (
     hat("planner", "build.start", "piece.ready", default_publishes="piece.ready"),
     hat("builder", "piece.ready", "piece.done", concurrency=2),
     hat("gatherer", "piece.done", "LOOP_COMPLETE piece.ready", gathers=True),
 )
-SETTINGS = HatsSettings(CREW, starting_event="build.start", max_failures=2)
+SETTINGS = HatsSettings(HATS, starting_event="build.start", max_failures=2)
 
 
 def pieces(count: int) -> tuple[tuple[str, object], ...]:
@@ -61,14 +61,14 @@ def test_events_are_taken_side_by_side_and_gathered_in_their_order() -> None:
 
 
 def test_who_ends_while_another_cancels_is_accounted_for() -> None:
-    crew = tuple(replace(one, publishes=(*one.publishes, "LOOP_CANCEL")) for one in CREW)
-    world = stage(replace(SETTINGS, hats=crew, cancellation="LOOP_CANCEL"))
+    hats = tuple(replace(one, publishes=(*one.publishes, "LOOP_CANCEL")) for one in HATS)
+    world = stage(replace(SETTINGS, hats=hats, cancellation="LOOP_CANCEL"))
     world.play(agent, 1)
     decision = world.rules.decide(world.state, world.now)
     assert isinstance(decision, Do)
     for work, event in zip(decision.work, (("LOOP_CANCEL", "no"), ("piece.done", "piece 2")), strict=True):
         result = TurnResult(TurnEnd.FINISHED, world.now, world.now, documents={EVENTS: lines(event)})
-        world.tell(TurnEnded(work.key, 2, "builder", 1, result, counts=True))
+        world.tell(TurnEnded(work.key, 2, "builder", 1, result, is_iteration=True))
     assert world.state.outcome is Outcome.ABORTED
     world.tell(RunEnded(Outcome.ABORTED, "cancelled", Spent(), Limits()))
     again = world.rules.load(world.documents)
@@ -99,10 +99,10 @@ def test_work_that_cannot_be_merged_is_resolved_or_left_on_its_branch() -> None:
     world = stage(SETTINGS)
     tried: Counter[str] = Counter()
 
-    def merges(workspace: str) -> MergeEnd:
+    def merges(workspace: str) -> MergeResult:
         tried[workspace] += 1
         hopeless = workspace == "builder-4/1"
-        return MergeEnd.CONFLICT if hopeless or tried[workspace] == 1 else MergeEnd.MERGED
+        return MergeResult.CONFLICT if hopeless or tried[workspace] == 1 else MergeResult.MERGED
 
     world.merges = merges
     stop = world.play(agent)
@@ -126,8 +126,8 @@ def test_where_all_fail_the_run_ends_and_can_continue_with_the_same_wave() -> No
 
 
 def test_a_wave_has_only_the_time_that_its_gatherer_waits() -> None:
-    crew = (*CREW[:2], replace(CREW[2], gathers_within=15.0))
-    world = stage(SETTINGS, hats=crew)
+    hats = (*HATS[:2], replace(HATS[2], gathers_within=15.0))
+    world = stage(SETTINGS, hats=hats)
     stop = world.play(agent)
     assert stop and stop.outcome is Outcome.SUCCESS
     assert rows(world, "piece.done") == ["piece 1", "piece 2", "piece 3"], "10 seconds each, two at once"
@@ -140,7 +140,7 @@ def test_what_one_publishes_in_vain_it_is_told_and_tries_again() -> None:
             return Turned((("LOOP_COMPLETE", ""),))
         return agent(world, hat)
 
-    world = stage(SETTINGS, hats=(*CREW[:2], replace(CREW[2], publishes=("piece.ready",))))
+    world = stage(SETTINGS, hats=(*HATS[:2], replace(HATS[2], publishes=("piece.ready",))))
     stop = world.play(rash)
     assert stop and stop.outcome is Outcome.SUCCESS
     assert [who for who, _ in world.turns].count("builder") == 8
@@ -148,12 +148,12 @@ def test_what_one_publishes_in_vain_it_is_told_and_tries_again() -> None:
 
 def test_a_gatherer_waits_for_the_rest_of_the_wave_on_its_way_through_others() -> None:
     """The critic takes one at a time; what it passes waits until it has had all of them."""
-    crew = (
-        *CREW[:2],
+    hats = (
+        *HATS[:2],
         hat("critic", "piece.done", "piece.passed"),
         hat("gatherer", "piece.passed", "LOOP_COMPLETE", gathers=True),
     )
-    world = stage(SETTINGS, hats=crew)
+    world = stage(SETTINGS, hats=hats)
     stop = world.play(
         lambda world, hat: Turned((("piece.passed", ""),)) if hat == "critic" else agent(world, hat),
     )
@@ -170,7 +170,7 @@ def test_claims_of_a_wave_are_checked_on_the_merged_tree_and_then_as_a_whole() -
 
 
 def test_a_hat_has_no_more_turns_in_a_wave_than_it_may_have() -> None:
-    world = stage(SETTINGS, hats=(CREW[0], replace(CREW[1], max_activations=3), CREW[2]))
+    world = stage(SETTINGS, hats=(HATS[0], replace(HATS[1], max_activations=3), HATS[2]))
     world.play(agent, 8)
     assert world.state.activations["builder"] == 3
     assert "builder.exhausted" in world.topics and (COORDINATOR, "piece.ready") in world.turns
@@ -194,13 +194,13 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
     """Whoever is faster, fails, is cut off or conflicts: every event is taken, told of, or still waits; once."""
     for number in range(15):
         chance = random.Random(f"{seed}/{number}")
-        crew = tuple(replace(one, concurrency=chance.choice([2, 3, 9]) if one.concurrency > 1 else 1) for one in CREW)
+        hats = tuple(replace(one, concurrency=chance.choice([2, 3, 9]) if one.concurrency > 1 else 1) for one in HATS)
         if chance.random() < 0.3:
-            crew = (*crew[:2], replace(crew[2], gathers_within=chance.choice([5.0, 30.0])))
-        settings = replace(SETTINGS, hats=crew, max_failures=chance.choice([1, 4]), checkpoint=chance.choice([0, 3]))
+            hats = (*hats[:2], replace(hats[2], gathers_within=chance.choice([5.0, 30.0])))
+        settings = replace(SETTINGS, hats=hats, max_failures=chance.choice([1, 4]), checkpoint=chance.choice([0, 3]))
         world = stage(settings, checks=CHECK if chance.random() < 0.5 else (), works=True)
         world.pick = chance.randrange
-        ends = [MergeEnd.MERGED, MergeEnd.MERGED, MergeEnd.NOTHING, MergeEnd.CONFLICT, MergeEnd.RED]
+        ends = [MergeResult.MERGED, MergeResult.MERGED, MergeResult.NOTHING, MergeResult.CONFLICT, MergeResult.RED]
         world.merges = lambda workspace, chance=chance, ends=ends: chance.choice(ends)  # type: ignore[misc]
 
         def any_agent(world: Stage, hat: str, chance: random.Random = chance) -> Turned:
@@ -229,8 +229,8 @@ def test_random_waves_lose_and_repeat_nothing(seed: int) -> None:
 
 
 def test_the_time_of_a_wave_continues_where_it_was_when_its_run_continues() -> None:
-    crew = (*CREW[:2], replace(CREW[2], gathers_within=35.0))
-    world = stage(SETTINGS, hats=crew)
+    hats = (*HATS[:2], replace(HATS[2], gathers_within=35.0))
+    world = stage(SETTINGS, hats=hats)
     world.play(agent, 2)
     world.tell(RunEnded(Outcome.PAUSED, "", Spent(), Limits()))
     world.now += 100_000.0

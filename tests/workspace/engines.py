@@ -12,7 +12,7 @@ from typing import Any
 from ralph.agents import registry
 from ralph.app.start import WorkLocation, create_run
 from ralph.core.checks import Check
-from ralph.core.events import Merge, Merged
+from ralph.core.events import Merge, MergeEnded
 from ralph.core.prompt import Prompt
 from ralph.core.turns import Turn, TurnRequest, TurnResult
 from ralph.documents.run_record import AgentSelection, AgentSpec, RunRecord, TreeSettings
@@ -102,7 +102,7 @@ class Engine:
         self.workspaces.save(site, f"work in {name}")
         return site
 
-    async def merge(self, name: str, *commands: str, key: str = "merge") -> Merged:
+    async def merge(self, name: str, *commands: str, key: str = "merge") -> MergeEnded:
         return await self.queue.merge(Merge(key, name, f"task {name}", tuple(Check(command) for command in commands)))
 
     def files(self) -> set[str]:

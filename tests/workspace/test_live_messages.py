@@ -44,8 +44,8 @@ async def pool(root: Path, *steps: str) -> AsyncIterator[LocalTurns]:
         await keeper.close()
 
 
-def words_of(root: Path) -> list[str]:
-    return sorted(os.listdir(root / "run/turns/00001-actor/words"))
+def list_messages(root: Path) -> list[str]:
+    return sorted(os.listdir(root / "run/turns/00001-actor/messages"))
 
 
 async def appearance(path: Path) -> None:
@@ -61,11 +61,11 @@ def test_a_message_reaches_a_working_agent(tmp_path: Path) -> None:
             await appearance(tmp_path / "workspace/here")
             await turns.send_message(TURN, "001-steer.yaml", "Use httpx.\nNot requests.")
             result = await running
-            assert (result.end, result.heard) == (TurnEnd.FINISHED, ("001-steer.yaml",))
-            told = [event for event in events if event.kind is EventKind.HEARD]
-            assert told == [AgentEvent(EventKind.HEARD, "001-steer.yaml", tool="hook")]
+            assert (result.end, result.received) == (TurnEnd.FINISHED, ("001-steer.yaml",))
+            told = [event for event in events if event.kind is EventKind.RECEIVED]
+            assert told == [AgentEvent(EventKind.RECEIVED, "001-steer.yaml", tool="hook")]
             assert (tmp_path / "workspace/heard.txt").read_text() == "Use httpx.\nNot requests.\n"
-            assert '"heard"' in (tmp_path / "run/turns/00001-actor/events.jsonl").read_text()
+            assert '"received"' in (tmp_path / "run/turns/00001-actor/events.jsonl").read_text()
 
     asyncio.run(main())
 
@@ -77,7 +77,7 @@ def test_a_message_may_come_before_the_agent_has_started(tmp_path: Path) -> None
                 await turns.send_message(TURN, name, f"words {name}")
                 await asyncio.sleep(0.02)  # the clock of some file systems goes in steps
             result = await turns.run(TURN, lambda event: None)
-            assert result.heard == ("b", "a"), "in the order in which they were said"
+            assert result.received == ("b", "a"), "in the order in which they were said"
             assert (tmp_path / "workspace/heard.txt").read_text() == "words b\nwords a\n"
 
     asyncio.run(main())
@@ -91,10 +91,10 @@ def test_another_engine_knows_which_messages_were_received(tmp_path: Path) -> No
         async with pool(tmp_path) as turns:
             events: list[AgentEvent] = []
             again = await turns.run(TURN, events.append)
-            assert again == first and again.heard == ("a",)
-            assert [event.text for event in events if event.kind is EventKind.HEARD] == ["a"]
+            assert again == first and again.received == ("a",)
+            assert [event.text for event in events if event.kind is EventKind.RECEIVED] == ["a"]
             await turns.send_message(TURN, "a", "words")
-            assert words_of(tmp_path) == ["a.heard.hook"], "once for each name"
+            assert list_messages(tmp_path) == ["a.received.hook"], "once for each name"
 
     asyncio.run(main())
 
@@ -121,8 +121,8 @@ def test_an_agent_that_was_taken_over_receives_messages(tmp_path: Path) -> None:
             await turns.send_message(TURN, "a", "again")
             await turns.send_message(TURN, "b", "to the second's")
             result = await taken_over
-            assert (result.end, result.heard) == (TurnEnd.FINISHED, ("a", "b"))
-            assert [event.text for event in events if event.kind is EventKind.HEARD] == ["a", "b"]
+            assert (result.end, result.received) == (TurnEnd.FINISHED, ("a", "b"))
+            assert [event.text for event in events if event.kind is EventKind.RECEIVED] == ["a", "b"]
 
     asyncio.run(main())
 
@@ -133,8 +133,8 @@ def test_messages_that_the_agent_did_not_take_are_not_received(tmp_path: Path) -
             await turns.run(TURN, lambda event: None)
             await turns.send_message(TURN, "late", "too late")
             await turns.send_message(TURN, "late", "too late")
-            assert (await turns.run(TURN, lambda event: None)).heard == ()
-            assert words_of(tmp_path) == ["late.txt"]
+            assert (await turns.run(TURN, lambda event: None)).received == ()
+            assert list_messages(tmp_path) == ["late.txt"]
 
     asyncio.run(main())
 
@@ -144,7 +144,7 @@ def test_a_message_for_an_unknown_program_waits_in_its_directory(tmp_path: Path)
         async with pool(tmp_path) as turns:
             deaf = Turn(1, 0, TurnRequest("k", "actor", Prompt.of("Do it.")), agent=" ".join(SLEEPER))
             await turns.send_message(deaf, "a", "words")
-            assert (tmp_path / "run/turns/00001-actor/words/a.txt").exists(), "it may ask by itself"
+            assert (tmp_path / "run/turns/00001-actor/messages/a.txt").exists(), "it may ask by itself"
 
     asyncio.run(main())
 
@@ -160,7 +160,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> Non
 
 
 def test_one_of_many_processes_takes_a_message(tmp_path: Path) -> None:
-    names = [f"{number:03d}.heard.yaml" for number in range(200)]
+    names = [f"{number:03d}.received.yaml" for number in range(200)]
     for name in names:
         (tmp_path / f"{name}.txt").write_text(name)
     with multiprocessing.Pool(4) as claimers:

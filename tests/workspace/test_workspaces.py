@@ -14,7 +14,7 @@ from engines import Engine, begin, engine, git, write
 from ralph.app.start import WorkLocation
 from ralph.core.checks import Check
 from ralph.core.errors import UsageError
-from ralph.core.events import Landed, Merge, MergeEnd, TurnEnded
+from ralph.core.events import Landed, Merge, MergeResult, TurnEnded
 from ralph.core.prompt import Prompt
 from ralph.core.turns import Turn, TurnEnd, TurnRequest, TurnResult
 from ralph.documents.run_record import TreeSettings
@@ -107,7 +107,7 @@ class TestTurns:
                     assert verdict.passed
                     assert verdict.results[0].output.strip().endswith(f".t{number}.1")
                 for name in ("t1/1", "t2/1"):
-                    assert (await e.merge(name, key=f"m-{name[:2]}")).end is MergeEnd.MERGED
+                    assert (await e.merge(name, key=f"m-{name[:2]}")).end is MergeResult.MERGED
                 await e.queue.finish()
                 assert "work.txt" in e.files()
 
@@ -134,14 +134,14 @@ class TestTurns:
             async with engine(repo, run) as e:
                 await e.site("other/1", {"a.txt": "other\n"})
                 await e.site("mine/1", {"a.txt": "mine\n"})
-                assert (await e.merge("other/1")).end is MergeEnd.MERGED
+                assert (await e.merge("other/1")).end is MergeResult.MERGED
                 merged = await e.merge("mine/1")
-                assert (merged.end, merged.files, merged.moved) == (MergeEnd.CONFLICT, ("a.txt",), True)
+                assert (merged.end, merged.files, merged.moved) == (MergeResult.CONFLICT, ("a.txt",), True)
                 script = f"cat .ralph/turn/inbox/{MERGED_DIFF} .ralph/turn/inbox/{TASK_DIFF} a.txt"
                 result = await e.turn("mine/1", script, "resolve-1", merges_run_branch=True)
                 assert "+other" in result.text and "+mine" in result.text and "<<<<<<<" in result.text
                 merged = await e.merge("mine/1")
-                assert (merged.end, merged.files, merged.moved) == (MergeEnd.CONFLICT, ("a.txt",), False)
+                assert (merged.end, merged.files, merged.moved) == (MergeResult.CONFLICT, ("a.txt",), False)
                 await e.turn(
                     "mine/1",
                     "grep -c '<<<<' a.txt; git checkout -q --ours a.txt; echo x > idea",
@@ -149,9 +149,9 @@ class TestTurns:
                     merges_run_branch=True,
                 )
                 merged = await e.merge("mine/1")
-                assert (merged.end, merged.files) == (MergeEnd.REVERTS, ("a.txt",))
+                assert (merged.end, merged.files) == (MergeResult.REVERTS, ("a.txt",))
                 await e.turn("mine/1", "grep -q '<<<<' a.txt && echo both > a.txt", "resolve-3", merges_run_branch=True)
-                assert (await e.merge("mine/1")).end is MergeEnd.MERGED
+                assert (await e.merge("mine/1")).end is MergeResult.MERGED
                 await e.queue.finish()
                 assert git(repo, "show", f"{e.branch}:a.txt") == "both"
 
@@ -179,7 +179,7 @@ class TestTurns:
             site = await e.workspaces.open("mine/1", request)
             assert sorted((await e.merge("mine/1")).files) == sorted(names)
             write(site.tree.path, dict.fromkeys(names, "both\n"))
-            assert (await e.merge("mine/1")).end is MergeEnd.MERGED
+            assert (await e.merge("mine/1")).end is MergeResult.MERGED
             await e.queue.finish()
             assert e.files() >= set(names)
 
@@ -191,7 +191,7 @@ class TestTurns:
             site = await e.site("t1/1", {"w.txt": "w\n"})
             shutil.rmtree(site.tree.path)
             assert ((await e.workspaces.open("t1/1")).tree.path / "w.txt").exists()
-            assert (await e.merge("t1/1")).end is MergeEnd.MERGED
+            assert (await e.merge("t1/1")).end is MergeResult.MERGED
             await e.queue.finish()
 
         do(main())
@@ -207,7 +207,7 @@ class TestTurns:
             write(site.tree.path, {"w.txt": "w\n"})
             change = e.workspaces._save_turn(site, "turn 1")
             assert change and (change.files, change.removed) == (1, 0)
-            assert (await e.merge("t1/1")).end is MergeEnd.MERGED
+            assert (await e.merge("t1/1")).end is MergeResult.MERGED
             await e.queue.finish()
             assert e.files() == {".gitignore", "a.txt", "src/b.py", "w.txt"}
 
@@ -243,7 +243,7 @@ class TestWorktreeSetup:
                 assert os.readlink(site.tree.path / "data/link") == "nowhere"
                 for name in ("t1/1", "t2/1"):
                     merged = await e.merge(name, check, key=name[:2])
-                    assert merged.end is MergeEnd.MERGED, merged
+                    assert merged.end is MergeResult.MERGED, merged
                 await e.queue.finish()
                 assert e.files() == {".gitignore", "a.txt", "src/b.py", "w.txt", "w2.txt"}
 
@@ -290,14 +290,14 @@ class TestWorktreeSetup:
                 await e.turn("t1/1", "echo w > w2.txt")
                 assert len(told.read_text().split()) == 1
                 await e.turn("t1/1", 'echo "{ }" > package.json')
-                assert (await e.merge("t1/1", "true")).end is MergeEnd.MERGED
+                assert (await e.merge("t1/1", "true")).end is MergeResult.MERGED
                 assert len(told.read_text().split()) == 3, "once more for the task, once to merge"
                 await e.turn("t2/1", "echo broken > package.json")
                 verdict = await e.workspaces.check("c", [Check("true")], "t2/1")
                 assert not verdict.passed
                 assert "package.json` failed" in verdict.results[0].reason
                 merged = await e.merge("t2/1", "true", key="m2")
-                assert merged.end is MergeEnd.RED
+                assert merged.end is MergeResult.RED
                 assert "package.json` failed" in merged.notice
                 failed = await e.turn("t2/1", "echo never")
                 assert failed.end is TurnEnd.FAILED
@@ -320,17 +320,22 @@ class TestMerging:
                 await e.site("t2/1", {"two.txt": "2\n"})
                 await e.workspaces.open("t3/1")
                 fits = "test ! -f one.txt -o ! -f two.txt"
-                assert (await e.merge("t1/1", fits, key="m1")).end is MergeEnd.MERGED
+                assert (await e.merge("t1/1", fits, key="m1")).end is MergeResult.MERGED
                 one = git(repo, "rev-parse", e.branch)
                 red = await e.merge("t2/1", fits, "echo seen", key="m2")
-                assert (red.end, red.branch, red.commit, red.moved) == (MergeEnd.RED, f"ralph/{run.id}/t2/1", one, True)
+                assert (red.end, red.branch, red.commit, red.moved) == (
+                    MergeResult.RED,
+                    f"ralph/{run.id}/t2/1",
+                    one,
+                    True,
+                )
                 assert red.verdict and [result.passed for result in red.verdict.results] == [False, True]
                 assert git(repo, "rev-parse", e.branch) == one != start
                 nothing = await e.merge("t3/1", "false", key="m3")
-                assert nothing.end is MergeEnd.NOTHING
+                assert nothing.end is MergeResult.NOTHING
                 assert nothing.commit == one
                 again = await e.merge("t1/1", "false", key="m1")
-                assert (again.end, again.commit) == (MergeEnd.MERGED, one), "it is in, whatever is asked again"
+                assert (again.end, again.commit) == (MergeResult.MERGED, one), "it is in, whatever is asked again"
                 await e.queue.finish()
 
         do(main())
@@ -343,7 +348,7 @@ class TestMerging:
             e = Engine.of(repo, run)
             site = await e.site("t1/1", {"one.txt": "1\n"})
             write(site.tree.path, {"report.xml": "<x/>", "one.txt": "edited later\n"})
-            assert (await e.merge("t1/1")).end is MergeEnd.MERGED
+            assert (await e.merge("t1/1")).end is MergeResult.MERGED
             await e.queue.finish()
 
         do(main())
@@ -363,7 +368,7 @@ class TestMerging:
             third = await e.site("t3/1", {"three.txt": "3\n"})
             assert (third.tree.path / "one.txt").exists()
             merged = await e.merge("t2/1", key="m2")
-            assert merged.end is MergeEnd.MERGED
+            assert merged.end is MergeResult.MERGED
             assert "Ralph restored it" in merged.notice
             assert e.files() >= {"one.txt", "two.txt"}
             git(repo, "update-ref", f"refs/heads/{e.branch}", "main")
@@ -381,9 +386,9 @@ class TestMerging:
             async with engine(root, run) as e:
                 assert not e.workspaces.has_worktrees
                 assert (await e.turn("t1/1", "echo w > w.txt")).end is TurnEnd.FINISHED
-                assert (await e.merge("t1/1")).end is MergeEnd.MERGED
-                assert (await e.merge("t1/1", "test -f w.txt")).end is MergeEnd.MERGED
-                assert (await e.merge("t1/1", "test -f no.txt")).end is MergeEnd.RED
+                assert (await e.merge("t1/1")).end is MergeResult.MERGED
+                assert (await e.merge("t1/1", "test -f w.txt")).end is MergeResult.MERGED
+                assert (await e.merge("t1/1", "test -f no.txt")).end is MergeResult.RED
                 await e.queue.finish()
 
         do(main())
@@ -539,8 +544,8 @@ class TestBesideTheRunsOwnWorktree:
             async with engine(repo, run) as e:
                 await e.turn("t1/1", "cat before.txt > t1.txt")
                 await e.turn("t2/1", "cat before.txt > t2.txt")
-                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeEnd.MERGED
-                assert (await e.queue.merge(Merge("m2", "t2/1", "two"))).end is MergeEnd.MERGED
+                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
+                assert (await e.queue.merge(Merge("m2", "t2/1", "two"))).end is MergeResult.MERGED
                 assert (own / "t1.txt").read_text() == (own / "t2.txt").read_text() == "by the run\n"
                 write(own, {"after.txt": "by the run\n"})
                 await e.turn("t3/1", "cat t1.txt after.txt > t3.txt")
@@ -572,7 +577,7 @@ class TestBesideTheRunsOwnWorktree:
                     await e.lander.land(succeeded=False)
                 else:
                     await e.turn("t2/1", "cat t1.txt > t2.txt")
-                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeEnd.MERGED
+                assert (await e.queue.merge(Merge("m1", "t1/1", "one"))).end is MergeResult.MERGED
 
         do(killed())
         assert not (own / "t1.txt").exists()

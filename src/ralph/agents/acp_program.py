@@ -173,7 +173,7 @@ class AcpSteering:
     async def converse(self, prompt: str) -> list[Data]:
         """Send the prompt, and messages that come meanwhile. Returns the agent's answers."""
         first = self._prompt(prompt)
-        sender = asyncio.create_task(self._send_messages(os.environ.get("RALPH_WORDS", "")))
+        sender = asyncio.create_task(self._send_messages(os.environ.get("RALPH_MESSAGES", "")))
         try:
             while not first.done() or (self.agent in ANSWERS_SECOND_PROMPT and self._open_answers()):
                 await asyncio.wait(self._open_answers(), return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """Messages of the user that reach an agent while it works; also the program that the hooks of agents run.
 
-A message is the file `NAME.txt` in the directory RALPH_WORDS of the turn. The receiver renames it to
-`NAME.heard.MEANS`: if several try at once, one gets it. As a program, `python -S -I live_messages.py AGENT:EVENT`
+A message is the file `NAME.txt` in the directory RALPH_MESSAGES of the turn. The receiver renames it to
+`NAME.received.MEANS`: if several try at once, one gets it. As a program, `python -S -I live_messages.py AGENT:EVENT`
 receives all messages and prints them in the form that the agent expects after that event. It imports nothing of
 Ralph, so that it starts quickly.
 """
@@ -9,7 +9,7 @@ Ralph, so that it starts quickly.
 import os
 import sys
 
-WAITING, RECEIVED = ".txt", ".heard."
+WAITING, RECEIVED = ".txt", ".received."
 ENDS = ("Stop", "agentStop", "AfterAgent")
 """The events before a turn ends, as agents call them."""
 
@@ -83,7 +83,7 @@ def main(agent: str, event: str) -> None:
         hook_input = {}
     if isinstance(hook_input, dict) and hook_input.get("agent_id"):
         return
-    if messages := claim_messages(os.environ.get("RALPH_WORDS", ""), "hook"):
+    if messages := claim_messages(os.environ.get("RALPH_MESSAGES", ""), "hook"):
         sys.stdout.write(json.dumps(format_for_agent(agent, event, "\n\n".join(messages))))
 
 

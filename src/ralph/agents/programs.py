@@ -104,7 +104,7 @@ def _describe_call(event: AgentEvent, data: Data) -> Iterable[AgentEvent]:
 
 def _parse_event(data: Data) -> AgentEvent:
     kind, failure = EventKind(data.text("type")), data.text("failure")
-    if kind is EventKind.HEARD:
+    if kind is EventKind.RECEIVED:
         raise ValueError("only the message files show which messages an agent received")
     if kind is EventKind.USAGE:
         used = Usage(

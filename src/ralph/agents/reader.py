@@ -19,7 +19,7 @@ from ralph.agents.stream_lines import (
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import AgentEvent, EventKind, Failure
 
-_MOST_SHARE = 10.0
+_MAX_SHARE = 10.0
 """A subscription can be overdrawn, but a share above this was misread."""
 
 
@@ -234,7 +234,7 @@ class StreamReader:
 
     def report_quota(self, windows: Iterable[tuple[float, str, float | None]]) -> Iterator[AgentEvent]:
         """Report how much of a subscription is used: the share, name and end of each window, of which the fullest counts."""
-        known = [(share, name, end) for share, name, end in windows if 0 <= share <= _MOST_SHARE]
+        known = [(share, name, end) for share, name, end in windows if 0 <= share <= _MAX_SHARE]
         if known:
             share, name, end = max(known, key=lambda window: window[0])
             window = one_line(name.replace("_", "-"))

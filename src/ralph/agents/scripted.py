@@ -98,9 +98,9 @@ class Player:
 
     def _receive(self) -> None:
         """Receive messages of the user, as agents do after each use of a tool."""
-        for message in claim_messages(os.environ.get("RALPH_WORDS", ""), "hook"):
+        for message in claim_messages(os.environ.get("RALPH_MESSAGES", ""), "hook"):
             self._received.append(message)
-            print_event("text", text=f"heard: {message}")
+            print_event("text", text=f"received: {message}")
 
     def _listen(self, action: script.Listen) -> None:
         deadline = time.monotonic() + action.seconds

@@ -73,9 +73,11 @@ def build_hats_selection(project: Project, preset: Preset, config: Config, optio
     hats = {id: hat for id, hat in preset.hats.items() if hat.backend and hat.backend.type}
     roles = {id: _own_agent(hat) for id, hat in hats.items()}
     config = config.model_copy(update={"roles": {**config.roles, **roles}})
-    crew = build_agent_selection(project, config, options)
-    others = {id: _own_spec(hat, crew.chain[0], preset) for id, hat in preset.hats.items() if id not in hats}
-    return replace(crew, roles={**crew.roles, **{id: (spec, *crew.chain[1:]) for id, spec in others.items() if spec}})
+    agents = build_agent_selection(project, config, options)
+    others = {id: _own_spec(hat, agents.chain[0], preset) for id, hat in preset.hats.items() if id not in hats}
+    return replace(
+        agents, roles={**agents.roles, **{id: (spec, *agents.chain[1:]) for id, spec in others.items() if spec}}
+    )
 
 
 def _with_cli(config: Config, preset: Preset) -> Config:
@@ -229,7 +231,7 @@ def plan_hats(project: Project, request: HatsRequest, options: RunOptions) -> Ne
         task=objective,
         config=config,
         options=options,
-        crew=build_hats_selection(project, preset, config, options),
+        agents=build_hats_selection(project, preset, config, options),
         directory=project.directory,
     )
     own = fill_names(preset, source, preset.event_loop.checks)

@@ -90,8 +90,8 @@ def build_kernel(
     tree = _open_work_tree(project, run, record)
     _refuse_lost_base(run, records, tree.snapshots)
     user_refs = _open_user_refs(run, tree, ledger)
-    chosen = open_sandbox(record.sandbox, tree.environment, record.crew)
-    agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.crew.everyone.items()}
+    chosen = open_sandbox(record.sandbox, tree.environment, record.agents)
+    agents = {label: registry.make_adapter(spec, record.prices) for label, spec in record.agents.by_label.items()}
     warnings = [agent.prepare(tree.environment) for agent in agents.values()]
     if tree.snapshots is None:
         warnings.append(_hide_own_files(root, tree.workspace))
@@ -129,7 +129,7 @@ def build_kernel(
             resumed=_was_started(records),
             sandbox=describe_sandbox(chosen),
         ),
-        agents=_build_agent_chain(record.crew),
+        agents=_build_agent_chain(record.agents),
         limits=limits,
         records_to_replay=find_records_to_replay(records),
         notices=tuple(notice for notice in (*notices, *repairs, *warnings) if notice),
@@ -231,7 +231,7 @@ def _hide_own_files(root: Path, workspace: Path) -> str:
 
 
 def _build_slots(run: RunDir, record: RunRecord, root: Path) -> Slots:
-    kinds = {label: spec.kind for label, spec in record.crew.everyone.items()}
+    kinds = {label: spec.kind for label, spec in record.agents.by_label.items()}
     limits = record.slots if record.branch else replace(record.slots, run=1)
 
     def room() -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ralph.core.checks import Verdict
 from ralph.core.entries import Entry, MergeStarted
 from ralph.core.errors import RalphError, UsageError
-from ralph.core.events import Landed, Merged
+from ralph.core.events import Landed, MergeEnded
 from ralph.core.redaction import secrets_in
 from ralph.documents.run_record import RunRecord
 from ralph.git import merging, worktree
@@ -135,7 +135,7 @@ class _Merges:
     """The merges in the journal of a run."""
 
     under_way: str = ""
-    last: dict[str, Merged] = field(default_factory=dict)
+    last: dict[str, MergeEnded] = field(default_factory=dict)
     """The last merge of each workspace."""
     landed: Landed | None = None
 
@@ -144,7 +144,7 @@ class _Merges:
         match entry:
             case MergeStarted(workspace=workspace):
                 self.under_way = workspace
-            case Merged(workspace=workspace):
+            case MergeEnded(workspace=workspace):
                 self.last[workspace] = entry
                 self.under_way = ""
             case Landed():
@@ -191,7 +191,7 @@ def _waiting_workspaces(project: Project, run: RunDir) -> dict[str, bool]:
     return {one.workspace: one.resolving for one in queue.waiting}
 
 
-def _describe_merge(merged: Merged) -> str:
+def _describe_merge(merged: MergeEnded) -> str:
     if merged.is_in:
         return f"as {merged.commit[:10]}"
     why = ", ".join(merged.files[:3])

@@ -61,7 +61,7 @@ def plan_loop(project: Project, request: LoopRequest, options: RunOptions) -> Ne
         task=task,
         config=config,
         options=options,
-        crew=build_agent_selection(project, config, options),
+        agents=build_agent_selection(project, config, options),
         criterion=criterion.text,
         checks=criterion.checks,
         loop=_build_loop_settings(project, config, request, criterion),

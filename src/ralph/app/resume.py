@@ -148,7 +148,7 @@ def plan_next_iteration(project: Project, run: RunDir, options: ResumeOptions) -
     limits = _limits(run, options)
     record = run.record()
     if options.names_agent:
-        record = replace(record, crew=_reselect_agents(project, run, options))
+        record = replace(record, agents=_reselect_agents(project, run, options))
     notices = tuple(cost_notices(project, record, limits))
     directory = record.directory
     rules = GuardRulesChanged(
@@ -175,7 +175,7 @@ def prepare_resume(resumption: Resumption, guidance: str = "") -> None:
     for consent in resumption.find_consents():
         refuse_without_consent(consent)
     if resumption.changes_agents:
-        change_agents(resumption.run, resumption.record.crew)
+        change_agents(resumption.run, resumption.record.agents)
     if resumption.guard_rules:
         _append_entry(resumption.run, resumption.guard_rules)
     if guidance:
@@ -233,9 +233,9 @@ def _reselect_agents(project: Project, run: RunDir, options: ResumeOptions) -> A
     if chosen.name_an_agent:
         return build_agent_selection(project, load_config(project.root), chosen)
     record = run.record()
-    crew = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).crew
-    first, *rest = crew.chain
-    return replace(crew, chain=(replace(first, model=chosen.model), *rest))
+    agents = with_user_changes(record, Ledger.of(record.limits, read_records(run.path / "journal.jsonl"))).agents
+    first, *rest = agents.chain
+    return replace(agents, chain=(replace(first, model=chosen.model), *rest))
 
 
 def _append_entry(run: RunDir, entry: GuardRulesChanged) -> None:
@@ -252,13 +252,15 @@ def with_user_changes(record: RunRecord, ledger: Ledger) -> RunRecord:
     record = replace(
         record, allowed={**record.allowed, **ledger.allowed}, may_change=(*record.may_change, *ledger.may_change)
     )
-    if not ledger.crew:
+    if not ledger.agents_json:
         return record
     where = "journal.jsonl: agents.changed"
-    return replace(record, crew=from_plain(AgentSelection, read_json(ledger.crew, where, "start a new run"), where))
+    return replace(
+        record, agents=from_plain(AgentSelection, read_json(ledger.agents_json, where, "start a new run"), where)
+    )
 
 
-def change_agents(run: RunDir, crew: AgentSelection) -> None:
+def change_agents(run: RunDir, agents: AgentSelection) -> None:
     """Change the agents of a run from now on.
 
     An open turn belongs to the agent that started it, so it has to end first.
@@ -270,14 +272,14 @@ def change_agents(run: RunDir, crew: AgentSelection) -> None:
         if any(work.open_turn for work in ledger.work.values()):
             todo = f"`ralph resume {run.id}` first, then pause it, or abort it"
             raise UsageError(f"a turn of run {run.id} is still open and belongs to its agent", todo=todo)
-        journal.append(time.time(), AgentsChanged(crew=to_json(crew), label=crew.chain[0].label))
+        journal.append(time.time(), AgentsChanged(agents=to_json(agents), label=agents.chain[0].label))
     finally:
         lock.release()
 
 
 def programs_of(record: RunRecord) -> Iterator[tuple[str, str]]:
     """What a run starts: what it is for, and its command."""
-    for label, spec in record.crew.everyone.items():
+    for label, spec in record.agents.by_label.items():
         words = " ".join((label, *spec.arguments))
         variables = "".join(f"{name}={value} " for name, value in spec.environment.items())
         yield "agent", f"{variables}{words}" + (f" (scenario {spec.scenario})" if spec.scenario else "")

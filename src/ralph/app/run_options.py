@@ -75,7 +75,7 @@ def build_record(
     task: str,
     config: Config,
     options: RunOptions,
-    crew: AgentSelection,
+    agents: AgentSelection,
     id: str = "",
     criterion: str = "",
     checks: tuple[Check, ...] = (),
@@ -95,7 +95,7 @@ def build_record(
         task=task,
         criterion=criterion,
         checks=checks,
-        crew=crew,
+        agents=agents,
         created_at=time.time(),
         limits=build_limits(workflow, config, options),
         turn_limits=TurnLimits(

@@ -281,5 +281,5 @@ def _show_waiting(signal: Signal) -> SignalView:
         target=signal.target,
         now=signal.now,
         iteration=signal.iteration,
-        has_words=signal.has_words,
+        is_message=signal.is_message,
     )

@@ -33,7 +33,7 @@ def asked_level(option: str | None) -> str:
     return level
 
 
-def open_sandbox(asked: str, environment: Mapping[str, str], crew: AgentSelection | None = None) -> Sandbox:
+def open_sandbox(asked: str, environment: Mapping[str, str], agents: AgentSelection | None = None) -> Sandbox:
     """The sandbox of a run with these agents. If the user insists on one that does not work here, refuse, and say what to do.
 
     `auto` isolates only agents that were seen to work inside: others could fail there for reasons that the user cannot see.
@@ -46,7 +46,7 @@ def open_sandbox(asked: str, environment: Mapping[str, str], crew: AgentSelectio
     if not found.works:
         todo = f"{found.cure}; or start without a sandbox: --sandbox off"
         raise UsageError(f"the sandbox does not work here: {found.problem}", where=f"sandbox: {asked}", todo=todo)
-    if asked == AUTO and crew and (unproven := _find_unproven(crew)):
+    if asked == AUTO and agents and (unproven := _find_unproven(agents)):
         names = ", ".join(unproven)
         reason = f"Ralph was not yet tested with {names} in the sandbox. To isolate agents: pass --sandbox write"
         return Sandbox(sandbox.OFF, reason=reason)
@@ -73,8 +73,8 @@ def sandbox_notices(chosen: Sandbox, settings: SandboxSettings) -> list[str]:
     return [f"your settings open the sandbox for {', '.join(opened)}"] if opened else []
 
 
-def _find_unproven(crew: AgentSelection) -> list[str]:
-    specs = crew.everyone.values()
+def _find_unproven(agents: AgentSelection) -> list[str]:
+    specs = agents.by_label.values()
     return list(dict.fromkeys(spec.label for spec in specs if not is_proven(spec.kind, spec.command)))
 
 

@@ -40,7 +40,7 @@ from ralph.workflows.session.iterations import new_feedback
 from ralph.workflows.session.planning import UPDATE, next_step
 from ralph.workflows.session.rules import Session
 from ralph.workflows.session.state import Roles, SessionState, read_flow
-from ralph.workspace.turn_files import LENT_LIMIT
+from ralph.workspace.turn_files import COPY_LIMIT
 
 ROLES = ("planner", "questioner", "executor", "reviewer", "librarian", "classic", "forms", "classic-forms")
 
@@ -112,7 +112,7 @@ def repair_documents(root: Path, record: RunRecord, now: float) -> tuple[str, ..
     for path, text in repaired.documents.items():
         _keep_beside(root / path, text, now)
         write_atomic(root / path, to_bytes(text))
-    if not layout.has_metadata:
+    if layout.is_classic:
         return repaired.done
     done = list(repaired.done)
     for path, read in ((rules.flow_path, read_flow), (queue_path(record.id), read_queue)):
@@ -186,7 +186,7 @@ class UserSession:
             task=goal or f"What the plan of session {self.id} asks for",
             criterion="",
             checks=(),
-            crew=AgentSelection(()),
+            agents=AgentSelection(()),
             created_at=begun,
         )
 
@@ -340,7 +340,7 @@ def _session_record(
         task=request.request,
         config=config,
         options=options,
-        crew=build_agent_selection(project, config, options),
+        agents=build_agent_selection(project, config, options),
         id=id,
         criterion=" AND ".join(request.criteria),
         checks=checks,
@@ -414,8 +414,8 @@ def refuse_attachments(attach: tuple[Path, ...], source: Path | None) -> None:
     names = [path.name for path in attach]
     if double := next((name for name in names if names.count(name) > 1 or name == FEEDBACK), ""):
         raise UsageError(f"{double} would replace another file of that name", todo="rename it")
-    if large := next((path.name for path in attach if path.stat().st_size > LENT_LIMIT), ""):
-        what = f"{large} is larger than {LENT_LIMIT >> 20} MiB, the limit for attachments"
+    if large := next((path.name for path in attach if path.stat().st_size > COPY_LIMIT), ""):
+        what = f"{large} is larger than {COPY_LIMIT >> 20} MiB, the limit for attachments"
         raise UsageError(what, todo="attach only the part that matters")
 
 

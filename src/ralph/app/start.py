@@ -43,7 +43,7 @@ from ralph.workflows.loop.state import Phase, TaskType, too_few
 from ralph.workspace.merge_queue import current_branch
 
 _PATH_IN_TASK = re.compile(r"[\w./-]*\.\w+|\b[\w./-]*/[\w.-]+|\b(?:GNU)?[Mm]akefile\b")
-MOST_NAMED_FILES = 5
+MAX_NAMED_FILES = 5
 """Files of a task that a notice names."""
 
 
@@ -104,7 +104,7 @@ def preview_run(new: NewRun) -> Preview:
     works = first.work if isinstance(first, Do) else ()
     prompt = next((work.prompt.text for work in works if isinstance(work, TurnRequest)), "")
     agents: dict[str, str] = {}
-    for label, spec in record.crew.everyone.items():
+    for label, spec in record.agents.by_label.items():
         call = Call(
             workspace=project.work_dir,
             model=spec.model,
@@ -217,7 +217,7 @@ def start_notices(project: Project, config: Config, record: RunRecord) -> Iterat
     known_roles = {*roles_of(record), *(role for roles in ROLES.values() for role in roles)}
     yield from settings_without_effect(config, record.workflow, tuple(sorted(known_roles)))
     yield from _instruction_notices(project, record)
-    for label, spec in record.crew.everyone.items():
+    for label, spec in record.agents.by_label.items():
         can = registry.make_adapter(spec).abilities
         if limits.tokens and not can.tokens:
             reports = "may not report" if spec.kind == "acp" else "does not report"
@@ -251,7 +251,7 @@ def find_named_judge_files(task: str, directory: Path) -> list[str]:
     """The tests and settings of checks that a task names by their paths, relative to the directory."""
     words = (word.strip(".:") for word in _PATH_IN_TASK.findall(task))
     named = [word for word in dict.fromkeys(words) if is_judge_file(word) and (directory / word).is_file()]
-    return named[:MOST_NAMED_FILES]
+    return named[:MAX_NAMED_FILES]
 
 
 def refuse_held_tree(project: Project, record: RunRecord) -> None:
@@ -333,13 +333,13 @@ def _instruction_notices(project: Project, record: RunRecord) -> Iterator[str]:
             yield f"`instructions` in ralph.yml names {name}, which is not a file in {workspace}"
     present = [name for name in record.instructions or ("AGENTS.md",) if (workspace / name).is_file()]
     for name in present:
-        agents = {label: registry.make_adapter(spec) for label, spec in record.crew.everyone.items()}
+        agents = {label: registry.make_adapter(spec) for label, spec in record.agents.by_label.items()}
         unaware = [label for label, agent in agents.items() if not agent.reads_instructions(name, workspace)]
         if not unaware:
             continue
         if record.instructions:
             yield f"agents that do not read {name} by themselves get it in their prompts: {', '.join(unaware)}"
-        elif all(record.crew.everyone[label].kind in registry.ADAPTERS for label in unaware):
+        elif all(record.agents.by_label[label].kind in registry.ADAPTERS for label in unaware):
             todo = f"`instructions: [{name}]` in ralph.yml puts it into their prompts"
             yield f"agents that do not read {name} by themselves: {', '.join(unaware)}; {todo}"
 
@@ -358,7 +358,7 @@ def cost_notices(project: Project, record: RunRecord, limits: Limits) -> Iterato
 def unpriced_agents(project: Project, record: RunRecord) -> dict[str, registry.UnknownCost]:
     """The agents whose cost cannot be known, by label."""
     found: dict[str, registry.UnknownCost] = {}
-    for label, spec in record.crew.everyone.items():
+    for label, spec in record.agents.by_label.items():
         if unknown := registry.unknown_cost(spec, record.prices, project.workspace(record)):
             found[label] = unknown
     return found

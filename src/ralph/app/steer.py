@@ -7,7 +7,7 @@ from ralph.app.runs import latest_run, live_run, refuse_inside_a_turn
 from ralph.app.views import open_view
 from ralph.app.workflows import roles_of
 from ralph.core.errors import UsageError
-from ralph.core.signals import Question, Signal, SignalType, addressee, is_known
+from ralph.core.signals import Question, Signal, SignalType, is_known, normalize_target
 from ralph.engine.ports import Observer
 from ralph.store.journal import timestamp
 from ralph.store.runs import Project, RunDir
@@ -59,8 +59,8 @@ def _find_run_to_signal(project: Project, wanted: str | None) -> RunDir:
 
 
 def _address_signal(signal: Signal, role: str, run: RunDir) -> Signal:
-    """The signal with its addressee; a role that the workflow does not have is refused."""
-    record, target = run.record(), addressee(role)
+    """The signal with its normalize_target; a role that the workflow does not have is refused."""
+    record, target = run.record(), normalize_target(role)
     known = roles_of(record)
     if not is_known(target, known):
         kind = "run of hats" if record.hats else record.workflow.replace("classic", "classic session")
@@ -148,12 +148,12 @@ class SignalRow:
     name: str
     type: str
     state: str
-    """`waiting`, `taken` or `refused`."""
+    """`waiting`, `accepted` or `refused`."""
     at: str = ""
     target: str = "ALL"
     message: str = ""
     reason: str = ""
-    taken_in: list[ReceiptRow] = field(default_factory=list)
+    receipts: list[ReceiptRow] = field(default_factory=list)
 
 
 def list_signals(project: Project, run: RunDir) -> list[SignalRow]:
@@ -172,7 +172,7 @@ def _row_of(signal: SignalView) -> SignalRow:
         target=signal.target or "ALL",
         message=signal.message,
         reason=signal.reason,
-        taken_in=[
+        receipts=[
             ReceiptRow(
                 role=one.role,
                 turn=one.turn,

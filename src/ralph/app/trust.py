@@ -75,8 +75,8 @@ def consent_to_start(
     root = project.root
     commands = dict.fromkeys(check.command for check in record.checks if check.command)
     items = [
-        *_agents(record.crew),
-        *_scripts(root, record.crew, record.trees.setup),
+        *_agents(record.agents),
+        *_scripts(root, record.agents, record.trees.setup),
         *(Item(f"check {one}", one) for one in commands if not any(one in text for text in criteria_typed)),
         *project_items(root, files),
     ]
@@ -85,7 +85,7 @@ def consent_to_start(
     if record.snapshots:
         undo = f"Ralph records its changes in {root} after every turn; `ralph undo` undoes them."
     reach = "An agent can read and change every file that you can, and run any program."
-    if open_sandbox(record.sandbox, os.environ, record.crew).is_on:
+    if open_sandbox(record.sandbox, os.environ, record.agents).is_on:
         reach = f"An agent can change every file in {root}, run any program, and use the network. It cannot change other files."
     about = f"{reach} {push}\n{undo}"
     return Consent(root, tuple(find_new(root, items)), about)
@@ -94,7 +94,7 @@ def consent_to_start(
 def consent_to_resume(project: Project, record: RunRecord) -> Consent:
     """The consent that a run needs to continue. It covers what the run reads again: the scripts behind its commands, too."""
     root = project.root
-    items = [*_settings(root, _READ_ON_RESUME), *_files(root), *_scripts(root, record.crew, record.trees.setup)]
+    items = [*_settings(root, _READ_ON_RESUME), *_files(root), *_scripts(root, record.agents, record.trees.setup)]
     return Consent(root, tuple(find_new(root, items)), f"Runs in {root} read this.")
 
 
@@ -136,7 +136,7 @@ def project_items(root: Path, files: Sequence[str] = ()) -> list[Item]:
 
 
 def _agents(selection: AgentSelection) -> Iterator[Item]:
-    for label, spec in selection.everyone.items():
+    for label, spec in selection.by_label.items():
         yield Item(f"agent {label}", label)
         for entry in _plugins_of(spec):
             package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unnamed package"
@@ -158,7 +158,7 @@ def _scripts(root: Path, selection: AgentSelection | None, setup: Sequence[str])
     """
     arguments: list[str] = []
     sources: list[Path | None] = []
-    for spec in selection.everyone.values() if selection else ():
+    for spec in selection.by_label.values() if selection else ():
         arguments += [*spec.command, *spec.arguments]
         sources += [_source_of(entry) for entry in _plugins_of(spec)]
     for command in setup:

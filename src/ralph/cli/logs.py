@@ -13,7 +13,7 @@ from ralph.app.workflows import SESSIONS
 from ralph.cli.console import clock_time, here, json_option, note_old_name, one_line, run_argument
 from ralph.cli.render.journal import Renderer, agent_event_line, renderer_for
 from ralph.core.codec import from_plain
-from ralph.core.entries import NAMES, Record
+from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
@@ -125,7 +125,7 @@ def _print(line: dict[str, Any], renderer: Renderer) -> None:
         if line["type"] == "turn.progress":
             click.echo(f"{clock_time(at)}  turn {line['turn']} ({line['role']}) reports: {one_line(line['message'])}")
             return
-        record = Record(line["seq"], at, from_plain(NAMES[line["type"]], line))
+        record = Record(line["seq"], at, from_plain(ENTRY_TYPES[line["type"]], line))
     except (KeyError, ValueError, TypeError, AttributeError, StateError):
         click.echo(f"?         not written by Ralph: {str(line)[:120]}")
         return

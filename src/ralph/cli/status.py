@@ -12,7 +12,7 @@ from ralph.core.text import count
 from ralph.store.journal import adopt_advice
 from ralph.view.rows import GROUPS, NeedKind, RunRow, Tier
 
-_MOST_FAILED, _MOST_DONE = 10, 5
+_MAX_FAILED, _MAX_DONE = 10, 5
 """How many stopped and how many finished runs are shown without --all."""
 _INDENT = " " * 20
 
@@ -51,8 +51,8 @@ def status(run: str | None, everything: bool, as_json: bool) -> int:
 def _choose(runs: RunList) -> list[RunRow]:
     """The rows that are shown without --all: all but older stopped and finished runs."""
     failed = [row for row in runs.rows if row["attention"] == Tier.FAILED]
-    recent = {row["id"] for row in sorted(failed, key=lambda row: row["since"])[-_MOST_FAILED:]}
-    done = [row["id"] for row in runs.rows if row["group"] == "done"][:_MOST_DONE]
+    recent = {row["id"] for row in sorted(failed, key=lambda row: row["since"])[-_MAX_FAILED:]}
+    done = [row["id"] for row in runs.rows if row["group"] == "done"][:_MAX_DONE]
     is_old = {row["id"] for row in failed} - recent | {row["id"] for row in runs.rows if row["group"] == "done"} - {
         *done
     }

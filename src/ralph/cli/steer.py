@@ -172,7 +172,7 @@ def _signal_lines(row: SignalRow) -> list[str]:
     head += f"  ({row.name})"
     if row.state == "waiting":
         return [head, f"{'':10}{row.reason}"]
-    receipts = [f"{'':10}{_receipt_text(one)}" for one in row.taken_in]
+    receipts = [f"{'':10}{_receipt_text(one)}" for one in row.receipts]
     if receipts:
         return [head, *receipts]
     goes_to_agents = row.type in ("STEER", "INFO")

@@ -11,7 +11,7 @@ from ralph.cli.console import agree, here, json_option, print_result
 from ralph.core.text import clean_text, count
 from ralph.store.user_state import Item, read_trust, revoke_trust
 
-_MOST_LINES = 16
+_MAX_LINES = 16
 
 
 @click.command("trust")
@@ -80,6 +80,6 @@ def _lines_of(item: Item, before: str | None) -> Iterator[str]:
     if before is not None:
         compared = difflib.unified_diff(clean_text(before).splitlines(), lines, lineterm="", n=1)
         lines = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
-    yield from (f"    {line}" for line in lines[:_MOST_LINES])
-    if len(lines) > _MOST_LINES:
-        yield f"    ... and {len(lines) - _MOST_LINES} more lines"
+    yield from (f"    {line}" for line in lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES:
+        yield f"    ... and {len(lines) - _MAX_LINES} more lines"

@@ -16,6 +16,13 @@ from ralph.core.errors import StateError
 
 T = TypeVar("T")
 
+_FORMER_NAME = "former name"
+
+
+def former_name(name: str) -> dict[str, str]:
+    """The metadata of a field that files of earlier versions have under another name. It is read under both."""
+    return {_FORMER_NAME: name}
+
 
 def to_plain(value: object) -> Any:
     """The value as JSON can hold it."""
@@ -148,8 +155,9 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     hints = _hints(kind)
     given: dict[str, Any] = {}
     for f in fields(kind):
-        if f.name in data:
-            given[f.name] = _read(hints[f.name], data[f.name], f"{where}.{f.name}" if where else f.name)
+        key = f.name if f.name in data else f.metadata.get(_FORMER_NAME, f.name)
+        if key in data:
+            given[f.name] = _read(hints[f.name], data[key], f"{where}.{key}" if where else key)
         elif f.default is MISSING and f.default_factory is MISSING:
             raise StateError(f"the key {f.name!r} is missing", where=where or kind.__name__)
     return kind(**given)

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.checks import HistoryChange
+from ralph.core.codec import former_name
 from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
     Landed,
-    Merged,
+    MergeEnded,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     TaskChanged,
     TurnEnded,
     WorkCommitted,
@@ -76,7 +77,7 @@ class LimitExtended:
 class AgentsChanged:
     """The user resumed the run with other agents, or another model."""
 
-    crew: str
+    agents: str = field(metadata=former_name("crew"))
     """Who does the turns from here on, as JSON, as `run.json` has it."""
     label: str
     """The first of them, as the user sees it."""
@@ -117,7 +118,7 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True)
-class SignalHeard:
+class SignalReceived:
     """A turn received a message from the user while it ran."""
 
     id: str
@@ -172,7 +173,7 @@ Entry = (
     | ChecksStarted
     | MergeStarted
     | SnapshotTaken
-    | SignalHeard
+    | SignalReceived
     | SignalRefused
     | QuestionAsked
     | QuestionAnswered
@@ -181,9 +182,9 @@ Entry = (
     | TurnEnded
     | ChecksEnded
     | WorkCommitted
-    | Merged
+    | MergeEnded
     | Landed
-    | SignalTaken
+    | SignalAccepted
     | DocumentEdited
     | RunEnded
 )
@@ -205,10 +206,10 @@ NAMES: dict[str, type[Entry]] = {
     "turn.ended": TurnEnded,
     "checks.ended": ChecksEnded,
     "work.committed": WorkCommitted,
-    "merge.ended": Merged,
+    "merge.ended": MergeEnded,
     "work.landed": Landed,
-    "signal.taken": SignalTaken,
-    "signal.heard": SignalHeard,
+    "signal.accepted": SignalAccepted,
+    "signal.received": SignalReceived,
     "signal.refused": SignalRefused,
     "question.asked": QuestionAsked,
     "question.answered": QuestionAnswered,
@@ -216,6 +217,8 @@ NAMES: dict[str, type[Entry]] = {
     "run.ended": RunEnded,
 }
 """The name that each kind of entry has in the file."""
+ENTRY_TYPES = {**NAMES, "signal.taken": SignalAccepted, "signal.heard": SignalReceived}
+"""Every name in a journal with its kind of entry, with two names that journals of earlier versions have."""
 
 
 @dataclass(frozen=True)

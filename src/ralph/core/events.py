@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from ralph.core.checks import Check, Red, Verdict
+from ralph.core.codec import former_name
 from ralph.core.limits import Limits, Spent
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import Signal, Stage
@@ -97,9 +98,9 @@ class TurnStarted:
     """Money set aside for it while it runs."""
     repair: bool = False
     """Whether it only has to answer again, in the form that was asked for."""
-    counts: bool = False
+    is_iteration: bool = field(default=False, metadata=former_name("counts"))
     """Whether its work is an iteration."""
-    words: tuple[str, ...] = ()
+    messages: tuple[str, ...] = field(default=(), metadata=former_name("words"))
     """The ids of the signals whose messages are in its prompt."""
 
 
@@ -112,7 +113,7 @@ class TurnEnded:
     role: str
     attempt: int
     result: TurnResult
-    counts: bool = False
+    is_iteration: bool = field(default=False, metadata=former_name("counts"))
     """Whether it is an iteration, if it is the last turn for its work."""
     spent: Spent = field(default_factory=Spent)
     retry_at: float | None = None
@@ -120,7 +121,7 @@ class TurnEnded:
     retry_reason: str = ""
     repair: bool = False
     """Whether the next try only asks for a better answer."""
-    unheard: tuple[str, ...] = ()
+    missed_messages: tuple[str, ...] = field(default=(), metadata=former_name("unheard"))
     """The ids of signals that arrived while it ran and did not reach it. The next turn for this work gets them."""
     earlier: tuple[EarlierTurn, ...] = ()
     """The turns that worked on the same request before, oldest first."""
@@ -154,7 +155,7 @@ class WorkCommitted:
     notice: str = ""
 
 
-class MergeEnd(StrEnum):
+class MergeResult(StrEnum):
     """What came of a merge."""
 
     MERGED = "merged"
@@ -170,12 +171,12 @@ class MergeEnd(StrEnum):
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeEnded:
     """A merge was made, or could not be."""
 
     key: str
     workspace: str
-    end: MergeEnd
+    end: MergeResult
     branch: str = ""
     """The branch of the workspace, with all that was done in it."""
     commit: str = ""
@@ -193,7 +194,7 @@ class Merged:
     @property
     def is_in(self) -> bool:
         """Whether all of the work is on the branch of the run."""
-        return self.end in (MergeEnd.MERGED, MergeEnd.NOTHING)
+        return self.end in (MergeResult.MERGED, MergeResult.NOTHING)
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class Landed:
 
 
 @dataclass(frozen=True)
-class SignalTaken:
+class SignalAccepted:
     """A signal was taken from the mailbox."""
 
     signal: Signal
@@ -256,7 +257,15 @@ class RunEnded:
 
 
 Event = (
-    TurnStarted | TurnEnded | ChecksEnded | WorkCommitted | Merged | Landed | SignalTaken | DocumentEdited | RunEnded
+    TurnStarted
+    | TurnEnded
+    | ChecksEnded
+    | WorkCommitted
+    | MergeEnded
+    | Landed
+    | SignalAccepted
+    | DocumentEdited
+    | RunEnded
 )
 
 

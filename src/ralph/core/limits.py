@@ -83,12 +83,12 @@ class Spent:
         """Whether there were turns, and none of them has a known cost."""
         return self.turns > 0 and self.unpriced_turns == self.turns
 
-    def with_turn(self, usage: Usage, *, counts: bool) -> "Spent":
+    def with_turn(self, usage: Usage, *, is_iteration: bool) -> "Spent":
         """The counters after one more turn."""
         return replace(
             self,
             turns=self.turns + 1,
-            iterations=self.iterations + counts,
+            iterations=self.iterations + is_iteration,
             input_tokens=self.input_tokens + usage.input_tokens,
             output_tokens=self.output_tokens + usage.output_tokens,
             cost=round(self.cost + (usage.cost or 0.0), 9),

@@ -59,7 +59,7 @@ class Signal:
     stamp: str = ""
     """What tells this file from a later one of the same name."""
     target: str = ""
-    """The role that is meant, as `addressee` has it; empty for all."""
+    """The role that is meant, as `normalize_target` has it; empty for all."""
     iteration: int | None = None
     """The iteration that it is for; None for any."""
     items: tuple[str, ...] = ()
@@ -77,21 +77,21 @@ class Signal:
         return self.key or self.name
 
     @property
-    def has_words(self) -> bool:
+    def is_message(self) -> bool:
         """Whether its message is for the agents."""
         return self.type in _WORDS and bool(self.message.strip())
 
     @property
     def is_guidance(self) -> bool:
         """Whether its message holds for the whole run."""
-        return self.type in _GUIDANCE and self.has_words
+        return self.type in _GUIDANCE and self.is_message
 
-    def is_for(self, role: str, *, acts: bool = False) -> bool:
-        """Whether a role is meant; `acts` says that it does the work itself."""
-        name = addressee(role)
+    def is_for(self, role: str, *, is_actor: bool = False) -> bool:
+        """Whether a role is meant; `is_actor` says that it does the work itself."""
+        name = normalize_target(role)
         if not self.target or self.target == name:
             return True
-        return self.target in _ACTORS and (acts or name in _ACTORS)
+        return self.target in _ACTORS and (is_actor or name in _ACTORS)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Stage:
     """The types that it waits for."""
 
 
-def addressee(target: str) -> str:
+def normalize_target(target: str) -> str:
     """The role that a target names: `Ralph-v2-Executor`, `Executor` and `executor` are one; empty for all."""
     name = re.sub(r"[-_\s]+", "-", target.strip().lower())
     name = re.sub(r"^ralph-(v\d+-)?", "", name)
@@ -129,7 +129,7 @@ def addressee(target: str) -> str:
 
 def is_known(target: str, roles: Sequence[str]) -> bool:
     """Whether a target is one of these roles, all of them, or the role that does the work. True if no roles are known."""
-    return not roles or not target or target in _ACTORS or target in map(addressee, roles)
+    return not roles or not target or target in _ACTORS or target in map(normalize_target, roles)
 
 
 SCOPE_CHANGE = "STEER scope change"

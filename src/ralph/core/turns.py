@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ralph.core.codec import former_name
 from ralph.core.limits import Quota, Usage
 from ralph.core.prompt import Prompt
 
@@ -48,7 +49,7 @@ class TurnRequest:
     role: str
     prompt: Prompt
     """The prompt, without the messages of the user."""
-    counts: bool = False
+    is_iteration: bool = False
     """Whether this turn is an iteration."""
     contract: str = ""
     """The name of the contract that `result.json` must fulfil; empty if none is taken."""
@@ -142,13 +143,13 @@ def add_stats(stats: Iterable[FileStat]) -> tuple[FileStat, ...]:
     return tuple(known.values())
 
 
-MOST_FILES = 15
+MAX_FILES = 15
 """Changed files that a prompt lists."""
 
 
 def list_changed_files(stats: Sequence[FileStat]) -> list[str]:
     """The changed files as lines of a prompt, the latest last."""
-    shown = stats[-MOST_FILES:]
+    shown = stats[-MAX_FILES:]
     lines = [f"- {stat.path} (+{stat.added} -{stat.removed})" for stat in shown]
     if len(stats) > len(shown):
         lines.insert(0, f"- {len(stats) - len(shown)} more files")
@@ -195,7 +196,7 @@ class TurnResult:
     """What it left and is not taken: drafts that are not its own, links, and what is too large or too many."""
     documents: Mapping[str, str] = field(default_factory=dict)
     """The documents that it handed over, by name; they are filed with the turn, and not journaled."""
-    heard: tuple[str, ...] = ()
+    received: tuple[str, ...] = field(default=(), metadata=former_name("heard"))
     """The names of the messages from the user that it received while it ran."""
     warnings: tuple[str, ...] = ()
     """What the user should know about how it went, in sentences."""
@@ -262,7 +263,7 @@ class EventKind(StrEnum):
     """It tries something again by itself."""
     DENIED = "denied"
     """It was not allowed to do something."""
-    HEARD = "heard"
+    RECEIVED = "received"
     """The agent received messages from the user during the turn: `text` names them, `tool` says by which means."""
     WARNING = "warning"
     """Something that the user should know: it stopped itself, or its program warns of its settings."""

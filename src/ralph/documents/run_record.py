@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ralph.core.checks import Check
-from ralph.core.codec import dump, from_plain, read_json, to_plain
+from ralph.core.codec import dump, former_name, from_plain, read_json, to_plain
 from ralph.core.errors import StateError
 from ralph.core.limits import Limits
 from ralph.documents.hats.definition import HatsSettings
@@ -53,7 +53,7 @@ class AgentSelection:
     """How many failures in a row bring in the escalation agent."""
 
     @property
-    def everyone(self) -> dict[str, AgentSpec]:
+    def by_label(self) -> dict[str, AgentSpec]:
         """All agents by their labels."""
         specs = list(self.chain)
         for chain in self.roles.values():
@@ -138,7 +138,7 @@ class RunRecord:
     task: str
     criterion: str
     checks: tuple[Check, ...]
-    crew: AgentSelection
+    agents: AgentSelection = field(metadata=former_name("crew"))
     created_at: float
     workspace: str = "."
     """The tree of files that the run works on, relative to the root: the root itself, or a worktree."""

@@ -23,7 +23,7 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode  # type: ignore[imp
 
 from ralph.core.errors import UsageError
 from ralph.core.limits import Usage
-from ralph.documents.yaml_codec import MOST_VALUES, YamlError, compose
+from ralph.documents.yaml_codec import MAX_VALUES, YamlError, compose
 
 T = TypeVar("T")
 Words = NewType("Words", str)
@@ -286,8 +286,8 @@ def _compose(text: str, name: str) -> Node:
     waiting, seen = [(root, 1)], 0
     while waiting:
         (node, level), seen = waiting.pop(), seen + 1
-        if seen > MOST_VALUES:
-            raise _wrong(root, f"more than {MOST_VALUES} values, aliases written out", "use fewer aliases")
+        if seen > MAX_VALUES:
+            raise _wrong(root, f"more than {MAX_VALUES} values, aliases written out", "use fewer aliases")
         if level > DEEPEST:
             raise _wrong(
                 node, f"nested deeper than {DEEPEST} levels, aliases written out", "write it with fewer levels"

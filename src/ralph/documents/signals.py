@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from ralph.core.errors import StateError
-from ralph.core.signals import Signal, SignalType, addressee
+from ralph.core.signals import Signal, SignalType, normalize_target
 from ralph.documents.session.values import render_timestamp
 from ralph.documents.yaml_codec import YamlError, YamlRules, dump, edit, load
 
@@ -35,7 +35,7 @@ def parse_signal(name: str, text: str) -> Signal:
         name,
         kind,
         message,
-        target=addressee(_read_text(data, "target", name)),
+        target=normalize_target(_read_text(data, "target", name)),
         iteration=_read_iteration(data.get("iteration"), name),
         items=_read_items(data.get("items"), name),
         now=data.get("now") is True,

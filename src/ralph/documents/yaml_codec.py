@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ruamel.yaml.comments import CommentedMap
 
 SIZE_LIMIT = 256 * 1024
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 """How many values a file may have with its aliases written out: a few lines can stand for billions."""
 BOM = "\ufeff"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d(?:T[\d:]+(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?|\d{6,8}-\d{6}(?:-[0-9a-z]+)*", re.ASCII)
@@ -195,8 +195,8 @@ class _ValueReader:
         if not self._rules.allow_aliases and id(node) in self._seen:
             raise self._fault(node, "aliases are not supported in this file")
         self._seen.add(id(node))
-        if self._rules.allow_aliases and self._count > MOST_VALUES:
-            raise self._fault(node, f"more than {MOST_VALUES} values, aliases written out")
+        if self._rules.allow_aliases and self._count > MAX_VALUES:
+            raise self._fault(node, f"more than {MAX_VALUES} values, aliases written out")
         if level > self._rules.most_levels:
             what = f"nested deeper than {self._rules.most_levels} levels, aliases written out"
             raise self._fault(node, f"not readable as YAML: {what}")

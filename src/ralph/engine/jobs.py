@@ -13,11 +13,11 @@ from ralph.core.entries import (
     MergeStarted,
     Notice,
     RefsRecorded,
-    SignalHeard,
+    SignalReceived,
     TurnStarted,
 )
 from ralph.core.errors import SnapshotsLostError
-from ralph.core.events import ChecksEnded, Commit, Event, Merge, Merged, Promote, RunChecks, Work, WorkCommitted
+from ralph.core.events import ChecksEnded, Commit, Event, Merge, MergeEnded, Promote, RunChecks, Work, WorkCommitted
 from ralph.core.limits import Quota, Usage
 from ralph.core.turns import CHECKED, AgentEvent, Change, EventKind, Turn, TurnEnd, TurnRequest
 from ralph.documents.guidance import GUIDANCE_FILE, render_guidance
@@ -25,7 +25,7 @@ from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports
 from ralph.engine.turn_outcome import AgentChain, PendingWork, ReturnedTurn
 
-JobResult = ReturnedTurn | ChecksEnded | WorkCommitted | Merged
+JobResult = ReturnedTurn | ChecksEnded | WorkCommitted | MergeEnded
 """The result of a job."""
 POLL = 0.25
 """Seconds between two looks at the mailbox, documents, limits, and slots that others hold."""
@@ -193,7 +193,7 @@ class Jobs:
         for error in ended:
             if isinstance(error, Exception):
                 raise error
-        return [one for one in ended if isinstance(one, ReturnedTurn | WorkCommitted | Merged)]
+        return [one for one in ended if isinstance(one, ReturnedTurn | WorkCommitted | MergeEnded)]
 
     def snapshot(self, label: str) -> Change | None:
         """Take a snapshot of the run's own tree, and journal what it could not record."""
@@ -264,7 +264,7 @@ class Jobs:
     def _open_turn(self, request: TurnRequest, pending: PendingWork) -> Turn:
         """A turn that is about to run: one that an earlier engine journaled, or a new one, journaled before it starts."""
         if pending.open_turn:
-            turn, messages = self._adopt_turn(request, pending, pending.open_turn), pending.open_turn.words
+            turn, messages = self._adopt_turn(request, pending, pending.open_turn), pending.open_turn.messages
         else:
             turn, messages = self._create_turn(request, pending)
         turn = self._with_guidance(turn, messages)
@@ -319,8 +319,8 @@ class Jobs:
                 agent=agent,
                 reserved=ledger.estimate(request.role),
                 repair=bool(errors),
-                counts=request.counts,
-                words=messages,
+                is_iteration=request.is_iteration,
+                messages=messages,
             )
         )
         return turn, messages
@@ -328,15 +328,15 @@ class Jobs:
     def _new_messages(self, request: TurnRequest, pending: PendingWork, *, anew: bool) -> tuple[str, ...]:
         """The messages that are new to a turn: in a new conversation also those that earlier turns of this work had."""
         log = self.ledger.signals
-        ids = [*(pending.words if anew else ()), *pending.unheard]
-        ids += [signal.id for signal in log.list_undelivered(request.role, acts=request.counts)]
-        return tuple(id for id in dict.fromkeys(ids) if id in log.taken)
+        ids = [*(pending.messages if anew else ()), *pending.missed_messages]
+        ids += [signal.id for signal in log.list_undelivered(request.role, is_actor=request.is_iteration)]
+        return tuple(id for id in dict.fromkeys(ids) if id in log.accepted)
 
     def _with_guidance(self, turn: Turn, new: tuple[str, ...]) -> Turn:
         """The turn with the user's messages; what its prompt has no room for is in its inbox."""
         request, is_fresh = turn.request, not turn.session and not turn.repair
         messages = self.ledger.signals.messages_for(
-            request.role, acts=request.counts, new=new, iteration=self._iteration(), reminds=is_fresh
+            request.role, is_actor=request.is_iteration, new=new, iteration=self._iteration(), reminds=is_fresh
         )
         guidance = render_guidance(self.steering, messages, answers=bool(request.contract))
         if guidance.file:
@@ -360,12 +360,14 @@ class Jobs:
         self.journal_ref_changes(turn.number, ignore_commits=bool(request.workspace))
         if not request.workspace:
             result = replace(result, change=self._snapshot_after(turn))
-        heard = (*pending.words, *result.heard)
+        received = (*pending.messages, *result.received)
         return ReturnedTurn(
             turn=turn,
             result=result,
             work=pending,
-            unheard=self.ledger.signals.unheard(pending.opened_at, request.role, acts=request.counts, heard=heard),
+            missed_messages=self.ledger.signals.list_missed(
+                pending.opened_at, request.role, is_actor=request.is_iteration, received=received
+            ),
         )
 
     def _make_watcher(self, turn: Turn) -> Callable[[AgentEvent], None]:
@@ -377,8 +379,8 @@ class Jobs:
             if event.quota:
                 self._quotas[turn.number] = event.quota
                 self.wake.set()
-            if event.kind is EventKind.HEARD and self.ledger.signals.is_new_to_turn(event.text, turn.number):
-                self._journal(SignalHeard(event.text, turn.number, turn.request.role, event.tool))
+            if event.kind is EventKind.RECEIVED and self.ledger.signals.is_new_to_turn(event.text, turn.number):
+                self._journal(SignalReceived(event.text, turn.number, turn.request.role, event.tool))
 
         return watch
 
@@ -395,7 +397,7 @@ class Jobs:
             return WorkCommitted(work.key, notice="nothing can be committed here")
         return await asyncio.to_thread(self.ports.committer.commit, work)
 
-    async def _merge(self, work: Merge | Promote) -> Merged:
+    async def _merge(self, work: Merge | Promote) -> MergeEnded:
         """Merge or promote. Only one merge runs at a time, each onto what the last one left."""
         if self.ports.merger is None:
             raise NotImplementedError("a workflow that merges needs a merger")

@@ -27,7 +27,7 @@ from ralph.core.events import (
     Do,
     DocumentEdited,
     Event,
-    Merged,
+    MergeEnded,
     RunEnded,
     Stop,
     TurnEnded,
@@ -43,7 +43,7 @@ from ralph.engine.jobs import JobResult, Jobs
 from ralph.engine.ledger import Ledger
 from ralph.engine.ports import Ports, S, Workflow
 from ralph.engine.signal_delivery import SignalDelivery
-from ralph.engine.turn_outcome import AgentChain, Next, PendingWork, ReturnedTurn, Situation, decide_outcome
+from ralph.engine.turn_outcome import AgentChain, NextStep, PendingWork, ReturnedTurn, Situation, decide_outcome
 
 MAX_LISTED_FILES = 200
 """How many changed files the end of a run lists."""
@@ -219,7 +219,7 @@ class Kernel(Generic[S]):
             for work in decision.work:
                 if isinstance(work, TurnRequest) and work.key == key:
                     return work
-        return TurnRequest(key, started.role, Prompt(), counts=started.counts)
+        return TurnRequest(key, started.role, Prompt(), is_iteration=started.is_iteration)
 
     async def _deliver_missed_signals(self) -> None:
         """Acknowledge and send what an earlier engine had no time for. A user who resumes ends a pause."""
@@ -288,7 +288,7 @@ class Kernel(Generic[S]):
         """The limit that keeps this turn from starting."""
         ledger, limits = self.ledger, self.ledger.limits
         reached = limits.find_reached(ledger.spent, self.ports.clock.now())
-        if reached is None and request.counts:
+        if reached is None and request.is_iteration:
             under_way = ledger.iterations_under_way(excluding=request.key)
             if limits.out_of_iterations(ledger.spent, under_way):
                 reached = Outcome.LIMIT_ITERATIONS
@@ -329,7 +329,7 @@ class Kernel(Generic[S]):
             match one:
                 case ReturnedTurn():
                     stop = self._handle_turn(one) or stop
-                case ChecksEnded() | Merged():
+                case ChecksEnded() | MergeEnded():
                     self._record_event(replace(one, spent=self.ledger.with_activity(self._jobs.activity.take())))
                 case WorkCommitted():
                     self._record_event(one)
@@ -339,7 +339,7 @@ class Kernel(Generic[S]):
         """Decide what follows a turn, and journal it with the counters after it."""
         turn, ledger, now = returned.turn, self.ledger, self.ports.clock.now()
         spent = ledger.with_activity(self._jobs.activity.take())
-        after = spent.with_turn(returned.result.usage, counts=False)
+        after = spent.with_turn(returned.result.usage, is_iteration=False)
         situation = Situation(
             agents=self._start.agents,
             unavailable=ledger.list_unavailable(now),
@@ -356,12 +356,12 @@ class Kernel(Generic[S]):
             role=turn.request.role,
             attempt=turn.attempt,
             result=outcome.result,
-            counts=turn.request.counts,
-            spent=spent.with_turn(outcome.result.usage, counts=outcome.counts(turn.request)),
+            is_iteration=turn.request.is_iteration,
+            spent=spent.with_turn(outcome.result.usage, is_iteration=outcome.completes_iteration(turn.request)),
             retry_at=outcome.at,
             retry_reason=outcome.reason,
-            repair=outcome.next is Next.REPAIR,
-            unheard=returned.unheard,
+            repair=outcome.next is NextStep.REPAIR,
+            missed_messages=returned.missed_messages,
             earlier=returned.work.earlier,
         )
         self._record_event(ended)

@@ -17,7 +17,7 @@ from ralph.core.entries import (
     SnapshotTaken,
     TurnStarted,
 )
-from ralph.core.events import ChecksEnded, Merged, RunEnded, SignalTaken, TurnEnded
+from ralph.core.events import ChecksEnded, MergeEnded, RunEnded, SignalAccepted, TurnEnded
 from ralph.core.limits import Limits, Quota, Spent
 from ralph.core.signals import Signal, SignalType
 from ralph.engine.signals import SignalLog
@@ -55,7 +55,7 @@ class Ledger:
     quotas: dict[str, Quota] = field(default_factory=dict)
     """How much of its subscription each agent has used, by its label, as far as its provider reported it."""
     costs: dict[str, deque[float]] = field(default_factory=dict)
-    crew: str = ""
+    agents_json: str = ""
     """Who does the turns, as JSON, if the user changed that since the run was created."""
     allowed: dict[str, str] = field(default_factory=dict)
     """Guard rules that the user switched off since the run was created, with the reason."""
@@ -85,8 +85,8 @@ class Ledger:
                 self.quotas = {label: quota for label, quota in self.quotas.items() if quota.resets_at}
             case LimitExtended(limits=limits):
                 self.limits = limits
-            case AgentsChanged(crew=crew):
-                self.crew = crew
+            case AgentsChanged(agents=agents):
+                self.agents_json = agents
             case GuardRulesChanged(allowed=allowed, may_change=may_change):
                 self.allowed |= allowed
                 self.may_change = tuple(dict.fromkeys((*self.may_change, *may_change)))
@@ -97,9 +97,9 @@ class Ledger:
                 self._end_turn(entry, record.at)
             case SnapshotTaken() | RefsRecorded() | HistoryChanged() as entry:
                 self._take_history(entry)
-            case ChecksEnded(spent=spent) | Merged(spent=spent):
+            case ChecksEnded(spent=spent) | MergeEnded(spent=spent):
                 self.spent = spent
-            case SignalTaken(signal=signal):
+            case SignalAccepted(signal=signal):
                 self._take_signal(signal)
             case QuestionAsked() | QuestionAnswered() as entry:
                 self._take_question(entry)
@@ -165,7 +165,7 @@ class Ledger:
 
     def iterations_under_way(self, excluding: str) -> int:
         """Iterations that have begun and not been counted yet, except one."""
-        return sum(work.counts for key, work in self.work.items() if key != excluding)
+        return sum(work.is_iteration for key, work in self.work.items() if key != excluding)
 
     @property
     def reserved(self) -> float:

@@ -6,7 +6,18 @@ from typing import Protocol, TypeVar
 
 from ralph.core.checks import Check, HistoryChange, Red, Verdict
 from ralph.core.entries import Entry, Record
-from ralph.core.events import Changes, Commit, Decision, Event, Landed, Merge, Merged, Promote, SideFiles, WorkCommitted
+from ralph.core.events import (
+    Changes,
+    Commit,
+    Decision,
+    Event,
+    Landed,
+    Merge,
+    MergeEnded,
+    Promote,
+    SideFiles,
+    WorkCommitted,
+)
 from ralph.core.signals import Question, Refused, Signal
 from ralph.core.turns import AgentEvent, Change, FileStat, Turn, TurnResult
 
@@ -97,10 +108,10 @@ class CommitterPort(Protocol):
 class MergerPort(Protocol):
     """Merges what was done in workspaces."""
 
-    async def merge(self, decision: Merge) -> Merged:
+    async def merge(self, decision: Merge) -> MergeEnded:
         """Merge a workspace onto the branch of the run, once: asked again, it finds the merge that it made."""
 
-    async def promote(self, decision: Promote) -> Merged:
+    async def promote(self, decision: Promote) -> MergeEnded:
         """Bring documents onto the branch of the run, once."""
 
 
@@ -128,7 +139,7 @@ class SlotsPort(Protocol):
 class MailboxPort(Protocol):
     """Where the user leaves signals."""
 
-    def read_waiting(self) -> Sequence[Signal | Refused]:
+    def read_pending(self) -> Sequence[Signal | Refused]:
         """The signals that wait, in the order in which to take them, and files that were set aside."""
 
     def archive(self, signal: Signal, action: str, missed: tuple[str, ...] | None = None) -> None:

@@ -6,8 +6,8 @@ The journal is the only record: a signal is written there before its file moves,
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ralph.core.entries import Entry, Notice, Record, SignalHeard, SignalRefused, TurnStarted
-from ralph.core.events import Event, SignalTaken, TurnEnded
+from ralph.core.entries import Entry, Notice, Record, SignalReceived, SignalRefused, TurnStarted
+from ralph.core.events import Event, SignalAccepted, TurnEnded
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, Refused, Signal, SignalType, Stage, is_known
 from ralph.core.turns import Turn
@@ -45,7 +45,7 @@ class SignalDelivery:
     async def process_mailbox(self, stage: Callable[[], Stage]) -> list[Signal]:
         """Take the signals that can be taken now, and archive those that are finished."""
         taken: list[Signal] = []
-        for found in self._ports.mailbox.read_waiting():
+        for found in self._ports.mailbox.read_pending():
             if isinstance(found, Refused):
                 self._journal(SignalRefused(found.name, found.reason))
             elif (found.name, found.stamp) in self._ledger.signals.ids:
@@ -61,10 +61,10 @@ class SignalDelivery:
     async def deliver(self, signal: Signal) -> Signal:
         """Journal a signal, and send it to the running turns that it is meant for."""
         signal = self._with_own_id(signal)
-        self._commit(SignalTaken(signal))
-        if signal.type is SignalType.PAUSE or signal.has_words:
+        self._commit(SignalAccepted(signal))
+        if signal.type is SignalType.PAUSE or signal.is_message:
             for turn in self._jobs.running:
-                if signal.is_for(turn.request.role, acts=turn.request.counts):
+                if signal.is_for(turn.request.role, is_actor=turn.request.is_iteration):
                     await self._send(turn, signal)
         return signal
 
@@ -72,22 +72,22 @@ class SignalDelivery:
         """Send adopted turns the messages that they did not get yet."""
         for turn in self._jobs.running:
             work = self._ledger.work[turn.request.key]
-            log, role, acts = self._ledger.signals, turn.request.role, turn.request.counts
-            late = log.unheard(work.opened_at, role, acts=acts, heard=())
-            ids = {*late, *(signal.id for signal in log.list_undelivered(role, acts=acts))}
-            for id, one in list(log.taken.items()):
+            log, role, is_actor = self._ledger.signals, turn.request.role, turn.request.is_iteration
+            late = log.list_missed(work.opened_at, role, is_actor=is_actor, received=())
+            ids = {*late, *(signal.id for signal in log.list_undelivered(role, is_actor=is_actor))}
+            for id, one in list(log.accepted.items()):
                 if id in ids and log.is_new_to_turn(id, turn.number):
                     await self._send(turn, replace(one.signal, now=False))
 
     def write_acks_for(self, record: Record) -> None:
         """Acknowledge the signals that, by this record, a turn has received or answered."""
         match record.entry:
-            case TurnStarted(words=ids, role=role):
+            case TurnStarted(messages=ids, role=role):
                 self._acknowledge(ids, role)
-            case SignalHeard(id=one, role=role):
+            case SignalReceived(id=one, role=role):
                 self._acknowledge((one,), role)
             case TurnEnded(turn=turn, role=role, result=result):
-                self._acknowledge(result.heard, role)
+                self._acknowledge(result.received, role)
                 if (result.answer or {}).get("steering"):
                     self._acknowledge([one.signal.id for one in self._ledger.signals.list_steering(turn)], role)
             case _:
@@ -118,7 +118,7 @@ class SignalDelivery:
         if self._is_for_unknown_role(signal):
             roles = self._ledger.signals.roles
             return f"there is no role {signal.target!r} here; the roles are {', '.join(roles)}"
-        if signal.iteration is None or self._is_unwanted(signal, stage):
+        if signal.iteration is None or self._is_not_asked_for(signal, stage):
             return ""
         iteration = stage().iteration
         if iteration is None or signal.iteration >= iteration:
@@ -127,20 +127,20 @@ class SignalDelivery:
 
     def _must_wait(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
         """Whether a signal stays in the mailbox for now: the run does not ask for it yet, or it is for a later iteration."""
-        if self._is_unwanted(signal, stage):
+        if self._is_not_asked_for(signal, stage):
             return True
         if signal.iteration is None:
             return False
         iteration = stage().iteration
         return iteration is not None and signal.iteration > iteration
 
-    def _is_unwanted(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
+    def _is_not_asked_for(self, signal: Signal, stage: Callable[[], Stage]) -> bool:
         """Whether a signal is an answer, such as APPROVE, that the run does not ask for at this stage."""
         return signal.type in ASKED_FOR and signal.type not in stage().wants
 
     def _with_own_id(self, signal: Signal) -> Signal:
         """The signal with a unique id that is short enough for the name of a file."""
-        if signal.id not in self._ledger.signals.taken and len(signal.name.encode()) <= _LONGEST_ID:
+        if signal.id not in self._ledger.signals.accepted and len(signal.name.encode()) <= _LONGEST_ID:
             return signal
         return replace(signal, key=f"{signal.stamp}-{signal.name.encode()[-100:].decode(errors='ignore')}")
 
@@ -153,7 +153,7 @@ class SignalDelivery:
             reasons = [refused.reason for refused in log.refused if refused.name == signal.name]
             self._set_aside(signal, reasons[-1])
             return
-        taken = log.taken.get(id)
+        taken = log.accepted.get(id)
         if taken is None or signal.type not in _FOR_AGENTS:
             mailbox.archive(signal, _ACTIONS.get(signal.type, "received"))
         elif signal.target and not taken.receipts_by_role:
@@ -171,10 +171,10 @@ class SignalDelivery:
         if outcome.resumable:
             return
         log = self._ledger.signals
-        for signal in self._ports.mailbox.read_waiting():
-            if not isinstance(signal, Signal) or not signal.has_words:
+        for signal in self._ports.mailbox.read_pending():
+            if not isinstance(signal, Signal) or not signal.is_message:
                 continue
-            taken = log.taken.get(log.ids.get((signal.name, signal.stamp), ""))
+            taken = log.accepted.get(log.ids.get((signal.name, signal.stamp), ""))
             if taken is None:
                 continue
             missing: tuple[str, ...] | None = log.missing_roles(taken)
@@ -186,14 +186,16 @@ class SignalDelivery:
                 missing = missing or None
             self._ports.mailbox.archive(signal, action, missing)
         late = [
-            one.signal.name for one in log.taken.values() if not one.receipts_by_role and one.signal.type in _FOR_AGENTS
+            one.signal.name
+            for one in log.accepted.values()
+            if not one.receipts_by_role and one.signal.type in _FOR_AGENTS
         ]
         if late and outcome is not Outcome.ABORTED:
             self._journal(Notice(f"the run was over before a turn could receive {', '.join(late[:5])}"))
 
     def _acknowledge(self, ids: Iterable[str], role: str) -> None:
         for id in ids:
-            taken = self._ledger.signals.taken.get(id)
+            taken = self._ledger.signals.accepted.get(id)
             receipt = taken.receipts_by_role.get(role) if taken else None
             if taken is None or receipt is None:
                 continue

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from ralph.core.entries import Record, SignalHeard, SignalRefused, TurnStarted
-from ralph.core.events import SignalTaken, TurnEnded
-from ralph.core.signals import Received, Signal, SignalType, addressee
+from ralph.core.entries import Record, SignalReceived, SignalRefused, TurnStarted
+from ralph.core.events import SignalAccepted, TurnEnded
+from ralph.core.signals import Received, Signal, SignalType, normalize_target
 from ralph.documents.guidance import Messages
 
 IN_PROMPT = "prompt"
 """How a turn got a message that was in its prompt."""
-MOST_FACTS = 3
+MAX_FACTS = 3
 """The number of earlier INFO messages that a new conversation repeats."""
 
 
@@ -22,14 +22,14 @@ class Receipt:
     role: str
     turn: int
     means: str
-    """How it got the signal: `prompt`, `hook`, `live`, `tool` or `heard`."""
+    """How it got the signal: `prompt`, `hook`, `live`, `tool` or `turn`."""
     at: float
     response: str = ""
     note: str = ""
 
 
 @dataclass
-class TakenSignal:
+class AcceptedSignal:
     """A signal that the run took, and the turns that got it."""
 
     signal: Signal
@@ -65,14 +65,14 @@ class SignalLog:
     """The roles that must receive a message to all roles. If empty, one turn of any role is enough."""
     roles: tuple[str, ...] = ()
     """All roles of the run, if they are known."""
-    taken: dict[str, TakenSignal] = field(default_factory=dict)
+    accepted: dict[str, AcceptedSignal] = field(default_factory=dict)
     """By id."""
     refused: list[RefusedSignal] = field(default_factory=list)
     ids: dict[tuple[str, str], str] = field(default_factory=dict)
     """The id of every file that was acted on, by name and stamp; empty for one that was refused."""
     _known: set[tuple[str, int]] = field(default_factory=set)
     """Which turns have which signals, by id and turn."""
-    _open: dict[str, TakenSignal] = field(default_factory=dict)
+    _open: dict[str, AcceptedSignal] = field(default_factory=dict)
     """Messages that a required role has not received yet."""
 
     @classmethod
@@ -86,20 +86,20 @@ class SignalLog:
     def apply(self, record: Record) -> None:
         """Take one record into account."""
         match record.entry:
-            case SignalTaken(signal=signal):
-                taken = self.taken[signal.id] = TakenSignal(signal, record.at)
+            case SignalAccepted(signal=signal):
+                taken = self.accepted[signal.id] = AcceptedSignal(signal, record.at)
                 self.ids[signal.name, signal.stamp] = signal.id
-                if signal.has_words:
+                if signal.is_message:
                     self._open[signal.id] = taken
             case SignalRefused(name=name, reason=reason, stamp=stamp):
                 self.ids[name, stamp] = ""
                 self.refused.append(RefusedSignal(name, reason, record.at))
-            case TurnStarted(words=ids, role=role, turn=turn):
+            case TurnStarted(messages=ids, role=role, turn=turn):
                 self._add_receipts(ids, role, turn, IN_PROMPT, record.at)
-            case SignalHeard(id=one, role=role, turn=turn, means=means):
+            case SignalReceived(id=one, role=role, turn=turn, means=means):
                 self._add_receipts((one,), role, turn, means, record.at)
             case TurnEnded() as ended:
-                self._add_receipts(ended.result.heard, ended.role, ended.turn, "heard", record.at)
+                self._add_receipts(ended.result.received, ended.role, ended.turn, "turn", record.at)
                 self._respond(ended)
             case _:
                 pass
@@ -109,8 +109,8 @@ class SignalLog:
             if (one, turn) in self._known:
                 continue
             self._known.add((one, turn))
-            if one in self.taken:
-                self.taken[one].receipts.append(Receipt(role, turn, means, at))
+            if one in self.accepted:
+                self.accepted[one].receipts.append(Receipt(role, turn, means, at))
 
     def _respond(self, ended: TurnEnded) -> None:
         """Note what a turn made of the messages that steered it."""
@@ -122,10 +122,10 @@ class SignalLog:
                 if receipt.turn == ended.turn:
                     receipt.response, receipt.note = str(steering.get("response", "")), str(steering.get("note", ""))
 
-    def list_steering(self, turn: int) -> list[TakenSignal]:
+    def list_steering(self, turn: int) -> list[AcceptedSignal]:
         """The messages that steered a turn."""
         found = []
-        for one in self.taken.values():
+        for one in self.accepted.values():
             turns = [receipt.turn for receipt in one.receipts]
             if one.signal.type is SignalType.STEER and turn in turns:
                 found.append(one)
@@ -133,50 +133,56 @@ class SignalLog:
 
     def is_new_to_turn(self, id: str, turn: int) -> bool:
         """Whether the turn has not received this signal yet."""
-        return id in self.taken and (id, turn) not in self._known
+        return id in self.accepted and (id, turn) not in self._known
 
-    def list_undelivered(self, role: str, *, acts: bool) -> list[Signal]:
+    def list_undelivered(self, role: str, *, is_actor: bool) -> list[Signal]:
         """The messages that a turn of that role has to get."""
         self._open = {id: one for id, one in self._open.items() if not self.is_delivered(one)}
         found = [one.signal for one in self._open.values() if role not in one.receipts_by_role]
-        return [signal for signal in found if signal.is_for(role, acts=acts)]
+        return [signal for signal in found if signal.is_for(role, is_actor=is_actor)]
 
-    def is_delivered(self, one: TakenSignal) -> bool:
+    def is_delivered(self, one: AcceptedSignal) -> bool:
         """Whether a message has reached every role that must get it; without such roles, whether any turn has it."""
         return bool(one.receipts_by_role) and not self.missing_roles(one)
 
-    def missing_roles(self, one: TakenSignal) -> tuple[str, ...]:
+    def missing_roles(self, one: AcceptedSignal) -> tuple[str, ...]:
         """The roles that must get a message and have not. A message that any role may take names none."""
         if one.signal.target:
             return () if one.receipts_by_role else (one.signal.target,)
-        reached = {addressee(role) for role in one.receipts_by_role}
-        return tuple(role for role in self.required_roles if addressee(role) not in reached)
+        reached = {normalize_target(role) for role in one.receipts_by_role}
+        return tuple(role for role in self.required_roles if normalize_target(role) not in reached)
 
-    def unheard(self, since: float, role: str, *, acts: bool, heard: Iterable[str]) -> tuple[str, ...]:
+    def list_missed(self, since: float, role: str, *, is_actor: bool, received: Iterable[str]) -> tuple[str, ...]:
         """The STEER messages, by id, that arrived during a turn and that the turn did not receive."""
-        known = set(heard)
-        late = list(takewhile(lambda one: one.at >= since, reversed(self.taken.values())))
+        known = set(received)
+        late = list(takewhile(lambda one: one.at >= since, reversed(self.accepted.values())))
         signals = [one.signal for one in reversed(late) if one.signal.type is SignalType.STEER]
-        return tuple(one.id for one in signals if one.has_words and one.id not in known and one.is_for(role, acts=acts))
+        return tuple(
+            one.id for one in signals if one.is_message and one.id not in known and one.is_for(role, is_actor=is_actor)
+        )
 
     def messages_for(
-        self, role: str, *, acts: bool, new: Iterable[str], iteration: int | None, reminds: bool
+        self, role: str, *, is_actor: bool, new: Iterable[str], iteration: int | None, reminds: bool
     ) -> Messages:
         """The messages for a turn of a role: the new ones, by their ids, and all earlier ones that are in force.
 
         `reminds` adds the latest facts, for an agent that knows nothing of earlier turns.
         """
-        ids = [one for one in dict.fromkeys(new) if one in self.taken]
+        ids = [one for one in dict.fromkeys(new) if one in self.accepted]
         known = set(ids)
         in_force: list[Received] = []
         facts: list[Received] = []
-        for one in self.taken.values():
+        for one in self.accepted.values():
             signal = one.signal
-            if signal.id in known or not signal.is_for(role, acts=acts) or signal.iteration not in (None, iteration):
+            if (
+                signal.id in known
+                or not signal.is_for(role, is_actor=is_actor)
+                or signal.iteration not in (None, iteration)
+            ):
                 continue
             if signal.is_guidance:
                 in_force.append(Received(signal, one.at))
             elif signal.type is SignalType.INFO and one.receipts:
                 facts.append(Received(signal, one.at))
-        told = [Received(self.taken[id].signal, self.taken[id].at) for id in ids]
-        return Messages(new=told, in_force=in_force, facts=facts[-MOST_FACTS:] if reminds else ())
+        told = [Received(self.accepted[id].signal, self.accepted[id].at) for id in ids]
+        return Messages(new=told, in_force=in_force, facts=facts[-MAX_FACTS:] if reminds else ())

@@ -27,7 +27,7 @@ OVERLOAD_COOL_DOWN = 300.0
 """Seconds for which an agent is then passed over."""
 LIMIT_WAIT = 300.0
 """Seconds to wait for a provider's limit if the agent did not say when it ends."""
-MOST_INTERRUPTIONS = 5
+MAX_INTERRUPTIONS = 5
 """How often interrupted work is continued before an interruption counts as a failed attempt."""
 MAX_STEER_CONTINUATIONS = 2
 """How often finished work is continued because the user steered it before it ended."""
@@ -83,7 +83,7 @@ class PendingWork:
     """How many turns of the last agent ended as overloaded."""
     agent: str = ""
     """The agent of the last turn."""
-    counts: bool = False
+    is_iteration: bool = False
     """Whether it is an iteration."""
     open_turn: TurnStarted | None = None
     """A turn that was started and has not ended."""
@@ -96,9 +96,9 @@ class PendingWork:
     """The turn that could not repair its answer. The next prompt lists everything that is wrong with it."""
     used: dict[str, Usage] = field(default_factory=dict)
     """What each conversation has used."""
-    words: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     """The messages of the user that its turns have so far, by id. A new conversation gets them again."""
-    unheard: tuple[str, ...] = ()
+    missed_messages: tuple[str, ...] = ()
     """The messages that the last turn did not get."""
     steer_continuations: int = 0
     """How often finished work was continued because of that."""
@@ -112,27 +112,27 @@ class PendingWork:
         self.open_turn, self.opened_at = started, at
         if started.agent != self.agent:
             self.agent_overloads = 0
-        self.counts, self.agent = started.counts, started.agent
-        self.words, self.unheard, self.to_pause = _join(self.words, started.words), (), False
+        self.is_iteration, self.agent = started.is_iteration, started.agent
+        self.messages, self.missed_messages, self.to_pause = _join(self.messages, started.messages), (), False
 
     def note_turn_ended(self, ended: TurnEnded) -> None:
         """Take into account that a turn ended without settling the work."""
         result = ended.result
         self.open_turn, self.last_ended = None, ended
-        self.words, self.unheard = _join(self.words, result.heard), ended.unheard
+        self.messages, self.missed_messages = _join(self.messages, result.received), ended.missed_messages
         if result.end is TurnEnd.STEERED or (result.change and result.change.files):
             self.earlier = (*self.earlier, EarlierTurn(ended.turn, result.end, result.change))
         if result.session:
             self.used[result.session] = self.used.get(result.session, Usage()) + result.usage
         if ended.repair:
             self.turn_to_repair = ended
-        elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MOST_INTERRUPTIONS:
+        elif result.end is TurnEnd.INTERRUPTED and self.interruptions < MAX_INTERRUPTIONS:
             self.interruptions += 1
         elif result.end is TurnEnd.OVERLOADED:
             self.overloads += 1
             self.agent_overloads += 1
         elif result.end is TurnEnd.STEERED:
-            self.steer_continuations += bool(ended.unheard)
+            self.steer_continuations += bool(ended.missed_messages)
             self.turn_to_repair = None
         elif result.end not in (TurnEnd.LIMITED, TurnEnd.UNAVAILABLE):
             self.attempt += 1
@@ -201,7 +201,7 @@ def unavailable_until(result: TurnResult, work: PendingWork, now: float) -> floa
 # What follows?
 
 
-class Next(StrEnum):
+class NextStep(StrEnum):
     """What happens to the work after a turn."""
 
     SETTLED = "settled"
@@ -227,7 +227,7 @@ class ReturnedTurn:
     turn: Turn
     result: TurnResult
     work: PendingWork
-    unheard: tuple[str, ...]
+    missed_messages: tuple[str, ...]
     """The messages with which the user steered the turn while it ran and that it did not get, by id."""
 
 
@@ -249,7 +249,7 @@ class Situation:
 class TurnOutcome:
     """What follows a turn."""
 
-    next: Next
+    next: NextStep
     result: TurnResult
     """What came of the turn, as it is journaled."""
     at: float | None = None
@@ -262,7 +262,7 @@ class TurnOutcome:
     @property
     def is_settled(self) -> bool:
         """Whether the workflow gets the result."""
-        return self.next is Next.SETTLED
+        return self.next is NextStep.SETTLED
 
     @property
     def stop(self) -> Stop | None:
@@ -271,9 +271,9 @@ class TurnOutcome:
             return Stop(Outcome.AGENT_UNAVAILABLE, self.result.error)
         return None
 
-    def counts(self, request: TurnRequest) -> bool:
+    def completes_iteration(self, request: TurnRequest) -> bool:
         """Whether the turn completes an iteration. One whose agent could not even start does not."""
-        return request.counts and self.is_settled and self.result.end is not TurnEnd.UNAVAILABLE
+        return request.is_iteration and self.is_settled and self.result.end is not TurnEnd.UNAVAILABLE
 
 
 def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
@@ -285,11 +285,11 @@ def decide_outcome(returned: ReturnedTurn, situation: Situation) -> TurnOutcome:
 
     # Did the user stop it? Then nothing is decided before the run is resumed.
     if result.end is TurnEnd.STOPPED:
-        return TurnOutcome(Next.LATER, result)
+        return TurnOutcome(NextStep.LATER, result)
 
     outcome = _decide_next(returned, result, situation)
-    if returned.unheard and outcome.result.end is TurnEnd.FINISHED:
-        late = ", ".join(returned.unheard)
+    if returned.missed_messages and outcome.result.end is TurnEnd.FINISHED:
+        late = ", ".join(returned.missed_messages)
         notice = (
             f"Turn {returned.turn.number} was already continued {MAX_STEER_CONTINUATIONS} times for your messages;"
             f" the next turn receives {late}."
@@ -308,9 +308,9 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     turn, work, now = returned.turn, returned.work, situation.now
 
     # Was it steered? Interrupted for a message, finished before it got one, or paused as the user asked.
-    if is_steered(result, work, returned.unheard):
+    if is_steered(result, work, returned.missed_messages):
         steered = replace(result, end=TurnEnd.STEERED)
-        return TurnOutcome(Next.CONTINUE, steered, now, "it continues with the message from the user")
+        return TurnOutcome(NextStep.CONTINUE, steered, now, "it continues with the message from the user")
 
     # Is the answer broken? One turn may repair it. After that it counts as a failure if the answer is required. The next
     # turn is told what is wrong, and does not wait: time does not make a document better.
@@ -318,7 +318,7 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
     if result.end is TurnEnd.FINISHED and result.answer_errors:
         if not turn.repair:
             why = f"the answer does not match its schema: {result.answer_errors[0][:200]}"
-            return TurnOutcome(Next.REPAIR, result, now, why)
+            return TurnOutcome(NextStep.REPAIR, result, now, why)
         if turn.request.answer_required:
             is_rejected = True
             result = replace(result, end=TurnEnd.FAILED, error="; ".join(result.answer_errors))
@@ -332,37 +332,37 @@ def _decide_next(returned: ReturnedTurn, result: TurnResult, situation: Situatio
         is_overload = result.end is TurnEnd.OVERLOADED
         may_hand_over = agent != turn.agent and not (is_overload and work.overloads >= len(OVERLOAD_WAITS))
         if at == NEVER:
-            return TurnOutcome(Next.SETTLED, result)
+            return TurnOutcome(NextStep.SETTLED, result)
         if may_hand_over:
-            return TurnOutcome(Next.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
+            return TurnOutcome(NextStep.HAND_OVER, result, at, f"{agent} takes over from {turn.agent}")
         if not is_overload:
-            return TurnOutcome(Next.WAIT, result, at, "waiting for the provider's limit")
+            return TurnOutcome(NextStep.WAIT, result, at, "waiting for the provider's limit")
 
     # Does what it handed over count although it failed?
     has_failed = result.end in (TurnEnd.FAILED, TurnEnd.IDLE)
     if has_failed and turn.request.accepts_failed_documents and any(result.documents.values()):
-        return TurnOutcome(Next.SETTLED, result)
+        return TurnOutcome(NextStep.SETTLED, result)
     change = add_changes([*(one.change for one in work.earlier), result.change])
     has_changed = change is not None and change.files > 0
     if has_failed and turn.request.verifies_failed_changes and has_changed:
-        return TurnOutcome(Next.SETTLED, result)
+        return TurnOutcome(NextStep.SETTLED, result)
 
     # Is it tried again?
     retry = _retry(result, turn, work, now)
     if retry:
         at, why = retry
-        return TurnOutcome(Next.RETRY, result, now if is_rejected else at, why)
-    return TurnOutcome(Next.SETTLED, result)
+        return TurnOutcome(NextStep.RETRY, result, now if is_rejected else at, why)
+    return TurnOutcome(NextStep.SETTLED, result)
 
 
-def is_steered(result: TurnResult, work: PendingWork, unheard: tuple[str, ...]) -> bool:
+def is_steered(result: TurnResult, work: PendingWork, missed_messages: tuple[str, ...]) -> bool:
     """Whether the work continues because of what the user said."""
     if result.end is TurnEnd.STEERED:
         return True
     if result.end is not TurnEnd.FINISHED:
         return False
     is_paused = work.to_pause and (result.answer or {}).get("status") == "paused"
-    return is_paused or (bool(unheard) and work.steer_continuations < MAX_STEER_CONTINUATIONS)
+    return is_paused or (bool(missed_messages) and work.steer_continuations < MAX_STEER_CONTINUATIONS)
 
 
 def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
@@ -372,7 +372,7 @@ def merge_repair(first: TurnResult, repair: TurnResult) -> TurnResult:
 
 def _drop_unasked_response(result: TurnResult, work: PendingWork) -> TurnResult:
     """Drop what an agent says about steering if the user did not steer it."""
-    if not (result.answer and result.answer.get("steering")) or work.words or result.heard:
+    if not (result.answer and result.answer.get("steering")) or work.messages or result.received:
         return result
     return replace(result, answer={**result.answer, "steering": None})
 
@@ -385,7 +385,7 @@ def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tup
         case TurnEnd.OVERLOADED if work.overloads < len(OVERLOAD_WAITS):
             spread = 0.75 + turn.number * _GOLDEN % 1 / 2
             return now + OVERLOAD_WAITS[work.overloads] * spread, result.error or "the provider is overloaded"
-        case TurnEnd.INTERRUPTED if work.interruptions < MOST_INTERRUPTIONS:
+        case TurnEnd.INTERRUPTED if work.interruptions < MAX_INTERRUPTIONS:
             return now, "the turn was interrupted"
         case TurnEnd.FAILED | TurnEnd.IDLE | TurnEnd.INTERRUPTED if work.attempt <= attempts:
             return now + RETRY_WAITS[work.attempt - 1], result.error or f"the turn ended as {result.end}"
@@ -395,9 +395,9 @@ def _retry(result: TurnResult, turn: Turn, work: PendingWork, now: float) -> tup
 
 def _settle_over_limit(outcome: TurnOutcome) -> TurnOutcome:
     """The outcome of a turn after which no other may start: what it finished counts, the rest was cut."""
-    was_finished = outcome.next is Next.REPAIR or (outcome.next is Next.CONTINUE and outcome.result.code == 0)
+    was_finished = outcome.next is NextStep.REPAIR or (outcome.next is NextStep.CONTINUE and outcome.result.code == 0)
     end = TurnEnd.FINISHED if was_finished else TurnEnd.CUT
-    return TurnOutcome(Next.SETTLED, replace(outcome.result, end=end))
+    return TurnOutcome(NextStep.SETTLED, replace(outcome.result, end=end))
 
 
 def _join(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ _OF_TOOLS = ("refs/ralph", "refs/bisect/", "refs/jj/", "refs/prefetch/", "refs/r
 """Refs that Ralph, git itself or jj rewrite all the time."""
 _LINE = re.compile(r"^Ralph-Ref: (\S+) (\S+)$", re.M | re.ASCII)
 _STASHED_ON = re.compile(r"(?:WIP on|On) (.+?): ")
-_MOST_PUSHED = 100
+_MAX_PUSHED = 100
 
 
 def record_refs(repository: Repository) -> dict[str, str]:
@@ -469,7 +469,7 @@ def _store_command(sha: str) -> str:
 def _find_pushes(now: Refs, before: Mapping[str, str]) -> Iterator[Finding]:
     complete = len(before) < MOST
     moved = [name for name, tip in now.tips.items() if name.startswith(REMOTES) and tip != before.get(name)]
-    moved = [name for name in moved if complete or name in before][:_MOST_PUSHED]
+    moved = [name for name in moved if complete or name in before][:_MAX_PUSHED]
     for name in _find_pushed(now.git, moved, before):
         yield _finding(_short(name), f"{_short(name)} was pushed to during the run; that cannot be undone", warn=True)
 

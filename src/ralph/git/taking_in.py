@@ -23,7 +23,7 @@ _PACK_NAME = re.compile(r"pack-[0-9a-f]{40,64}\.pack")
 _MERGE_FILES = ("MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 _CHECKED = ("transfer.fsckObjects=true", "protocol.file.allow=always", "fetch.recurseSubmodules=false")
 _TEMPORARY = "refs/ralph-taken"
-_MOST_BYTES = 512 << 20
+_MAX_BYTES = 512 << 20
 _REF_NAME = re.compile(r"refs/(?:heads|tags)/[^\x00-\x20\x7f~^:?*\[\\]+")
 
 
@@ -121,11 +121,11 @@ class _Taking:
             alternates = self.private.place.common / "objects"
             (path / "objects" / "info" / "alternates").write_text(f"{alternates}\n")
             bare = Git(path, {"GIT_DIR": str(path)})
-            room = _MOST_BYTES
+            room = _MAX_BYTES
             for source, name in _list_objects(self.private.directory / "objects"):
                 room -= source.stat().st_size
                 if room < 0:
-                    raise RalphError(f"they have more than {_MOST_BYTES >> 20} MiB")
+                    raise RalphError(f"they have more than {_MAX_BYTES >> 20} MiB")
                 if source.suffix == ".pack":
                     bare.run("index-pack", "--strict", "--fix-thin", "--stdin", stdin=_read_regular(source))
                 else:
@@ -262,7 +262,7 @@ def _scan(directory: Path) -> "list[os.DirEntry[str]]":
         return []
 
 
-def _read_regular(path: Path, limit: int = _MOST_BYTES) -> bytes:
+def _read_regular(path: Path, limit: int = _MAX_BYTES) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -21,10 +21,10 @@ from ralph.documents.reflection import HOME, SCHEMA, Reflection, iso, lesson
 from ralph.engine.ports import Observer
 from ralph.memory.reflections import Reflections, lock_memory, read_yaml, set_aside, write_yaml
 
-MOST_PATTERNS = 200
+MAX_PATTERNS = 200
 """Most patterns in a file. Those that were not seen for longest are dropped."""
-MOST_SOURCES = 20
-MOST_TEXT = 600
+MAX_SOURCES = 20
+MAX_TEXT = 600
 PER_LOOP = 200
 SCANNED = 300
 """How many reflections of other loops are searched for a failure."""
@@ -129,9 +129,9 @@ def _find_successes(mine: Sequence[Reflection]) -> Iterator[Pattern]:
     if last.succeeded:
         steps = [one.action for one in mine[:-1] if one.is_improvement or (one.reward_before is None and one.reward)]
         way = "; then: ".join(dict.fromkeys([*steps, last.action]))
-        if len(way) > MOST_TEXT:
+        if len(way) > MAX_TEXT:
             # The last steps count most.
-            way = f"...{way[len(way) - MOST_TEXT + 3 :]}"
+            way = f"...{way[len(way) - MAX_TEXT + 3 :]}"
         yield replace(_make_pattern("success", last.task, way, last), iterations=last.iteration)
 
 
@@ -146,7 +146,7 @@ def _find_harms(mine: Sequence[Reflection]) -> Iterator[Pattern]:
         instead = mine[-1].action if mine[-1].succeeded else one.try_next
         times = found[action].occurrences + 1 if action in found else 1
         found[action] = replace(
-            _make_pattern("anti", one.action, instead, one), because=harm[:MOST_TEXT], occurrences=times
+            _make_pattern("anti", one.action, instead, one), because=harm[:MAX_TEXT], occurrences=times
         )
     yield from found.values()
 
@@ -156,7 +156,7 @@ def _make_pattern(kind: str, text: str, advice: str, seen: Reflection) -> Patter
         kind=kind,
         signature=make_signature(text),
         text=" ".join(text.split())[:300],
-        advice=advice[:MOST_TEXT],
+        advice=advice[:MAX_TEXT],
         task_type=seen.task_type,
         source_loops=(seen.loop,),
         last_seen=iso(seen.at),
@@ -187,11 +187,11 @@ def _merge_patterns(
             new,
             id=old.id,
             advice=new.advice or old.advice,
-            source_loops=old.source_loops if again else (*old.source_loops, loop)[-MOST_SOURCES:],
+            source_loops=old.source_loops if again else (*old.source_loops, loop)[-MAX_SOURCES:],
             occurrences=max(old.occurrences, new.occurrences) if again else old.occurrences + new.occurrences,
             last_seen=max(old.last_seen, new.last_seen),
         )
-    return sorted(patterns.values(), key=lambda pattern: pattern.last_seen, reverse=True)[:MOST_PATTERNS]
+    return sorted(patterns.values(), key=lambda pattern: pattern.last_seen, reverse=True)[:MAX_PATTERNS]
 
 
 def _identity(pattern: Pattern) -> tuple[str, str]:
@@ -223,7 +223,7 @@ def _patterns_path(root: Path, kind: str) -> Path:
     return root / HOME / "patterns" / f"{kind}-patterns.yaml"
 
 
-MOST_LOOPS = 500
+MAX_LOOPS = 500
 """Entries of the index."""
 EVERY = 1.0
 """Seconds between two updates of the index: a loop of quick turns does not spend its time on it."""
@@ -288,13 +288,13 @@ def read_entry(root: Path, loop: str, outcome: str = "") -> LoopEntry | None:
 
 def rebuild_entries(root: Path) -> list[LoopEntry]:
     """The entries of all loops from their reflections."""
-    loops = Reflections(root).loops()[:MOST_LOOPS]
+    loops = Reflections(root).loops()[:MAX_LOOPS]
     entries = (read_entry(root, loop) for loop in loops)
     return _sort_newest(entry for entry in entries if entry)
 
 
 def _sort_newest(entries: Iterable[LoopEntry]) -> list[LoopEntry]:
-    return sorted(entries, key=lambda entry: entry.updated, reverse=True)[:MOST_LOOPS]
+    return sorted(entries, key=lambda entry: entry.updated, reverse=True)[:MAX_LOOPS]
 
 
 def _index_path(root: Path) -> Path:

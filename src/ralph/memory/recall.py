@@ -16,17 +16,17 @@ from ralph.memory.reflections import Reflections
 if TYPE_CHECKING:
     import sqlite3
 
-MOST_FILES = 2000
+MAX_FILES = 2000
 """How many of the newest files are read."""
 PER_LOOP = 50
-MOST_PARSED = 400
+MAX_PARSED = 400
 """How many of those that contain words of the query are parsed and ranked."""
-MOST_DAYS = 90
+MAX_DAYS = 90
 LONGEST = 400
 """Most characters of one lesson."""
 SHORTEST = 80
 """Fewest characters of a useful lesson."""
-MOST_WORDS = 40
+MAX_WORDS = 40
 """How many words of the query are searched for."""
 SAME_TEST = 5.0
 """Added to the score of a lesson about a test that fails now."""
@@ -69,11 +69,11 @@ def recall(
 ) -> tuple[str, ...]:
     """Lessons of other loops, the best first: about one of the failing tests, or with two specific words of the query."""
     now = time.time() if now is None else now
-    words = _find_specific_words(query)[:MOST_WORDS]
-    failing = failing[:MOST_WORDS]
+    words = _find_specific_words(query)[:MAX_WORDS]
+    failing = failing[:MAX_WORDS]
     if len(words) < 2 and not failing:
         return ()
-    memories, loops = _find_memories(root, words, failing, exclude, now - MOST_DAYS * 86400)
+    memories, loops = _find_memories(root, words, failing, exclude, now - MAX_DAYS * 86400)
     scored = [
         (score * one.worth * (1.3 if one.task_type == task_type else 1.0), one.at, one)
         for one, score in _score(memories, words, failing, loops)
@@ -121,10 +121,10 @@ def _find_memories(
 
     memories: list[_Memory] = []
     loops = 0
-    for found in Reflections(root).newest(MOST_FILES, PER_LOOP, is_relevant, exclude=exclude):
+    for found in Reflections(root).newest(MAX_FILES, PER_LOOP, is_relevant, exclude=exclude):
         loops += 1
         memories += [_memory_from_reflection(one, found[-1]) for one in found]
-        if len(memories) >= MOST_PARSED:
+        if len(memories) >= MAX_PARSED:
             break
     for kind in ADVICE:
         try:

@@ -38,7 +38,7 @@ class Documents:
 
     root: Path
     journal: Journal
-    record_path: Path
+    commit_path: Path
     hashes: dict[str, str] = field(default_factory=dict)
     """The hash of what the engine last wrote to each document."""
     watched: tuple[str, ...] = ()
@@ -52,10 +52,10 @@ class Documents:
     @classmethod
     def open(cls, root: Path, run_dir: Path) -> tuple["Documents", list[Record]]:
         """Open the journal of a run, and finish a commit that a crash interrupted."""
-        record_path = run_dir / "commit.json"
+        commit_path = run_dir / "commit.json"
         journal, records = Journal.open(run_dir / "journal.jsonl")
-        documents = cls(root, journal, record_path)
-        if record_path.is_symlink() or record_path.exists():
+        documents = cls(root, journal, commit_path)
+        if commit_path.is_symlink() or commit_path.exists():
             documents._roll_forward()
             journal, records = Journal.open(run_dir / "journal.jsonl")
             documents.journal = journal
@@ -84,12 +84,12 @@ class Documents:
             },
             "aside": {"copies": dict(aside.copies), "lines": dict(aside.lines)},
         }
-        write_atomic(self.record_path, json.dumps(ahead).encode())
+        write_atomic(self.commit_path, json.dumps(ahead).encode())
         self.journal.append_line(line)
         for path, data in contents.items():
             self._write(path, data)
         self._write_aside(aside)
-        remove(self.record_path)
+        remove(self.commit_path)
         self.hashes.update(after)
         return record
 
@@ -130,7 +130,7 @@ class Documents:
 
     def _set_aside(self, path: str, target: Path) -> None:
         """Move what is at the path of a document, and not Ralph's, into the directory `edited` of the run."""
-        aside = self.record_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
+        aside = self.commit_path.parent / "edited" / f"{self.journal.seq:05d}-{os.urandom(2).hex()}-{target.name}"
         with storage(aside):
             aside.parent.mkdir(exist_ok=True)
             os.rename(target, aside)
@@ -183,7 +183,7 @@ class Documents:
 
     def _read_ahead(self) -> dict[str, Any]:
         try:
-            ahead: dict[str, Any] = json.loads(read_limited(self.record_path, 64 * 1024 * 1024))
+            ahead: dict[str, Any] = json.loads(read_limited(self.commit_path, 64 * 1024 * 1024))
             _ = int(ahead["seq"]), [line.encode() for line in ahead["lines"]]
             for path, change in ahead["documents"].items():
                 self._resolve(path)
@@ -195,7 +195,7 @@ class Documents:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
             raise StateError(
                 f"the write-ahead record is corrupt ({error})",
-                where=str(self.record_path),
+                where=str(self.commit_path),
                 todo="remove it: the run then continues from its last complete commit",
             ) from error
         return ahead
@@ -205,7 +205,7 @@ class Documents:
         missing = int(ahead["seq"]) - self.journal.seq
         if missing < 0:
             # The commit is complete. A power cut brought its record back, because the removal was not synced.
-            remove(self.record_path)
+            remove(self.commit_path)
             return
         for line in ahead["lines"][-missing:] if missing else ():
             self._refuse_forged(is_ours=self.journal.chain.accepts(line))
@@ -218,14 +218,14 @@ class Documents:
             if self._hash_on_disk(path) in (ahead["documents"][path]["before"], _ABSENT):
                 self._write(path, data)
         self._write_aside(SideFiles(**ahead["aside"]), again=True)
-        remove(self.record_path)
+        remove(self.commit_path)
 
     def _refuse_forged(self, *, is_ours: bool) -> None:
         """Refuse a write-ahead record that does not match the signed line in the journal."""
         if not is_ours:
             raise StateError(
                 "the write-ahead record was not written by Ralph for this journal",
-                where=str(self.record_path),
+                where=str(self.commit_path),
                 todo="remove it: the run then continues from its last complete commit",
             )
 

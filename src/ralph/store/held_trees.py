@@ -20,9 +20,9 @@ from ralph.store.files import read_limited, storage, write_atomic
 from ralph.store.user_state import ensure_state_directory
 
 T = TypeVar("T")
-MOST_TREES = 50
+MAX_TREES = 50
 """How many trees of a project are remembered."""
-MOST_UNJUDGED = 10
+MAX_UNJUDGED = 10
 """How many runs of a project are remembered whose changes no verdict covers."""
 _SIZE_LIMIT = 4 * 1024 * 1024
 _NOTE = "project"
@@ -93,7 +93,7 @@ class HeldTrees:
         """Add a tree. The first record of it stays: a later run may have been compared with less."""
         path = self._path(held)
         if not path.exists():
-            _write(path, to_json(held), MOST_TREES)
+            _write(path, to_json(held), MAX_TREES)
         self._note_project(identify)
 
     def all(self) -> Iterator[HeldTree]:
@@ -122,7 +122,7 @@ class HeldTrees:
 
     def note_unjudged(self, unjudged: UnjudgedRun, identify: Callable[[], str]) -> None:
         """Remember before the first turn of a run that nothing covers its changes."""
-        _write(self._unjudged / f"{unjudged.run}.json", to_json(unjudged), MOST_UNJUDGED)
+        _write(self._unjudged / f"{unjudged.run}.json", to_json(unjudged), MAX_UNJUDGED)
         self._note_project(identify)
 
     def all_unjudged(self) -> Iterator[UnjudgedRun]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ralph.core.codec import dump, from_plain, json_object, to_plain
-from ralph.core.entries import NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
+from ralph.core.entries import ENTRY_TYPES, NAMES, ChecksStarted, Entry, Notice, Record, SnapshotTaken
 from ralph.core.errors import StateError
 from ralph.core.events import TaskChanged
 from ralph.store.files import _syscall, open_regular, storage, write_all
@@ -436,7 +436,7 @@ def read_line(text: str, where: str) -> Record:
     """The record in a line, without verifying it."""
     try:
         body = json.loads(text)
-        seq, at, kind = body["seq"], moment(body["at"]), NAMES[body["type"]]
+        seq, at, kind = body["seq"], moment(body["at"]), ENTRY_TYPES[body["type"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StateError(f"the journal has a line that is not Ralph's ({error})", where=where) from None
     return Record(

@@ -48,7 +48,7 @@ class Mailbox:
         write_atomic(path, _codec().render_signal(signal).encode())
         return path
 
-    def read_waiting(self) -> Sequence[Signal | Refused]:
+    def read_pending(self) -> Sequence[Signal | Refused]:
         """The waiting signals, ABORT first, then by time and name; and the files that were rejected just now."""
         if self._is_empty():
             return ()

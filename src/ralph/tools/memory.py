@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ABOUT = "What agents learned, for later agents: patterns, decisions, fixes, context."
 FILE = "memories.md"
-MOST_FOUND = 10
+MAX_FOUND = 10
 LONGEST = 4000
 SHORT = 60
 
@@ -88,7 +88,7 @@ def _search(args: "dict[str, Any]") -> int:
     found = _filter(stored, args)
     if query := args.get("query", "").strip():
         found = search_memories(found, query)
-    shown = found if "all" in args else found[:MOST_FOUND]
+    shown = found if "all" in args else found[:MAX_FOUND]
     more = f"\n{len(found) - len(shown)} more: --all shows them" if len(shown) < len(found) else ""
     return _say(shown, args, f"No matching memories among {len(stored)}; try other words", more)
 
@@ -203,7 +203,7 @@ COMMANDS = (
         Argument("query", nargs="*", default="", help="The words to look for."),
         _KINDS,
         _TAGS,
-        Argument("--all", action="store_true", help=f"Show all matches, not only the {MOST_FOUND} best."),
+        Argument("--all", action="store_true", help=f"Show all matches, not only the {MAX_FOUND} best."),
         _FORMAT,
     ),
     Command("show", "Show a memory.", _show, _ID, _FORMAT),

@@ -275,7 +275,7 @@ def run_signals(words: list[str]) -> int:
         return say(SIGNALS_USAGE)
     if words:
         raise ToolError(f"unexpected argument {words[0]!r}", "remove it")
-    file = os.environ.get("RALPH_WORDS")
+    file = os.environ.get("RALPH_MESSAGES")
     if not file:
         raise ToolError("this is not a turn of a run", "users see the signals of a run with `ralph signals`")
     from ralph.agents.live_messages import claim_messages

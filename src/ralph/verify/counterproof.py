@@ -36,14 +36,14 @@ REBUTTABLE = frozenset(
 """The rules about how the work is judged, not about the work itself."""
 _ABOUT_TESTS = REBUTTABLE - {Rule.CHECK_DISABLED, Rule.VERIFIER_EDITED}
 """Rules that only a check that runs tests can rebut."""
-MOST_FILES = 20_000
+MAX_FILES = 20_000
 """Files of a tree that is copied."""
-MOST_TESTS = 400
+MAX_TESTS = 400
 """Test files that are read."""
 _NAME_PARTS = re.compile(r"::| > | › |[/()\[\]]")
 _SHORT_NAME = 3
 """A shorter part of a name says nothing about where the test is."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Tests or packages that a message names."""
 _SHELL_WORD = re.compile(r"&&|\|\||[;|&\n()]|[^\s;|&()]+")
 _ENDS_PATH = re.compile(r"[\s\"'=:<>,`]")
@@ -88,7 +88,7 @@ class Counterproof:
         back = {change.path for change in changes if goes_back(change.path)}
         verdict = await self._run_with(back, self.base, "as-before", checks)
         if verdict is None:
-            return [*findings, *_report_not_run_apart(checks, f"the tree has more than {MOST_FILES} files")]
+            return [*findings, *_report_not_run_apart(checks, f"the tree has more than {MAX_FILES} files")]
         if not verdict.failed and self._ran_as_many(verdict):
             return _rebut_errors(findings, checks, verdict)
         if errors:
@@ -157,7 +157,7 @@ class Counterproof:
         if not silent:
             return replace(result, tests=again.tests)
         reason = (
-            f"no test of {', '.join(silent[:MOST_NAMED])} ran, and `go test` says ok all the same: "
+            f"no test of {', '.join(silent[:MAX_NAMED])} ran, and `go test` says ok all the same: "
             "look for os.Exit in init or TestMain, or for a test flag that the code sets"
         )
         return replace(result, status=CheckStatus.COULD_NOT_RUN, reason=reason)
@@ -192,7 +192,7 @@ class Counterproof:
 
     def _find_made_for_tests(self, changes: Sequence[FileChange], checks: Sequence[Check]) -> list[Finding]:
         """What the guards find in the work alone, beside the tests as they were before the run."""
-        tests = [path for path in self.snapshots.paths(self.base) if is_test_path(path)][:MOST_TESTS]
+        tests = [path for path in self.snapshots.paths(self.base) if is_test_path(path)][:MAX_TESTS]
         contents = self.snapshots.contents(self.base, tests)
         texts = {path: data.decode(errors="replace") for path, data in contents.items()}
         work = [change for change in changes if not is_judge_file(change.path)]
@@ -227,7 +227,7 @@ class Counterproof:
     def _copy_with(self, back: Collection[str], tree: str) -> Iterator[Path | None]:
         latest = self.snapshots.latest()
         paths = set(self.snapshots.paths(latest)) if latest else set()
-        if not tree or latest is None or len(paths) > MOST_FILES:
+        if not tree or latest is None or len(paths) > MAX_FILES:
             yield None
             return
         known = set(self.snapshots.paths(tree))
@@ -345,7 +345,7 @@ def _judge_original(result: CheckResult, before: CheckResult) -> list[Finding]:
     sentence = "{} passed before the run, and its original version fails now: say why it had to change."
     return [
         Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test), Severity.WARNING)
-        for test in result.failing[:MOST_NAMED]
+        for test in result.failing[:MAX_NAMED]
     ]
 
 
@@ -365,7 +365,7 @@ def _ran_as_many(result: CheckResult, before: CheckResult) -> bool:
 def _report_unproven(result: CheckResult, before: CheckResult) -> Finding:
     """The error for a check that says nothing about the tests as they were before the run."""
     if result.failing:
-        why = f"{', '.join(result.failing[:MOST_NAMED])} fails"
+        why = f"{', '.join(result.failing[:MAX_NAMED])} fails"
     elif result.tests and before.tests:
         why = f"{count(result.tests.ran, 'test')} ran, and {before.tests.ran} before the run"
     else:
@@ -381,7 +381,7 @@ def _report_still_red(failing: Sequence[str], red: Collection[str], when: str) -
     """An error for every test that failed and still does as it was."""
     still = [test for test in failing if test in red]
     sentence = "{} {}, and its original version still fails: the work must pass it unchanged. Or was the test wrong?"
-    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in still[:MOST_NAMED]]
+    return [Finding(Rule.VERIFIER_EDITED, test, 0, sentence.format(test, when)) for test in still[:MAX_NAMED]]
 
 
 _FAIL_FAST = re.compile(

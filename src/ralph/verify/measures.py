@@ -56,7 +56,7 @@ _DIAGNOSED = {
 """How a tool sums up what it found, how it names one finding, and how it says that there is none."""
 LONGEST = 300
 """Characters of a line that are read."""
-MOST_LINES = 20_000
+MAX_LINES = 20_000
 """Lines of output that are read; the last ones, since summaries stand at the end."""
 _ERROR_LINE = re.compile(
     r"\w\.\w{1,6}(?::\d|\(\d+[,)]|:\[\d+,)"  # a.py:3, a.ts(3,5), A.java:[3,5]
@@ -191,7 +191,7 @@ def read_failure_set(check: Check, output: str, tests: Counts | None, value: flo
     """
     if _CAPPED.search(output) and not check.measure:
         return FailureSet(None, "")
-    lines = [line[:LONGEST] for line in output.splitlines()[-MOST_LINES:] if line.strip()]
+    lines = [line[:LONGEST] for line in output.splitlines()[-MAX_LINES:] if line.strip()]
     names = find_failing_tests(output)
     errors = [line for line in lines if _ERROR_LINE.search(line) and not _SUMMARY_LINE.search(line)]
     items = Counter([*names, *normalize_output("\n".join(errors)).splitlines()])

@@ -44,7 +44,7 @@ _CITED = re.compile(r"`([^`\s:]+):(\d+)(?:-(\d+))?`")
 _FINDING = re.compile(r"^### (.+)$", re.MULTILINE)
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 _ADDRESS = re.compile(r"[\d.]+|localhost|.*//.*")
-MOST_FAULTS = 5
+MAX_FAULTS = 5
 
 
 @dataclass(frozen=True)
@@ -341,8 +341,8 @@ def find_citation_fault(text: str, report: str, lines_of: Callable[[str], int | 
         for title, body in zip(parts[::2], parts[1::2], strict=True)
         if not _parse_citations(title + body)
     ]
-    more = f", and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
-    return "; ".join(faults[:MOST_FAULTS]) + more
+    more = f", and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+    return "; ".join(faults[:MAX_FAULTS]) + more
 
 
 def _parse_citations(text: str) -> list[tuple[str, int, int]]:

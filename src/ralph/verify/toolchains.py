@@ -111,7 +111,7 @@ _MAVEN = {CheckKind.TESTS: "-B test", CheckKind.TYPES: "-B compile", CheckKind.B
 _GRADLE = {CheckKind.TESTS: "test", CheckKind.TYPES: "classes", CheckKind.BUILD: "assemble"}
 
 
-_MOST_TEST_FILES = 50
+_MAX_TEST_FILES = 50
 """Test files in which Ralph looks for the test framework."""
 
 
@@ -162,7 +162,7 @@ class _Repo:
         places = [self.root, *(path for name in ("tests", "test") if (path := self.root / name).is_dir())]
         found = [path for place in places for form in ("test_*.py", "*_test.py") for path in place.glob(form)]
         nested = [path for place in places[1:] for path in place.glob("*/test_*.py")]
-        return sorted(path for path in (*found, *nested) if path.is_file())[:_MOST_TEST_FILES]
+        return sorted(path for path in (*found, *nested) if path.is_file())[:_MAX_TEST_FILES]
 
 
 def find_commands(kind: CheckKind, root: Path, language: str = "", tool: str = "") -> tuple[RepositoryCommand, ...]:

@@ -19,13 +19,13 @@ from ralph.store.runs import RunDir
 from ralph.verify.changed_files import FileChange, is_judge_file, is_recipe, is_test_path
 from ralph.verify.runner import CheckRunner
 
-MOST_TESTS = 400
+MAX_TESTS = 400
 """Unchanged test files that are read, to see whether results were copied out of them."""
 _SAYS_WHAT_CHECKS_DO = re.compile(
     r"(^|/)(tox\.ini|noxfile\.py|pyproject\.toml|setup\.cfg|pytest\.ini|\.coveragerc|\w+\.config\.\w+)$|\.sh$"
 )
 """Files beside recipes that say what checks do."""
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 """How many files a command that is advised names."""
 
 
@@ -75,8 +75,8 @@ class TreeComparison:
             return {}
         changed = {change.path for change in changes}
         paths = [path for path in self.snapshots.paths(latest) if path not in changed]
-        recipes = [path for path in paths if is_recipe(path) or _SAYS_WHAT_CHECKS_DO.search(path)][:MOST_TESTS]
-        tests = [path for path in paths if is_test_path(path)][:MOST_TESTS]
+        recipes = [path for path in paths if is_recipe(path) or _SAYS_WHAT_CHECKS_DO.search(path)][:MAX_TESTS]
+        tests = [path for path in paths if is_test_path(path)][:MAX_TESTS]
         contents = self.snapshots.contents(latest, dict.fromkeys([*recipes, *tests]))
         texts = {path: _decode(data) for path, data in contents.items()}
         return {path: text for path, text in texts.items() if text is not None}
@@ -114,7 +114,7 @@ class TreeComparison:
             command = ["git", "log", "-p"]
             if self.snapshots.has(earlier.base):
                 command = ["git", "diff", earlier.base[:12]]
-            see = f"`{shlex.join([*command, '--', *named[:_MOST_NAMED]])}`"
+            see = f"`{shlex.join([*command, '--', *named[:_MAX_NAMED]])}`"
         what = f"Run {earlier.run} had this finding, and it is still in the tree."
         if earlier.is_unjudged:
             what = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ralph.core.checks import CheckStatus
-from ralph.core.events import MergeEnd, RunEnded, TaskState
+from ralph.core.events import MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, describe_cost, ways_to_go_on
 from ralph.core.outcomes import Outcome
 from ralph.core.signals import ASKED_FOR, SignalType
@@ -165,7 +165,7 @@ def _list_warnings(view: RunView, now: float) -> tuple[str, ...]:
     found = []
     for signal in view.signals:
         age = now - signal.at
-        is_lost = signal.has_words and signal.type is SignalType.STEER and not signal.receipts
+        is_lost = signal.is_message and signal.type is SignalType.STEER and not signal.receipts
         if is_lost and signal.state != "refused" and age > UNRECEIVED_SECONDS:
             found.append(f"no turn has received your message of {clock(signal.at)}")
     for limit in view.limits:
@@ -279,7 +279,7 @@ def _open_conflicts(view: RunView) -> list[MergeView]:
     failed = {task.id for task in view.tasks if task.state is TaskState.FAILED}
     found = []
     for task, merge in latest.items():
-        is_bad = merge.end in (MergeEnd.CONFLICT, MergeEnd.REVERTS, MergeEnd.RED)
+        is_bad = merge.end in (MergeResult.CONFLICT, MergeResult.REVERTS, MergeResult.RED)
         # While attempts are left, a resolver works on it: the user need not do anything.
         if is_bad and task not in done and (task in failed or not view.alive):
             found.append(merge)
@@ -292,8 +292,8 @@ def _task_of(merge: MergeView) -> str:
 
 def _conflict(view: RunView, merge: MergeView) -> Need:
     what = {
-        MergeEnd.RED: "merges, but the checks fail on the merged tree",
-        MergeEnd.REVERTS: "would take back work that is merged already",
+        MergeResult.RED: "merges, but the checks fail on the merged tree",
+        MergeResult.REVERTS: "would take back work that is merged already",
     }
     reason = what.get(merge.end, "has a merge conflict") if merge.end else "is not merged"
     text = f"{_task_of(merge)} {reason}" + (f": {', '.join(merge.files[:5])}" if merge.files else "")

@@ -22,7 +22,7 @@ from ralph.core.entries import (
     RefsRecorded,
     RunAdopted,
     RunStarted,
-    SignalHeard,
+    SignalReceived,
     SignalRefused,
     SnapshotTaken,
     TurnStarted,
@@ -31,9 +31,9 @@ from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
     Landed,
-    Merged,
+    MergeEnded,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     TaskChanged,
     TurnEnded,
     WorkCommitted,
@@ -46,8 +46,8 @@ from ralph.documents.run_record import RunRecord
 from ralph.view import fold_checks, fold_signals
 from ralph.view.fold_cost import add_turn_cost
 from ralph.view.model import (
+    MAX_NOTICES,
     MOST,
-    MOST_NOTICES,
     TEXT_CHARS,
     Activity,
     ChecksRun,
@@ -74,7 +74,7 @@ def new_view(record: RunRecord, project: str = "") -> RunView:
         workflow=record.workflow,
         task=record.task,
         criterion=record.criterion,
-        agents=tuple(spec.label for spec in record.crew.chain),
+        agents=tuple(spec.label for spec in record.agents.chain),
         workspace=record.workspace,
         directory=record.directory,
         branch=record.branch,
@@ -167,13 +167,13 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         agent=entry.agent,
         attempt=entry.attempt,
         task=task_of(view.workflow, entry.key),
-        counts=entry.counts,
+        is_iteration=entry.is_iteration,
         repair=entry.repair,
         started_at=record.at,
     )
     work = WorkKey.parse(entry.key)
-    iteration = view.spent.iterations + 1 if entry.counts else 0
-    if entry.counts and work and work.kind is WorkKind.ITERATION:
+    iteration = view.spent.iterations + 1 if entry.is_iteration else 0
+    if entry.is_iteration and work and work.kind is WorkKind.ITERATION:
         iteration = work.number
     view = replace(
         view,
@@ -183,7 +183,7 @@ def _start_turn(view: RunView, record: Record, entry: TurnStarted) -> RunView:
         iteration=max(view.iteration, iteration),
         tasks=_set_task_turn(view.tasks, turn.task, entry.turn),
     )
-    return fold_signals.receive(view, entry.words, entry.role, entry.turn, fold_signals.IN_PROMPT, record.at)
+    return fold_signals.receive(view, entry.messages, entry.role, entry.turn, fold_signals.IN_PROMPT, record.at)
 
 
 def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
@@ -220,7 +220,7 @@ def _end_turn(view: RunView, record: Record, entry: TurnEnded) -> RunView:
         tasks=_set_task_turn(view.tasks, turn.task, 0),
         cost=add_turn_cost(view.cost, turn, record.at),
     )
-    view = fold_signals.receive(view, result.heard, entry.role, entry.turn, "heard", record.at)
+    view = fold_signals.receive(view, result.received, entry.role, entry.turn, "turn", record.at)
     return fold_signals.respond(view, entry)
 
 
@@ -240,7 +240,7 @@ def _start_merge(view: RunView, record: Record, entry: MergeStarted) -> RunView:
     return replace(view, merges=_append(others, MergeView(entry.key, entry.workspace, record.at)))
 
 
-def _end_merge(view: RunView, record: Record, entry: Merged) -> RunView:
+def _end_merge(view: RunView, record: Record, entry: MergeEnded) -> RunView:
     running = next((one for one in view.merges if one.key == entry.key and one.end is None), None)
     merge = replace(
         running or MergeView(entry.key, entry.workspace, record.at),
@@ -261,14 +261,14 @@ def _take_snapshot(view: RunView, record: Record, entry: SnapshotTaken) -> RunVi
     return replace(view, snapshot=entry.snapshot)
 
 
-def _take_signal(view: RunView, record: Record, entry: SignalTaken) -> RunView:
+def _take_signal(view: RunView, record: Record, entry: SignalAccepted) -> RunView:
     view = fold_signals.take(view, entry.signal, record.at)
     if entry.signal.type in (SignalType.PAUSE, SignalType.RESUME):
         view = replace(view, paused=entry.signal.type is SignalType.PAUSE)
     return view
 
 
-def _hear_signal(view: RunView, record: Record, entry: SignalHeard) -> RunView:
+def _hear_signal(view: RunView, record: Record, entry: SignalReceived) -> RunView:
     return fold_signals.receive(view, (entry.id,), entry.role, entry.turn, entry.means, record.at)
 
 
@@ -363,10 +363,10 @@ _STEPS: dict[type[Entry], Callable[[RunView, Record, Any], RunView]] = {
     ChecksStarted: _start_checks,
     ChecksEnded: _end_checks,
     MergeStarted: _start_merge,
-    Merged: _end_merge,
+    MergeEnded: _end_merge,
     SnapshotTaken: _take_snapshot,
-    SignalTaken: _take_signal,
-    SignalHeard: _hear_signal,
+    SignalAccepted: _take_signal,
+    SignalReceived: _hear_signal,
     SignalRefused: _refuse_signal,
     QuestionAsked: _ask_question,
     QuestionAnswered: _answer_question,
@@ -387,7 +387,7 @@ def _append(items: tuple[T, ...], item: T, most: int = MOST) -> tuple[T, ...]:
 
 def _add_notice(view: RunView, record: Record, text: str) -> RunView:
     notice = NoticeView(record.seq, record.at, text[:TEXT_CHARS])
-    return replace(view, notices=_append(view.notices, notice, MOST_NOTICES))
+    return replace(view, notices=_append(view.notices, notice, MAX_NOTICES))
 
 
 def _replace_turn(view: RunView, turn: TurnView) -> RunView:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ralph.core.checks import Attribution, CheckResult, CheckStatus, Verdict, attribution
 from ralph.core.entries import Record
 from ralph.core.ids import BASELINE
-from ralph.view.model import MOST, MOST_HISTORY, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView
+from ralph.view.model import MAX_HISTORY, MOST, OUTPUT_CHARS, CheckPoint, CheckView, FindingView, RunView
 from ralph.view.work import task_of
 
 
@@ -61,7 +61,7 @@ def _update(check: CheckView, result: CheckResult, point: CheckPoint, *, is_base
         same_since=(check.same_since if is_same else point) if failures else None,
         failures=failures,
         runs=check.runs + 1,
-        history=(*check.history[-MOST_HISTORY + 1 :], point),
+        history=(*check.history[-MAX_HISTORY + 1 :], point),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ralph.core.limits import Usage
-from ralph.view.model import MOST_POINTS, CostGroup, CostPoint, CostView, Sums, TurnView
+from ralph.view.model import MAX_POINTS, CostGroup, CostPoint, CostView, Sums, TurnView
 
 UNKNOWN = "unknown"
 """The name of the group of turns whose model or agent is not known."""
@@ -18,7 +18,7 @@ def add_turn_cost(cost: CostView, turn: TurnView, at: float) -> CostView:
     if total.turns % stride == 0:
         tokens = total.input_tokens + total.output_tokens
         points = (*points, CostPoint(turn.number, at, total.cost or 0.0, tokens))
-    if len(points) > MOST_POINTS:
+    if len(points) > MAX_POINTS:
         # Every second point is enough for a curve. The next turns are recorded just as sparsely.
         points, stride = points[1::2], stride * 2
     return CostView(

@@ -10,7 +10,7 @@ from ralph.view.model import MOST, ReceiptView, RunView, SignalView
 
 IN_PROMPT = "prompt"
 """How a turn got a message that was in its prompt."""
-MOST_RECEIPTS = 50
+MAX_RECEIPTS = 50
 
 
 def take(view: RunView, signal: Signal, at: float) -> RunView:
@@ -19,13 +19,13 @@ def take(view: RunView, signal: Signal, at: float) -> RunView:
         id=signal.id,
         name=signal.name,
         type=signal.type,
-        state="taken",
+        state="accepted",
         at=at,
         message=signal.message,
         target=signal.target,
         now=signal.now,
         iteration=signal.iteration,
-        has_words=signal.has_words,
+        is_message=signal.is_message,
     )
     return _add(view, taken)
 
@@ -48,11 +48,11 @@ def receive(view: RunView, ids: Iterable[str], role: str, turn: int, means: str,
         return view
 
     def update(one: SignalView) -> SignalView:
-        if one.id not in wanted or one.state != "taken" or any(receipt.turn == turn for receipt in one.receipts):
+        if one.id not in wanted or one.state != "accepted" or any(receipt.turn == turn for receipt in one.receipts):
             return one
         receipt = ReceiptView(role=role, turn=turn, means=means, at=at)
         # The first receipt says how fast the message arrived. Of the others, the latest are of interest.
-        receipts = (*one.receipts[:1], *one.receipts[1:][-MOST_RECEIPTS + 2 :], receipt)
+        receipts = (*one.receipts[:1], *one.receipts[1:][-MAX_RECEIPTS + 2 :], receipt)
         return replace(one, receipts=receipts)
 
     return replace(view, signals=tuple(map(update, view.signals)))

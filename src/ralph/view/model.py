@@ -7,7 +7,7 @@ is at work: state, attention, headline and needs. Long lists keep their newest i
 from dataclasses import dataclass, field
 
 from ralph.core.checks import Attribution, CheckStatus, Counts, Finding
-from ralph.core.events import Landed, MergeEnd, RunEnded, TaskState
+from ralph.core.events import Landed, MergeResult, RunEnded, TaskState
 from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Question, SignalType
 from ralph.core.turns import TurnEnd
@@ -19,7 +19,7 @@ SCHEMA = 1
 """The version of the JSON form. It changes only if a field is removed or gets another meaning."""
 MOST = 500
 """How many turns, signals, checks, findings, merges and commits a view lists. The newest stay."""
-MOST_NOTICES, MOST_HISTORY, MOST_POINTS = 50, 200, 500
+MAX_NOTICES, MAX_HISTORY, MAX_POINTS = 50, 200, 500
 OUTPUT_CHARS, TEXT_CHARS = 4000, 500
 
 
@@ -69,7 +69,7 @@ class TurnView:
     agent: str = ""
     attempt: int = 1
     task: str = ""
-    counts: bool = False
+    is_iteration: bool = False
     repair: bool = False
     started_at: float = 0.0
     ended_at: float | None = None
@@ -163,7 +163,7 @@ class ReceiptView:
     role: str
     turn: int
     means: str
-    """`prompt`, `hook`, `live`, `tool` or `heard`."""
+    """`prompt`, `hook`, `live`, `tool` or `turn`."""
     at: float
     response: str = ""
     note: str = ""
@@ -178,7 +178,7 @@ class SignalView:
     type: SignalType | None
     """None for a file that is no signal."""
     state: str
-    """`waiting`, `taken` or `refused`."""
+    """`waiting`, `accepted` or `refused`."""
     at: float = 0.0
     message: str = ""
     target: str = ""
@@ -188,7 +188,7 @@ class SignalView:
     """Why it was refused, or what it waits for."""
     iteration: int | None = None
     """The iteration that it is for; None for any."""
-    has_words: bool = False
+    is_message: bool = False
     """Whether its message is for the agents."""
     receipts: tuple[ReceiptView, ...] = ()
 
@@ -227,7 +227,7 @@ class MergeView:
     workspace: str
     started_at: float
     ended_at: float | None = None
-    end: MergeEnd | None = None
+    end: MergeResult | None = None
     """None while it is made."""
     branch: str = ""
     commit: str = ""

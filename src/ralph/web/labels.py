@@ -78,7 +78,7 @@ _MEANS = {
     "hook": "via hook",
     "live": "live",
     "tool": "by its own question",
-    "heard": "while it ran",
+    "turn": "while it ran",
 }
 
 
@@ -148,11 +148,11 @@ def describe_signal(signal: SignalView, now: float) -> list[tuple[str, str, str]
             acks.append(("note", "idle", f"Its response: {receipt.response}{note}"))
     if acks:
         return acks
-    if not signal.has_words and signal.state == "taken":
+    if not signal.is_message and signal.state == "accepted":
         return [("pass", "pass", "Done")]
     age = max(0.0, now - signal.at) if signal.at else 0.0
     reason = f" {signal.reason}." if signal.reason else ""
-    return [("wait", "need" if age > 60 else "idle", f"Not taken in yet, {_span(age)}.{reason}")]
+    return [("wait", "need" if age > 60 else "idle", f"Not received yet, {_span(age)}.{reason}")]
 
 
 def _span(seconds: float) -> str:

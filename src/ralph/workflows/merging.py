@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from ralph.core.check_output import excerpt_output, fence
 from ralph.core.checks import Check, CheckResult
 from ralph.core.codec import from_json, to_json
-from ralph.core.events import Event, Merge, Merged, MergeEnd, TurnEnded, Work
+from ralph.core.events import Event, Merge, MergeEnded, MergeResult, TurnEnded, Work
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.prompt import PartSpec, Place, build_prompt, fill_parts
 from ralph.core.turns import TurnRequest
 
 RESOLVER = "resolver"
 _QUOTED = 6000
-_MOST_OVERTAKEN = 2
+_MAX_OVERTAKEN = 2
 """After others were merged this number of times during a conflict, they wait until this work is merged."""
 _PARTS = {
     "resolver": PartSpec("Why there is something to resolve."),
@@ -26,9 +26,9 @@ _PARTS = {
     "what-to-do": PartSpec("What a resolver does, and does not.", Place.ANSWER),
 }
 _WHY = {
-    MergeEnd.CONFLICT: "The same lines were changed on both sides.",
-    MergeEnd.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
-    MergeEnd.RED: "Both sides merge, but on the merged tree the checks do not pass.",
+    MergeResult.CONFLICT: "The same lines were changed on both sides.",
+    MergeResult.REVERTS: "As it was resolved, changes that others had merged would be lost. They must stay.",
+    MergeResult.RED: "Both sides merge, but on the merged tree the checks do not pass.",
 }
 
 
@@ -49,7 +49,7 @@ class Waiting:
     overtaken: int = 0
     """How often a resolver failed only because other work was merged meanwhile."""
     resolving: bool = False
-    last: Merged | None = None
+    last: MergeEnded | None = None
     """The result of the last try to merge it."""
 
 
@@ -59,7 +59,7 @@ class Settled:
 
     task: str
     workspace: str
-    merged: Merged
+    merged: MergeEnded
 
     @property
     def is_merged(self) -> bool:
@@ -91,13 +91,13 @@ class Queue:
                 work_items.append(_resolver(one, checks(one.task), template))
             elif not is_held:
                 work_items.append(Merge(str(_merge_key(one)), one.workspace, one.title, checks(one.task)))
-            is_held = is_held or one.overtaken >= _MOST_OVERTAKEN
+            is_held = is_held or one.overtaken >= _MAX_OVERTAKEN
         return tuple(work_items)
 
     def accept(self, event: Event) -> tuple["Queue", Settled | None]:
         """The queue after an event, and the work that left it."""
         match event:
-            case Merged(key=key) if one := self._find(key, _merge_key):
+            case MergeEnded(key=key) if one := self._find(key, _merge_key):
                 failures = one.failures + (one.resolves > 0 and not event.moved)
                 if event.is_in or failures >= self.most_resolves:
                     return self._without(one), Settled(one.task, one.workspace, event)
@@ -144,7 +144,7 @@ def _resolver_key(one: Waiting) -> WorkKey:
 
 
 def _resolver(one: Waiting, checks: tuple[Check, ...], template: str) -> TurnRequest:
-    last = one.last or Merged("", one.workspace, MergeEnd.CONFLICT)
+    last = one.last or MergeEnded("", one.workspace, MergeResult.CONFLICT)
     files = "\n".join(f"- `{path}`" for path in last.files[:100])
     failed = [result for result in last.verdict.results if not result.passed] if last.verdict else []
     outputs = "\n\n".join(map(_describe_failure, failed))
@@ -167,7 +167,7 @@ def _describe_failure(result: CheckResult) -> str:
     return f"$ {result.command or result.title}\n({result.reason})\n{fence(output) if output else ''}".rstrip()
 
 
-def _brief(merged: Merged) -> Merged:
+def _brief(merged: MergeEnded) -> MergeEnded:
     """A merge as a document keeps it: without the output of checks that passed."""
     if merged.verdict is None:
         return merged

@@ -134,7 +134,7 @@ class LocalTurns:
             denied=tuple(account.denied),
             left=left,
             documents=handed,
-            heard=tail.poll_received(),
+            received=tail.poll_received(),
             quota=account.quota,
             warnings=(*account.warnings, *notices, *((_NO_COMMAND,) if account.missed_command else ())),
         )
@@ -176,7 +176,7 @@ class LocalTurns:
 
     def _build_call(self, turn: Turn) -> Call:
         """What the turn asks of its agent. A session is continued only if the agent can do that."""
-        spec, agent = self.record.crew.everyone[turn.agent], self.agents[turn.agent]
+        spec, agent = self.record.agents.by_label[turn.agent], self.agents[turn.agent]
         return Call(
             workspace=self.workspace,
             model=spec.model,
@@ -303,7 +303,7 @@ class LocalTurns:
         return bool(turn.session) and self.agents[turn.agent].abilities.resume
 
     def _build_job(self, turn: Turn, directory: Path, agent: Adapter, call: Call) -> JobRequest:
-        limits, spec = self.record.turn_limits, self.record.crew.everyone[turn.agent]
+        limits, spec = self.record.turn_limits, self.record.agents.by_label[turn.agent]
         job = JobRequest(
             dir=directory,
             argv=tuple(agent.command(call)),
@@ -342,7 +342,7 @@ class LocalTurns:
             "RALPH_ATTEMPT": str(turn.request.task_attempt or turn.attempt),
             "RALPH_INBOX": str(self.files.inbox),
             "RALPH_OUTBOX": str(self.files.outbox),
-            "RALPH_WORDS": str(self._directory(turn) / MESSAGES),
+            "RALPH_MESSAGES": str(self._directory(turn) / MESSAGES),
             "RALPH_EVENTS_FILE": str(self.files.outbox / "events.jsonl"),
             "RALPH_WORKSPACE_ROOT": str(self.root),
             **self._hat_variables(turn.request.role),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ralph.core.checks import Verdict
 from ralph.core.errors import RalphError
-from ralph.core.events import Landed, Merge, Merged, MergeEnd, Promote
+from ralph.core.events import Landed, Merge, MergeEnded, MergeResult, Promote
 from ralph.documents.run_record import RunRecord
 from ralph.documents.session import knowledge
 from ralph.git import merging
@@ -58,7 +58,7 @@ class MergeQueue:
     """The commit on which the scratch worktree was last set up."""
     _closing: "list[asyncio.Task[None]]" = field(default_factory=list)
 
-    async def merge(self, decision: Merge) -> Merged:
+    async def merge(self, decision: Merge) -> MergeEnded:
         """Merge a workspace, once. Its worktree is then removed in the background."""
         if not self.workspaces.has_worktrees:
             return await self._check_in_place(decision)
@@ -71,7 +71,7 @@ class MergeQueue:
             self._closing.append(asyncio.create_task(self._close(decision.workspace)))
         return merged
 
-    async def promote(self, decision: Promote) -> Merged:
+    async def promote(self, decision: Promote) -> MergeEnded:
         """Write documents into a workspace, merged with those that are there, and merge that."""
         merge = Merge(decision.key, decision.workspace, decision.message)
         if self.workspaces.has_worktrees and await self._find_merge(merge):
@@ -96,25 +96,25 @@ class MergeQueue:
         with contextlib.suppress(RalphError, OSError):
             await asyncio.to_thread(self.workspaces.close, workspace)
 
-    async def _check_in_place(self, decision: Merge) -> Merged:
+    async def _check_in_place(self, decision: Merge) -> MergeEnded:
         """Without worktrees, the work is already in the one tree. The checks still have to pass."""
-        merged = Merged(decision.key, decision.workspace, MergeEnd.MERGED)
+        merged = MergeEnded(decision.key, decision.workspace, MergeResult.MERGED)
         if not decision.checks:
             return merged
         verdict = await self.workspaces.runner.run(f"merge-{decision.key}", decision.checks)
-        return replace(merged, end=MergeEnd.MERGED if verdict.passed else MergeEnd.RED, verdict=verdict)
+        return replace(merged, end=MergeResult.MERGED if verdict.passed else MergeResult.RED, verdict=verdict)
 
-    async def _find_merge(self, decision: Merge) -> Merged | None:
+    async def _find_merge(self, decision: Merge) -> MergeEnded | None:
         """The merge that an earlier engine made before it was killed; None if there is none."""
         commit = await self._find_merge_commit(decision.workspace)
         if not commit:
             return None
         branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
         snapshot = await asyncio.to_thread(self.workspaces.update_own)
-        return Merged(
+        return MergeEnded(
             key=decision.key,
             workspace=decision.workspace,
-            end=MergeEnd.MERGED,
+            end=MergeResult.MERGED,
             branch=branch,
             commit=commit,
             snapshot=snapshot,
@@ -128,39 +128,39 @@ class MergeQueue:
     async def _read_position(self) -> str:
         return await asyncio.to_thread(merging.read_position, self._git, self.workspaces.record.branch)
 
-    async def _merge_workspace(self, decision: Merge) -> Merged:
+    async def _merge_workspace(self, decision: Merge) -> MergeEnded:
         branch = f"ralph/{self.workspaces.record.id}/{decision.workspace}"
-        nothing = Merged(decision.key, decision.workspace, MergeEnd.NOTHING, branch)
+        nothing = MergeEnded(decision.key, decision.workspace, MergeResult.NOTHING, branch)
         try:
             worktree = await self.workspaces.open(decision.workspace)
         except SetupError as error:
-            return replace(nothing, end=MergeEnd.RED, notice=error.what)
+            return replace(nothing, end=MergeResult.RED, notice=error.what)
         undecided, lost = await asyncio.to_thread(self.workspaces.finish_resolution, worktree)
         if undecided:
-            return replace(nothing, end=MergeEnd.CONFLICT, files=undecided)
+            return replace(nothing, end=MergeResult.CONFLICT, files=undecided)
         if lost:
-            return replace(nothing, end=MergeEnd.REVERTS, files=lost)
+            return replace(nothing, end=MergeResult.REVERTS, files=lost)
         work = await asyncio.to_thread(merging.branch_tip, self._git, branch)
         onto = await self._read_position()
         if work == worktree.record.base:
             return replace(nothing, commit=onto)
         return await self._try_merge(decision, worktree, onto, work)
 
-    async def _try_merge(self, decision: Merge, worktree: OpenWorktree, onto: str, work: str) -> Merged:
+    async def _try_merge(self, decision: Merge, worktree: OpenWorktree, onto: str, work: str) -> MergeEnded:
         """Try the merge in the scratch worktree; only a tree on which the checks pass moves the branch of the run."""
         scratch, runner = await self.workspaces.open_scratch(onto)
         text = f"{decision.message.strip() or 'a task'}\n\n{TASK}: {decision.workspace}\n"
         candidate: Candidate = await asyncio.to_thread(merging.try_merge, scratch, onto, work, text, worktree.tree)
-        failed = Merged(
+        failed = MergeEnded(
             key=decision.key,
             workspace=decision.workspace,
-            end=MergeEnd.RED,
+            end=MergeResult.RED,
             branch=worktree.record.branch,
             commit=onto,
             moved=onto != worktree.record.taken_in,
         )
         if not candidate.commit:
-            return replace(failed, end=MergeEnd.CONFLICT, files=candidate.conflicts)
+            return replace(failed, end=MergeResult.CONFLICT, files=candidate.conflicts)
         verdict: Verdict | None = None
         if decision.checks:
             try:
@@ -173,7 +173,7 @@ class MergeQueue:
             if not verdict.passed:
                 return replace(failed, verdict=verdict)
         snapshot = await asyncio.to_thread(self.workspaces.advance, onto, candidate.commit)
-        merged = replace(failed, end=MergeEnd.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
+        merged = replace(failed, end=MergeResult.MERGED, commit=candidate.commit, verdict=verdict, moved=False)
         return replace(merged, snapshot=snapshot)
 
     @property

@@ -24,11 +24,11 @@ from ralph.core.redaction import Redactor
 from ralph.core.turns import INBOX, OUTBOX, AgentEvent, EventKind, Failure, TurnRequest
 from ralph.store.files import read_limited, storage, to_bytes, to_text
 
-LENT_LIMIT = 20 * 1024 * 1024
+COPY_LIMIT = 20 * 1024 * 1024
 """Bytes of a file that is copied into an inbox."""
 _REDACTED_LIMIT = 64 * 1024 * 1024
-_DOCUMENT_LIMIT, _MOST_DOCUMENTS, _MOST_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
-_MOST_NAMES = 200
+_DOCUMENT_LIMIT, _MAX_DOCUMENTS, _MAX_TEXT = 1024 * 1024, 20_000, 64 * 1024 * 1024
+_MAX_NAMES = 200
 """How many of the documents that are not taken are named."""
 
 
@@ -115,7 +115,7 @@ def copy_lent_files(root: Path, inbox: Path, copied_files: Mapping[str, str]) ->
             target = inbox / name / path.name
             if path.is_file() and not path.is_symlink() and not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                if path.stat().st_size <= LENT_LIMIT:
+                if path.stat().st_size <= COPY_LIMIT:
                     shutil.copyfile(path, target)
 
 
@@ -123,14 +123,14 @@ def _copy_ends(path: Path, target: Path) -> None:
     """Copy a file; of one that is too large, its beginning and its end."""
     target.parent.mkdir(parents=True, exist_ok=True)
     size = path.stat().st_size
-    if size <= LENT_LIMIT:
+    if size <= COPY_LIMIT:
         shutil.copyfile(path, target)
         return
     with path.open("rb") as file:
-        head = file.read(LENT_LIMIT // 2)
-        file.seek(size - LENT_LIMIT // 2)
+        head = file.read(COPY_LIMIT // 2)
+        file.seek(size - COPY_LIMIT // 2)
         tail = file.read()
-    target.write_bytes(head + f"\n... {size - LENT_LIMIT} bytes left out\n".encode() + tail)
+    target.write_bytes(head + f"\n... {size - COPY_LIMIT} bytes left out\n".encode() + tail)
 
 
 def write_drafts(outbox: Path, texts: Mapping[str, str]) -> None:
@@ -161,7 +161,7 @@ def read_handed_over(outbox: Path, request: TurnRequest) -> tuple[dict[str, str]
             parts = sum("*" in part for part in pattern.split("/"))
             target += "/".join(name.split("/")[-parts:])
         documents.setdefault(target, text)
-    return documents, tuple(left[:_MOST_NAMES])
+    return documents, tuple(left[:_MAX_NAMES])
 
 
 def read_documents(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
@@ -172,13 +172,13 @@ def read_documents(outbox: Path, patterns: tuple[str, ...]) -> dict[str, str]:
 def _read_matching(outbox: Path, patterns: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """Those documents, and the names of what is left out: links, and what is too large or too many."""
     found: dict[str, str] = {}
-    left, room = [], _MOST_TEXT
+    left, room = [], _MAX_TEXT
     paths: set[Path] = set()
     for pattern in patterns:
         paths.update(path for path in outbox.glob(pattern) if not path.is_dir())
     for path in sorted(paths):
         name = path.relative_to(outbox).as_posix()
-        text = _read_inside(path, outbox) if len(found) < _MOST_DOCUMENTS else None
+        text = _read_inside(path, outbox) if len(found) < _MAX_DOCUMENTS else None
         if text is None or len(text) > room:
             left.append(name)
         else:
@@ -221,8 +221,8 @@ LINE_LIMIT = 1 << 20
 """A longer line is read in pieces. No event of an agent is that long, but garbage can be."""
 LOG_LIMIT, LOGGED_TEXT = 4 << 20, 2000
 """Bytes of the event log of a turn, and characters of one text in it."""
-MOST_TEXT, MOST_DENIALS = 4000, 20
-MESSAGES = "words"
+MAX_TEXT, MAX_DENIALS = 4000, 20
+MESSAGES = "messages"
 """The directory of a turn in which messages of the user wait for its agent."""
 
 
@@ -257,7 +257,7 @@ class OutputSummary:
             case EventKind.USAGE:
                 self.usage += event.usage
             case EventKind.TEXT:
-                self.text = f"{self.text}\n{event.text}"[-MOST_TEXT:].lstrip()
+                self.text = f"{self.text}\n{event.text}"[-MAX_TEXT:].lstrip()
             case EventKind.LIMIT:
                 self.limited, self.resets_at, self.error = True, event.resets_at or self.resets_at, event.text
                 self.failure = Failure.LIMIT
@@ -275,12 +275,12 @@ class OutputSummary:
             case EventKind.SESSION:
                 self.session = event.session
             case EventKind.DENIED:
-                self.denied = [*self.denied, event.text][-MOST_DENIALS:]
+                self.denied = [*self.denied, event.text][-MAX_DENIALS:]
             case EventKind.WARNING if event.text not in self.warnings:
-                self.warnings = [*self.warnings, event.text][-MOST_DENIALS:]
+                self.warnings = [*self.warnings, event.text][-MAX_DENIALS:]
             case EventKind.TOOL_RESULT:
                 self.missed_command = self.missed_command or bool(NOT_FOUND.search(event.text))
-            case EventKind.TOOL | EventKind.RETRY | EventKind.HEARD | EventKind.THINKING | EventKind.WARNING:
+            case EventKind.TOOL | EventKind.RETRY | EventKind.RECEIVED | EventKind.THINKING | EventKind.WARNING:
                 pass
 
 
@@ -347,7 +347,7 @@ class OutputTail:
         for name, channel in live_messages.list_received(self._messages):
             if name not in self._received:
                 self._received.append(name)
-                self._handle(AgentEvent(EventKind.HEARD, name, tool=channel))
+                self._handle(AgentEvent(EventKind.RECEIVED, name, tool=channel))
         return tuple(self._received)
 
     def finish(self) -> OutputSummary:

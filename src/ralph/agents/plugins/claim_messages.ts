@@ -4,7 +4,7 @@ import { join } from "node:path";
 
 // All messages that wait, the oldest first; empty if there are none. If several processes try at once, one gets them.
 export function claimMessages(): string {
-  const directory = process.env.RALPH_WORDS ?? "";
+  const directory = process.env.RALPH_MESSAGES ?? "";
   let names: string[];
   try {
     names = readdirSync(directory).filter((name) => name.endsWith(".txt") && !name.startsWith("."));
@@ -13,7 +13,7 @@ export function claimMessages(): string {
   }
   const taken: { age: bigint; text: string }[] = [];
   for (const name of names) {
-    const claimed = join(directory, name.replace(/\.txt$/, ".heard.hook"));
+    const claimed = join(directory, name.replace(/\.txt$/, ".received.hook"));
     try {
       renameSync(join(directory, name), claimed);
     } catch {

@@ -70,7 +70,7 @@ class JsonAgent(DefaultAgent):  # type: ignore[misc]
 
 
 def _claim_messages() -> str:
-    return "\n\n".join(live_messages.claim_messages(os.environ.get("RALPH_WORDS", ""), "hook"))
+    return "\n\n".join(live_messages.claim_messages(os.environ.get("RALPH_MESSAGES", ""), "hook"))
 
 
 def _restore_python_path() -> None:

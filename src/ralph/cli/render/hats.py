@@ -7,7 +7,7 @@ from pathlib import Path
 from ralph.cli.render.journal import DOUBLE, Renderer, turn_ended_lines
 from ralph.cli.render.session import SessionRenderer
 from ralph.core.entries import Record, RunStarted, TurnStarted
-from ralph.core.events import DocumentEdited, Merged, RunEnded, TurnEnded, WorkCommitted
+from ralph.core.events import DocumentEdited, MergeEnded, RunEnded, TurnEnded, WorkCommitted
 from ralph.core.limits import describe_cost, ways_to_go_on
 from ralph.documents.agent.events import EventLine, parse_events
 from ralph.workflows.loop.report import changes_text, duration, totals
@@ -35,11 +35,11 @@ class HatsRenderer(SessionRenderer):
                 self.agent = entry.agent
                 return ["", f"turn {entry.turn}: {role}{again}"]
             case TurnEnded(result=result) as entry:
-                lines = turn_ended_lines(replace(entry, counts=False))
+                lines = turn_ended_lines(replace(entry, is_iteration=False))
                 if result.change and result.change.files:
                     lines.append(f"  changed {changes_text(result.change)}")
                 return [*lines, *self._event_lines(record.at)]
-            case Merged():
+            case MergeEnded():
                 return [*super().lines(record), *self._event_lines(record.at)]
             case DocumentEdited():
                 return []

@@ -23,7 +23,7 @@ from ralph.core.entries import (
     RefsRecorded,
     RunAdopted,
     RunStarted,
-    SignalHeard,
+    SignalReceived,
     SignalRefused,
     SnapshotTaken,
     TurnStarted,
@@ -33,10 +33,10 @@ from ralph.core.events import (
     ChecksEnded,
     DocumentEdited,
     Landed,
-    Merged,
-    MergeEnd,
+    MergeEnded,
+    MergeResult,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     TaskChanged,
     TaskState,
     TurnEnded,
@@ -153,7 +153,7 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
         lines.append(f"  ignored (not the turn's to write, or too large): {', '.join(result.left[:8])}{more}")
     if entry.retry_at is not None and result.end not in (TurnEnd.INTERRUPTED, TurnEnd.STEERED):
         lines.append(f"  next try at {clock_time(entry.retry_at)}: {entry.retry_reason}")
-    if not entry.counts or entry.retry_at is not None:
+    if not entry.is_iteration or entry.retry_at is not None:
         return lines
     change = result.change
     last_line = one_line(result.text.strip().rpartition("\n")[2])[:200]
@@ -168,13 +168,13 @@ def turn_ended_lines(entry: TurnEnded) -> list[str]:
 
 def received_line(entry: TurnStarted) -> str:
     """Which messages of the user a turn receives in its prompt."""
-    if not entry.words:
+    if not entry.messages:
         return ""
-    more = f" and {len(entry.words) - 5} others" if len(entry.words) > 5 else ""
-    return f"\n  received in its prompt: {', '.join(entry.words[:5])}{more}"
+    more = f" and {len(entry.messages) - 5} others" if len(entry.messages) > 5 else ""
+    return f"\n  received in its prompt: {', '.join(entry.messages[:5])}{more}"
 
 
-def _signal_taken(renderer: Renderer, entry: SignalTaken) -> list[str]:
+def _signal_accepted(renderer: Renderer, entry: SignalAccepted) -> list[str]:
     signal = entry.signal
     if signal.name.startswith(CTRL_C):
         pauses = "Pausing after this turn. Press Ctrl-C again to interrupt it now."
@@ -186,7 +186,7 @@ def _signal_taken(renderer: Renderer, entry: SignalTaken) -> list[str]:
     return [f"received {signal.type}{target}" + (f": {message}" if message else "")]
 
 
-def _signal_heard(renderer: Renderer, entry: SignalHeard) -> list[str]:
+def _signal_received(renderer: Renderer, entry: SignalReceived) -> list[str]:
     what = "your request to pause" if entry.id.startswith(CTRL_C) else entry.id
     return [f"  turn {entry.turn} ({entry.role}) received {what} ({entry.means})"]
 
@@ -202,14 +202,14 @@ def _question_asked(renderer: Renderer, entry: QuestionAsked) -> list[str]:
     ]
 
 
-def merged_lines(entry: Merged) -> list[str]:
+def merged_lines(entry: MergeEnded) -> list[str]:
     files = ", ".join(entry.files[:5])
     results = {
-        MergeEnd.MERGED: f"merged {entry.workspace}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
-        MergeEnd.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
-        MergeEnd.CONFLICT: f"{entry.workspace} conflicts with merged work: {files}",
-        MergeEnd.REVERTS: f"{entry.workspace} would revert merged work: {files}",
-        MergeEnd.RED: f"{entry.workspace} merges, but the checks fail on the merged tree",
+        MergeResult.MERGED: f"merged {entry.workspace}" + (f" as {entry.commit[:10]}" if entry.commit else ""),
+        MergeResult.NOTHING: f"{entry.workspace} changed nothing: nothing to merge",
+        MergeResult.CONFLICT: f"{entry.workspace} conflicts with merged work: {files}",
+        MergeResult.REVERTS: f"{entry.workspace} would revert merged work: {files}",
+        MergeResult.RED: f"{entry.workspace} merges, but the checks fail on the merged tree",
     }
     checks = [check_line(result) for result in entry.verdict.results if not result.passed] if entry.verdict else []
     return ["  " + results[entry.end], *checks, *([f"note: {entry.notice}"] if entry.notice else [])]
@@ -293,10 +293,10 @@ LINES: dict[type[Entry], Callable[[Renderer, Any], list[str]]] = {
     ChecksStarted: lambda run, entry: [f"checking {run.about(entry.key)}: {' AND '.join(entry.checks)}"],
     ChecksEnded: lambda run, entry: checked_lines(entry.verdict),
     MergeStarted: lambda run, entry: [f"merging {entry.workspace}"],
-    Merged: lambda run, entry: merged_lines(entry),
+    MergeEnded: lambda run, entry: merged_lines(entry),
     Landed: _render_landed,
-    SignalTaken: _signal_taken,
-    SignalHeard: _signal_heard,
+    SignalAccepted: _signal_accepted,
+    SignalReceived: _signal_received,
     SignalRefused: lambda run, entry: [f"note: signal {entry.name} was rejected: {entry.reason}"],
     QuestionAsked: _question_asked,
     QuestionAnswered: lambda run, entry: [f"question {entry.id} was answered by {entry.by}: {entry.answer}"],

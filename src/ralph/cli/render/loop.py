@@ -75,7 +75,7 @@ class LoopRenderer(Renderer):
         role = "asked to correct its answer" if entry.repair else f"{entry.role} ({entry.agent})"
         line = f"turn {entry.turn}: {role}" + (f", attempt {entry.attempt}" if entry.attempt > 1 else "")
         line += received_line(entry)
-        if not entry.counts or entry.key == self.begun:
+        if not entry.is_iteration or entry.key == self.begun:
             return ["", line]
         self.begun = entry.key
         most, past = self.loop.settings.most, self.state.iterations

@@ -64,7 +64,7 @@ def _signal_line(view: RunView, number: int) -> str:
     signal = view.signals[number]
     receipts = [f"{one.role}, turn {one.turn}, by {one.means}" for one in signal.receipts[:1]]
     effect = (
-        receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.has_words else "done")
+        receipts[0] if receipts else signal.reason or ("no turn has received it yet" if signal.is_message else "done")
     )
     return f"{signal.type or 'refused'}: {one_line(signal.message or signal.name)[:60]}  ({effect})"
 

@@ -101,7 +101,7 @@ def session_lines(
     settings: SessionSettings, state: SessionState, spent: str = "", *, alive: bool = False, aborted: bool = False
 ) -> list[str]:
     """The state of a session: its tasks with their markers, what it cost, and what happens next."""
-    if not settings.layout.has_metadata:
+    if settings.layout.is_classic:
         return _list_lines(settings, state, spent, alive=alive, aborted=aborted)
     data = state.metadata
     facts = [f"Session {data.session_id}", f"iteration {data.iteration}", data.status.replace("_", " ")]
@@ -150,7 +150,7 @@ def contract(
 ) -> dict[str, Any]:
     """The session in the form that other tools know."""
     data = state.metadata
-    if not settings.layout.has_metadata:
+    if settings.layout.is_classic:
         return {
             "status": "blocked" if aborted else _short_status(state),
             "session_id": data.session_id,
@@ -179,11 +179,11 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     if alive:
         return under_way(run)
     say = f"`ralph session feedback {run}`"
-    if not settings.layout.has_metadata:
+    if settings.layout.is_classic:
         say = f'`ralph session update {run} "..."`'
     if state.state in (State.COMPLETE, State.KNOWLEDGE_APPROVAL) and new_feedback(settings, state):
         return f"`ralph session resume {run}` plans again with your feedback"
-    if aborted and not settings.layout.has_metadata:
+    if aborted and settings.layout.is_classic:
         return f"it was aborted; to continue, say how with {say}, then `ralph session resume {run}`"
     if state.flow.stop:
         return f"{'paused' if state.flow.paused else 'blocked'}: {state.flow.stop}; `ralph session resume {run}` tries again"
@@ -194,7 +194,9 @@ def next_action(settings: SessionSettings, state: SessionState, *, alive: bool =
     if state.state is State.KNOWLEDGE_APPROVAL and state.guardrails.approval == "signal" and not state.flow.approved:
         return f"`ralph session approve {run}` keeps what it learned, `ralph session skip {run}` drops it"
     if state.state is State.COMPLETE and state.metadata.status == Status.COMPLETED and not has_open_work(state):
-        return f"done; {say} starts another iteration" if settings.layout.has_metadata else f"done; {say} asks for more"
+        return (
+            f"done; {say} starts another iteration" if not settings.layout.is_classic else f"done; {say} asks for more"
+        )
     if _waits_for_user(state):
         return f"look at the result and give feedback: {say}, then `ralph session resume {run}`"
     return f"`ralph session resume {run}` continues ({state.layout.state_names.get(state.state, state.state.value)})"

@@ -39,8 +39,8 @@ class Layout:
     root: str
     nested: bool = False
 
-    has_metadata: ClassVar[bool] = True
-    """Whether `metadata.yaml` says where the session is; else the markers do."""
+    is_classic: ClassVar[bool] = False
+    """Whether the markers in progress.md say how far the session is; otherwise `metadata.yaml` does."""
     shares_tree: ClassVar[bool] = False
     """Whether all turns work in one tree, one task at a time; else every task has a worktree, and is merged."""
     retries_as_todo: ClassVar[bool] = False
@@ -211,7 +211,7 @@ class Layout:
 class ClassicLayout(Layout):
     """The paths of a classic session: flat in its directory."""
 
-    has_metadata: ClassVar[bool] = False
+    is_classic: ClassVar[bool] = True
     shares_tree: ClassVar[bool] = True
     retries_as_todo: ClassVar[bool] = True
     reviewer_adds_tasks: ClassVar[bool] = True

@@ -195,12 +195,14 @@ def _repair_progress(layout: Layout, files: Mapping[str, str], iteration: int) -
     missing = [id for id in defined if id not in progress.items]
     if missing:
         lines = [(id, *_recover_marker(layout, files, iteration, id)) for id in missing]
-        if layout.has_metadata:
+        if not layout.is_classic:
             progress = progress.with_section(implementation_title(iteration), lines)
         else:
             progress = progress.with_items(lines)
         done.append(f"lines for {', '.join(missing)} were put in")
-    elif layout.has_metadata and any("Implementation" in problem for problem in find_progress_problems(progress.text)):
+    elif not layout.is_classic and any(
+        "Implementation" in problem for problem in find_progress_problems(progress.text)
+    ):
         progress = progress.with_section(implementation_title(iteration), ())
         done.append("the section of the tasks was put in")
     restored = [id for id, has_definition in defined.items() if has_definition and MISSING in progress.items[id].note]

@@ -313,7 +313,7 @@ def _unique_words(words: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in words if word))
 
 
-_MOST_CYCLES = 10
+_MAX_CYCLES = 10
 """A graph can have more cycles than anybody wants to read."""
 _NUMBERS = re.compile(r"(\d+)")
 
@@ -364,7 +364,7 @@ def find_order_faults(depends_on: Mapping[str, Collection[str]]) -> list[str]:
         known[name] = {one for one in needed if one in depends_on}
         if missing := sorted(set(needed) - known[name], key=natural_key):
             faults.append(f"{name} depends on {', '.join(missing)}, which does not exist")
-    for _ in range(_MOST_CYCLES):
+    for _ in range(_MAX_CYCLES):
         if not (cycle := _find_cycle(known)):
             break
         faults.append(f"the tasks wait for each other: {' -> '.join(cycle)}")

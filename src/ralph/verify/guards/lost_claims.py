@@ -38,7 +38,7 @@ _LONG = 60
 """A longer token names nothing."""
 _ENOUGH = 200
 """New claims that are looked at for one value or name."""
-_MOST_TESTS = 200
+_MAX_TESTS = 200
 """Tests that one test without claims is compared with."""
 _AKIN = 0.25
 """How much alike a test must be that was written in the place of another."""
@@ -168,7 +168,7 @@ class ClaimTracker:
             return True
         had = [claim for claim in self.old.find_claims(old) if claim.rank]
         if not had:
-            return any(measure_likeness(old.words, unit.words) > 0.5 for unit in self.tests[:_MOST_TESTS])
+            return any(measure_likeness(old.words, unit.words) > 0.5 for unit in self.tests[:_MAX_TESTS])
         return all(map(self.is_answered, had))
 
     def is_rewritten(self, old: Unit) -> bool:

@@ -28,7 +28,7 @@ _COMMON = word_set(
 )
 _COMMON_WORD = 40
 """Units that have a word in common from which on the word tells nothing."""
-_MOST_NAMESAKES, _MOST_TWINS = 20, 8
+_MAX_NAMESAKES, _MAX_TWINS = 20, 8
 """Units that are compared with one that is gone: of the same name, and with the most words in common."""
 _LONGEST_HEADER, _LONGEST_SIGNATURE, _LONGEST_TYPE = 60, 40, 30
 """Tokens of the header of a class, of a method's signature after its parameters, and of the type of a function."""
@@ -162,8 +162,8 @@ def _find_alike(unit: Unit, holders: Mapping[str, list[Unit]]) -> Unit | None:
     shared = (holder for word in unit.words if len(holder := holders.get(word, [])) <= _COMMON_WORD)
     near = Counter(candidate for holder in shared for candidate in holder)
     candidates = [
-        *holders.get(f"name {unit.name}", [])[:_MOST_NAMESAKES],
-        *(candidate for candidate, _ in near.most_common(_MOST_TWINS)),
+        *holders.get(f"name {unit.name}", [])[:_MAX_NAMESAKES],
+        *(candidate for candidate, _ in near.most_common(_MAX_TWINS)),
     ]
     best, best_score = None, 0.0
     for candidate in candidates:

@@ -52,7 +52,7 @@ export function DiffTab({ view, me, turn, onTurn }) {
     || '…'}</span><span class="sm dimmer now">draft</span></a></li>`)}</ul></div>`}</aside>
     <section class="diff-main" aria-label="Diff"><div class="pane"><div class="row bar-diff"><label class="pick"><span class="sr">Changes of</span>
         <select value=${turn} onChange=${(event) => onTurn(event.target.value)}><option value="">Whole run, base to now</option>
-        ${turns.map((one) => html`<option value=${String(one.number)}>${one.counts ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${one.role}${one.task
+        ${turns.map((one) => html`<option value=${String(one.number)}>${one.is_iteration ? `Iteration of turn ${one.number}` : `Turn ${one.number}`} (${one.role}${one.task
     ? `, ${one.task}` : ''}), ${count(one.files, 'file')}</option>`)}</select></label>
         <span class="sm dimmer">${isMine ? 'Choose a line to comment on it.' : ''}</span></div>
       ${error && html`<${ErrorNote} error=${error} />`}
@@ -129,8 +129,8 @@ function ackOf(view, comment) {
   const acks = view.display.signals[comment.signal] || [];
   const taken = acks.find(([icon]) => icon === 'pass');
   if (comment.isStale) return ['none', 'Stale', 'idle'];
-  if (taken) return ['pass', changeAfter(view, comment) ? 'Taken in, changed' : 'Taken in', 'pass'];
-  return ['wait', 'Not taken in yet', acks[0]?.[1] === 'need' ? 'need' : 'idle'];
+  if (taken) return ['pass', changeAfter(view, comment) ? 'Received, changed' : 'Received', 'pass'];
+  return ['wait', 'Not received yet', acks[0]?.[1] === 'need' ? 'need' : 'idle'];
 }
 
 // The first turn from the one that took the comment in that changed the file.

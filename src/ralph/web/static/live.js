@@ -128,7 +128,7 @@ function arrange(events) {
 }
 
 const ICONS = { text: 'note', thinking: 'think', error: 'failo', warning: 'warn', limit: 'wait', retry: 'wait', denied: 'stop',
-  heard: 'steer', result: 'check' };
+received: 'steer', result: 'check' };
 
 function Item({ item, isLast = false }) {
   const [open, setOpen] = useState(item.kind === 'tool' && Boolean(item.result?.is_error));
@@ -155,9 +155,9 @@ function Item({ item, isLast = false }) {
   }
   if (item.kind === 'result') return null;
   const tone = ['error', 'denied'].includes(item.kind) ? 'fail' : ['warning', 'limit'].includes(item.kind) ? 'need' : '';
-  const text = item.kind === 'heard' ? `Steer taken in${event.tool ? ` via ${event.tool}` : ''}` : event.text;
+  const text = item.kind === 'received' ? `Message received${event.tool ? ` via ${event.tool}` : ''}` : event.text;
   return html`<li class=${`ev ${item.kind}`}><div class="h"><${Icon} name=${ICONS[item.kind] || 'none'} tone=${tone} />
-    <span class="words">${item.kind === 'heard' ? html`<b>${text}</b>` : text}</span><${Time} at=${event.at} /></div></li>`;
+    <span class="words">${item.kind === 'received' ? html`<b>${text}</b>` : text}</span><${Time} at=${event.at} /></div></li>`;
 }
 
 function Time({ at }) {

@@ -108,7 +108,7 @@ class HatsContext:
             key,
             id,
             prompt,
-            counts=True,
+            is_iteration=True,
             wall=wall,
             retries=tries - 1,
             inbox=list_inbox(state),

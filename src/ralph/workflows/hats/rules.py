@@ -19,11 +19,11 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Landed,
-    Merged,
+    MergeEnded,
     RunChecks,
     RunEnded,
     SideFiles,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
     TurnStarted,
@@ -123,7 +123,7 @@ class Hats(HatsContext):
     def accept(self, state: HatsState, event: Event, now: float) -> Changes[HatsState]:
         """The state after an event, and the documents that record it."""
         match event:
-            case TurnEnded() | Merged() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
+            case TurnEnded() | MergeEnded() if state.wave and state.phase in (HatsPhase.WAVE, HatsPhase.DONE):
                 return self._accept_wave_event(state, event, now)
             case TurnEnded():
                 after = accept_turn(self, state, event, now)
@@ -132,7 +132,7 @@ class Hats(HatsContext):
                 return self._changes(state, accept_checks(self, state, verdict, now), now)
             case WorkCommitted():
                 return self._changes(state, self._wake(_after_commit(state), now), now)
-            case SignalTaken(signal=signal) if signal.type in _GUIDING and signal.message:
+            case SignalAccepted(signal=signal) if signal.type in _GUIDING and signal.message:
                 after = replace(state, guidance=(*state.guidance, HatGuidance(signal.message, now)), not_before=0.0)
                 message = "New guidance from the user. Decide which hat should act on it."
                 after = ask_coordinator(self, after, message) if state.rests else after
@@ -151,7 +151,7 @@ class Hats(HatsContext):
                 path = f".ralph/runs/{self.run}/completion-{after.ends}.md"
                 text = build_report(self.run, self.settings, after, event, self.tasks(after))
                 return replace(changes, documents={**changes.documents, path: text})
-            case TurnStarted() | SignalTaken() | Merged() | Landed():
+            case TurnStarted() | SignalAccepted() | MergeEnded() | Landed():
                 return Changes(state)
             case _:
                 assert_never(event)

@@ -23,7 +23,7 @@ TASKS, MEMORIES, DECISIONS = f"{SHARED}tasks.jsonl", f"{SHARED}memories.md", f"{
 """The files that the agents of a project share."""
 REMEMBERED = 12
 """How many of the latest events the state holds for reports."""
-MOST_TASK_TREES = 50
+MAX_TASK_TREES = 50
 """How many tasks are remembered with the tree before their first turn."""
 START, RESUME = "task.start", "task.resume"
 """Topics of the engine, for the coordinator."""
@@ -249,7 +249,7 @@ class HatsState:
         new = {task: self.snapshot for task in tasks if task and self.snapshot and task not in self.task_trees}
         if not new:
             return self
-        return replace(self, task_trees=dict([*self.task_trees.items(), *new.items()][-MOST_TASK_TREES:]))
+        return replace(self, task_trees=dict([*self.task_trees.items(), *new.items()][-MAX_TASK_TREES:]))
 
     def with_default_of(self, hat: str) -> "HatsState":
         """One more turn of a hat that ended in its default event."""

@@ -6,7 +6,7 @@ the result does not depend on their speed. A worker that fails or cannot be merg
 
 from dataclasses import replace
 
-from ralph.core.events import Event, Merged, TurnEnded, Work
+from ralph.core.events import Event, MergeEnded, TurnEnded, Work
 from ralph.core.ids import WorkKey, WorkKind
 from ralph.core.outcomes import Outcome
 from ralph.core.text import count
@@ -60,7 +60,7 @@ def accept_in_wave(context: HatsContext, state: HatsState, event: Event, now: fl
     merging, settled = wave.merging.accept(event)
     if merging is not wave.merging:
         state = replace(state, wave=replace(wave, merging=merging))
-    if isinstance(event, Merged):
+    if isinstance(event, MergeEnded):
         state = replace(state, snapshot=event.snapshot or state.snapshot)
     if settled:
         state = _finish_merge(state, settled)

@@ -18,9 +18,9 @@ from ralph.workflows.loop.state import PROFILES, Attempt, Iteration, LoopParamet
 Statuses = tuple[CheckStatus, ...]
 CAP = 300
 """Characters of each part of a lesson."""
-MOST_NAMES = 50
+MAX_NAMES = 50
 """Failing tests that an iteration is remembered with."""
-MOST_TRIED = 60
+MAX_TRIED = 60
 """Different things that were tried without progress and are remembered; the oldest give way."""
 _NAMED = 5
 """Tests that a lesson names."""
@@ -125,7 +125,7 @@ def choose_lessons(state: LoopState, window: int) -> list[Iteration]:
 def _is_relevant(iteration: Iteration, still: set[str]) -> bool:
     """Whether something that failed then fails now; if the names do not say it, it may be."""
     known = iteration.failing
-    return not known or not still or len(known) >= MOST_NAMES or bool(still.intersection(known))
+    return not known or not still or len(known) >= MAX_NAMES or bool(still.intersection(known))
 
 
 def _lesson_of(iteration: Iteration) -> str:
@@ -172,8 +172,8 @@ def add_attempt(tried: Sequence[Attempt], iteration: Iteration) -> tuple[Attempt
     result = _shorten(iteration.what_failed or iteration.result, CAP // 2)
     same = next((one for one in tried if one.action == action), None)
     if same is None:
-        return (*tried, Attempt(action, result, (iteration.number,)))[-MOST_TRIED:]
-    again = replace(same, result=result, iterations=(*same.iterations, iteration.number)[-MOST_NAMES:])
+        return (*tried, Attempt(action, result, (iteration.number,)))[-MAX_TRIED:]
+    again = replace(same, result=result, iterations=(*same.iterations, iteration.number)[-MAX_NAMES:])
     return tuple(again if one is same else one for one in tried)
 
 

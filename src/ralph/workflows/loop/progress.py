@@ -9,7 +9,7 @@ from ralph.core.checks import CheckResult, Verdict
 
 STUCK = 3
 """Iterations in a row without progress after which a loop is stuck."""
-MOST_SEEN = 200
+MAX_SEEN = 200
 """Failure sets and trees that are remembered; the oldest give way."""
 
 Counts = tuple[float | None, ...]
@@ -48,7 +48,7 @@ class LoopProgress:
             self,
             lowest=lowest,
             most_passed=most_passed,
-            seen=tuple(dict.fromkeys((*self.seen, *added)))[-MOST_SEEN:],
+            seen=tuple(dict.fromkeys((*self.seen, *added)))[-MAX_SEEN:],
             stalled=0 if is_better or is_new else self.stalled + 1,
             failures=self._count_failures(verdict),
         )

@@ -17,7 +17,7 @@ QUOTED = 6000
 """How many characters of the failing checks' output a prompt quotes, all checks together."""
 REPORTED = 3000
 """How many characters of each check's output a report quotes."""
-MOST_NAMES = 20
+MAX_NAMES = 20
 """Tests that a sentence names at most."""
 
 
@@ -87,7 +87,7 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
     lines = []
     if gamed:
         lines.append("The run cannot succeed with these changes unless the user allows them:")
-        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in gamed[:MOST_NAMES]]
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in gamed[:MAX_NAMES]]
         lines.append(
             "Does a change only make a check pass? Then undo it, and do the work. Does the task ask for it, or was a test"
             " wrong? Then keep it, and say why in `summary`. Do not make the product wrong to satisfy a wrong test."
@@ -99,13 +99,13 @@ def findings_text(verdict: Verdict, *, asks_user: bool = True) -> str:
             "The checks do not pass yet. These changes would hold the run up once they do. Undo what only makes a check pass."
             " Keep what the task asks for, and say why in `summary`:"
         )
-        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MOST_NAMES]]
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MAX_NAMES]]
     elif others:
         lines.append(
             "Check these too. If one only makes a check pass, replace it with a real solution. If it is right, keep it and"
             " say why in `summary`:"
         )
-        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MOST_NAMES]]
+        lines += [f"- {one.place} [{one.rule}] {one.sentence}" for one in others[:MAX_NAMES]]
     return "\n".join(lines)
 
 
@@ -131,7 +131,7 @@ def newly_red(verdict: Verdict, red: Collection[str]) -> list[str]:
     return [test for test in failing if test not in red] if red else []
 
 
-def list_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
+def list_names(names: Sequence[str], most: int = MAX_NAMES) -> str:
     """The first names, as a sentence."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -16,11 +16,11 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Landed,
-    Merged,
+    MergeEnded,
     RunChecks,
     RunEnded,
     SideFiles,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
     TurnStarted,
@@ -32,7 +32,7 @@ from ralph.core.signals import Stage, scope_change
 from ralph.core.turns import INBOX, TurnEnd, TurnRequest, TurnResult, add_stats
 from ralph.workflows.loop import HOME
 from ralph.workflows.loop.learning import (
-    MOST_NAMES,
+    MAX_NAMES,
     Lesson,
     add_attempt,
     choose_lessons,
@@ -81,9 +81,9 @@ FAILED_TURN_WAITS = (0.0, 0.0, 30.0, 60.0, 60.0)
 """Seconds before the next turn, by how many turns in a row failed. One more failure ends the run."""
 GIVE_UP_UNVERIFIED = 3
 """Iterations in a row whose checks could not be run, before the run ends as unverifiable."""
-MOST_RED = 500
+MAX_RED = 500
 """How many failing tests are remembered by name."""
-MOST_CHANGED = 200
+MAX_CHANGED = 200
 """How many changed files are remembered."""
 
 
@@ -192,7 +192,7 @@ class Loop:
                 return self._accept_edit(state, path, content)
             case RunEnded():
                 return _accept_run_end(state, event)
-            case TurnStarted() | SignalTaken() | Merged() | Landed():
+            case TurnStarted() | SignalAccepted() | MergeEnded() | Landed():
                 return state
             case _:
                 assert_never(event)
@@ -203,7 +203,7 @@ class Loop:
             key=_iteration_key(state),
             role=choose_role(state, self.settings),
             prompt=actor_prompt(self.prompts, self.settings, self.checks, state, lessons),
-            counts=True,
+            is_iteration=True,
             contract="loop.actor",
             failures=_since_best(state),
             verifies_failed_changes=True,
@@ -279,7 +279,7 @@ class Loop:
             agent_error=error,
             failed_turns=state.failed_turns + 1 if error else 0,
             rescope=rescope,
-            changed=add_stats((*state.changed, *(change.stats if change else ())))[-MOST_CHANGED:],
+            changed=add_stats((*state.changed, *(change.stats if change else ())))[-MAX_CHANGED:],
         )
 
     def _accept_verdict(self, state: LoopState, verdict: Verdict) -> LoopState:
@@ -346,7 +346,7 @@ class Loop:
         """Before the first turn: already done, impossible to verify, or something to do."""
         state = self._with_verdict(state, verdict)
         statuses = tuple(result.status for result in verdict.results)
-        red = tuple(test for result in verdict.results for test in result.failing)[:MOST_RED]
+        red = tuple(test for result in verdict.results for test in result.failing)[:MAX_RED]
         state = replace(
             state, baseline=statuses, red=red, fixed=(), broken=(), progress=state.progress.after(verdict, 0)
         )
@@ -381,7 +381,7 @@ class Loop:
         if verdict.unrunnable or verdict.gamed:
             # What fails is not known, or a test passes only because it was skipped.
             return replace(state, fixed=(), broken=())
-        now = failing_names(verdict)[:MOST_RED]
+        now = failing_names(verdict)[:MAX_RED]
         return replace(
             state,
             failing=now,
@@ -431,9 +431,9 @@ def _judge_iteration(state: LoopState, verdict: Verdict) -> Iteration:
         passed=verdict.passed,
         score=round(verdict.score, 4),
         checks=judged_checks(verdict, state.baseline),
-        failing=state.failing[:MOST_NAMES],
-        fixed=state.fixed[:MOST_NAMES],
-        broken=state.broken[:MOST_NAMES],
+        failing=state.failing[:MAX_NAMES],
+        fixed=state.fixed[:MAX_NAMES],
+        broken=state.broken[:MAX_NAMES],
         gaming=tuple(finding.sentence for finding in verdict.gamed),
     )
     if verdict.passed:

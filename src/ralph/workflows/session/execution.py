@@ -24,11 +24,11 @@ from ralph.workflows.merging import Settled
 from ralph.workflows.session.state import SessionSettings, SessionState, Step, task_workspace
 from ralph.workflows.session.task_graph import TaskGraph
 
-MOST_REPLANS = 2
+MAX_REPLANS = 2
 """How often a task is planned again in an iteration because the user asked for something else."""
 SPLIT_AFTER = 2
 """A task is split after this number of attempts that ran out of time."""
-FEWEST_CHILDREN, MOST_CHILDREN = 2, 4
+FEWEST_CHILDREN, MAX_CHILDREN = 2, 4
 _QUOTED = 4000
 
 
@@ -103,7 +103,7 @@ def _ask_for_other_task(
     replans = state.flow_of(task).replans
     state = state.with_task_flow(task, rescoped=True, replans=replans + 1)
     state = fail_attempt(state, task, now, rescoped, rescoped[:200])
-    if replans >= MOST_REPLANS:
+    if replans >= MAX_REPLANS:
         return state
     layout = settings.layout
     if not isinstance(layout, ClassicLayout):
@@ -181,7 +181,7 @@ def accept_split(
     """After a planner split a task: its children replace it, also as dependencies of other tasks."""
     parsed = [tasks.parse_task(text, name) for name, text in sorted(result.documents.items())]
     new = [one for one in parsed if one.id not in state.tasks]
-    if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MOST_CHILDREN:
+    if result.end is not TurnEnd.FINISHED or not FEWEST_CHILDREN <= len(new) <= MAX_CHILDREN:
         return fail_attempt(state, task, now, state.flow_of(task).why)
     number, needed = state.metadata.iteration, state.tasks[task].depends_on
     children = {}
@@ -322,7 +322,7 @@ def _fail_without_answer(
 
 def _compose_report(settings: SessionSettings, state: SessionState, task: str, result: TurnResult, now: float) -> str:
     body, attempt = result.documents.get("report.md") or result.text, state.flow_of(task).attempt
-    if not settings.layout.has_metadata:
+    if settings.layout.is_classic:
         return compose_classic_report(task, attempt, body)
     body = body or "(the executor wrote no report)"
     return compose_report(task, state.metadata.iteration, attempt, stamp(now), body)

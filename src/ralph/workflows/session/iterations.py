@@ -31,7 +31,7 @@ from ralph.workflows.session.planning import UPDATE, accept_breakdown, add_liste
 from ralph.workflows.session.state import SessionSettings, SessionState, Step
 from ralph.workflows.session.work_keys import SessionKey, SessionWork
 
-MOST_REVIEWS = 3
+MAX_REVIEWS = 3
 """Reviews of the whole by which a reviewer may add tasks, before the user has to say how it continues."""
 PAUSED, ABORTED = "Paused by signal", "Aborted by signal"
 _ENDS = {Status.COMPLETED: "Complete", Status.AWAITING_FEEDBACK: "Awaiting feedback", Status.ABORTED: "Aborted"}
@@ -80,7 +80,7 @@ def _accept_review_with_tasks(
     assessment = Assessment.COMPLETE if good else Assessment.GAPS
     text = compose_classic_review(number, body, assessment, state.progress.items)
     state = state.with_texts({settings.layout.review(number): text})
-    if not good and count_review_rounds(state) < MOST_REVIEWS:
+    if not good and count_review_rounds(state) < MAX_REVIEWS:
         after = add_listed_tasks(state, result.documents.get("tasks.md", ""))
         if not after.fault and after.has_work_left:
             return after.with_state(State.BATCHING)
@@ -119,7 +119,7 @@ def review_number(state: SessionState) -> int:
 
 def whole_session_key(state: SessionState, kind: SessionWork) -> SessionKey:
     """The key of the checks or the review of the whole."""
-    if state.layout.has_metadata:
+    if not state.layout.is_classic:
         return SessionKey(kind, iteration=state.metadata.iteration, cycle=state.metadata.critique_cycle)
     return SessionKey(kind, iteration=review_number(state))
 
@@ -137,7 +137,7 @@ def infer_metadata(state: SessionState) -> SessionState:
         found = State.EXECUTING_BATCH
     elif state.has_work_left:
         found = State.BATCHING
-    elif (last := last_review(state)) or count_review_rounds(state) >= MOST_REVIEWS:
+    elif (last := last_review(state)) or count_review_rounds(state) >= MAX_REVIEWS:
         found = State.COMPLETE
         status = Status.COMPLETED if last and last.complete else Status.AWAITING_FEEDBACK
     return state.with_metadata(state=found, status=status)
@@ -250,7 +250,7 @@ def accept_signal(settings: SessionSettings, state: SessionState, signal: Signal
 
 def mark_paused(state: SessionState, reason: str) -> SessionState:
     """The user paused the session: its list says where."""
-    if state.flow.paused or not state.layout.has_metadata:
+    if state.flow.paused or state.layout.is_classic:
         return state
     active = [name for name in state.tasks if state.marker(name) in (Marker.WIP, Marker.PENDING)]
     for name in active or [name for name in (next_step(state),) if name in state.progress.items]:
@@ -359,7 +359,7 @@ def _record_end(state: SessionState, status: Status, now: float) -> SessionState
 
 def with_current_row(settings: SessionSettings, before: SessionState, after: SessionState) -> SessionState:
     """The state after an event, with a table of iterations that says how this one stands."""
-    if not settings.layout.has_metadata or after.state in _PLANS or _row_facts(before) == _row_facts(after):
+    if settings.layout.is_classic or after.state in _PLANS or _row_facts(before) == _row_facts(after):
         return after
     status = _STANDS.get(after.state) or _ENDS.get(Status(after.metadata.status), "Executing")
     return _with_row(settings, after, status)

@@ -39,7 +39,7 @@ _OPEN = (Marker.FAILED, Marker.TODO)
 
 def next_step(state: SessionState) -> str:
     """The first step of planning that is not over."""
-    if not state.layout.has_metadata:
+    if state.layout.is_classic:
         steps_listed = [item for item in state.progress.items.values() if item.is_planning]
         return next((item.id for item in steps_listed if item.marker not in FINAL_MARKERS), "")
     steps = REPLANNING if state.state is State.REPLANNING else PLANNING
@@ -63,7 +63,7 @@ def categories_to_ask(state: SessionState) -> list[tuple[str, str]]:
 
 def cycle_of(state: SessionState, step: str) -> int:
     """The cycle of questions; the classic layout counts it in the files. Questions start a new cycle, answers do not."""
-    if state.layout.has_metadata:
+    if not state.layout.is_classic:
         return state.flow.cycle
     last = count_cycles(state.texts[path] for path in _classic(state).questions_in(state.texts))
     return last + 1 if step.endswith("brainstorm") else max(1, last)
@@ -76,14 +76,14 @@ def accept_turn(
     step = key.step
     if step == PLANNING[0]:
         state = complete_step(_file_plan(settings, state, result.documents), step, now)
-        is_without_questions = state.layout.has_metadata and not state.guardrails.max_cycles
+        is_without_questions = not state.layout.is_classic and not state.guardrails.max_cycles
         return _cancel_questions(state) if is_without_questions else state
     if is_question_step(step):
         state = state.with_texts(_merge_questions(state, result.documents))
         return _continue_questions(state, step, key.category, now)
     if step.startswith("plan-update"):
         state = _file_update(settings, state, step, result.documents)
-    if state.layout.has_metadata and step == "plan-update":
+    if not state.layout.is_classic and step == "plan-update":
         return complete_step(state, step, now)
     return accept_breakdown(settings, state, step, result, now)
 
@@ -92,7 +92,7 @@ def accept_breakdown(
     settings: SessionSettings, state: SessionState, step: str, result: TurnResult, now: float
 ) -> SessionState:
     """After a breakdown: the tasks are filed and listed. Those that are done or under way stay as they are."""
-    if settings.layout.has_metadata:
+    if not settings.layout.is_classic:
         state, fault = _file_tasks(settings, state, result.documents)
     else:
         state = add_listed_tasks(state, result.documents.get("tasks.md", ""))
@@ -148,7 +148,7 @@ def add_update_steps(state: SessionState) -> SessionState:
 
 def skip_steps(state: SessionState) -> SessionState:
     """The state after the next steps that need no turn, in a layout whose list of steps others may have written."""
-    if state.layout.has_metadata:
+    if not state.layout.is_classic:
         return state
     for item in state.progress.items.values():
         if item.is_planning and item.marker not in FINAL_MARKERS:
@@ -163,7 +163,7 @@ def keep_snapshot(settings: SessionSettings, state: SessionState) -> SessionStat
     """The state with a copy of the plan of this iteration, which is never overwritten."""
     number, layout = state.metadata.iteration, settings.layout
     text, path = state.texts.get(layout.plan(number), ""), layout.snapshot(number)
-    if not layout.has_metadata or layout.nested or not text or path in state.texts:
+    if layout.is_classic or layout.nested or not text or path in state.texts:
         return state
     return state.with_texts({path: text})
 
@@ -267,14 +267,14 @@ def _merge_questions(state: SessionState, documents: Mapping[str, str]) -> dict[
 
 def _continue_questions(state: SessionState, step: str, category: str, now: float) -> SessionState:
     """After questions or answers: the other categories, another cycle, or the next step."""
-    if state.layout.has_metadata and step == "plan-brainstorm":
+    if not state.layout.is_classic and step == "plan-brainstorm":
         state = state.with_flow(asked=(*state.flow.asked, category))
         if categories_to_ask(state):
             return state
     state = complete_step(state, step, now)
     if step.endswith("brainstorm"):
         return _skip_research(state, step)
-    return _ask_again(state, step) if step == "plan-research" or not state.layout.has_metadata else state
+    return _ask_again(state, step) if step == "plan-research" or state.layout.is_classic else state
 
 
 def _skip_research(state: SessionState, step: str) -> SessionState:
@@ -290,11 +290,11 @@ def _ask_again(state: SessionState, step: str) -> SessionState:
     layout, cycle = state.layout, cycle_of(state, step)
     if cycle >= state.guardrails.max_cycles or not _find_questions(state, step, lambda one: one.open_high):
         return state
-    note = f"cycle {cycle + 1}" if layout.has_metadata else "another cycle"
+    note = f"cycle {cycle + 1}" if not layout.is_classic else "another cycle"
     for name in (step.replace("research", "brainstorm"), step):
         if name in state.progress.items:
             state = state.with_marker(name, Marker.TODO, note)
-    return state.with_flow(cycle=cycle + 1, asked=()) if layout.has_metadata else state
+    return state.with_flow(cycle=cycle + 1, asked=()) if not layout.is_classic else state
 
 
 def _find_questions(state: SessionState, step: str, select: Callable[[PlanQuestions], list[str]]) -> list[str]:

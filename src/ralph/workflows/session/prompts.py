@@ -15,7 +15,7 @@ REQUEST_BUDGET = 1500
 """Tokens of the user's request in a prompt; all of it is in the inbox."""
 WHY_BUDGET = 600
 """Tokens of the reason for which the previous attempt failed."""
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 _READS_REQUEST = ("planner", "questioner")
 _GETS_CHECKS = ("planner", "questioner", "executor", "reviewer", "librarian")
 _OWN_TREE = (
@@ -148,13 +148,13 @@ def _select_role_text(settings: SessionSettings, role: str, mode: str) -> str:
     roles = settings.roles
     if role in roles.foreign:
         return roles.whole(role)
-    other = "" if settings.layout.has_metadata else roles.section("classic", f"{role} {mode}".strip())
+    other = "" if not settings.layout.is_classic else roles.section("classic", f"{role} {mode}".strip())
     own = other.replace(f"## {role} {mode}", f"## {mode}", 1) or roles.section(role, mode)
     return "\n\n".join(part for part in (roles.opening(role), own) if part)
 
 
 def _select_form(settings: SessionSettings, role: str, mode: str) -> str:
-    name = "forms" if settings.layout.has_metadata else "classic-forms"
+    name = "forms" if not settings.layout.is_classic else "classic-forms"
     return settings.roles.section(name, f"{role} {mode}".strip()).partition("\n")[2]
 
 
@@ -219,8 +219,8 @@ def _describe_checks(settings: SessionSettings, state: SessionState, role: str) 
 def _describe_knowledge(settings: SessionSettings, role: str) -> str:
     if not settings.knowledge or role not in ("planner", "questioner", "executor"):
         return ""
-    named = ", ".join(f"`{path}`" for path in settings.knowledge[:_MOST_NAMES])
-    more = len(settings.knowledge) - _MOST_NAMES
+    named = ", ".join(f"`{path}`" for path in settings.knowledge[:_MAX_NAMES])
+    more = len(settings.knowledge) - _MAX_NAMES
     return f"Read what concerns your work: {named}" + (f", and {more} more in `.docs/`." if more > 0 else ".")
 
 
@@ -230,7 +230,7 @@ def _describe_inbox(request: TurnRequest, opening: str) -> str:
     for name, inside in _group_names((*request.inbox, *(f"{name}/" for name in request.copied_files))).items():
         text = _FILES_OF_ROLES.get((request.role, name)) or _FILES.get(name, "")
         if len(inside) > 1:
-            text += f" ({', '.join(inside[:_MOST_NAMES])}{', ...' if len(inside) > _MOST_NAMES else ''})"
+            text += f" ({', '.join(inside[:_MAX_NAMES])}{', ...' if len(inside) > _MAX_NAMES else ''})"
         lines.append(f"- `{name}`: {text}" if text else f"- `{name}`")
     return "\n".join(lines)
 

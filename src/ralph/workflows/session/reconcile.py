@@ -39,7 +39,7 @@ def _restore(state: SessionState, path: str, content: str) -> SessionState:
         back = replace(state, written={**state.written, path: state.texts[path]})
         return back.with_notice(f"{path} was changed while the session is running; Ralph reverted the change")
     refused = state.with_notice(f"{path} is ignored while the session is running")
-    if state.layout.has_metadata:
+    if not state.layout.is_classic:
         return refused
     # The files are all the state there is: what stays there would count when the session is taken up again.
     return replace(refused, written={**state.written, path: ""}) if content.strip() else state
@@ -55,7 +55,7 @@ def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
         if state.marker(name) in (Marker.TODO, Marker.WIP, Marker.PENDING):
             state = state.with_marker(name, Marker.FAILED, progress.MISSING)
         state = state.without_flow(name) if name in state.flow.tasks else state
-    reconcile_task = _reconcile_by_flow if settings.layout.has_metadata else _reconcile_by_files
+    reconcile_task = _reconcile_by_flow if not settings.layout.is_classic else _reconcile_by_files
     for name in [*state.flow.tasks, *(name for name in state.tasks if name not in state.flow.tasks)]:
         state = reconcile_task(settings, state, name)
     merging = {name for name, flow in state.flow.tasks.items() if flow.step is Step.MERGE}
@@ -70,7 +70,7 @@ def reconcile(settings: SessionSettings, state: SessionState) -> SessionState:
 
 
 def _with_lines(state: SessionState, number: int, lines: list[tuple[str, Marker, str]]) -> progress.Progress:
-    if not state.layout.has_metadata:
+    if state.layout.is_classic:
         return state.progress.with_items(lines)
     return state.progress.with_section(progress.implementation_title(number), lines)
 

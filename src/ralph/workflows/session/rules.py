@@ -17,10 +17,10 @@ from ralph.core.events import (
     DocumentEdited,
     Event,
     Landed,
-    Merged,
+    MergeEnded,
     RunChecks,
     RunEnded,
-    SignalTaken,
+    SignalAccepted,
     Stop,
     TurnEnded,
     TurnStarted,
@@ -64,7 +64,7 @@ class Session(SessionSettings):
 
     def load(self, documents: Mapping[str, str]) -> SessionState:
         """The session that the documents describe; a new one if there is no document."""
-        if not self.layout.has_metadata:
+        if self.layout.is_classic:
             return self._load_from_files(documents)
         if self.layout.metadata not in documents:
             return self._fresh(documents)
@@ -133,10 +133,10 @@ class Session(SessionSettings):
         after = self._apply_event(state, event, now)
         # The end of a run and the start of a turn start no work. Neither does a signal that changes nothing in the session.
         if not isinstance(event, RunEnded | Landed | TurnStarted) and (
-            after is not state or not isinstance(event, SignalTaken)
+            after is not state or not isinstance(event, SignalAccepted)
         ):
             after = self._route(after, now)
-        if isinstance(event, SignalTaken) and event.signal.is_guidance:
+        if isinstance(event, SignalAccepted) and event.signal.is_guidance:
             notes = append_note(state.texts.get(self.layout.notes, ""), Received(event.signal, now))
             after = after.with_texts({self.layout.notes: notes})
         after = iterations.with_current_row(self, state, after)
@@ -145,7 +145,7 @@ class Session(SessionSettings):
             path = f".ralph/runs/{self.id}/completion-{after.flow.ends}.md"
             after = after.with_texts({path: build_session_report(self, after, event)})
         written = self._documents(state, after)
-        if self.layout.has_metadata and (written or after.metadata != state.metadata):
+        if not self.layout.is_classic and (written or after.metadata != state.metadata):
             after = self._update_metadata(after, now)
             path = self.layout.metadata
             written[path] = metadata.render_metadata(after.metadata, state.texts.get(path, ""))
@@ -162,7 +162,7 @@ class Session(SessionSettings):
             state = state.with_flow(queue=queue)
         if settled:
             return execution.accept_merge(state, settled, now)
-        if isinstance(event, TurnEnded | ChecksEnded | Merged) and state.flow.rested:
+        if isinstance(event, TurnEnded | ChecksEnded | MergeEnded) and state.flow.rested:
             state = state.with_flow(stop="", paused=False, rested=False)
             state = state.with_metadata(status=Status.IN_PROGRESS)
         match event:
@@ -174,9 +174,9 @@ class Session(SessionSettings):
                 return self._accept_checks(state, SessionKey.parse(key), verdict, now)
             case DocumentEdited(path=path, content=content):
                 return iterations.with_late_feedback(self, reconcile.accept_edit(self, state, path, content))
-            case Merged(key=key) if (work := SessionKey.parse(key)) and work.kind is SessionWork.PROMOTE:
+            case MergeEnded(key=key) if (work := SessionKey.parse(key)) and work.kind is SessionWork.PROMOTE:
                 return state.with_flow(approved=False, items=()).with_state(State.COMPLETE)
-            case SignalTaken(signal=signal):
+            case SignalAccepted(signal=signal):
                 return iterations.accept_signal(self, state, signal)
             case RunEnded(outcome=Outcome.ABORTED):
                 return iterations.mark_aborted(self, state, now)
@@ -296,7 +296,7 @@ class Session(SessionSettings):
 
     def _waits_for_planning(self, state: SessionState) -> bool:
         """Whether an update by the user has to be planned before other work starts."""
-        if self.layout.has_metadata or state.state is State.INITIALIZING:
+        if not self.layout.is_classic or state.state is State.INITIALIZING:
             return False
         return bool(planning.next_step(state)) and not any(
             state.flow_of(name).step is not Step.REST for name in state.tasks
@@ -347,7 +347,7 @@ class Session(SessionSettings):
 
     def _planning(self, state: SessionState) -> tuple[Work, ...]:
         step = planning.next_step(state)
-        if step != "plan-brainstorm" or not self.layout.has_metadata:
+        if step != "plan-brainstorm" or self.layout.is_classic:
             return (turn_requests.request_planning(self, state, step),)
         return tuple(
             turn_requests.request_planning(self, state, step, *one) for one in planning.categories_to_ask(state)
@@ -389,7 +389,7 @@ class Session(SessionSettings):
 
     def _fresh(self, documents: Mapping[str, str]) -> SessionState:
         at = stamp(self.created_at)
-        is_classic = not self.layout.has_metadata
+        is_classic = self.layout.is_classic
         return SessionState(
             layout=self.layout,
             metadata=Metadata(self.id, at, at, state=State.INITIALIZING, request=self.request),
@@ -405,10 +405,10 @@ class Session(SessionSettings):
         written, number = dict(after.written), after.metadata.iteration
         progress_path, metadata_path = self.layout.progress(number), self.layout.iteration_metadata(number)
         # A classic session has no state but its files, so nothing is written before there is a plan.
-        is_begun = self.layout.has_metadata or after.state is not State.INITIALIZING
+        is_begun = not self.layout.is_classic or after.state is not State.INITIALIZING
         if is_begun and before.texts.get(progress_path) != after.progress.text:
             written[progress_path] = after.progress.text
-        if self.layout.has_metadata and (after.iteration != before.iteration or metadata_path not in before.texts):
+        if not self.layout.is_classic and (after.iteration != before.iteration or metadata_path not in before.texts):
             text = before.texts.get(metadata_path, "")
             written[metadata_path] = metadata.render_iteration_metadata(after.iteration, text)
         if after.flow != before.flow:

@@ -139,7 +139,7 @@ class SessionState:
 
     def attempt(self, task: str) -> int:
         """The last attempt at a task, by what the engine knows and by its line; or by its reports, if they are the state."""
-        if not self.layout.has_metadata:
+        if self.layout.is_classic:
             found = self.layout.reports_in(self.texts, self.metadata.iteration, task)
             return max(self.flow_of(task).attempt, max(found, default=0))
         item = self.progress.items.get(task)

@@ -55,7 +55,7 @@ def request_planning(
     settings: SessionSettings, state: SessionState, step: str, category: str = "", workspace: str = READ_ONLY_WORKSPACE
 ) -> TurnRequest:
     """The turn for a step of planning, and for one category of questions if it has several."""
-    if not settings.layout.has_metadata:
+    if settings.layout.is_classic:
         return _classic_planning(settings, state, step)
     role, mode, documents = _MODES[step]
     number, cycle = state.metadata.iteration, str(state.flow.cycle)
@@ -248,7 +248,7 @@ def _request(
     prompt_keys = dict(keys)
     if foreign:
         prompt_keys = {"SESSION_PATH": f"{OUTBOX}/{DRAFTS}/", **keys}
-    if layout.has_metadata:
+    if not layout.is_classic:
         prompt_keys["ITERATION"] = str(number)
     batches = [one for one in layout.batches_in(state.texts, number) if one in state.metadata.processed]
     copied_files = {f"feedbacks/{one}": layout.feedback(number, one).rpartition("/")[0] for one in batches}
@@ -290,7 +290,7 @@ def _workspace(state: SessionState, task: str, workspace: str) -> str:
 
 
 def _contract(settings: SessionSettings, role: str, mode: str) -> str:
-    if settings.layout.has_metadata:
+    if not settings.layout.is_classic:
         return _CONTRACTS.get(mode, f"session.{role}.{mode}")
     return f"classic.{role}" + (f".{mode}" if mode else "")
 
@@ -351,7 +351,7 @@ def _drafts(settings: SessionSettings, state: SessionState, task: str) -> dict[s
         listed = state.layout.progress(state.metadata.iteration).removeprefix(home)
         note = f"Attempt {state.flow_of(task).attempt}"
         copies[f"{DRAFTS}/{listed}"] = state.progress.with_item(task, Marker.WIP, note).text
-    if settings.layout.has_metadata:
+    if not settings.layout.is_classic:
         return copies
     return {f"{DRAFTS}/request.md": settings.request, **copies}
 
@@ -428,9 +428,9 @@ def _reports(settings: SessionSettings, state: SessionState, names: Iterable[str
     found = {}
     for name in names:
         if text := settings.report(state, name):
-            found[f"reports/{name}.md" if settings.layout.has_metadata else f"reports/{_report_name(state, name)}"] = (
-                text
-            )
+            found[
+                f"reports/{name}.md" if not settings.layout.is_classic else f"reports/{_report_name(state, name)}"
+            ] = text
     return found
 
 
