@@ -49,7 +49,7 @@ def three(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 @pytest.fixture
 def project(three: Project) -> Iterator[Project]:
     yield three
-    assert three.ralph("restore", "3").code == 0
+    assert three.ralph("restore", "3", "--force").code == 0
     assert files(three) == AFTER[3]
 
 
@@ -66,7 +66,7 @@ def test_the_files_are_as_the_iteration_left_them(project: Project, which: str, 
 
 def test_restore_records_the_tree_first_and_writes_nothing_if_unneeded(project: Project) -> None:
     (project.root / "README").write_text("edited by hand\n")
-    done = project.ralph("restore", "1", project.run.name, "--json").json
+    done = project.ralph("restore", "1", project.run.name, "--force", "--json").json
     assert set(done["files"]) == {"README", "only 1.txt", "done.txt"}
     assert (done["iteration"], len(done["before"])) == (1, 40)
     again = project.ralph("restore", "1")
@@ -138,7 +138,9 @@ def test_another_run_in_the_same_tree_is_not_disturbed(tmp_path: Path) -> None:
         assert (project.root / "here").exists()
         engine.terminate()
         engine.communicate(timeout=120)
-        assert project.ralph("restore", "base", first).code == 0
+        kept = project.ralph("restore", "base", first)
+        assert (kept.code, "Kept as you left them: here" in kept.out) == (0, True), "another run made it"
+        assert project.ralph("restore", "base", first, "--force").code == 0
         assert not (project.root / "here").exists()
 
 

@@ -353,6 +353,12 @@ class SimSnapshots:
             return Change(name)
         return Change(name, files=1, added=2, removed=1)
 
+    def take_after_checks(self) -> None:
+        pass
+
+    def take_user_changes(self) -> Change:
+        return Change(f"snapshot-{len(self.labels)}")
+
     def changed_files(self) -> Sequence[FileStat]:
         return [FileStat("works.py", 2, 1)]
 

@@ -627,13 +627,13 @@ def test_restore_makes_the_tree_equal_and_undo_takes_it_back(repo: Path) -> None
     shas = [entry.sha for entry in snapshots.log()]
     write(repo, {"a.txt": "mine\n", "notes": "mine\n"})
     unchanged = (repo / "one.py").stat().st_mtime_ns
-    restored = snapshots.restore(shas[1], "restore 1")
+    restored = snapshots.restore(shas[1], "restore 1", force=True)
     assert set(tree(repo)) == {".gitignore", "a.txt", "src/b.py", "one.py"}
     assert (repo / "one.py").stat().st_mtime_ns == unchanged
     assert set(restored.files) == {"a.txt", "notes", "two.py", "three.py"}
     assert snapshots.log()[-1].restores == shas[1]
     assert git(repo, "log", "-1", "--format=%(trailers:key=Ralph-Restores,valueonly)", REF).strip() == shas[1]
-    again = snapshots.restore(shas[1], "restore 1")
+    again = snapshots.restore(shas[1], "restore 1", force=True)
     assert again.files == () and again.snapshot == restored.snapshot
 
     assert opened(repo).undo().undone.label == "restore 1"

@@ -52,6 +52,9 @@ class Snapshots:
     def base(self) -> str:
         return "t0"
 
+    def base_with_user_changes(self) -> str:
+        return "t0"
+
     def latest(self) -> str:
         return self.tree
 

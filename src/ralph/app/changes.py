@@ -13,7 +13,7 @@ from ralph.documents.run_record import RunRecord
 from ralph.git.command import Git, printable
 from ralph.git.commits import RemovedCommits, remove_commits
 from ralph.git.history import HEADS
-from ralph.git.snapshots import Restored, Snapshots, Undone, format_diff
+from ralph.git.snapshots import STOPPED, Restored, Snapshots, Undone, format_diff
 from ralph.store.documents import Documents
 from ralph.store.files import read_limited
 from ralph.store.journal import read_raw
@@ -23,6 +23,19 @@ from ralph.workflows.loop import HOME
 if TYPE_CHECKING:
     from ralph.app.engine import TreeLock
 
+__all__ = [
+    "Diff",
+    "Restored",
+    "RestoredIteration",
+    "Reverted",
+    "diff_run",
+    "name_files",
+    "open_snapshots",
+    "refuse_revert",
+    "restore_iteration",
+    "revert_run",
+    "undo_turn",
+]
 LISTED = 20
 """How many files or iterations are listed."""
 
@@ -74,19 +87,23 @@ def undo_turn(project: Project, run: RunDir, *, force: bool = False, by: str = "
     `by` is who did it, if another interface than the command line did: the journal records that.
     """
     with _tree_at_rest(project, run) as snapshots:
-        undone = snapshots.undo(force=force)
+        undone = snapshots.undo(force=force, by_user=not run.was_killed_in_a_turn)
         if by:
             documents, _ = Documents.open(project.root, run.path)
             documents.commit(time.time(), Notice(f"undid {undone.undone.label} ({by})"), {})
         return undone
 
 
-def restore_iteration(project: Project, run: RunDir, which: str) -> RestoredIteration:
-    """Restore the files as an iteration left them: its number, `best`, or `base` for before the run."""
+def restore_iteration(project: Project, run: RunDir, which: str, *, force: bool = False) -> RestoredIteration:
+    """Restore the files as an iteration left them: its number, `best`, or `base` for before the run.
+
+    What the user changed while the run was stopped stays. With `force`, these files are restored, too.
+    """
     with _tree_at_rest(project, run) as snapshots:
         number, snapshot = _find_iteration(which, project, run, snapshots)
         label = f"restore iteration {number}" if number else "restore before the run"
-        return RestoredIteration(number, snapshot, snapshots.restore(snapshot, label))
+        by_user = not run.was_killed_in_a_turn
+        return RestoredIteration(number, snapshot, snapshots.restore(snapshot, label, force=force, by_user=by_user))
 
 
 def refuse_revert(run: RunDir) -> None:
@@ -97,14 +114,14 @@ def refuse_revert(run: RunDir) -> None:
         raise UsageError(f"run {run.id} has no snapshots to go back to", where=str(run.path), todo=todo)
 
 
-def revert_run(project: Project, run: RunDir) -> Reverted:
-    """Restore the files as they were before the run, then the branch if only the run committed to it."""
+def revert_run(project: Project, run: RunDir, *, force: bool = False) -> Reverted:
+    """Take back what the run changed, then the branch if only the run committed to it. `force` as in `restore_iteration`."""
     if run.alive:
         todo = f"try again when it is over: `ralph abort {run.id} --revert`"
         raise UsageError(f"run {run.id} is still ending its turn; nothing was reverted", todo=todo)
     with _tree_at_rest(project, run) as snapshots:
         base = snapshots.base() or ""
-        files = snapshots.restore(base, "revert")
+        files = snapshots.restore(base, "revert", force=force, by_user=not run.was_killed_in_a_turn)
         changed = _find_changed_submodules(Git(snapshots.repository.top), base)
         submodules = tuple(path for path in changed if path not in snapshots.submodules)
         return Reverted(files, remove_commits(snapshots, run.id), submodules)
@@ -233,7 +250,8 @@ def _snapshots_of(snapshots: Snapshots, run: RunDir, turn: int | None) -> tuple[
     """The snapshots before and after a turn, or the whole run."""
     entries = snapshots.log()
     if turn is None:
-        return entries[0].sha, entries[-1].sha
+        last = entries[-2] if entries[-1].label == STOPPED and len(entries) > 1 else entries[-1]
+        return snapshots.base_with_user_changes(), last.sha
     at = next((i for i, e in enumerate(entries) if e.label.startswith(f"turn {turn} ")), None)
     if not at:
         known = ", ".join(e.label for e in entries[1:]) or "none"

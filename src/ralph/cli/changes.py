@@ -2,17 +2,33 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from ralph.app.changes import Reverted, diff_run, name_files, refuse_revert, restore_iteration, revert_run, undo_turn
+from ralph.app.changes import (
+    Restored,
+    Reverted,
+    diff_run,
+    name_files,
+    refuse_revert,
+    restore_iteration,
+    revert_run,
+    undo_turn,
+)
 from ralph.app.runs import latest_run, refuse_inside_a_turn
 from ralph.app.steer import end_run, find_run_to_abort, is_over
 from ralph.cli.console import agree, here, json_option, print_result, run_argument
+from ralph.core.errors import UsageError
 from ralph.core.text import count
 from ralph.store.runs import RunDir
+
+_force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Restore the files that you changed, too. Ralph records your version first.",
+)
 
 
 @click.command("diff")
@@ -47,8 +63,8 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
     undone = undo_turn(project, chosen, force=force)
     label, restored = undone.undone.label, undone.restored
     lines = [
-        f"Undid {label}: {count(len(restored.files), 'file')} written.",
-        *written_lines(restored.files, restored.notices, restored.before),
+        f"Undid {label}: {count_written(restored)}.",
+        *written_lines(restored),
         f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes the turn before)",
     ]
     facts = {"run": chosen.id, "undone": label, "files": restored.files, "notices": restored.notices}
@@ -58,35 +74,62 @@ def undo(run: str | None, force: bool, as_json: bool) -> int:
 @click.command("restore")
 @click.argument("which", metavar="best|N|base")
 @run_argument
+@_force_option
 @json_option
-def restore(which: str, run: str | None, as_json: bool) -> int:
+def restore(which: str, run: str | None, force: bool, as_json: bool) -> int:
     """Restore your files to their state after iteration N of RUN, after the best iteration, or before the run (base).
 
-    Default: the latest run. Ralph records the tree first, and writes only files that differ.
+    Default: the latest run. Ralph records the tree first, and writes only files that differ. What you changed while the run
+    was stopped stays as it is.
     """
     project = here()
     chosen = latest_run(project, run)
-    done = restore_iteration(project, chosen, which)
+    done = restore_iteration(project, chosen, which, force=force)
     number, restored = done.number, done.restored
     state = f"iteration {number} left them" if number else "they were before the run"
     lines = [
         f"Nothing was written: the files are already as {state}.",
-        *written_lines(restored.files, restored.notices, restored.before),
+        *written_lines(restored),
+        *_kept_lines(restored, f"ralph restore {which} {chosen.id} --force"),
     ]
     if restored.files:
-        lines[0] = f"The files are as {state} (run {chosen.id}): {count(len(restored.files), 'file')} written."
+        except_yours = ", except those that you changed" if restored.shared or restored.kept else ""
+        lines[0] = f"The files are as {state}{except_yours} (run {chosen.id}): {count_written(restored)}."
         lines.append(f"Next:   ralph diff {chosen.id}   ralph undo {chosen.id} (undoes this)")
     facts = {"iteration": number, "snapshot": done.snapshot, "before": restored.before}
-    facts |= {"files": restored.files, "notices": restored.notices}
+    facts |= {"files": restored.files, "notices": restored.notices, "kept": restored.kept, "shared": restored.shared}
     return print_result(as_json, lines, command="restore", run=chosen.id, **facts)
 
 
-def written_lines(files: Sequence[str], notices: Sequence[str], before: str) -> Iterator[str]:
-    """Which files were written, and which snapshot has them as they were."""
-    yield from (f"  {name}" for name in name_files(files))
-    yield from (f"note: {notice}" for notice in notices)
-    if files:
-        yield f"Nothing is lost: snapshot {before[:12]} has the files as they were."
+def count_written(restored: Restored) -> str:
+    """How many files were written, and how many deleted."""
+    deleted = len(restored.deleted)
+    written = len(restored.files) - deleted
+    if not deleted:
+        return f"{count(written, 'file')} written"
+    if not written:
+        return f"{count(deleted, 'file')} deleted"
+    return f"{count(written, 'file')} written, {deleted} deleted"
+
+
+def written_lines(restored: Restored) -> Iterator[str]:
+    """Which files were written or deleted, and which snapshot has them as they were."""
+    written = [path for path in restored.files if path not in restored.deleted]
+    yield from (f"  {name}" for name in name_files(written))
+    yield from (f"  {name} (deleted)" for name in name_files(restored.deleted))
+    yield from (f"note: {notice}" for notice in restored.notices)
+    if restored.files:
+        yield f"Nothing is lost: snapshot {restored.before[:12]} has the files as they were."
+
+
+def _kept_lines(restored: Restored, command: str) -> Iterator[str]:
+    """What stays as the user left it, and the command that restores that, too."""
+    if restored.kept:
+        yield f"Kept as you left them: {', '.join(name_files(restored.kept))}"
+    if restored.shared:
+        yield f"NOT RESTORED, because you changed them after the run did: {', '.join(name_files(restored.shared))}"
+    if restored.kept or restored.shared:
+        yield f"To undo your changes, too: {command}"
 
 
 @click.command("abort")
@@ -94,38 +137,46 @@ def written_lines(files: Sequence[str], notices: Sequence[str], before: str) -> 
 @click.option("--message", default="", help="The reason, for the journal.")
 @click.option(
     "--revert/--keep-changes",
-    help="Restore every file as it was before the run, even if the run is over. Default: keep the changes.",
+    help="Restore the files as they were before the run, even if the run is over. Default: keep the changes.",
 )
+@_force_option
 @click.option("--yes", is_flag=True, help="Revert without asking.")
 @json_option
-def abort(run: str | None, message: str, revert: bool, yes: bool, as_json: bool) -> int:
+def abort(run: str | None, message: str, revert: bool, force: bool, yes: bool, as_json: bool) -> int:
     """End RUN for good. Default: the live run. If there is none, the only one that can be resumed.
 
-    Ralph ends the turn with all its processes and leaves your files as they are. With --revert, it restores every file as it
-    was before the run, and the branch too if only the run committed to it. If all runs are over, --revert reverts the latest.
+    Ralph ends the turn with all its processes and leaves your files as they are. With --revert, it restores the files as they
+    were before the run, and the branch too if only the run committed to it. What you changed while the run was stopped stays
+    as it is. If all runs are over, --revert reverts the latest.
     This includes the files of submodules. It does not restore files that git ignores, nor commits inside submodules, nor a
     submodule that was added during the run; it names such submodules.
     """
     refuse_inside_a_turn("an agent cannot end a run", "end your turn, and say why the work cannot continue")
+    if force and not revert:
+        raise UsageError("--force is for --revert", todo="add --revert, or leave out --force")
     project = here()
     chosen = find_run_to_abort(project, run, revert=revert)
     if revert:
         refuse_revert(chosen)
         if not yes:
+            yours = "What you changed while it was stopped stays as you left it."
+            if force:
+                yours = "So does every file that you changed since."
             click.echo(
-                f"Every file goes back to its state before run {chosen.id}, even if you changed it since.", err=True
+                f"Every file that the run changed goes back to its state before run {chosen.id}. {yours}", err=True
             )
         todo = f"pass --yes; `ralph diff {chosen.id}` shows what the run changed"
         agree(yes=yes, where=str(project.root), todo=todo)
     if not is_over(chosen):
         end_run(project, chosen, message or "aborted by `ralph abort`")
-    reverted = revert_run(project, chosen) if revert else None
+    reverted = revert_run(project, chosen, force=force) if revert else None
     facts: dict[str, Any] = {"outcome": chosen.outcome(), "alive": chosen.alive, "reverted": reverted is not None}
     if reverted:
         files, history = reverted.files, reverted.history
         facts |= {"before": files.before, "files": files.files, "commits": history.commits}
         facts["notices"] = (*files.notices, *history.notices)
-        facts["not_restored"] = reverted.submodules
+        facts["not_restored"] = (*reverted.submodules, *files.shared)
+        facts["kept"] = files.kept
     return print_result(as_json, _abort_lines(chosen, reverted), command="abort", run=chosen.id, **facts)
 
 
@@ -143,9 +194,11 @@ def _abort_lines(run: RunDir, reverted: Reverted | None) -> Iterator[str]:
         yield f"Next:   ralph diff {run.id}   ralph undo {run.id}   ralph abort {run.id} --revert"
         return
     files, history = reverted.files, reverted.history
-    written = f"{count(len(files.files), 'file')} written"
-    yield f"Run {run.id}: {outcome}. All files that git does not ignore are as they were before the run: {written}."
-    yield from written_lines(files.files, files.notices, files.before)
+    except_yours = ", except those that you changed" if files.shared or files.kept else ""
+    what = f"All files that git does not ignore are as they were before the run{except_yours}"
+    yield f"Run {run.id}: {outcome}. {what}: {count_written(files)}."
+    yield from written_lines(files)
+    yield from _kept_lines(files, f"ralph abort {run.id} --revert --force")
     yield "Not restored: files that git ignores, such as build output and .env files."
     yield from (f"note: {notice}" for notice in history.notices)
     for path in reverted.submodules:

@@ -205,6 +205,13 @@ class Jobs:
             self._snapshot_notices += 1
         return change
 
+    def snapshot_after_checks(self) -> None:
+        """Record what the checks wrote after the last turn, if snapshots still work."""
+        if self.ports.snapshots is None or self.lost_snapshots:
+            return
+        with contextlib.suppress(SnapshotsLostError):
+            self.ports.snapshots.take_after_checks()
+
     def _snapshot_after(self, turn: Turn) -> Change | None:
         """Record the tree that a turn left; without the snapshots before it, that is of no use."""
         try:

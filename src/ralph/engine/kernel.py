@@ -118,6 +118,7 @@ class Kernel(Generic[S]):
             await self._jobs.stop_turns("stopped")
             raise
         files = self.ports.snapshots.changed_files() if self.ports.snapshots else ()
+        self._jobs.snapshot_after_checks()
         self._record_event(
             RunEnded(
                 outcome=stop.outcome,
@@ -178,6 +179,7 @@ class Kernel(Generic[S]):
 
     def _start_or_resume(self) -> None:
         """Journal that this engine has started, and adopt the turns that an earlier engine left running."""
+        was_stopped = self.ledger.ended is not None or self._start.resumes
         if self._start.limits != self.ledger.limits:
             ended = self.ledger.ended
             reason = f"resumed after {ended.outcome}" if ended else "resumed"
@@ -190,10 +192,27 @@ class Kernel(Generic[S]):
         self.state = self._load()
         if not self.ledger.snapshots and (base := self._jobs.snapshot("before the run")):
             self._journal(SnapshotTaken("before the run", base.snapshot))
+        elif was_stopped:
+            self._take_user_changes()
         self._jobs.journal_ref_changes(self.ledger.turns, ignore_commits=True)
         for key, pending in self.ledger.work.items():
             if pending.open_turn:
                 self._jobs.start_turn(self._find_request(key, pending.open_turn), pending)
+
+    def _take_user_changes(self) -> None:
+        """Record what the user changed while the run was stopped, so that it does not count as the next turn's work.
+
+        What a killed turn left cannot be told apart from that: it counts as the turn's.
+        """
+        snapshots = self.ports.snapshots
+        if snapshots is None or any(pending.open_turn for pending in self.ledger.work.values()):
+            return
+        change = snapshots.take_user_changes()
+        if change.files:
+            more = change.files - len(change.names)
+            names = ", ".join(change.names) + (f" and {more} more" if more else "")
+            self._journal(SnapshotTaken("changed by the user", change.snapshot))
+            self._journal(Notice(f"You changed {names} while the run was stopped. This does not count as its work."))
 
     def _load(self) -> S:
         """The state that the documents describe, with the events since they were written."""

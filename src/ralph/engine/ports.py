@@ -80,8 +80,14 @@ class SnapshotsPort(Protocol):
     def take(self, label: str) -> Change:
         """Record the tree as it is now, and what changed since the last snapshot."""
 
+    def take_after_checks(self) -> None:
+        """Record what the checks wrote after the last turn."""
+
+    def take_user_changes(self) -> Change:
+        """Record what the user changed while the run was stopped."""
+
     def changed_files(self) -> Sequence[FileStat]:
-        """What differs from before the run."""
+        """What the run changed."""
 
 
 class UserRefsPort(Protocol):

@@ -16,6 +16,7 @@ from ralph.core.turns import FileStat
 from ralph.git.command import Git, GitError, Repository, commit_tree, disk, list_own_paths, printable
 from ralph.git.history import HEADS, contains, read_head
 from ralph.git.snapshots import Snapshots
+from ralph.git.user_changes import format_index_entries
 from ralph.git.work_tree import ABSENT, Delta, compare_trees, join_names, list_hidden_files
 
 RUN, ITERATION, SNAPSHOT = "Ralph-Run", "Ralph-Iteration", "Ralph-Snapshot"
@@ -94,6 +95,8 @@ class Committer:
         """Commit what changed since the last commit of the run. A second call with the same decision finds that commit."""
         before, after = self._last_committed() or decision.snapshot, decision.snapshot
         trailers = {RUN: self.run, ITERATION: str(decision.iteration)}
+        # What the user changed while the run was stopped is not the run's to commit.
+        before = self.snapshots.with_own_user_changes(before)
         message = f"{decision.message.strip()}\n\n{_list_changes(self.snapshots.files(before, after))}"
         done = commit_work(self.snapshots, before, after, message, trailers)
         return WorkCommitted(decision.key, done.sha or "", "; ".join(done.notices))
@@ -221,7 +224,7 @@ def _build_tree(
         if snapshots.raw:
             _add_converted(snapshots, own, after, taken, Path(aside))
         else:
-            own.run("update-index", "-z", "--index-info", stdin=_entries(taken))
+            own.run("update-index", "-z", "--index-info", stdin=format_index_entries(taken))
         tree = own.run("write-tree").text
     known = git.resolve_tree(tip) if tip else _empty_tree(tree)
     return (None if tree == known else tree), tuple(notices)
@@ -234,13 +237,6 @@ def _add_converted(snapshots: Snapshots, git: Git, sha: str, taken: Mapping[str,
     snapshots.write_files(sha, [path for path, delta in taken.items() if delta.new != ABSENT], aside)
     there = Git(top, {**git.env, "GIT_WORK_TREE": str(top)}, ("core.safecrlf=false", *git.config))
     there.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=join_names(taken))
-
-
-def _entries(changed: Mapping[str, Delta]) -> bytes:
-    """Index entries for `update-index --index-info`. Each path is removed first, which also removes conflict entries."""
-    out = [f"0 {'0' * len(delta.new_object)}\t{path}" for path, delta in changed.items()]
-    back = [f"{delta.new} {delta.new_object}\t{path}" for path, delta in changed.items() if delta.new != ABSENT]
-    return join_names([*out, *back])
 
 
 def _commit(git: Git, tree: str, tip: str, message: str, trailers: Mapping[str, str]) -> str:
@@ -277,7 +273,7 @@ def _update_user_index(git: Git, old: str, new: str, *, replace_staged: bool = F
     else:
         changed = {path: delta for path, delta in changed.items() if path not in others}
         notices = [f"another version of {printable(path)} is staged: not changed" for path in others]
-    if changed and not _write_index(git, _entries(changed)):
+    if changed and not _write_index(git, format_index_entries(changed)):
         todo = "once it has ended, `git reset -- FILE` makes them clean"
         return (f"another git process holds the index: `git status` will show {len(changed)} files as changed; {todo}",)
     return tuple(notices)

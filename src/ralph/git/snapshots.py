@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ralph.core.checks import Finding
@@ -36,11 +36,15 @@ from ralph.git.submodules import (
     parse_record,
     read_positions,
 )
+from ralph.git.user_changes import UserChanges, apply_user_changes, find_user_changes
 from ralph.git.work_tree import ABSENT, Delta, PrivateIndex, Restorer, compare_trees, join_names
 
 NAMED, COUNTED = 5, 30
 """How many of the files that a turn changed are named, and listed with their numbers of lines."""
-_TRAILER = re.compile(r"^Ralph-(Restores|Position): ([0-9a-f]+)$", re.M)
+_TRAILER = re.compile(r"^Ralph-(Restores|Position|By): ([0-9a-z]+)$", re.M)
+_USER = "user"
+STOPPED = "when the run stopped"
+"""The label of a snapshot of what checks wrote after the last turn."""
 _CONFIG = ("core.safecrlf=false", "core.splitIndex=false", "core.logAllRefUpdates=false")
 _LINE_END = {"true": "crlf", "yes": "crlf", "on": "crlf", "1": "crlf", "input": "lf"}
 
@@ -55,7 +59,9 @@ class SnapshotEntry:
     restores: str | None
     """The snapshot that was restored, if this one records a restore or an undo."""
     position: str
-    """The step that the tree is at: this one, unless it is an undo or holds edits from before one."""
+    """The step that the tree is at: this one, unless it is an undo, or nothing of it is to be undone."""
+    by_user: bool = False
+    """Whether it has what the user changed while the run was stopped."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,13 @@ class Restored:
     before: str
     """The snapshot with everything as it was just before."""
     files: tuple[str, ...] = ()
+    """The files that were written or deleted."""
+    deleted: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Files of the user that another state of the run does not have. They stay as they are."""
+    shared: tuple[str, ...] = ()
+    """Files that both the run and the user changed. They are as the user left them."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,9 @@ class Snapshots:
         self._base: str | None = None
         self._refs: Mapping[str, str] | None = None
         self._by_products: frozenset[str] | None = None
+        self._user_base: tuple[str, str] | None = None
+        """The latest snapshot, and the first one with the user's changes up to it."""
+        self._user_has_changed: bool | None = None
         self.submodules: tuple[str, ...] = ()
         """The submodules whose files are in the snapshots."""
 
@@ -151,6 +166,14 @@ class Snapshots:
     def take(self, label: str) -> Change:
         """Snapshot the tree. An unchanged tree costs one git command and adds nothing."""
         return self._take(label)
+
+    def take_after_checks(self) -> None:
+        """Record what checks wrote after the last turn, so that it is not taken for the user's when the run continues."""
+        self._take(STOPPED, position=self._position())
+
+    def take_user_changes(self) -> Change:
+        """Record what the user changed while the run was stopped: no undo or restore takes that back."""
+        return self._take("changed by the user", position=self._position(), by=_USER)
 
     def bring_back(self, known: Iterable[str], first: str) -> None:
         """Continue, after the ref was deleted, from the first of these snapshots that is still there and follows `first`."""
@@ -219,8 +242,7 @@ class Snapshots:
         """How much of each file the run has changed up to the last snapshot, without what checks write."""
         if not self._latest or not self.has(self._latest):
             return []
-        base = self.base()
-        files = self.files(base, self._latest) if base else []
+        files = self.files(self.base_with_user_changes(), self._latest)
         return [file for file in files if not self.is_by_product(file.path)]
 
     def is_by_product(self, path: str) -> bool:
@@ -276,32 +298,88 @@ class Snapshots:
         """What of HEAD, the refs and the stash from before the run is lost."""
         return history.find_losses(self.repository, self.refs())
 
-    def undo(self, *, force: bool = False) -> Undone:
-        """Undo the latest turn or restore that is not undone yet, and nothing that the user did since."""
+    def base_with_user_changes(self) -> str:
+        """The tree that the run's changes are compared with: the first snapshot, with what the user changed since."""
+        latest, base = self._latest, self.base()
+        if latest is None or base is None:
+            return ""
+        if self._user_base is None or self._user_base[0] != latest:
+            self._user_base = (latest, apply_user_changes(self._git, base, self.find_user_changes(base)))
+        return self._user_base[1]
+
+    def with_own_user_changes(self, sha: str) -> str:
+        """A snapshot with what the user changed since, except in files that the run had changed before."""
+        changes = self.find_user_changes(sha)
+        return apply_user_changes(self._git, sha, changes.without(changes.shared))
+
+    def find_user_changes(self, since: str) -> UserChanges:
+        """What the user changed while the run was stopped after a snapshot, without what checks write."""
+        if not self._has_user_changes():
+            return UserChanges()
+        entries = self.log()
+        start = next((entry.number for entry in entries if entry.sha == since), None)
+        if start is None:
+            return UserChanges()
+        changes = find_user_changes(self._git, since, entries[start:])
+        return changes.without([path for path in changes.versions if self.is_by_product(path)])
+
+    def _has_user_changes(self) -> bool:
+        """Whether any snapshot has changes of the user. Known after one look, so that a long run costs no more."""
+        if self._user_has_changed is None:
+            marked = ("--max-count=1", f"--grep=^Ralph-By: {_USER}$")
+            self._user_has_changed = bool(self._latest and self._git.run("rev-list", *marked, self._latest).text)
+        return self._user_has_changed
+
+    def _position(self) -> str:
+        """The step that the tree is at, by the last snapshot."""
+        if not self._latest:
+            return ""
+        noted: dict[str, str] = dict(_TRAILER.findall(self._git.run("cat-file", "commit", self._latest).text))
+        return noted.get("Position", self._latest)
+
+    def undo(self, *, force: bool = False, by_user: bool = True) -> Undone:
+        """Undo the latest turn or restore that is not undone yet, and nothing that the user did since.
+
+        `by_user` says that the user made what no snapshot has yet, and not a turn that was killed.
+        """
         entries = self.log()
         step = next((entry for entry in entries if entry.sha == entries[-1].position), None)
         if step is None or step.number == 0:
             todo = "`ralph diff` shows what differs from the state before the run"
-            raise UsageError("nothing to undo: the tree is as it was before the run", todo=todo)
+            raise UsageError("nothing to undo: no change of the run is left", todo=todo)
         target = entries[step.number - 1]
-        before = self._take("before undo", position=step.sha).snapshot
+        before = self._take("before undo", position=step.sha, by=_USER if by_user else "").snapshot
         wanted, differs = compare_trees(self._git, step.sha, target.sha), compare_trees(self._git, before, target.sha)
         writes = {path: delta for path, delta in differs.items() if path in wanted}
         edited = () if force else compare_trees(self._git, step.sha, before)
         self._restorer.refuse_to_lose(writes, edited, force=force)
-        restored = self._write(target.sha, before, writes, f"undo: {step.label}", position=target.position)
+        restored = self._write(
+            target.sha,
+            before,
+            writes,
+            label=f"undo: {step.label}",
+            restores=target.sha,
+            position=target.position,
+        )
         return Undone(step, restored)
 
-    def restore(self, sha: str, label: str) -> Restored:
-        """Make the tree equal to a snapshot, writing only what differs. The tree before it is recorded first."""
-        entries = self.log()
-        position = entries[-1].position if entries else ""
-        before = self._take(f"before {label}", position=position).snapshot
-        writes = compare_trees(self._git, before, sha)
-        if not writes:
-            return Restored(before, before, notices=self._describe_moved_submodules(sha))
-        self._restorer.refuse_to_lose(writes, (), force=True)
-        return self._write(sha, before, writes, label)
+    def restore(self, sha: str, label: str, *, force: bool = False, by_user: bool = True) -> Restored:
+        """Make the tree equal to a snapshot, without what the user changed since. The tree before it is recorded first.
+
+        With `force`, these files are as in the snapshot, too. `by_user` as in `undo`.
+        """
+        before = self._take(f"before {label}", position=self._position(), by=_USER if by_user else "").snapshot
+        changes = UserChanges() if force else self.find_user_changes(sha)
+        tree = apply_user_changes(self._git, sha, changes)
+        writes = compare_trees(self._git, before, tree)
+        if writes:
+            self._restorer.refuse_to_lose(writes, (), force=True)
+            done = self._write(tree, before, writes, label=label, restores=sha)
+        else:
+            done = Restored(before, before, notices=self._describe_moved_submodules(sha))
+        yours = compare_trees(self._git, sha, tree).keys()
+        kept, shared = sorted(yours - changes.shared), sorted(yours & changes.shared)
+        return replace(done, kept=tuple(kept), shared=tuple(shared))
 
     def find_submodule(self, path: str) -> str:
         """The outermost submodule with files in the snapshots that a path is in; empty if it is in none."""
@@ -335,6 +413,8 @@ class Snapshots:
         with self._detect_lost_snapshots():
             sha = self._git.run("commit-tree", tree, *parent, stdin=os.fsencode(f"{subject}\n\n{notes}")).text
         self._write_ref(sha)
+        if trailers.get("by"):
+            self._user_has_changed = True
         before, self._latest, self._tree = self._tree, sha, tree
         return Change(sha) if before in (None, tree) else self._count_change(sha)
 
@@ -360,12 +440,15 @@ class Snapshots:
                 todo="look at the changes yourself with `git status` and `git diff`, then start a new run",
             ) from error
 
-    def _write(self, sha: str, before: str, writes: Mapping[str, Delta], label: str, position: str = "") -> Restored:
-        """Restore paths as a snapshot has them, and record that."""
-        files, notices = self._restorer.write(sha, writes)
-        notices += self._describe_moved_submodules(sha)
-        change = self._commit(self._index.tree(self._latest), label, restores=sha, position=position)
-        return Restored(change.snapshot, before, files, notices)
+    def _write(
+        self, tree: str, before: str, writes: Mapping[str, Delta], *, label: str, restores: str, position: str = ""
+    ) -> Restored:
+        """Restore paths as a tree has them, and record that. `restores` is the snapshot that the tree is made of."""
+        changed, notices = self._restorer.write(tree, writes)
+        notices += self._describe_moved_submodules(restores)
+        change = self._commit(self._index.tree(self._latest), label, restores=restores, position=position)
+        deleted = tuple(path for path in changed if writes[path].new == ABSENT)
+        return Restored(change.snapshot, before, changed, deleted, notices)
 
     def _describe_moved_submodules(self, sha: str) -> tuple[str, ...]:
         """The submodules that are at another commit than in a snapshot. Ralph restores files, and no history."""
@@ -436,7 +519,12 @@ def _entry(number: int, chunk: str) -> SnapshotEntry:
     sha, label, rest = chunk.split("\n", 2)
     noted = dict(_TRAILER.findall(rest))
     return SnapshotEntry(
-        number=number, sha=sha, label=label, restores=noted.get("Restores"), position=noted.get("Position", sha)
+        number=number,
+        sha=sha,
+        label=label,
+        restores=noted.get("Restores"),
+        position=noted.get("Position", sha),
+        by_user=noted.get("By") == _USER,
     )
 
 

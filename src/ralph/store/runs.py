@@ -153,6 +153,11 @@ class RunDir:
             sandbox=str((last_of_type(self.path / "journal.jsonl", "run.started") or {}).get("sandbox") or ""),
         )
 
+    @property
+    def was_killed_in_a_turn(self) -> bool:
+        """Whether the last turn has no end in the journal, so that no snapshot has what it changed."""
+        return isinstance(self.tail_summary().started, TurnStarted)
+
     def recorded_refs(self) -> Mapping[str, str] | None:
         """The user's refs and stash before the run, if they were recorded."""
         recorded = _read_value(RefsRecorded, last_of_type(self.path / "journal.jsonl", "refs.recorded"))

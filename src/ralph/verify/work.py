@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralph.core.checks import Finding, Rule, Severity, Verdict
-from ralph.core.entries import TurnStarted
 from ralph.git.snapshots import Snapshots
 from ralph.store.held_trees import HeldTree, HeldTrees, UnjudgedRun, content_hash
 from ralph.store.runs import RunDir
@@ -83,7 +82,7 @@ class TreeComparison:
 
     def find_own_changes(self) -> list[str]:
         """The files that this run changed itself, without those that checks write."""
-        base, latest = self.snapshots.base(), self.snapshots.latest()
+        base, latest = self.snapshots.base_with_user_changes(), self.snapshots.latest()
         if not base or not latest:
             return []
         return [path for path in self.snapshots.read_changed(base, latest) if not self.snapshots.is_by_product(path)]
@@ -238,7 +237,7 @@ def find_left_changes(
     if not snapshots.has(unjudged.base):
         is_unknown = is_same_workspace and run.path.is_dir()
         return _hold_tree(unjudged, {}, (_say_lost_base(unjudged),)) if is_unknown else None
-    last = "" if _was_killed_in_a_turn(run) else snapshots.latest_of(unjudged.run)
+    last = "" if run.was_killed_in_a_turn else snapshots.latest_of(unjudged.run)
     if not last and not is_same_workspace:
         return None
     changed = snapshots.read_changed(unjudged.base, last or now)
@@ -247,10 +246,6 @@ def find_left_changes(
     if any(content_hash(present.get(path)) == left for path, left in files.items()):
         return _hold_tree(unjudged, files, ())
     return None
-
-
-def _was_killed_in_a_turn(run: RunDir) -> bool:
-    return isinstance(run.tail_summary().started, TurnStarted)
 
 
 def _hold_tree(unjudged: UnjudgedRun, files: dict[str, str], findings: tuple[Finding, ...]) -> HeldTree:
