@@ -22,7 +22,7 @@ from ralph.core.limits import Limits, Spent, Usage
 from ralph.core.signals import Signal, SignalType
 from ralph.core.turns import TurnEnd, TurnResult
 from ralph.store import files, journal
-from ralph.store.journal import Journal, last_lines, moment, read_raw, read_records, timestamp
+from ralph.store.journal import Journal, last_lines, moment, read_raw, read_records, read_tail, timestamp
 
 __all__ = ["tiny_disk"]
 
@@ -283,6 +283,19 @@ class TestLooking:
         found = last_lines(path, size=2000)
         assert 5 < len(found) < 40
         assert found[-1]["text"] == "notice 299"
+
+    def test_lines_that_an_engine_writes_meanwhile_are_not_missing(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        book, read = filled(path), journal._last_whole_lines
+
+        def read_and_write(path: Path, size: int) -> tuple[list[bytes], bool]:
+            found = read(path, size)
+            book.append(AT, Notice("written after the lines were read"))
+            return found
+
+        monkeypatch.setattr(journal, "_last_whole_lines", read_and_write)
+        assert read_tail(path).doubt == ""
 
     def test_a_journal_that_is_not_there_has_no_last_lines(self, path: Path) -> None:
         assert last_lines(path) == []

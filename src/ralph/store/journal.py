@@ -312,6 +312,8 @@ class Tail:
 
 def read_tail(path: Path) -> Tail:
     """The last lines of a journal, verified, at a cost that does not grow with the journal."""
+    # The head is written after its line. If it were read after the lines, a live engine could have written both meanwhile.
+    head = Head.read(path)
     raw, is_whole = _last_whole_lines(path, _TAIL)
     texts = [line.decode(errors="surrogateescape") for line in raw]
     chain, ours = Chain(path.parent.name, find_key() or NO_KEY), []
@@ -327,16 +329,15 @@ def read_tail(path: Path) -> Tail:
             lines.append(found)
             codes[_seq_of(found)] = chain.code
     if all(ours):
-        return Tail(tuple(lines), _doubt_by_head(path, codes))
+        return Tail(tuple(lines), _doubt_by_head(head, codes))
     return Tail(tuple(lines), CHANGED if any(ours) else doubt_of_line(texts[-1]))
 
 
-def _doubt_by_head(path: Path, codes: Mapping[int, str]) -> str:
+def _doubt_by_head(head: Head | None, codes: Mapping[int, str]) -> str:
     """Why the last lines, by number and code, are not the last that Ralph wrote; empty if they are.
 
     A head that is before these lines cannot be compared, and need not be: lines are missing only if the head is after them.
     """
-    head = Head.read(path)
     if head is None:
         return ""
     if head.seq > max(codes, default=0):
