@@ -53,6 +53,14 @@ class TestForgedSuccess:
         assert f"ralph resume {forged.run.name} --adopt" in shown
         [row] = forged.ralph("status", "--json").json["runs"]
         assert row["state"] == "claimed: success"
+        assert row["headline"] == "not verified: something other than Ralph changed its journal"
+        assert row["next"] == f"ralph resume {forged.run.name} --adopt"
+
+    def test_logs_say_it_below_the_claimed_end(self, forged: Project) -> None:
+        shown = forged.ralph("logs").out
+        _, _, rest = shown.partition("ended: success, all checks pass\n")
+        assert rest.strip().startswith("NOT VERIFIED: something other than Ralph changed its journal.")
+        assert f"ralph resume {forged.run.name} --adopt" in rest
 
     def test_doctor_finds_it(self, forged: Project) -> None:
         found = forged.ralph("doctor")

@@ -17,7 +17,7 @@ from ralph.core.entries import ENTRY_TYPES, Record
 from ralph.core.errors import StateError, UsageError
 from ralph.core.events import RunEnded
 from ralph.documents.agent.events import EventLine, dump_json, parse_events, topic_matches
-from ralph.store.journal import moment, read_raw
+from ralph.store.journal import adopt_advice, moment, read_raw
 from ralph.store.runs import Project, RunDir
 
 _POLL_SECONDS = 0.1
@@ -66,6 +66,8 @@ def logs(
             _echo_all(stream.read_all())
     if output and not as_json:
         _print_outputs(chosen)
+    if not as_json and not chosen.alive and (doubt := chosen.find_doubt()):
+        click.echo(f"\nNOT VERIFIED: {doubt}. {adopt_advice(chosen.id)}")
     return 0
 
 

@@ -219,17 +219,22 @@ def _since(view: RunView) -> float:
 def _list_needs(view: RunView, now: float) -> tuple[Need, ...]:
     """What the user has to do, the most urgent first."""
     needs = [*_open_questions(view, now)]
+    if view.doubt and not view.alive:
+        # How a run ended that Ralph did not verify says nothing about what it needs: the user has to adopt it first.
+        return tuple(_describe_missing(view))
     if view.ended and not view.alive:
         needs += _needs_of_end(view, view.ended)
     elif not view.alive and view.seq:
         text = "The engine stopped without an outcome."
         needs.append(Need(NeedKind.RESUME, text, _resume(view), view.at))
     needs += [_conflict(view, merge) for merge in _open_conflicts(view)]
-    needs += [
-        Need(NeedKind.MISSING, sentence, f"ralph status {view.run.id}", view.ended_at or view.at)
-        for sentence in view.missing
-    ]
-    return tuple(needs)
+    return (*needs, *_describe_missing(view))
+
+
+def _describe_missing(view: RunView) -> list[Need]:
+    """What of the user's branches, tags and stash is missing."""
+    at = view.ended_at or view.at
+    return [Need(NeedKind.MISSING, sentence, f"ralph status {view.run.id}", at) for sentence in view.missing]
 
 
 def _open_questions(view: RunView, now: float) -> list[Need]:
@@ -323,6 +328,8 @@ def _resume(view: RunView) -> str:
 
 def _next_command(view: RunView) -> str:
     """What to type next; empty while the run works."""
+    if view.doubt and not view.alive:
+        return f"ralph resume {view.run.id} --adopt"
     if view.needs:
         return view.needs[0].command
     if view.alive:

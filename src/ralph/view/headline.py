@@ -26,6 +26,8 @@ def _choose(view: RunView, now: float) -> str:
         return f"{role or 'an agent'} asks: {question.text}"
     if view.alive:
         return _describe_running(view)
+    if view.doubt:
+        return f"not verified: {view.doubt}"
     if view.ended:
         return _describe_end(view)
     if not view.seq:
