@@ -55,6 +55,16 @@ def test_a_builder_that_passes_its_own_review_is_refused_at_once(project: Projec
     assert "next:  publish one of: review.ready, build.blocked" in said(project)
 
 
+@pytest.mark.parametrize("file", ['"$RALPH_EVENTS_FILE"', ".ralph/turn/../turn/outbox/events.jsonl"])
+def test_a_builder_that_names_its_events_file_is_refused_at_once_too(project: Project, file: str) -> None:  # noqa: F811
+    done = run_seed(
+        project, builder=f"emit review.passed 'task_id: t-1' --file {file}; emit review.ready 'task_id: t-1'"
+    )
+    assert done.code == 0, done.said
+    assert turns(project) == ["planner", "builder", "critic", "finalizer"], "the critic has its turn"
+    assert "builder review.passed 2\n" in said(project)
+
+
 def test_a_builder_that_writes_its_own_review_into_the_file_gains_nothing(project: Project) -> None:  # noqa: F811
     done = run_seed(project, "--max-iterations", "4", builder="write review.passed")
     assert done.code == 3, done.said

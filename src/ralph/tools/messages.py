@@ -48,7 +48,7 @@ def validate_event(args: "dict[str, Any]", path: str, topic: str, payload: str, 
         except ValueError as error:
             todo = "put it in single quotes, or omit --json to send it as text"
             raise ToolError(f"the payload is not JSON: {error}", todo) from None
-    rules = None if args.get("file") else find_publish_rules(path)
+    rules = find_publish_rules(path)
     if rules and (fault := find_publish_fault(rules, topic, payload)):
         raise ToolError(fault, advise_instead(rules, topic))
     return render_event(topic, value, args.get("ts") or files.now(), **more)
@@ -57,7 +57,8 @@ def validate_event(args: "dict[str, Any]", path: str, topic: str, payload: str, 
 def find_publish_rules(path: str) -> object:
     """The rules for events in a file: those of the turn, or those for users of a run of hats."""
     rules_of_turn = os.environ.get(PUBLISH_RULES_VARIABLE, "")
-    if rules_of_turn and path == os.environ.get("RALPH_EVENTS_FILE"):
+    events_of_turn = os.environ.get("RALPH_EVENTS_FILE", "")
+    if rules_of_turn and os.path.realpath(path) == os.path.realpath(events_of_turn):
         return load_json(rules_of_turn)
     directory, name = os.path.split(path)
     if name != EMITTED:
@@ -67,7 +68,8 @@ def find_publish_rules(path: str) -> object:
     from ralph.documents.hats.definition import USER, HatsSettings
 
     record = os.path.join(directory, "run.json")
-    return from_plain(HatsSettings, files.value_in(record, "hats") or {}, record).publishing(USER)
+    hats = files.value_in(record, "hats")
+    return from_plain(HatsSettings, hats, record).publishing(USER) if hats else None
 
 
 def choose_events_file(args: "dict[str, Any]") -> str:
