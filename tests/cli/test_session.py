@@ -269,6 +269,29 @@ def test_a_task_whose_file_is_missing_fails_and_is_planned_again(
     assert shown(project)["tasks_summary"]["completed"] == 4
 
 
+def test_task_that_is_deleted_in_the_middle_of_its_turn_holds_up_only_its_dependents(
+    project: Project,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"slow": 600}))
+    project.extra["SCRIPT"] = str(script)
+    command = shlex.join([sys.executable, "-I", str(AGENT)])
+    options = ("--agent-command", command, "--parallel", "1", "--land", "branch", "--yes")
+    engine = project.start("session", "new", "Build the files", *options)
+    eventually(lambda: any(entry["role"] == "executor" for entry in project.journal("turn.started")))
+    assert project.ralph("pause", "--now").code == 0
+    engine.communicate()
+    (home(project) / "tasks" / "task-1.md").unlink()
+    script.write_text("{}")
+    done = project.ralph("session", "resume")
+    assert done.code == 7, done.said
+    assert "failed: task-1; blocked: task-3 (by task-1), task-4 (by task-1)" in done.out
+    progress = (home(project) / "progress.md").read_text()
+    assert "- [F] task-1 (Task definition missing)" in progress
+    assert "- [x] task-2 " in progress, "it does not depend on the task that is gone"
+
+
 @pytest.mark.parametrize(("never", "code"), [((), 0), (("task-3",), 7)], ids=["complete", "not complete"])
 def test_done_task_without_its_file_stays_done_with_a_notice(
     project: Project,  # noqa: F811

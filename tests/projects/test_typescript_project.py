@@ -236,6 +236,8 @@ def test_a_slow_vitest_test_that_failed_must_pass_as_it_was(packages: Path, tmp_
             answer("Done."),
         ]
         done = project.loop("Fix the failing test", "`npm test` passes", [turn], "--max-iterations", "1")
+        baseline = project.journal("checks.ended")[0]["verdict"]["results"][0]
     assert done.code == 3, done.said
     name = "src/sum.test.ts > sum > adds after a while"
+    assert baseline["failing"] == [name], "one test has one name, without how long it took"
     assert f"ERROR {name} [verifier-edited] {name} failed before the run" in done.out
